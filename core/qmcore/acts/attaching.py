@@ -1,0 +1,34 @@
+"""The act of attaching to a queue space, and of leaving it."""
+
+from __future__ import annotations
+
+from qmcore.acts.upkeep import end_what_was_left
+from qmcore.definitions import OpenSpace
+from qmcore.errors import NoSpaceError, Resource
+from qmcore.port import Owner, Unit, Volume
+
+
+def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> Owner:
+    """Attach this process to a queue space; what processes that died have left is ended first."""
+    end_what_was_left(volume, opened, now)
+    owner = volume.new_owner(opened.space.id, role, now)
+
+    def record(unit: Unit) -> None:
+        space = opened.definitions(unit).space
+        count, limit = len(unit.owners(space.id)), space.definition.processes
+        if count >= limit:
+            raise NoSpaceError(f"queue space {space.name!r}", Resource.PROCESSES, used=count, limit=limit)
+        unit.add_owner(owner)
+
+    try:
+        volume.write(record, durable=False)
+    except BaseException:
+        volume.release_owner(owner)
+        raise
+    return owner
+
+
+def detach(volume: Volume, owner: Owner) -> None:
+    """Leave the queue space."""
+    volume.write(lambda unit: unit.remove_owner(owner.id), durable=False)
+    volume.release_owner(owner)

@@ -1,0 +1,68 @@
+"""Acts on the device list."""
+
+from __future__ import annotations
+
+from qmcore import device, names
+from qmcore.device import DeviceEntry, PageRange, TableEntry
+from qmcore.errors import InUseError, InvalidArgumentError
+from qmcore.port import Unit
+
+
+def add_entry(unit: Unit, path: str, offset: int, pages: int) -> DeviceEntry:
+    """Add a run of pages of the file `path` to the device list."""
+    present = unit.entries()
+    taken = {entry.index for entry in present}
+    index = next(number for number in range(len(present) + 1) if number not in taken)
+    entry = device.checked_entry(DeviceEntry(index, path, offset, pages), present)
+    unit.add_entry(entry)
+    return entry
+
+
+def rename_entry(unit: Unit, index: int, path: str) -> DeviceEntry:
+    """Give an entry another path, as when its file was moved; the pages in it are looked for there from now on."""
+    entry = find_entry(unit, index)
+    unit.rename_entry(index, names.path(path))
+    return DeviceEntry(index, path, entry.offset, entry.pages)
+
+
+def remove_entry(unit: Unit, index: int) -> DeviceEntry:
+    """Remove an entry that no queue space uses; the first one only when it is the last that is left."""
+    entry = find_entry(unit, index)
+    users = sorted({extent.space for extent in unit.extents() if extent.entry == index})
+    if users:
+        raise InUseError(
+            f"entry {index} ({entry.path!r}) of the device list is in use by queue space {users[0]!r}",
+            hint="Destroy the queue space with qspacedestroy first.",
+            entry=index,
+            spaces=users,
+        )
+    others = len(unit.entries()) - 1
+    if index == 0 and others:
+        raise InUseError(
+            f"entry 0 ({entry.path!r}) of the device list holds the list itself, which has {others} other"
+            f" {'entry' if others == 1 else 'entries'}",
+            hint="Remove the other entries first.",
+            entry=index,
+        )
+    unit.remove_entry(index)
+    return entry
+
+
+def find_entry(unit: Unit, index: int) -> DeviceEntry:
+    """Return the entry with that index, or refuse."""
+    entries = unit.entries()
+    for entry in entries:
+        if entry.index == index:
+            return entry
+    known = f"0 to {entries[-1].index}" if entries else "none"
+    raise InvalidArgumentError(f"the device list has no entry {index}; its entries are {known}")
+
+
+def free_ranges(unit: Unit, index: int) -> list[PageRange]:
+    """Return the runs of pages of an entry that are free."""
+    return device.free_ranges(find_entry(unit, index), unit.extents())
+
+
+def table_of_contents(unit: Unit) -> list[TableEntry]:
+    """Return the rows of the table of contents; a device without entries has none."""
+    return device.table_of_contents(unit.extents()) if unit.entries() else []

@@ -1,0 +1,158 @@
+"""Acts on queue spaces.
+
+A queue space lives on one volume, and the table of contents of the device says that it exists. Where the two are
+different files, the table of contents decides: what a creation or a destruction that was cut short has left on the
+volume is swept away by the next creation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Callable
+
+from qmcore import device, space
+from qmcore.definitions import no_such_space
+from qmcore.device import Extent
+from qmcore.errors import InUseError, InvalidArgumentError
+from qmcore.port import Unit, Volume
+from qmcore.space import Space, SpaceDefinition, SpaceUsage
+
+VolumeOf = Callable[[str], Volume]
+"""Finds the volume behind a path of the device list."""
+
+
+def create(
+    main: Volume,
+    volume_of: VolumeOf,
+    definition: SpaceDefinition,
+    now: int,
+    progress: Callable[[int], None] | None,
+) -> Space:
+    """Create a queue space; its pages are rounded down to a multiple of four.
+
+    Where `progress` is given the disk is allocated now, and told the percent done.
+    """
+    wanted = dataclasses.replace(definition, pages=space.rounded_pages(definition.pages))
+    planned = main.read(lambda unit: _plan(unit, wanted)[0])
+    volume = volume_of(planned)
+    if progress is not None:
+        volume.allocate_disk(wanted.pages, progress)
+    incarnation = secrets.token_hex(8)
+
+    def record(unit: Unit) -> Space:
+        leftover = unit.space(wanted.name)
+        if leftover is not None:
+            unit.remove_space(leftover.id)
+        new = unit.add_space(wanted, incarnation, now)
+        if progress is not None:
+            unit.set_initialized(new.id)
+        return new
+
+    def list_extents(unit: Unit) -> None:
+        path, extents = _plan(unit, wanted)
+        if path != planned:
+            raise InUseError(f"the pages for queue space {wanted.name!r} were taken by another one meanwhile")
+        unit.add_extents(extents)
+
+    if volume is main:
+
+        def both(unit: Unit) -> Space:
+            list_extents(unit)
+            return record(unit)
+
+        return main.write(both)
+    new = volume.write(record)
+    main.write(list_extents)
+    return new
+
+
+def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
+    """Destroy a queue space with everything in it; `force` although processes are attached or messages are stored."""
+
+    def sweep(unit: Unit) -> None:
+        found = unit.space(name)
+        if found is not None:
+            if not force:
+                _refuse_in_use(unit, found)
+            unit.remove_space(found.id)
+
+    def unlist(unit: Unit) -> None:
+        unit.remove_extents(name)
+
+    if volume is main:
+
+        def both(unit: Unit) -> None:
+            sweep(unit)
+            unlist(unit)
+
+        main.write(both)
+        return
+    if not force:
+        volume.read(lambda unit: _refuse_in_use(unit, find(unit, name)))
+    main.write(unlist)
+    volume.write(sweep)
+
+
+def find(unit: Unit, name: str) -> Space:
+    """Return the queue space of that name, or refuse."""
+    found = unit.space(name)
+    if found is None:
+        raise no_such_space(name)
+    return found
+
+
+def path_of(unit: Unit, name: str) -> str:
+    """Return the path of the device list entry that a queue space's first extent is cut from, or refuse."""
+    paths = {entry.index: entry.path for entry in unit.entries()}
+    for extent in unit.extents():
+        if extent.space == name:
+            return paths[extent.entry]
+    raise no_such_space(name)
+
+
+def names(unit: Unit) -> list[str]:
+    """Return the names of the queue spaces of the device."""
+    return sorted({extent.space for extent in unit.extents()})
+
+
+def usage(unit: Unit, of: Space) -> SpaceUsage:
+    """Return how much of each limit of a queue space is in use."""
+    level = unit.level(of.id)
+    return SpaceUsage(
+        queues=len(unit.queues(of.id)),
+        transactions=unit.transaction_count(of.id),
+        processes=len(unit.owners(of.id)),
+        messages=level.messages,
+        pages=level.pages,
+    )
+
+
+def _plan(unit: Unit, wanted: SpaceDefinition) -> tuple[str, list[Extent]]:
+    entries, extents = unit.entries(), unit.extents()
+    if any(extent.space == wanted.name for extent in extents):
+        raise InvalidArgumentError(f"queue space {wanted.name!r} exists already", space=wanted.name)
+    if not entries:
+        raise InvalidArgumentError("the device list is empty", hint="Make its first entry with crdl.")
+    chosen = device.allocate(wanted.name, wanted.pages, entries, extents)
+    paths = {entry.index: entry.path for entry in entries}
+    return paths[chosen[0].entry], chosen
+
+
+def _refuse_in_use(unit: Unit, found: Space) -> None:
+    owners = unit.owners(found.id)
+    if owners:
+        who = ", ".join(f"{owner.role} {owner.pid}" for owner in owners[:5])
+        raise InUseError(
+            f"queue space {found.name!r} has {len(owners)} attached"
+            f" {'process' if len(owners) == 1 else 'processes'}: {who}",
+            hint="End them, or force it with -f.",
+            space=found.name,
+        )
+    messages = unit.level(found.id).messages
+    if messages:
+        raise InUseError(
+            f"queue space {found.name!r} holds {messages} {'message' if messages == 1 else 'messages'}",
+            hint="Dequeue them, or force it with -f.",
+            space=found.name,
+        )

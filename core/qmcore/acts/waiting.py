@@ -1,0 +1,77 @@
+"""The act of waiting for a message. It does not poll: it sleeps on a bell that whoever brings a message rings.
+
+A waiter first records its bell and then looks once more, so that a message which comes in between rings it. A check
+each second covers a ring that was lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from qmcore.acts.dequeue import Nothing
+from qmcore.port import Bell, Owner, Unit, Volume
+from qmcore.times import MICROS, Clock
+
+T = TypeVar("T")
+
+CHECK_SECONDS = 1.0
+"""How long a waiter sleeps at most before it looks by itself."""
+
+
+def wait_for(
+    attempt: Callable[[], T | Nothing], volume: Volume, owner: Owner, clock: Clock, seconds: float
+) -> T | Nothing:
+    """Try `attempt` until it brings something or the seconds are over; 0 tries once."""
+    found = attempt()
+    if not isinstance(found, Nothing) or seconds <= 0:
+        return found
+    end = clock.monotonic() + seconds
+    with listening(volume, owner, [found.queue_id]) as bell:
+        while True:
+            found = attempt()
+            left = end - clock.monotonic()
+            if not isinstance(found, Nothing) or left <= 0:
+                return found
+            bell.wait(min(left, CHECK_SECONDS, seconds_until(found.next_due_us, clock)))
+
+
+def sleep_until_any(
+    volume: Volume, owner: Owner, clock: Clock, queue_ids: Sequence[int], seconds: float, ready: Callable[[], bool]
+) -> None:
+    """Sleep until one of the queues may have a message, `ready` says so, or the seconds are over.
+
+    `ready` is asked once the bell hangs, so that what came in between is not slept over.
+    """
+    with listening(volume, owner, queue_ids) as bell:
+        end = clock.monotonic() + seconds
+        rang = False
+        while not rang and not ready() and (left := end - clock.monotonic()) > 0:
+            due = volume.read(lambda unit: [unit.next_due(queue_id) for queue_id in queue_ids])
+            soonest = min((seconds_until(moment, clock) for moment in due), default=float("inf"))
+            if soonest <= 0:
+                return
+            rang = bell.wait(min(left, CHECK_SECONDS, soonest))
+
+
+def seconds_until(moment_us: int | None, clock: Clock) -> float:
+    """Return the seconds until a time, which may have passed; None is far away."""
+    return float("inf") if moment_us is None else max((moment_us - clock.now()) / MICROS, 0.0)
+
+
+@contextlib.contextmanager
+def listening(volume: Volume, owner: Owner, queue_ids: Sequence[int]) -> Iterator[Bell]:
+    """Give a bell that rings when messages come to one of the queues."""
+    bell = volume.bell()
+
+    def record(unit: Unit) -> None:
+        for queue_id in queue_ids:
+            unit.add_waiter(queue_id, bell.address, owner.id)
+
+    try:
+        volume.write(record, durable=False)
+        yield bell
+    finally:
+        bell.close()
+        volume.write(lambda unit: unit.remove_waiter(bell.address), durable=False)

@@ -1,0 +1,180 @@
+"""A device: the universal device list (UDL) of page ranges, and the extents cut from them (VTOC)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from qmcore import names
+from qmcore.errors import InvalidArgumentError, NoSpaceError, Resource
+
+PAGE_SIZE = 4096
+ENTRIES_MAX = 25
+EXTENTS_MAX = 100
+PAGES_MAX = 2**40
+VTOC_PAGES = 7
+UDL_PAGES = 19
+RESERVED_PAGES = VTOC_PAGES + UDL_PAGES
+"""Pages at the start of the first entry that the table of contents and the device list take."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """What a device records about itself; `id` is its own and found again in each of its volumes."""
+
+    id: str
+    page_size: int
+    durability: str
+    group: str
+    created_at: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceEntry:
+    """One entry of the device list: `pages` pages of the file `path`, from page `offset`."""
+
+    index: int
+    path: str
+    offset: int
+    pages: int
+
+    @property
+    def end(self) -> int:
+        """The first page behind the entry."""
+        return self.offset + self.pages
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PageRange:
+    """A run of `pages` pages from page `first` of a device list entry's file."""
+
+    first: int
+    pages: int
+
+    @property
+    def end(self) -> int:
+        """The first page behind the run."""
+        return self.first + self.pages
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Extent:
+    """A run of pages of one device list entry that belongs to a queue space; each is a row of the VTOC."""
+
+    space: str
+    number: int
+    entry: int
+    first: int
+    pages: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableEntry:
+    """One row of the table of contents: a table's name, and the run of pages that it has."""
+
+    name: str
+    entry: int
+    first: int
+    pages: int
+
+
+def checked_entry(entry: DeviceEntry, present: Sequence[DeviceEntry]) -> DeviceEntry:
+    """Return `entry` if it may join the entries `present` of the device list."""
+    names.path(entry.path)
+    if not 0 <= entry.offset <= PAGES_MAX:
+        raise InvalidArgumentError(f"the offset of {entry.path!r} must be 0 to {PAGES_MAX}, got {entry.offset}")
+    if not 1 <= entry.pages <= PAGES_MAX:
+        raise InvalidArgumentError(f"the size of {entry.path!r} must be 1 to {PAGES_MAX} pages, got {entry.pages}")
+    if len(present) >= ENTRIES_MAX:
+        raise NoSpaceError("the device", Resource.DEVICE_ENTRIES, used=len(present), limit=ENTRIES_MAX)
+    if not present:
+        return _checked_first(entry)
+    for other in present:
+        if other.path == entry.path and entry.offset < other.end and other.offset < entry.end:
+            raise InvalidArgumentError(
+                f"pages {entry.offset} to {entry.end - 1} of {entry.path!r} overlap entry {other.index}, which has"
+                f" pages {other.offset} to {other.end - 1}",
+                hint="Look at the entries with lidl.",
+            )
+    return entry
+
+
+def _checked_first(entry: DeviceEntry) -> DeviceEntry:
+    if entry.offset != 0:
+        raise InvalidArgumentError(
+            f"the first entry of the device list must have offset 0, got {entry.offset} for {entry.path!r}"
+        )
+    if entry.pages <= RESERVED_PAGES:
+        raise InvalidArgumentError(
+            f"the first entry of the device list must have more than {RESERVED_PAGES} pages, which the list itself"
+            f" takes, got {entry.pages} for {entry.path!r}"
+        )
+    return entry
+
+
+def free_ranges(entry: DeviceEntry, extents: Iterable[Extent]) -> list[PageRange]:
+    """Return the runs of pages of `entry` that no extent has, lowest first."""
+    at = entry.offset + (RESERVED_PAGES if entry.index == 0 else 0)
+    free = []
+    for extent in sorted((e for e in extents if e.entry == entry.index), key=lambda e: e.first):
+        if extent.first > at:
+            free.append(PageRange(at, extent.first - at))
+        at = max(at, extent.first + extent.pages)
+    if entry.end > at:
+        free.append(PageRange(at, entry.end - at))
+    return free
+
+
+def allocate(
+    space: str, pages: int, entries: Sequence[DeviceEntry], extents: Sequence[Extent], *, path: str | None = None
+) -> list[Extent]:
+    """Cut `pages` pages for a queue space from the entries of one file: one run if any is long enough, else several.
+
+    The file is `path`, or else the first of the device list that has room. The extents are numbered after those that
+    the queue space has already.
+    """
+    paths = [path] if path is not None else list(dict.fromkeys(entry.path for entry in entries))
+    room = {file: _free_of(file, entries, extents) for file in paths}
+    for runs in room.values():
+        chosen = _cut(pages, runs)
+        if chosen:
+            break
+    else:
+        most = max((sum(run.pages for _, run in runs) for runs in room.values()), default=0)
+        total = sum(entry.pages for entry in entries)
+        raise NoSpaceError(
+            "the device" if path is None else f"the file {path!r}",
+            Resource.PAGES,
+            used=total - most,
+            limit=total,
+            wanted=pages,
+        )
+    if len(extents) + len(chosen) > EXTENTS_MAX:
+        raise NoSpaceError("the device", Resource.EXTENTS, used=len(extents), limit=EXTENTS_MAX, wanted=len(chosen))
+    number = 1 + max((extent.number for extent in extents if extent.space == space), default=-1)
+    return [Extent(space, number + at, index, run.first, run.pages) for at, (index, run) in enumerate(chosen)]
+
+
+def _free_of(path: str, entries: Sequence[DeviceEntry], extents: Sequence[Extent]) -> list[tuple[int, PageRange]]:
+    return [(entry.index, run) for entry in entries if entry.path == path for run in free_ranges(entry, extents)]
+
+
+def _cut(pages: int, runs: Sequence[tuple[int, PageRange]]) -> list[tuple[int, PageRange]]:
+    for index, run in runs:
+        if run.pages >= pages:
+            return [(index, PageRange(run.first, pages))]
+    chosen = []
+    for index, run in sorted(runs, key=lambda item: -item[1].pages):
+        part = min(pages, run.pages)
+        chosen.append((index, PageRange(run.first, part)))
+        pages -= part
+        if pages == 0:
+            return chosen
+    return []
+
+
+def table_of_contents(extents: Iterable[Extent]) -> list[TableEntry]:
+    """Return the rows of the VTOC: the table itself, the device list, then every extent of every queue space."""
+    own = [TableEntry("VTOC", 0, 0, VTOC_PAGES), TableEntry("UDL", 0, VTOC_PAGES, UDL_PAGES)]
+    rest = sorted(extents, key=lambda extent: (extent.entry, extent.first))
+    return own + [TableEntry(f"{e.space}.{e.number}", e.entry, e.first, e.pages) for e in rest]

@@ -1,0 +1,193 @@
+"""A message: the body, and the control information that travels with it (TPQCTL)."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from datetime import datetime
+
+from qmcore import names, times
+from qmcore.errors import BadMessageIdError, InvalidArgumentError
+from qmcore.queue import Delivery
+
+PRIORITY_RANGE = (1, 100)
+PRIORITY_DEFAULT = 50
+BODY_MAX = 64 * 1024 * 1024
+HEADER_PAGES_BYTES = 256
+"""Bytes that each message is charged for its control information when its pages are counted."""
+
+_INCARNATION_DIGITS = 16
+_SEQUENCE_DIGITS = 16
+_MESSAGE_ID_DIGITS = _INCARNATION_DIGITS + _SEQUENCE_DIGITS
+_INT64 = (-(2**63), 2**63 - 1)
+
+
+class State(enum.Enum):
+    """Where a message stands."""
+
+    READY = "ready"
+    DELAYED = "delayed"
+    HELD = "held"
+
+
+class Reason(enum.Enum):
+    """Why a message was moved from its queue."""
+
+    RETRIES = "retries"
+    EXPIRED = "expired"
+    ADMIN = "admin"
+    FORWARD = "forward"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a moved message came from: its queue, its identifier there, why, when (microseconds), the last error."""
+
+    queue: str
+    msgid: str
+    reason: Reason
+    moved_us: int
+    error: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EnqueueControl:
+    """What the sender asks for. Times and spans are microseconds; None leaves the choice to the queue.
+
+    `delay` and `lifetime` count from the end of the enqueue, inside a transaction from its commit.
+    """
+
+    priority: int = PRIORITY_DEFAULT
+    corrid: bytes | None = None
+    delay: int | None = None
+    available_us: int | None = None
+    lifetime: int | None = None
+    expires_us: int | None = None
+    never_expires: bool = False
+    reply_queue: str | None = None
+    failure_queue: str | None = None
+    urcode: int = 0
+    appkey: int = 0
+    client_id: str = ""
+    delivery: Delivery | None = None
+    reply_delivery: Delivery | None = None
+    headers: Mapping[str, str] | None = None
+    type: str = "CARRAY"
+    subtype: str = ""
+
+    def __post_init__(self) -> None:
+        low, high = PRIORITY_RANGE
+        if not low <= self.priority <= high:
+            raise InvalidArgumentError(f"the priority must be {low} to {high}, got {self.priority}")
+        if self.delay is not None and self.available_us is not None:
+            raise InvalidArgumentError("a message takes a delay or a time of availability, not both")
+        if (self.lifetime is not None) + (self.expires_us is not None) + self.never_expires > 1:
+            raise InvalidArgumentError("a message takes one of: a lifetime, a time of expiry, no expiry")
+        if not _INT64[0] <= self.urcode <= _INT64[1]:
+            raise InvalidArgumentError(f"the user return code must fit into 64 bits, got {self.urcode}")
+        if self.reply_queue is not None:
+            names.queue_name(self.reply_queue, "reply queue name")
+        if self.failure_queue is not None:
+            names.queue_name(self.failure_queue, "failure queue name")
+
+    def available_at(self, now: int) -> int | None:
+        """Return when a message that arrives at `now` becomes available; None is at once."""
+        return now + self.delay if self.delay is not None else self.available_us
+
+    def expires_at(self, now: int, default: int | None) -> int | None:
+        """Return when a message that arrives at `now` expires, `default` being the queue's expiration in seconds."""
+        if self.lifetime is not None:
+            return now + self.lifetime
+        if self.expires_us is not None or self.never_expires or default is None:
+            return self.expires_us
+        return now + default * times.MICROS
+
+
+PLAIN_CONTROL = EnqueueControl()
+"""What holds when the sender asks for nothing."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MessageInfo:
+    """Everything about a stored message but its body. Times ending in `_us` are microseconds since 1970, UTC."""
+
+    msgid: str
+    queue: str
+    priority: int
+    enqueued_us: int
+    available_us: int | None
+    expires_us: int | None
+    corrid: bytes | None
+    reply_queue: str | None
+    failure_queue: str | None
+    urcode: int
+    appkey: int
+    client_id: str
+    size: int
+    retries: int
+    delivery: Delivery
+    reply_delivery: Delivery | None
+    type: str
+    subtype: str
+    headers: Mapping[str, str]
+    origin: Origin | None
+    state: State
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When the message took its place in the queue (UTC)."""
+        return times.to_datetime(self.enqueued_us)
+
+    @property
+    def available_at(self) -> datetime | None:
+        """When the message became or becomes available (UTC), if the sender or a retry delay said so."""
+        return None if self.available_us is None else times.to_datetime(self.available_us)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When the message expires (UTC), if ever."""
+        return None if self.expires_us is None else times.to_datetime(self.expires_us)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Message(MessageInfo):
+    """A dequeued message. `body` is None where it was enqueued without one, which is not the same as empty."""
+
+    body: bytes | None
+
+    @property
+    def text(self) -> str:
+        """The body read as UTF-8; empty where there is none."""
+        return (self.body or b"").decode()
+
+
+def pages_of(size: int, headers: str | None, page_size: int) -> int:
+    """Return the pages that a message takes; `size` is bytes of the body, `headers` their JSON text."""
+    total = HEADER_PAGES_BYTES + size + (len(headers.encode()) if headers else 0)
+    return -(-total // page_size)
+
+
+def checked_body(body: bytes | None) -> bytes | None:
+    """Return `body` if it is small enough: at most 64 MiB."""
+    if body is not None and len(body) > BODY_MAX:
+        raise InvalidArgumentError(
+            f"the body has {len(body)} bytes, the limit is {BODY_MAX}",
+            hint="Send a reference to the data, or split it.",
+        )
+    return body
+
+
+def message_id(incarnation: str, sequence: int) -> str:
+    """Return the 32 characters that name message `sequence` of the queue space with this incarnation."""
+    return f"{incarnation}{sequence:016x}"
+
+
+def sequence_of(msgid: str, incarnation: str) -> int | None:
+    """Return the sequence number in a message id; None for an id of another queue space; malformed is refused."""
+    text = msgid.strip().lower()
+    if len(text) != _MESSAGE_ID_DIGITS or not set(text) <= set("0123456789abcdef"):
+        raise BadMessageIdError(
+            f"{msgid!r} is not a message identifier, which has {_MESSAGE_ID_DIGITS} hexadecimal digits"
+        )
+    return int(text[_INCARNATION_DIGITS:], 16) if text.startswith(incarnation) else None

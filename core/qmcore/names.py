@@ -1,0 +1,55 @@
+"""Names and their limits. Lengths count bytes of UTF-8, as the C structures that they come from do."""
+
+from __future__ import annotations
+
+from qmcore.errors import InvalidArgumentError
+
+QUEUE_NAME_MAX = 127
+SPACE_NAME_MAX = 15
+CORRELATION_ID_MAX = 32
+COMMAND_MAX = 127
+PATH_MAX = 1024
+
+
+def queue_name(text: str, what: str = "queue name") -> str:
+    """Return `text` if it can name a queue: 1 to 127 bytes, no control characters."""
+    return _checked(text, what, QUEUE_NAME_MAX)
+
+
+def space_name(text: str) -> str:
+    """Return `text` if it can name a queue space: 1 to 15 bytes, no control characters."""
+    return _checked(text, "queue space name", SPACE_NAME_MAX)
+
+
+def path(text: str) -> str:
+    """Return `text` if it can be the path of a device list entry: 1 to 1024 bytes, no control characters."""
+    return _checked(text, "device name", PATH_MAX)
+
+
+def command(text: str) -> str:
+    """Return `text` if it can be a capacity command: at most 127 bytes; empty means none."""
+    return _checked(text, "threshold command", COMMAND_MAX) if text else ""
+
+
+def correlation_id(value: bytes | str) -> bytes:
+    """Return the identifier without its NUL padding: at most 32 bytes, a str taken as UTF-8."""
+    raw = value.encode() if isinstance(value, str) else bytes(value)
+    stripped = raw.rstrip(b"\0")
+    if len(stripped) > CORRELATION_ID_MAX:
+        raise InvalidArgumentError(
+            f"correlation identifier {raw!r} has {len(stripped)} bytes, the limit is {CORRELATION_ID_MAX}",
+            hint="Shorten it, or put the long form into a header.",
+        )
+    return stripped
+
+
+def _checked(text: str, what: str, limit: int) -> str:
+    if not text:
+        raise InvalidArgumentError(f"the {what} is empty", hint=f"Give 1 to {limit} bytes.")
+    size = len(text.encode("utf-8", "surrogateescape"))
+    if size > limit:
+        shown = text if len(text) <= 60 else text[:57] + "..."
+        raise InvalidArgumentError(f"the {what} {shown!r} has {size} bytes, the limit is {limit}")
+    if any(not char.isprintable() for char in text):
+        raise InvalidArgumentError(f"the {what} {text!r} has a character that cannot be printed")
+    return text

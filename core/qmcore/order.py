@@ -1,0 +1,124 @@
+"""The order of a queue, and the key that gives each message its place.
+
+A key is a byte string; the message with the smallest key is dequeued first:
+
+    0x80, the order fields big-endian (a descending one inverted), the sequence number, 0x80
+
+A message put on top gets 0x00, its inverted sequence number and 0x80, so the last one on top comes first. A message
+put before M gets M's key without its last byte, then 0x40, its own sequence number and 0x80: several stand directly
+before M in order of arrival, and the rule can be applied to its own results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Final
+
+from qmcore.errors import InvalidArgumentError
+
+
+class Criterion(enum.Enum):
+    """What messages of a queue are ordered by."""
+
+    PRIORITY = "priority"
+    TIME = "time"
+    EXPIRATION = "expiration"
+    FIFO = "fifo"
+    LIFO = "lifo"
+
+
+_ALIASES = {"prio": "priority", "expir": "expiration"}
+_ORDINARY: Final = b"\x80"
+_TOP: Final = b"\x00"
+_BEFORE: Final = b"\x40"
+_LAST: Final = b"\x80"
+_SEQUENCE_TOP = 2**64 - 1
+_NO_EXPIRY = b"\xff" * 8
+_TIME_BIAS = 2**63
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueueOrder:
+    """Criteria, most significant first; `fifo` or `lifo` stands last, and `fifo` is meant where neither is given."""
+
+    criteria: tuple[Criterion, ...] = (Criterion.FIFO,)
+
+    @classmethod
+    def parse(cls, text: str) -> QueueOrder:
+        """Read a comma list of `priority`, `time`, `expiration`, `fifo` and `lifo`; empty means `fifo`."""
+        words = [word.strip().lower() for word in text.split(",")] if text.strip() else ["fifo"]
+        criteria = [_criterion(word, text) for word in words]
+        if len(set(criteria)) < len(criteria):
+            raise InvalidArgumentError(f"the queue order {text!r} names a criterion twice")
+        if Criterion.FIFO in criteria and Criterion.LIFO in criteria:
+            raise InvalidArgumentError(f"the queue order {text!r} has both fifo and lifo", hint="Keep one of them.")
+        if any(criterion in (Criterion.FIFO, Criterion.LIFO) for criterion in criteria[:-1]):
+            raise InvalidArgumentError(f"in the queue order {text!r} fifo or lifo must stand last")
+        return cls(tuple(criteria))
+
+    def __str__(self) -> str:
+        return ",".join(criterion.value for criterion in self.criteria)
+
+    def key(self, *, priority: int, available_at: int, expires_at: int | None, sequence: int) -> bytes:
+        """Return the ordinary key of a message; times in microseconds, `expires_at` None stands behind all others."""
+        fields = b""
+        last_in = False
+        for criterion in self.criteria:
+            match criterion:
+                case Criterion.PRIORITY:
+                    fields += (255 - priority).to_bytes(1)
+                case Criterion.TIME:
+                    fields += (available_at + _TIME_BIAS).to_bytes(8)
+                case Criterion.EXPIRATION:
+                    fields += _NO_EXPIRY if expires_at is None else (expires_at + _TIME_BIAS).to_bytes(8)
+                case Criterion.FIFO:
+                    pass
+                case Criterion.LIFO:
+                    last_in = True
+        ordinal = _SEQUENCE_TOP - sequence if last_in else sequence
+        return _ORDINARY + fields + ordinal.to_bytes(8) + _LAST
+
+
+def key_on_top(sequence: int) -> bytes:
+    """Return a key before every other one of the queue; a later sequence number comes first."""
+    return _TOP + (_SEQUENCE_TOP - sequence).to_bytes(8) + _LAST
+
+
+def key_before(successor: bytes, sequence: int) -> bytes:
+    """Return a key directly before `successor`; among several, the earlier sequence number comes first."""
+    return successor[:-1] + _BEFORE + sequence.to_bytes(8) + _LAST
+
+
+class OutOfOrder(enum.Flag):
+    """Which exceptions from the order an enqueue may ask for."""
+
+    NONE = 0
+    TOP = 1
+    MSGID = 2
+
+    @classmethod
+    def parse(cls, text: str) -> OutOfOrder:
+        """Read `none`, or a comma list of `top` and `msgid`; empty means `none`."""
+        granted = cls.NONE
+        words = [word.strip().lower() for word in text.split(",")] if text.strip() else ["none"]
+        for word in words:
+            if word not in ("none", "top", "msgid") or (word == "none" and len(words) > 1):
+                raise InvalidArgumentError(
+                    f"the out-of-ordering {text!r} is not none, top, msgid or top,msgid",
+                )
+            granted |= cls[word.upper()]
+        return granted
+
+    def __str__(self) -> str:
+        return ",".join(flag.name.lower() for flag in OutOfOrder if flag in self and flag.name) or "none"
+
+
+def _criterion(word: str, text: str) -> Criterion:
+    try:
+        return Criterion(_ALIASES.get(word, word))
+    except ValueError:
+        raise InvalidArgumentError(
+            f"the queue order {text!r} has the unknown criterion {word!r}",
+            hint="Known are priority, time, expiration, fifo and lifo.",
+        ) from None

@@ -1,0 +1,91 @@
+"""A queue: what an administrator defines about it, and what it holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from qmcore import names
+from qmcore.errors import InvalidArgumentError
+from qmcore.limits import Threshold
+from qmcore.order import OutOfOrder, QueueOrder
+
+RETRIES_MAX = 2**31 - 1
+DELAY_MAX = 2**31 - 1
+EXPIRATION_MAX = 2**31 - 1
+
+
+class Delivery(enum.Enum):
+    """Where messages are kept: on disk, or in memory that is lost on restart."""
+
+    PERSIST = "persist"
+    NONPERSIST = "nonpersist"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDefinition:
+    """What qcreate fixes about a queue.
+
+    `retries` is how often a message may be rolled back and still return (0: never), `retry_delay` the seconds it then
+    stays unavailable, `expiration` the seconds after which a message without an expiry of its own goes (None: never).
+    """
+
+    name: str
+    order: QueueOrder = dataclasses.field(default_factory=QueueOrder)
+    out_of_order: OutOfOrder = OutOfOrder.NONE
+    retries: int = 0
+    retry_delay: int = 0
+    threshold: Threshold = dataclasses.field(default_factory=Threshold.none)
+    memory_threshold: Threshold = dataclasses.field(default_factory=Threshold.none)
+    delivery: Delivery = Delivery.PERSIST
+    expiration: int | None = None
+
+    def __post_init__(self) -> None:
+        names.queue_name(self.name)
+        names.command(self.threshold.command)
+        names.command(self.memory_threshold.command)
+        _whole(self.retries, "number of retries", RETRIES_MAX)
+        _whole(self.retry_delay, "retry delay in seconds", DELAY_MAX)
+        if self.expiration is not None:
+            _whole(self.expiration, "default expiration in seconds", EXPIRATION_MAX)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue as it is stored: its number in the volume and its definition."""
+
+    id: int
+    space_id: int
+    definition: QueueDefinition
+
+    @property
+    def name(self) -> str:
+        """The name of the queue."""
+        return self.definition.name
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QueueUsage:
+    """What a queue holds now, and what went through it since it was created.
+
+    `messages` counts all: `ready`, `delayed` (not yet available) and `held` (by a transaction). `size` is bytes of
+    bodies, `pages` pages of the device.
+    """
+
+    messages: int
+    ready: int
+    delayed: int
+    held: int
+    pages: int
+    size: int
+    enqueued: int
+    dequeued: int
+    expired: int
+    discarded: int
+    moved: int
+    oldest: int | None = None
+
+
+def _whole(value: int, what: str, largest: int) -> None:
+    if not 0 <= value <= largest:
+        raise InvalidArgumentError(f"the {what} must be 0 to {largest}, got {value}")

@@ -1,0 +1,91 @@
+"""Times are UTC microseconds since 1970 as integers, and come from one injected clock."""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from qmcore.errors import InvalidArgumentError
+
+MICROS = 1_000_000
+FOREVER = 2**63 - 1
+"""Later than every time that can be stored."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PART_NAMES = ("year", "month", "day", "hour", "minute", "second")
+
+
+class Clock(Protocol):
+    """Where the engine gets the time from; tests bring their own and move it."""
+
+    def now(self) -> int:
+        """Return the time of day in microseconds since 1970, UTC."""
+
+    def monotonic(self) -> float:
+        """Return seconds on a clock that is never set back; only differences mean something."""
+
+
+class SystemClock:
+    """The clock of the machine."""
+
+    def now(self) -> int:
+        """Return the time of day in microseconds since 1970, UTC."""
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        """Return seconds on a clock that is never set back."""
+        return time.monotonic()
+
+
+def from_datetime(moment: datetime) -> int:
+    """Return the microseconds of an aware datetime; a naive one is refused, because its zone is unknown."""
+    if moment.tzinfo is None or moment.utcoffset() is None:
+        raise InvalidArgumentError(
+            f"the time {moment.isoformat()} has no time zone",
+            hint="Give an aware datetime, such as datetime.now(timezone.utc).",
+        )
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def to_datetime(micros: int) -> datetime:
+    """Return the aware datetime (UTC) of a time in microseconds."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def span(value: float | timedelta, what: str) -> int:
+    """Return a length of time in microseconds from seconds or a timedelta; negative ones are refused."""
+    if isinstance(value, timedelta):
+        micros = value // timedelta(microseconds=1)
+    else:
+        if not math.isfinite(value):
+            raise InvalidArgumentError(f"the {what} must be a finite number of seconds, got {value}")
+        micros = round(value * MICROS)
+    if micros < 0:
+        raise InvalidArgumentError(f"the {what} must not be negative, got {value}")
+    return micros
+
+
+def parse_absolute(text: str) -> int:
+    """Return the time that `YY[MM[DD[hh[mm[ss]]]]]` stands for in local time, as qmadmin(1) reads it.
+
+    Parts left out take their smallest value; years 00-37 are 2000-2037 and 70-99 are 1970-1999.
+    """
+    if not text.isascii() or not text.isdigit() or len(text) % 2 or not 2 <= len(text) <= 12:
+        raise InvalidArgumentError(f"the time {text!r} is not of the form YY[MM[DD[hh[mm[ss]]]]]")
+    parts = [int(text[at : at + 2]) for at in range(0, len(text), 2)]
+    if 38 <= parts[0] <= 69:
+        raise InvalidArgumentError(f"the year {text[:2]} of the time {text!r} is not one of 00-37 and 70-99")
+    full = [parts[0] + (2000 if parts[0] < 70 else 1900), *parts[1:]]
+    full += [1, 1, 0, 0, 0][len(full) - 1 :]
+    try:
+        local = datetime(*full).astimezone()  # type: ignore[arg-type]
+    except ValueError as error:
+        raise InvalidArgumentError(f"the time {text!r} does not exist: {error}") from None
+    return from_datetime(local)
+
+
+def show(micros: int) -> str:
+    """Return the time in local time with its zone, to the second."""
+    return to_datetime(micros).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")

@@ -1,0 +1,1 @@
+"""The engine's port fulfilled in SQL, through SQLAlchemy Core."""

@@ -1,0 +1,91 @@
+"""Making and opening volumes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from qmcore.device import DeviceInfo
+from qmstorage import schema, sqlite, translate
+from qmstorage.runner import Texts
+from qmstorage.unit import SqlUnit
+from qmstorage.volume import ReadOnlyVolume, SqliteVolume, roll_back
+
+if TYPE_CHECKING:
+    from qmcore.port import Volume
+
+
+def open_volume(path: str) -> Volume:
+    """Open the device or volume in an SQLite file; for reading only where this user may not write it.
+
+    Raises BadResourceError where there is none, ReleaseError for a newer one, OperatingSystemError where it cannot
+    be read.
+    """
+    sqlite.refuse_unusable(path)
+    if os.access(path, os.W_OK):
+        connection = sqlite.open_for_writing(path)
+        return SqliteVolume(path, connection, durable=_is_durable(connection))
+    volume = ReadOnlyVolume(path)
+    volume.read(lambda unit: unit.device())
+    return volume
+
+
+def create_volume(path: str, info: DeviceInfo, *, main: bool, group_id: int | None) -> Volume:
+    """Make the SQLite file `path` a volume of the device `info`; `main` if it is the one that QMCONFIG names.
+
+    Raises BadResourceError where something else is there, OperatingSystemError where the file cannot be made. A
+    file that could not be finished is removed.
+    """
+    if path == sqlite.MEMORY:
+        connection = sqlite.connect(path, "rw")
+        _create_tables(connection, info, main=main)
+        return SqliteVolume(path, connection)
+    is_new = sqlite.prepare_file(path, group_id)
+    try:
+        connection = sqlite.connect(path, "rw")
+        try:
+            connection.execute(f"PRAGMA page_size = {info.page_size}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            _create_tables(connection, info, main=main)
+            volume = SqliteVolume(path, connection)
+            volume.sync()
+        except BaseException:
+            connection.close()
+            raise
+    except BaseException as error:
+        if is_new:
+            sqlite.remove_files(path)
+        if isinstance(error, sqlite3.Error):
+            raise translate.from_sqlite(error, path) from error
+        raise
+    return volume
+
+
+def _create_tables(connection: sqlite3.Connection, info: DeviceInfo, *, main: bool) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        for statement in _ddl():
+            connection.execute(statement)
+        connection.execute("INSERT INTO alembic_version VALUES (?)", (schema.REVISION,))
+        SqlUnit(connection.cursor(), Texts(sqlite.DIALECT)).add_device(info, main=main)
+        connection.execute("COMMIT")
+    except BaseException:
+        roll_back(connection)
+        raise
+
+
+def _ddl() -> Iterator[str]:
+    for table in schema.metadata.sorted_tables:
+        yield str(CreateTable(table).compile(dialect=sqlite.DIALECT))
+        for index in sorted(table.indexes, key=lambda index: str(index.name)):
+            yield str(CreateIndex(index).compile(dialect=sqlite.DIALECT))
+
+
+def _is_durable(connection: sqlite3.Connection) -> bool:
+    (durability,) = connection.execute("SELECT durability FROM device").fetchone()
+    return bool(durability != "relaxed")

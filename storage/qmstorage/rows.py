@@ -1,0 +1,117 @@
+"""Between rows of the `message` table and the engine's values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from qmcore import numbers
+from qmcore.message import Message, MessageInfo, Origin, Reason, State, message_id
+from qmcore.port import NewMessage
+from qmcore.queue import Delivery
+from qmstorage.schema import message
+
+_COLUMNS: Final = tuple(column.name for column in message.columns)
+_NO_ORIGIN: Final = dict.fromkeys(
+    ("error_queue", "group_id", "origin_queue", "origin_msgid", "origin_reason", "origin_error", "moved_at")
+)
+
+
+def to_row(new: NewMessage) -> dict[str, Any]:
+    """Return the column values of a new message."""
+    control = new.control
+    return {
+        "id": new.id,
+        "queue_id": new.queue_id,
+        "order_key": new.order_key,
+        "priority": control.priority,
+        "enqueued_at": new.enqueued_us,
+        "available_at": new.available_us,
+        "expires_at": new.expires_us,
+        "pages": new.pages,
+        "size": new.size,
+        "urcode": control.urcode,
+        "appkey": control.appkey,
+        "corrid": control.corrid,
+        "reply_queue": control.reply_queue,
+        "failure_queue": control.failure_queue,
+        "reply_delivery": control.reply_delivery and control.reply_delivery.value,
+        "client_id": control.client_id or None,
+        "type": control.type,
+        "subtype": control.subtype or None,
+        "headers": new.headers,
+        "body": new.body,
+        **_NO_ORIGIN,
+    }
+
+
+def to_message(row: Sequence[Any], incarnation: str, queue: str, retries: int) -> Message:
+    """Return the message in a whole row."""
+    return Message(body=row[-1], **_facts(row[:-1], incarnation, queue), retries=retries, state=State.HELD)
+
+
+def to_info(
+    row: Sequence[Any], incarnation: str, queue: str, *, retries: int, state: State, until: int | None
+) -> MessageInfo:
+    """Return what a row without its body says; `until` is when a message that is kept back becomes available."""
+    facts = _facts(row, incarnation, queue)
+    if until is not None:
+        facts["available_us"] = until
+    return MessageInfo(**facts, retries=retries, state=state)
+
+
+def _facts(row: Sequence[Any], incarnation: str, queue: str) -> dict[str, Any]:
+    (
+        number,
+        _queue_id,
+        _order_key,
+        priority,
+        enqueued_at,
+        available_at,
+        expires_at,
+        _pages,
+        size,
+        urcode,
+        appkey,
+        corrid,
+        reply_queue,
+        failure_queue,
+        _error_queue,
+        reply_delivery,
+        client_id,
+        kind,
+        subtype,
+        _group_id,
+        origin_queue,
+        origin_msgid,
+        origin_reason,
+        origin_error,
+        moved_at,
+        headers,
+    ) = row
+    return {
+        "msgid": message_id(incarnation, numbers.sequence(number)),
+        "queue": queue,
+        "priority": priority,
+        "enqueued_us": enqueued_at,
+        "available_us": available_at,
+        "expires_us": expires_at,
+        "corrid": corrid,
+        "reply_queue": reply_queue,
+        "failure_queue": failure_queue,
+        "urcode": urcode,
+        "appkey": appkey,
+        "client_id": client_id or "",
+        "size": size,
+        "delivery": Delivery.PERSIST,
+        "reply_delivery": Delivery(reply_delivery) if reply_delivery else None,
+        "type": kind,
+        "subtype": subtype or "",
+        "headers": json.loads(headers) if headers else {},
+        "origin": origin_queue
+        and Origin(origin_queue, origin_msgid, Reason(origin_reason), moved_at, origin_error or ""),
+    }
+
+
+assert _COLUMNS[-2:] == ("headers", "body")  # noqa: S101 - `_facts` and the statements rely on it

@@ -1,0 +1,332 @@
+"""The tables of a volume, schema version 1.
+
+A message row is written once and deleted once; where the message stands is a row in one narrow table: `ready`, `due`,
+`held` or `history`. Numbers of messages are 15 bits of queue space and 48 bits of sequence number, so that a message
+id finds its row by arithmetic. Times are UTC microseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+VERSION: Final = 1
+"""The schema version that this release reads and writes; revision `0001` of the migrations."""
+
+REVISION: Final = f"{VERSION:04d}"
+
+APPLICATION_ID: Final = 0x514D4131
+"""What marks an SQLite file as ours in its header ("QMA1")."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+
+_Number = BigInteger().with_variant(Integer(), "sqlite")
+"""64 bits; SQLite makes only a column that is declared INTEGER its row number."""
+
+_NARROW: Final[dict[str, Any]] = {"sqlite_with_rowid": False}
+"""Rows are kept in the primary key itself."""
+
+device = Table(
+    "device",
+    metadata,
+    Column("id", Text, primary_key=True, comment="random; the same in every volume of the device"),
+    Column("main", Boolean, nullable=False, comment="true in the file that QMCONFIG names"),
+    Column("page_size", Integer, nullable=False),
+    Column("durability", Text, nullable=False, comment="full, or relaxed: no fsync per commit"),
+    Column("group_name", Text, nullable=False, comment="group that may read and write; empty: the owner only"),
+    Column("commands", Boolean, nullable=False, comment="whether capacity commands run"),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+entry = Table(
+    "entry",
+    metadata,
+    Column("dlindex", Integer, primary_key=True, autoincrement=False),
+    Column("path", Text, nullable=False),
+    Column("first_page", BigInteger, nullable=False),
+    Column("pages", BigInteger, nullable=False),
+)
+
+extent = Table(
+    "extent",
+    metadata,
+    Column("space", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("dlindex", Integer, nullable=False),
+    Column("first_page", BigInteger, nullable=False),
+    Column("pages", BigInteger, nullable=False),
+    PrimaryKeyConstraint("space", "number"),
+    UniqueConstraint("dlindex", "first_page"),
+)
+
+space = Table(
+    "space",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("incarnation", Text, nullable=False, comment="first half of the message ids"),
+    Column("ipc_key", BigInteger, nullable=False),
+    Column("pages", BigInteger, nullable=False),
+    Column("queues", BigInteger, nullable=False),
+    Column("transactions", BigInteger, nullable=False),
+    Column("processes", BigInteger, nullable=False),
+    Column("messages", BigInteger, nullable=False),
+    Column("error_queue", Text, nullable=False),
+    Column("blocking", BigInteger, nullable=False),
+    Column("actions", BigInteger, nullable=False),
+    Column("memory", BigInteger, nullable=False),
+    Column("overflow", BigInteger, nullable=False),
+    Column("handles", BigInteger, nullable=False),
+    Column("cursors", BigInteger, nullable=False),
+    Column("owners", BigInteger, nullable=False),
+    Column("temporary_queues", BigInteger, nullable=False),
+    Column("filter_memory", BigInteger, nullable=False),
+    Column("initialized", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    CheckConstraint("id BETWEEN 1 AND 32767", name="id"),
+)
+
+queue = Table(
+    "queue",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("space_id", Integer, ForeignKey("space.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("ordering", Text, nullable=False),
+    Column("out_of_order", Text, nullable=False),
+    Column("retries", BigInteger, nullable=False),
+    Column("retry_delay", BigInteger, nullable=False, comment="seconds"),
+    Column("high", Text, nullable=False),
+    Column("low", Text, nullable=False),
+    Column("command", Text, nullable=False),
+    Column("memory_high", Text, nullable=False),
+    Column("memory_low", Text, nullable=False),
+    Column("memory_command", Text, nullable=False),
+    Column("delivery", Text, nullable=False, comment="default: persist or nonpersist"),
+    Column("expiration", BigInteger, comment="default lifetime in seconds"),
+    Column("error_queue", Text, comment="instead of the queue space's"),
+    Column("keep_expired", Boolean, nullable=False, comment="expired messages go to the error queue"),
+    Column("grouping", Boolean, nullable=False, comment="messages of one transaction stay together"),
+    Column("retention", BigInteger, nullable=False, comment="seconds that consumed messages are kept; -1: forever"),
+    Column("enqueue_enabled", Boolean, nullable=False),
+    Column("dequeue_enabled", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("space_id", "name"),
+    # A number that was a destroyed queue's must not find that queue's leftovers in another process's memory.
+    sqlite_autoincrement=True,
+)
+
+message = Table(
+    "message",
+    metadata,
+    Column("id", _Number, primary_key=True, autoincrement=False, comment="space << 48 | sequence"),
+    Column("queue_id", Integer, nullable=False),
+    Column("order_key", LargeBinary, nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("enqueued_at", BigInteger, nullable=False),
+    Column("available_at", BigInteger),
+    Column("expires_at", BigInteger),
+    Column("pages", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("urcode", BigInteger, nullable=False),
+    Column("appkey", BigInteger, nullable=False),
+    Column("corrid", LargeBinary),
+    Column("reply_queue", Text),
+    Column("failure_queue", Text),
+    Column("error_queue", Text),
+    Column("reply_delivery", Text),
+    Column("client_id", Text),
+    Column("type", Text, nullable=False),
+    Column("subtype", Text),
+    Column("group_id", BigInteger, comment="the transaction whose messages stay together"),
+    Column("origin_queue", Text),
+    Column("origin_msgid", Text),
+    Column("origin_reason", Text),
+    Column("origin_error", Text),
+    Column("moved_at", BigInteger),
+    Column("headers", Text, comment="JSON object"),
+    Column("body", LargeBinary),
+)
+Index(
+    "message_by_corrid",
+    message.c.queue_id,
+    message.c.corrid,
+    message.c.order_key,
+    sqlite_where=message.c.corrid.is_not(None),
+    postgresql_where=message.c.corrid.is_not(None),
+)
+
+ready = Table(
+    "ready",
+    metadata,
+    Column("queue_id", Integer, nullable=False),
+    Column("order_key", LargeBinary, nullable=False),
+    Column("message_id", BigInteger, nullable=False),
+    Column("retries", Integer, nullable=False),
+    PrimaryKeyConstraint("queue_id", "order_key"),
+    **_NARROW,
+)
+
+due = Table(
+    "due",
+    metadata,
+    Column("queue_id", Integer, nullable=False),
+    Column("available_at", BigInteger, nullable=False),
+    Column("message_id", BigInteger, nullable=False),
+    Column("order_key", LargeBinary, nullable=False),
+    Column("retries", Integer, nullable=False),
+    PrimaryKeyConstraint("queue_id", "available_at", "message_id"),
+    **_NARROW,
+)
+Index("due_by_message", due.c.message_id)
+
+expiring = Table(
+    "expiring",
+    metadata,
+    Column("queue_id", Integer, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("message_id", BigInteger, nullable=False),
+    PrimaryKeyConstraint("queue_id", "expires_at", "message_id"),
+    comment="messages with an expiry that no transaction holds",
+    **_NARROW,
+)
+
+held = Table(
+    "held",
+    metadata,
+    Column("trans_id", BigInteger, nullable=False),
+    Column("message_id", BigInteger, nullable=False),
+    Column("queue_id", Integer, nullable=False),
+    Column("order_key", LargeBinary, nullable=False),
+    Column("retries", Integer, nullable=False),
+    Column("pages", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("enqueued", Boolean, nullable=False, comment="true: was enqueued by the transaction, false: dequeued"),
+    PrimaryKeyConstraint("trans_id", "message_id"),
+    **_NARROW,
+)
+
+history = Table(
+    "history",
+    metadata,
+    Column("queue_id", Integer, nullable=False),
+    Column("consumed_at", BigInteger, nullable=False),
+    Column("message_id", BigInteger, nullable=False),
+    Column("consumer", Text, nullable=False),
+    Column("trans_id", BigInteger),
+    PrimaryKeyConstraint("queue_id", "consumed_at", "message_id"),
+    **_NARROW,
+)
+
+counter = Table(
+    "counter",
+    metadata,
+    Column("space_id", Integer, nullable=False),
+    Column("queue_id", Integer, nullable=False, comment="0: the queue space as a whole"),
+    Column("generation", BigInteger, nullable=False, comment="grows with each change of a definition"),
+    Column("sequence", BigInteger, nullable=False, comment="the last sequence number that was given"),
+    Column("messages", BigInteger, nullable=False),
+    Column("pages", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("enqueued", BigInteger, nullable=False),
+    Column("dequeued", BigInteger, nullable=False),
+    Column("expired", BigInteger, nullable=False),
+    Column("discarded", BigInteger, nullable=False),
+    Column("moved", BigInteger, nullable=False, comment="to the error queue"),
+    PrimaryKeyConstraint("space_id", "queue_id"),
+    **_NARROW,
+)
+
+threshold = Table(
+    "threshold",
+    metadata,
+    Column("queue_id", Integer, nullable=False),
+    Column("memory", Boolean, nullable=False),
+    Column("armed", Boolean, nullable=False, comment="the command runs when the high limit is reached"),
+    Column("claimed_by", BigInteger, comment="the owner that is to run it"),
+    Column("claimed_at", BigInteger),
+    PrimaryKeyConstraint("queue_id", "memory"),
+)
+
+trans = Table(
+    "trans",
+    metadata,
+    Column("id", _Number, primary_key=True, autoincrement=False, comment="random, so that none is used twice"),
+    Column("space_id", Integer, nullable=False),
+    Column("owner_id", BigInteger, nullable=False),
+    Column("state", Text, nullable=False, comment="active, prepared, or how it ended heuristically"),
+    Column("started_at", BigInteger, nullable=False),
+    Column("deadline", BigInteger),
+    Column("xid_format", BigInteger),
+    Column("xid_global", LargeBinary),
+    Column("xid_branch", LargeBinary),
+    Index("trans_by_space", "space_id", "state"),
+)
+
+owner = Table(
+    "owner",
+    metadata,
+    Column("id", _Number, primary_key=True, autoincrement=False),
+    Column("space_id", Integer, nullable=False),
+    Column("process", Text, nullable=False, comment="process id and start time"),
+    Column("pid", BigInteger, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("boot", Text, nullable=False),
+    Column("lock", Text, nullable=False, comment="name of the file that the process has locked while it lives"),
+    Column("role", Text, nullable=False),
+    Column("since", BigInteger, nullable=False),
+)
+
+waiter = Table(
+    "waiter",
+    metadata,
+    Column("queue_id", Integer, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("owner_id", BigInteger, nullable=False),
+    PrimaryKeyConstraint("queue_id", "address"),
+    **_NARROW,
+)
+
+adopted = Table(
+    "adopted",
+    metadata,
+    Column("space_id", Integer, nullable=False),
+    Column("incarnation", Text, nullable=False),
+    Column("first_sequence", BigInteger, nullable=False),
+    Column("last_sequence", BigInteger, nullable=False),
+    Column("shift", BigInteger, nullable=False, comment="added to a foreign sequence number to give ours"),
+    PrimaryKeyConstraint("space_id", "incarnation", "first_sequence"),
+    comment="message ids of other queue spaces that imports keep valid",
+)
+
+version = Table(
+    "alembic_version",
+    metadata,
+    Column("version_num", Text, nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)

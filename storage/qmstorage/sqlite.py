@@ -1,0 +1,262 @@
+"""One SQLite file: how it is made, found to be ours, and opened."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+from qmcore.errors import BadResourceError, OperatingSystemError, ReleaseError
+from qmstorage import schema, translate
+
+OLDEST_SQLITE: Final = (3, 35, 0)
+"""RETURNING came with it."""
+
+PRIVATE_MODE: Final = 0o600
+SHARED_MODE: Final = 0o660
+_NETWORK_FILE_SYSTEMS: Final = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afs", "ceph", "fuse.glusterfs", "lustre", "gpfs", "ocfs2")
+)
+MEMORY: Final = ":memory:"
+"""The path that names a device in the memory of this process."""
+
+DIALECT: Final = SQLiteDialect_pysqlite(paramstyle="named")
+
+
+def connect(path: str, mode: str) -> sqlite3.Connection:
+    """Open the file `path`; `mode` is `rw`, or `ro`, or `immutable` where it can only be read while nobody has it."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        wanted = ".".join(map(str, OLDEST_SQLITE))
+        raise ReleaseError(f"SQLite {sqlite3.sqlite_version} is too old: {wanted} or newer is needed")
+    option = "immutable=1" if mode == "immutable" else f"mode={mode}"
+    target = MEMORY if path == MEMORY else f"file:{quote(path)}?{option}"
+    connection = sqlite3.connect(
+        target,
+        uri=path != MEMORY,
+        timeout=translate.BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    connection.execute("PRAGMA foreign_keys = ON")
+    # Every commit that has to be on the disk is synced by us, after the writer's lock is released (see `volume`).
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def prepare_file(path: str, group_id: int | None) -> bool:
+    """Make an empty file that only we, or we and a group, may use; tell whether it was not there before.
+
+    A file that is there already may be used if it is empty.
+    """
+    refuse_network(path)
+    mode = PRIVATE_MODE if group_id is None else SHARED_MODE
+    try:
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_MODE)
+    except FileExistsError:
+        _refuse_other_content(path)
+        return False
+    except OSError as error:
+        raise translate.from_os(error, "creating device", path) from error
+    try:
+        if group_id is not None:
+            os.fchown(fd, -1, group_id)
+        os.fchmod(fd, mode)
+        os.fsync(fd)
+    except OSError as error:
+        Path(path).unlink()
+        raise translate.from_os(error, "setting the group of device", path) from error
+    finally:
+        os.close(fd)
+    sync_directory(path)
+    return True
+
+
+def remove_files(path: str) -> None:
+    """Remove a file that could not be made a device, and what SQLite put beside it."""
+    for suffix in ("", "-wal", "-shm"):
+        Path(path + suffix).unlink(missing_ok=True)
+    shutil.rmtree(run_directory(path), ignore_errors=True)
+
+
+def is_device(path: str) -> bool:
+    """Tell whether the file at `path` is one of ours, of whatever version."""
+    try:
+        with contextlib.closing(connect(path, "ro")) as connection:
+            return _is_marked(connection)
+    except (sqlite3.Error, OSError):
+        return False
+
+
+def checked(connection: sqlite3.Connection, path: str) -> sqlite3.Connection:
+    """Return the connection if it leads to a device that this release can read and write."""
+    if not _is_marked(connection):
+        raise translate.not_a_device(path)
+    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    found = int(row[0]) if row else 0
+    if found > schema.VERSION:
+        raise ReleaseError(
+            f"device {path!r} has schema version {found}, newer than version {schema.VERSION} of this release",
+            hint="Use the release of qmadmin that wrote it, or a newer one.",
+            path=path,
+        )
+    if found < schema.VERSION:
+        raise ReleaseError(
+            f"device {path!r} has schema version {found}, older than version {schema.VERSION} of this release",
+            hint="Upgrade it with qmadmin --upgrade.",
+            path=path,
+        )
+    return connection
+
+
+def refuse_unusable(path: str) -> None:
+    """Refuse a path that cannot be a device, before SQLite gives a vaguer reason."""
+    file = Path(path)
+    if file.is_dir():
+        raise BadResourceError(f"{path!r} is a directory, not a qmadmin device", path=path)
+    if not file.exists():
+        raise BadResourceError(
+            f"there is no device {path!r}", hint="Create it with crdl, offset 0, or name another.", path=path
+        )
+    if not file.is_file():
+        raise translate.not_a_device(path)
+    if not os.access(path, os.R_OK):
+        raise OperatingSystemError(f"device {path!r} cannot be read by this user", path=path)
+    refuse_network(path)
+
+
+def refuse_network(path: str) -> None:
+    """Refuse a network file system, which cannot share the memory that the write-ahead log needs."""
+    kind = _file_system(path)
+    if kind in _NETWORK_FILE_SYSTEMS:
+        raise BadResourceError(
+            f"device {path!r} is on a network file system ({kind}), where the memory that its users share is missing",
+            hint="Put it on a local disk; where several machines share a queue space, use PostgreSQL.",
+            path=path,
+        )
+
+
+def open_for_writing(path: str) -> sqlite3.Connection:
+    """Return a connection to an existing device."""
+    try:
+        connection = connect(path, "rw")
+    except sqlite3.Error as error:
+        raise translate.from_sqlite(error, path) from error
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        checked(connection, path)
+        share_beside(path)
+    except sqlite3.Error as error:
+        connection.close()
+        raise translate.from_sqlite(error, path) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[sqlite3.Connection]:
+    """Give a connection to an existing device that this user may only read."""
+    try:
+        with contextlib.closing(_connect_to_read(path)) as connection:
+            yield checked(connection, path)
+    except sqlite3.Error as error:
+        raise translate.from_sqlite(error, path) from error
+
+
+def _connect_to_read(path: str) -> sqlite3.Connection:
+    connection = connect(path, "ro")
+    try:
+        _is_marked(connection)
+    except sqlite3.OperationalError:
+        connection.close()
+        if Path(f"{path}-wal").exists():
+            raise
+        # Nobody has the device open, and we may not make the files that sharing it takes: it cannot change either.
+        return connect(path, "immutable")
+    return connection
+
+
+def run_directory(path: str) -> Path:
+    """Return the directory beside the file that holds locks and bells."""
+    return Path(f"{path}-run")
+
+
+def make_run_directory(path: str) -> tuple[Path, int]:
+    """Return the directory for locks and bells, made if need be, and the mode of files in it: the device's own."""
+    directory = run_directory(path)
+    status = Path(path).stat()
+    mode = stat.S_IMODE(status.st_mode) & SHARED_MODE
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+        if mode == SHARED_MODE:
+            os.chown(directory, -1, status.st_gid)
+            directory.chmod(0o2770)
+    return directory, mode
+
+
+def sync_directory(path: str) -> None:
+    """Bring the names in the directory of `path` to the disk."""
+    fd = os.open(Path(path).resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def share_beside(path: str) -> None:
+    """Give the files that SQLite made beside the device the group of the device, which it does only for root."""
+    group = Path(path).stat().st_gid
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(OSError):
+            if Path(path + suffix).stat().st_gid != group:
+                os.chown(path + suffix, -1, group)
+
+
+def _is_marked(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("PRAGMA application_id").fetchone()[0] == schema.APPLICATION_ID)
+
+
+def _refuse_other_content(path: str) -> None:
+    if Path(path).is_dir():
+        raise BadResourceError(f"{path!r} is a directory, not a qmadmin device", path=path)
+    if Path(path).stat().st_size == 0:
+        return
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path, "rw")) as connection:
+        # A file of SQLite without tables is what a crash in the middle of a creation leaves.
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+            return
+    raise BadResourceError(
+        f"{path!r} exists and is not a qmadmin device",
+        hint="Name a file that does not exist yet; this one is left alone.",
+        path=path,
+    )
+
+
+def _file_system(path: str) -> str:
+    try:
+        target = Path(path).resolve()
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    best, kind = Path("/"), ""
+    for point, found in _mounts(lines):
+        if target.is_relative_to(point) and len(point.parts) >= len(best.parts):
+            best, kind = point, found
+    return kind
+
+
+def _mounts(lines: list[str]) -> Iterator[tuple[Path, str]]:
+    for line in lines:
+        before, _, behind = line.partition(" - ")
+        yield Path(before.split()[4].replace("\\040", " ")), behind.split()[0]

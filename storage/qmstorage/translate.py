@@ -1,0 +1,68 @@
+"""What the driver says, in the words of the queue manager. The only place that looks at driver errors."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from qmcore.errors import BadResourceError, OperatingSystemError, QueueError, SystemFailureError
+
+_PRIMARY = 0xFF
+"""An extended SQLite result code carries the primary one in its low byte."""
+
+
+BUSY_SECONDS = 30
+"""How long a write waits for another program that has the file locked."""
+
+NOT_A_DEVICE = "{path!r} is not a qmadmin device"
+NAME_ANOTHER = "Name another file, or create a device with crdl."
+READ_ONLY = "device {path!r} cannot be written by this user; it is open for reading only"
+
+_OTHERWISE = SystemFailureError, "the store of device {path!r} failed: {error}", ""
+_READ_ONLY = OperatingSystemError, READ_ONLY, ""
+_LOCKED = (
+    SystemFailureError,
+    "device {path!r} stayed locked by another program for {seconds} seconds",
+    "Look for a program that has the file open in a transaction, such as an SQLite shell.",
+)
+_BY_CODE: dict[int, tuple[type[QueueError], str, str]] = {
+    sqlite3.SQLITE_FULL: (
+        OperatingSystemError,
+        "there is no room left on the disk for device {path!r}; the operation was undone",
+        "Free disk space; nothing that was accepted before is lost.",
+    ),
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_PERM: _READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: (
+        OperatingSystemError,
+        "device {path!r} or a file beside it cannot be opened",
+        "Check the permissions of the file and of its directory.",
+    ),
+    sqlite3.SQLITE_IOERR: (OperatingSystemError, "reading or writing device {path!r} failed: {error}", ""),
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_NOTADB: (BadResourceError, NOT_A_DEVICE, NAME_ANOTHER),
+    sqlite3.SQLITE_CORRUPT: (SystemFailureError, "device {path!r} is damaged: {error}", "Restore it from a backup."),
+}
+
+
+def from_sqlite(error: sqlite3.Error, path: str) -> QueueError:
+    """Return the diagnostic for an error of SQLite on the file `path`."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
+    kind, message, hint = _BY_CODE.get(code, _OTHERWISE)
+    return kind(message.format(path=path, error=error, seconds=BUSY_SECONDS), hint=hint, path=path)
+
+
+def not_a_device(path: str) -> QueueError:
+    """Return the diagnostic for a file that holds something else."""
+    return BadResourceError(NOT_A_DEVICE.format(path=path), hint=NAME_ANOTHER, path=path)
+
+
+def read_only(path: str) -> QueueError:
+    """Return the diagnostic for a write to a device that is open for reading only."""
+    return OperatingSystemError(READ_ONLY.format(path=path), path=path)
+
+
+def from_os(error: OSError, doing: str, path: str) -> QueueError:
+    """Return the diagnostic for an error of the operating system while `doing` something with `path`."""
+    reason = error.strerror or str(error)
+    return OperatingSystemError(f"{doing} {path!r} failed: {reason}", path=path)
