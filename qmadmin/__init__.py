@@ -1,0 +1,126 @@
+"""qmadmin: a transactional, persistent message queue manager.
+
+    import qmadmin
+
+    with qmadmin.open_device("QUE") as device, device.open_space("QSPACE") as space:
+        msgid = space.enqueue("STRING", "this is a q example", reply_queue="RPLYQ")
+        reply = space.dequeue("RPLYQ", corrid=msgid, wait=10)
+
+The parts load when they are first used: importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from qmadmin.version import __version__
+
+if TYPE_CHECKING:
+    from qmadmin.device import Device
+    from qmadmin.opening import create_device, open_device
+    from qmadmin.space import QueueSpace
+    from qmadmin.transaction import Transaction
+    from qmcore.errors import (
+        AbortedError,
+        BadMessageIdError,
+        BadQueueError,
+        BadResourceError,
+        InUseError,
+        InvalidArgumentError,
+        InvalidHandleError,
+        NoMessageError,
+        NoSpaceError,
+        NotOpenError,
+        OperatingSystemError,
+        ProtocolError,
+        QueueError,
+        ReleaseError,
+        Resource,
+        ShareError,
+        SystemFailureError,
+        TransactionStartError,
+    )
+    from qmcore.message import Message, MessageInfo, Origin, Reason, State
+    from qmcore.queue import Delivery, QueueDefinition, QueueUsage
+    from qmcore.space import SpaceDefinition, SpaceUsage
+
+_HOME = {
+    "qmcore.errors": (
+        "AbortedError",
+        "BadMessageIdError",
+        "BadQueueError",
+        "BadResourceError",
+        "InUseError",
+        "InvalidArgumentError",
+        "InvalidHandleError",
+        "NoMessageError",
+        "NoSpaceError",
+        "NotOpenError",
+        "OperatingSystemError",
+        "ProtocolError",
+        "QueueError",
+        "ReleaseError",
+        "Resource",
+        "ShareError",
+        "SystemFailureError",
+        "TransactionStartError",
+    ),
+    "qmcore.message": ("Message", "MessageInfo", "Origin", "Reason", "State"),
+    "qmcore.queue": ("Delivery", "QueueDefinition", "QueueUsage"),
+    "qmcore.space": ("SpaceDefinition", "SpaceUsage"),
+    "qmadmin.device": ("Device",),
+    "qmadmin.opening": ("create_device", "open_device"),
+    "qmadmin.space": ("QueueSpace",),
+    "qmadmin.transaction": ("Transaction",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "AbortedError",
+    "BadMessageIdError",
+    "BadQueueError",
+    "BadResourceError",
+    "Delivery",
+    "Device",
+    "InUseError",
+    "InvalidArgumentError",
+    "InvalidHandleError",
+    "Message",
+    "MessageInfo",
+    "NoMessageError",
+    "NoSpaceError",
+    "NotOpenError",
+    "OperatingSystemError",
+    "Origin",
+    "ProtocolError",
+    "QueueDefinition",
+    "QueueError",
+    "QueueSpace",
+    "QueueUsage",
+    "Reason",
+    "ReleaseError",
+    "Resource",
+    "ShareError",
+    "SpaceDefinition",
+    "SpaceUsage",
+    "State",
+    "SystemFailureError",
+    "Transaction",
+    "TransactionStartError",
+    "__version__",
+    "create_device",
+    "open_device",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module = _MODULE_OF[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    return getattr(importlib.import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

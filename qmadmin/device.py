@@ -1,0 +1,299 @@
+"""A device, as applications and programs use it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from qmadmin.space import QueueSpace
+from qmcore import device as rules
+from qmcore.acts import attaching, devices, spaces, upkeep
+from qmcore.definitions import OpenSpace
+from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
+from qmcore.errors import BadResourceError, InvalidArgumentError, NotOpenError, QueueError
+from qmcore.port import Owner, Volume
+from qmcore.space import Space, SpaceDefinition, SpaceUsage
+from qmcore.times import Clock
+
+MEMORY = ":memory:"
+"""The path of a device in the memory of this process."""
+
+logging.getLogger("qmadmin").addHandler(logging.NullHandler())
+
+_UPKEEP_SECONDS = 1.0
+"""How often each process looks after what others have left behind."""
+
+
+class VolumeMaker(Protocol):
+    """Makes and opens the volumes of a device."""
+
+    def open(self, path: str) -> Volume:
+        """Open the volume in a file."""
+
+    def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
+        """Make a volume of a device."""
+
+
+class Attachment:
+    """This process's attachment to a queue space, shared by everything in the process that has the space open."""
+
+    def __init__(self, volume: Volume, opened: OpenSpace, owner: Owner | None, clock: Clock) -> None:
+        self.volume = volume
+        self.opened = opened
+        self.users = 0
+        self._owner = owner
+        self._clock = clock
+        self._next_upkeep = clock.monotonic() + _UPKEEP_SECONDS
+
+    @property
+    def owner(self) -> Owner:
+        """Who we are to others; a device that is open for reading only has nobody attached."""
+        if self._owner is None:
+            self.volume.write(lambda _unit: None)
+            raise NotOpenError(f"queue space {self.opened.space.name!r} is open for reading only")
+        return self._owner
+
+    def look_after(self, *, now: bool = False) -> None:
+        """End what others have left behind, if that was not done in the last second."""
+        moment = self._clock.monotonic()
+        if (now or moment >= self._next_upkeep) and not self.volume.readonly:
+            self._next_upkeep = moment + _UPKEEP_SECONDS
+            upkeep.end_what_was_left(self.volume, self.opened, self._clock.now())
+
+    def detach(self) -> None:
+        """Leave the queue space."""
+        if self._owner is not None:
+            attaching.detach(self.volume, self._owner)
+
+
+class Device:
+    """An open device: the device list, the table of contents, and the queue spaces. Safe for several threads.
+
+    A process that was forked off opens its files afresh by itself.
+    """
+
+    def __init__(self, path: str, main: Volume, maker: VolumeMaker, clock: Clock) -> None:
+        self.path = path
+        self.readonly = main.readonly
+        self.clock = clock
+        self._maker = maker
+        self._volumes = {path: main}
+        self._attachments: dict[str, Attachment] = {}
+        self._left_to_parent: list[object] = []
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._closed = False
+        # A program that forgets to close leaves as it should all the same, when the device is collected or at its end.
+        self._leave = weakref.finalize(self, _leave, self._attachments, self._volumes, self._pid)
+        self.info: DeviceInfo = main.read(lambda unit: unit.device())
+        """What the device records about itself: its id, page size in bytes, durability, group, and its age."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Device {self.path!r}{' closed' if self._closed else ''}>"
+
+    def close(self) -> None:
+        """Close the device and what is open of it. Transactions that are open roll back; waiting calls end."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        self._leave()
+
+    def entries(self) -> list[DeviceEntry]:
+        """Return the device list (UDL) in the order of its indexes."""
+        return self._main.read(lambda unit: unit.entries())
+
+    def create_entry(self, path: str | os.PathLike[str], offset: int, pages: int) -> DeviceEntry:
+        """Add `pages` pages of a file, from page `offset`, to the device list; a file that is absent is created.
+
+        Raises InvalidArgumentError for numbers out of range or pages that are listed already, NoSpaceError for a
+        26th entry, BadResourceError where the file is something else.
+        """
+        file = self._absolute(path)
+        wanted = DeviceEntry(-1, file, offset, pages)
+        present = self.entries()
+        rules.checked_entry(wanted, present)
+        if not present and file != self.path:
+            raise InvalidArgumentError(
+                f"the first entry of the device list must be the device itself, {self.path!r}, got {file!r}"
+            )
+        if present and file != present[0].path:
+            self._ensure_volume(file)
+        return self._main.write(lambda unit: devices.add_entry(unit, file, offset, pages))
+
+    def rename_entry(self, index: int, path: str | os.PathLike[str]) -> DeviceEntry:
+        """Give an entry of the device list another path, as after its file was moved."""
+        file = self._absolute(path)
+        return self._main.write(lambda unit: devices.rename_entry(unit, index, file))
+
+    def remove_entry(self, index: int) -> DeviceEntry:
+        """Remove an entry from the device list; refused with InUseError while a queue space uses it."""
+        return self._main.write(lambda unit: devices.remove_entry(unit, index))
+
+    def free_ranges(self, index: int) -> list[PageRange]:
+        """Return the runs of pages of an entry that no queue space has."""
+        return self._main.read(lambda unit: devices.free_ranges(unit, index))
+
+    def table_of_contents(self) -> list[TableEntry]:
+        """Return the rows of the table of contents (VTOC)."""
+        return self._main.read(devices.table_of_contents)
+
+    def spaces(self) -> list[Space]:
+        """Return the queue spaces of the device by name."""
+        return [self.space(name) for name in self._main.read(spaces.names)]
+
+    def space(self, name: str) -> Space:
+        """Return what is defined about a queue space, or raise BadResourceError."""
+        return self._volume_of_space(name).read(lambda unit: spaces.find(unit, name))
+
+    def space_usage(self, name: str) -> SpaceUsage:
+        """Return how much of each limit of a queue space is in use."""
+        return self._volume_of_space(name).read(lambda unit: spaces.usage(unit, spaces.find(unit, name)))
+
+    def create_space(
+        self,
+        definition: SpaceDefinition,
+        *,
+        initialize: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Space:
+        """Create a queue space; its pages are rounded down to a multiple of four and cut from the device list.
+
+        `initialize` allocates the disk now, and tells `progress` the percent that are done. Raises NoSpaceError where
+        the device has too few free pages, InvalidArgumentError where the name is taken, OperatingSystemError where
+        the disk is full.
+        """
+        told = (progress or (lambda _percent: None)) if initialize else None
+        return spaces.create(self._main, self.volume_of, definition, self.clock.now(), told)
+
+    def destroy_space(self, name: str, *, force: bool = False) -> None:
+        """Destroy a queue space with its queues and messages.
+
+        Raises InUseError while processes are attached to it or messages are stored in it, unless `force`.
+        """
+        volume = self._volume_of_space(name)
+        opened = OpenSpace(volume.read(lambda unit: spaces.find(unit, name)), self.info.page_size)
+        upkeep.end_what_was_left(volume, opened, self.clock.now())
+        spaces.destroy(self._main, volume, name, force=force)
+
+    def open_space(self, name: str, *, role: str = "application") -> QueueSpace:
+        """Open a queue space and attach this process to it; `role` is what others see of it.
+
+        Raises BadResourceError where there is none of that name, NoSpaceError where as many processes are attached
+        as the queue space allows.
+        """
+        return QueueSpace(self, name, role)
+
+    def volume_of(self, path: str) -> Volume:
+        """Return the volume behind a path of the device list."""
+        entries = self.entries()
+        with self._lock:
+            if not entries or path == entries[0].path:
+                return self._main
+            if path not in self._volumes:
+                self._volumes[path] = self._checked(self._maker.open(path))
+            return self._volumes[path]
+
+    def attachment(self, name: str, role: str) -> Attachment:
+        """Return this process's attachment to a queue space, made if there is none yet."""
+        if self._pid != os.getpid():
+            self._start_afresh()
+        found = self._attachments.get(name)
+        if found is not None:
+            return found
+        with self._lock:
+            if name not in self._attachments:
+                self._attachments[name] = self._attach(name, role)
+            return self._attachments[name]
+
+    def use(self, name: str, role: str) -> None:
+        """Count one more user of the attachment to a queue space."""
+        with self._lock:
+            self.attachment(name, role).users += 1
+
+    def drop(self, name: str) -> None:
+        """Count one user less of the attachment to a queue space; the last one leaves it."""
+        with self._lock:
+            found = self._attachments.get(name)
+            if found is None or self._closed or self._pid != os.getpid():
+                return
+            found.users -= 1
+            if found.users <= 0:
+                del self._attachments[name]
+                found.detach()
+
+    @property
+    def _main(self) -> Volume:
+        if self._closed:
+            raise NotOpenError(f"device {self.path!r} is closed", path=self.path)
+        if self._pid != os.getpid():
+            self._start_afresh()
+        return self._volumes[self.path]
+
+    def _start_afresh(self) -> None:
+        """Open the device in a forked process, where nothing that the parent has open may be used or closed."""
+        if self.path == MEMORY:
+            raise NotOpenError("a device in memory belongs to the process that created it, and this one was forked")
+        self._left_to_parent += [self._volumes, self._attachments, self._lock]
+        self._lock = threading.RLock()
+        self._attachments = {}
+        self._volumes = {self.path: self._maker.open(self.path)}
+        self._pid = os.getpid()
+        self._leave.detach()
+        self._leave = weakref.finalize(self, _leave, self._attachments, self._volumes, self._pid)
+
+    def _attach(self, name: str, role: str) -> Attachment:
+        volume = self._volume_of_space(name)
+        opened = OpenSpace(volume.read(lambda unit: spaces.find(unit, name)), self.info.page_size)
+        owner = None if volume.readonly else attaching.attach(volume, opened, role, self.clock.now())
+        return Attachment(volume, opened, owner, self.clock)
+
+    def _volume_of_space(self, name: str) -> Volume:
+        return self.volume_of(self._main.read(lambda unit: spaces.path_of(unit, name)))
+
+    def _ensure_volume(self, path: str) -> None:
+        if self.path == MEMORY:
+            raise InvalidArgumentError("a device in memory has no other files")
+        with self._lock:
+            if path in self._volumes:
+                return
+            if Path(path).exists() and Path(path).stat().st_size:
+                self._volumes[path] = self._checked(self._maker.open(path))
+            else:
+                self._volumes[path] = self._maker.create(path, self.info, main=False)
+
+    def _checked(self, volume: Volume) -> Volume:
+        info = volume.read(lambda unit: unit.device())
+        if info.id != self.info.id:
+            volume.close()
+            raise BadResourceError(f"{volume.path!r} belongs to another device than {self.path!r}", path=volume.path)
+        return volume
+
+    def _absolute(self, path: str | os.PathLike[str]) -> str:
+        text = os.fspath(path)
+        return text if text == MEMORY else os.path.abspath(text)
+
+
+def _leave(attachments: dict[str, Attachment], volumes: dict[str, Volume], pid: int) -> None:
+    """Detach from everything and close it, in the process that opened it."""
+    if pid != os.getpid():
+        return
+    for attachment in attachments.values():
+        with contextlib.suppress(QueueError):
+            attachment.detach()
+    for volume in volumes.values():
+        volume.close()

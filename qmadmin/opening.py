@@ -1,0 +1,104 @@
+"""Opening a device: the one place that puts storage under the engine."""
+
+from __future__ import annotations
+
+import grp
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+from qmadmin.device import MEMORY, Device
+from qmcore.device import PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
+from qmcore.errors import BadResourceError, InvalidArgumentError
+from qmcore.times import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from qmcore.port import Volume
+
+
+def open_device(path_or_url: str | os.PathLike[str], *, clock: Clock | None = None) -> Device:
+    """Open an existing device.
+
+    `path_or_url` is the path of an SQLite file, or `sqlite:///path`; it is what QMCONFIG names. A user who may read
+    the file and not write it gets a device whose `readonly` is true. `clock` is for tests.
+
+    Raises BadResourceError where there is no device, ReleaseError where a newer release wrote it, and
+    OperatingSystemError where it cannot be read.
+    """
+    from qmstorage.opening import open_volume
+
+    path = _path_of(path_or_url)
+    if path == MEMORY:
+        raise BadResourceError("a device in memory cannot be opened, only created", hint="Use create_device().")
+    return Device(path, open_volume(path), _VolumeMaker(), clock or SystemClock())
+
+
+def create_device(
+    path_or_url: str | os.PathLike[str],
+    pages: int,
+    *,
+    offset: int = 0,
+    group: str | None = None,
+    clock: Clock | None = None,
+) -> Device:
+    """Create a device whose device list has one entry: `pages` pages of 4096 bytes of the file, from page `offset`.
+
+    The file may be read and written by its owner, and with `group` by that group of users too. `:memory:` makes a
+    device that is gone when it is closed.
+
+    Raises BadResourceError where something else is there, InvalidArgumentError for a number that is out of range,
+    OperatingSystemError where the file cannot be made; the disk is left as it was.
+    """
+    path = _path_of(path_or_url)
+    clock = clock or SystemClock()
+    checked_entry(DeviceEntry(0, path, offset, pages), [])
+    info = DeviceInfo(
+        id=secrets.token_hex(16),
+        page_size=PAGE_SIZE,
+        durability="full",
+        group=group or "",
+        created_at=clock.now(),
+    )
+    maker = _VolumeMaker()
+    device = Device(path, maker.create(path, info, main=True), maker, clock)
+    device.create_entry(path, offset, pages)
+    return device
+
+
+class _VolumeMaker:
+    """Makes and opens the volumes of a device on SQLite."""
+
+    def open(self, path: str) -> Volume:
+        """Open the volume in a file."""
+        from qmstorage.opening import open_volume
+
+        return open_volume(path)
+
+    def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
+        """Make a volume of a device, for the group that the device is for."""
+        from qmstorage.opening import create_volume
+
+        return create_volume(path, info, main=main, group_id=_group_id(info.group))
+
+
+def _path_of(path_or_url: str | os.PathLike[str]) -> str:
+    text = os.fspath(path_or_url)
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return text if text == MEMORY else os.path.abspath(text)
+    if scheme in ("sqlite", "sqlite+pysqlite"):
+        return os.path.abspath(rest.removeprefix("/")) if rest.strip("/") not in ("", MEMORY) else MEMORY
+    raise BadResourceError(
+        f"devices of the kind {scheme!r} are not supported by this release",
+        hint="Give the path of a file.",
+        scheme=scheme,
+    )
+
+
+def _group_id(group: str) -> int | None:
+    if not group:
+        return None
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise InvalidArgumentError(f"there is no group {group!r} on this machine", group=group) from None

@@ -1,0 +1,191 @@
+"""A transaction, as applications use it."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import os
+import threading
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from qmcore.acts import transactions
+from qmcore.acts.returning import Cause
+from qmcore.acts.transactions import Branch
+from qmcore.errors import AbortedError, OperatingSystemError, ProtocolError, QueueError, SystemFailureError
+from qmcore.times import MICROS, span
+
+if TYPE_CHECKING:
+    from qmadmin.device import Attachment, Device
+
+logger = logging.getLogger("qmadmin.transaction")
+
+_open: contextvars.ContextVar[tuple[Transaction, ...]] = contextvars.ContextVar("qmadmin_transactions", default=())
+"""The transactions that are open in this context, the outermost first."""
+
+
+class Transaction:
+    """A logical unit of work: all of its enqueues and dequeues happen together at its commit, or not at all.
+
+    What it dequeues nobody else sees until it ends; what it enqueues nobody sees before it commits, it itself
+    included. Begun by `QueueSpace.transaction()`, it is used by the thread that began it. It ends in one of three
+    ways: `commit()`, `rollback()`, or its time being over; a process that dies rolls back.
+    """
+
+    def __init__(self, device: Device, timeout: float | timedelta | None, space: str | None = None) -> None:
+        self._device = device
+        self._space = space
+        self._thread = threading.get_ident()
+        self._pid = os.getpid()
+        self._started_us = device.clock.now()
+        self._deadline_us = None if timeout is None else self._started_us + span(timeout, "timeout")
+        self._branches: dict[str, tuple[Attachment, Branch]] = {}
+        self._ended = ""
+        self._doomed: QueueError | None = None
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self._ended or 'active'}>"
+
+    def __enter__(self) -> Self:
+        refuse_nesting(self._device, self._space)
+        self.join_context()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave_context()
+        if self._ended:
+            return
+        if error is None:
+            self.commit()
+        else:
+            self.rollback(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+
+    @property
+    def active(self) -> bool:
+        """Whether the transaction has neither been committed nor rolled back."""
+        return not self._ended
+
+    def commit(self) -> None:
+        """Make everything that the transaction did happen, at once and for good.
+
+        Raises AbortedError where it was rolled back instead: its time was over, or an error of the store befell it.
+        Raises NoSpaceError or BadQueueError where what it enqueues no longer fits or has lost its queue. In all of
+        these cases nothing of it remains.
+        """
+        self._check_usable()
+        branches = [branch for _, branch in self._branches.values()]
+        if branches:
+            volume = self._branches[branches[0].opened.space.name][0].volume
+            try:
+                transactions.commit(volume, branches, self._device.clock.now())
+            except BaseException as error:
+                self._roll_back(Cause.ROLLBACK, str(error))
+                raise
+        self._ended = "committed"
+
+    def rollback(self, reason: str = "") -> None:
+        """Give back everything that the transaction dequeued and forget what it enqueued.
+
+        This counts as a try of the messages that it dequeued. `reason` is kept with one that goes to the error queue.
+        """
+        if self._ended:
+            raise ProtocolError(f"the transaction was {self._ended} already")
+        self._check_thread()
+        self._roll_back(Cause.ROLLBACK, reason)
+
+    def join_context(self) -> None:
+        """Let the calls of this thread on its queue spaces belong to the transaction from now on."""
+        _open.set((*_open.get(), self))
+
+    def leave_context(self) -> None:
+        """Let calls no longer belong to the transaction."""
+        _open.set(tuple(other for other in _open.get() if other is not self))
+
+    def covers(self, device: Device, space: str) -> bool:
+        """Tell whether calls of this thread on a queue space belong to the transaction."""
+        return (
+            self._device is device
+            and (self._space is None or self._space == space)
+            and self._thread == threading.get_ident()
+        )
+
+    def overlaps(self, device: Device, space: str | None) -> bool:
+        """Tell whether the transaction covers a queue space, or with None any of the device."""
+        return self.covers(device, self._space if space is None and self._space is not None else space or "")
+
+    def branch(self, attachment: Attachment) -> Branch:
+        """Return the transaction's part in a queue space, for the next operation in it."""
+        self._check_usable()
+        name = attachment.opened.space.name
+        if name not in self._branches:
+            self._branches[name] = attachment, self._new_branch(attachment)
+        return self._branches[name][1]
+
+    def remaining(self) -> float:
+        """Return the seconds until the transaction's time is over; infinity where it has no limit."""
+        if self._deadline_us is None:
+            return float("inf")
+        return max((self._deadline_us - self._device.clock.now()) / MICROS, 0.0)
+
+    def note(self, error: QueueError) -> None:
+        """Remember an error of the store, after which the transaction cannot commit."""
+        if isinstance(error, (SystemFailureError, OperatingSystemError)):
+            self._doomed = error
+
+    def _new_branch(self, attachment: Attachment) -> Branch:
+        others = {other.volume.path for other, _ in self._branches.values()} - {attachment.volume.path}
+        if others:
+            raise ProtocolError(
+                f"the transaction works on {others.pop()!r} and cannot take queue space"
+                f" {attachment.opened.space.name!r} on {attachment.volume.path!r} too",
+                hint="Use queue spaces on one file of the device in one transaction.",
+            )
+        return Branch(attachment.opened, attachment.owner, self._started_us, self._deadline_us)
+
+    def _check_usable(self) -> None:
+        if self._ended:
+            raise ProtocolError(f"the transaction was {self._ended} already")
+        self._check_thread()
+        if self._doomed is not None:
+            self._roll_back(Cause.ROLLBACK, str(self._doomed))
+            raise AbortedError(f"the transaction was rolled back after an error of the store: {self._doomed}")
+        if self._deadline_us is not None and self._device.clock.now() >= self._deadline_us:
+            seconds = (self._deadline_us - self._started_us) / MICROS
+            self._roll_back(Cause.TIMEOUT, f"transaction timeout after {seconds:g} s")
+            raise AbortedError(
+                f"the transaction was rolled back: its timeout of {seconds:g} seconds is over",
+                hint="Give it more time, or do less in it.",
+            )
+
+    def _check_thread(self) -> None:
+        if self._pid != os.getpid():
+            raise ProtocolError(f"the transaction belongs to process {self._pid}, from which this one was forked")
+        if self._thread != threading.get_ident():
+            raise ProtocolError("the transaction belongs to another thread")
+
+    def _roll_back(self, cause: Cause, error: str) -> None:
+        self._ended = "rolled back"
+        for attachment, branch in self._branches.values():
+            for event in transactions.roll_back(attachment.volume, branch, self._device.clock.now(), cause, error):
+                logger.warning("%s", event)
+
+
+def current(device: Device, space: str) -> Transaction | None:
+    """Return the transaction that calls of this thread on a queue space belong to."""
+    for transaction in reversed(_open.get()):
+        if transaction.covers(device, space):
+            return transaction
+    return None
+
+
+def refuse_nesting(device: Device, space: str | None) -> None:
+    """Refuse a transaction inside another one on the same queue space; None stands for all of the device."""
+    for other in _open.get():
+        if other.overlaps(device, space):
+            raise ProtocolError(
+                f"a transaction is open already in this thread on {space or device.path!r}",
+                hint="End it first; transactions do not nest.",
+            )
