@@ -244,6 +244,10 @@ class QueueSpace:
         ids = self._read(lambda unit: [attachment.opened.definitions(unit).queue(name).id for name in queue_names])
         waiting.sleep_until_any(attachment.volume, attachment.owner, self._device.clock, ids, seconds, ready)
 
+    def wake(self) -> None:
+        """Let the waits of this process look again before their time; a signal handler may call it."""
+        self._attachment.volume.wake()
+
     def _take(self, transaction: Transaction | None, queue: str, selection: Selection) -> Message | Nothing:
         looked_after = False
         while True:

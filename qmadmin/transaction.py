@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextvars
+import copy
 import logging
 import os
 import threading
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from qmcore.acts import transactions
 from qmcore.acts.returning import Cause
@@ -43,6 +44,7 @@ class Transaction:
         self._branches: dict[str, tuple[Attachment, Branch]] = {}
         self._ended = ""
         self._doomed: QueueError | None = None
+        self._aborted: AbortedError | None = None
 
     def __repr__(self) -> str:
         return f"<Transaction {self._ended or 'active'}>"
@@ -56,11 +58,9 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.leave_context()
-        if self._ended:
-            return
-        if error is None:
+        if error is None and (self.active or self._aborted is not None):
             self.commit()
-        else:
+        elif self.active:
             self.rollback(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
     @property
@@ -86,15 +86,16 @@ class Transaction:
                 raise
         self._ended = "committed"
 
-    def rollback(self, reason: str = "") -> None:
+    def rollback(self, reason: str = "", *, counts: bool = True) -> None:
         """Give back everything that the transaction dequeued and forget what it enqueued.
 
         This counts as a try of the messages that it dequeued. `reason` is kept with one that goes to the error queue.
+        `counts` False gives them back as they were, for a consumer that had no chance to try.
         """
         if self._ended:
             raise ProtocolError(f"the transaction was {self._ended} already")
         self._check_thread()
-        self._roll_back(Cause.ROLLBACK, reason)
+        self._roll_back(Cause.ROLLBACK if counts else Cause.UNTRIED, reason)
 
     def join_context(self) -> None:
         """Let the calls of this thread on its queue spaces belong to the transaction from now on."""
@@ -146,25 +147,30 @@ class Transaction:
         return Branch(attachment.opened, attachment.owner, self._started_us, self._deadline_us)
 
     def _check_usable(self) -> None:
+        self._check_thread()
+        if self._aborted is not None:
+            raise copy.copy(self._aborted)
         if self._ended:
             raise ProtocolError(f"the transaction was {self._ended} already")
-        self._check_thread()
         if self._doomed is not None:
-            self._roll_back(Cause.ROLLBACK, str(self._doomed))
-            raise AbortedError(f"the transaction was rolled back after an error of the store: {self._doomed}")
+            self._abort(Cause.ROLLBACK, f"an error of the store befell it: {self._doomed}")
         if self._deadline_us is not None and self._device.clock.now() >= self._deadline_us:
             seconds = (self._deadline_us - self._started_us) / MICROS
-            self._roll_back(Cause.TIMEOUT, f"transaction timeout after {seconds:g} s")
-            raise AbortedError(
-                f"the transaction was rolled back: its timeout of {seconds:g} seconds is over",
-                hint="Give it more time, or do less in it.",
-            )
+            self._abort(Cause.TIMEOUT, f"its timeout of {seconds:g} seconds is over")
 
     def _check_thread(self) -> None:
         if self._pid != os.getpid():
             raise ProtocolError(f"the transaction belongs to process {self._pid}, from which this one was forked")
         if self._thread != threading.get_ident():
             raise ProtocolError("the transaction belongs to another thread")
+
+    def _abort(self, cause: Cause, reason: str) -> NoReturn:
+        """Roll back by ourselves; from now on every call says so, until the block or the caller ends it."""
+        self._roll_back(cause, reason)
+        self._aborted = AbortedError(
+            f"the transaction was rolled back: {reason}", hint="Begin it again; nothing of it remains."
+        )
+        raise copy.copy(self._aborted)
 
     def _roll_back(self, cause: Cause, error: str) -> None:
         self._ended = "rolled back"

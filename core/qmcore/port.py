@@ -318,6 +318,9 @@ class Volume(Protocol):
     def ring(self, addresses: Sequence[str]) -> None:
         """Ring bells, of whichever process; one that is gone is passed over."""
 
+    def wake(self) -> None:
+        """Ring all bells of this process; a signal handler may call it."""
+
     def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
         """Lock a private file that tells others, as long as this process lives, that it does."""
 

@@ -285,7 +285,6 @@ trans = Table(
     Column("xid_format", BigInteger),
     Column("xid_global", LargeBinary),
     Column("xid_branch", LargeBinary),
-    Index("trans_by_space", "space_id", "state"),
 )
 
 owner = Table(

@@ -96,6 +96,10 @@ class SqliteVolume:
         if addresses:
             self._files.belfry.ring(addresses)
 
+    def wake(self) -> None:
+        """Ring all bells of this process; a signal handler may call it."""
+        self._files.belfry.ring_own()
+
     def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
         """Lock a private file that tells others, as long as this process lives, that it does."""
         return self._files.owners.new(space_id, role, now_us)
@@ -231,6 +235,9 @@ class ReadOnlyVolume:
 
     def ring(self, addresses: Sequence[str]) -> None:
         """Do nothing: a reader brings no messages."""
+
+    def wake(self) -> None:
+        """Do nothing: a reader does not wait."""
 
     def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
         """Refuse."""

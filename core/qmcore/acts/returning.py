@@ -24,6 +24,12 @@ class Cause(enum.Enum):
     TIMEOUT = "its time was over"
     DEATH = "its process died"
     RESTART = "the machine was restarted"
+    UNTRIED = "its messages were not tried"
+
+    @property
+    def counts(self) -> bool:
+        """Whether the end counts as a try of the messages that were held."""
+        return self not in (Cause.RESTART, Cause.UNTRIED)
 
 
 def give_back(
@@ -49,7 +55,7 @@ def _give_back_one(
     if holding.expires_us is not None and holding.expires_us <= now:
         _remove(unit, queue, holding, "expired")
         return ""
-    if cause is Cause.RESTART:
+    if not cause.counts:
         _return(unit, queue, holding, place.retries, now)
         return ""
     tries = place.retries + 1
