@@ -16,7 +16,7 @@ from qmcore.acts import queues, transactions, waiting
 from qmcore.acts.dequeue import FIRST, Nothing, Selection
 from qmcore.acts.enqueue import Outgoing
 from qmcore.errors import InvalidArgumentError, NotOpenError, QueueError
-from qmcore.message import PLAIN_CONTROL, PRIORITY_DEFAULT, EnqueueControl, Message, MessageInfo
+from qmcore.message import PLAIN_CONTROL, PRIORITY_DEFAULT, EnqueueControl, Message, MessageInfo, State
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 from qmcore.space import SpaceDefinition
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from qmadmin.device import Attachment, Device
-    from qmcore.port import Unit
+    from qmcore.port import Cursor, Listing, Unit
 
 T = TypeVar("T")
 
-_LISTED_AT_MOST = 2**31 - 1
+_LISTED_AT_A_TIME = 500
 
 Body = bytes | bytearray | memoryview | str | None
 
@@ -225,18 +225,22 @@ class QueueSpace:
         self._attachment.look_after(now=True)
         return self._read(lambda unit: unit.usage(self._attachment.opened.definitions(unit).queue(queue)))
 
-    def messages(self, queue: str, limit: int = _LISTED_AT_MOST) -> Iterator[MessageInfo]:
-        """Yield the messages of a queue without their bodies, at most `limit` of each state.
+    def messages(self, queue: str) -> Iterator[MessageInfo]:
+        """Yield the messages of a queue without their bodies.
 
         Ready ones come in the order of the queue, then those that are kept back by time, then those that a
-        transaction holds.
+        transaction holds. They are read a step at a time, so that a long queue takes little memory, and a message
+        that moves meanwhile may be seen twice or not at all.
         """
+        for state in State:
+            cursor: Cursor | None = None
+            while part := self._read(lambda unit, at=cursor, of=state: self._list(unit, queue, of, at)):  # type: ignore[misc]
+                yield from (message for _, message in part)
+                cursor = part[-1][0]
 
-        def listed(unit: Unit) -> list[MessageInfo]:
-            known = self._attachment.opened.definitions(unit)
-            return list(unit.messages(known.space, known.queue(queue), limit))
-
-        return iter(self._read(listed))
+    def _list(self, unit: Unit, queue: str, state: State, after: Cursor | None) -> Listing:
+        known = self._attachment.opened.definitions(unit)
+        return unit.messages(known.space, known.queue(queue), state, after, _LISTED_AT_A_TIME)
 
     def wait_for_any(self, queue_names: list[str], seconds: float, ready: Callable[[], bool]) -> None:
         """Sleep until a message may have come to one of the queues, `ready` says so, or the seconds are over."""

@@ -7,15 +7,21 @@ database transaction. The rules are the acts' (`qmcore.acts`); a unit only moves
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
-from qmcore.message import EnqueueControl, Message, MessageInfo, Origin
+from qmcore.message import EnqueueControl, Message, MessageInfo, Origin, State
 from qmcore.queue import Queue, QueueDefinition, QueueUsage
 from qmcore.space import Space, SpaceDefinition
 
 T = TypeVar("T")
+
+Cursor: TypeAlias = tuple[bytes | int, int]
+"""Where a listing stands."""
+
+Listing: TypeAlias = list[tuple[Cursor, MessageInfo]]
+"""A part of a listing: messages without their bodies, each with the cursor behind it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -155,8 +161,8 @@ class DefinitionRecords(Protocol):
     def usage(self, queue: Queue) -> QueueUsage:
         """Return what the queue holds and what went through it."""
 
-    def messages(self, space: Space, queue: Queue, limit: int) -> Iterator[MessageInfo]:
-        """Return at most `limit` messages of the queue: ready ones in their order, delayed by time, then held."""
+    def messages(self, space: Space, queue: Queue, state: State, after: Cursor | None, limit: int) -> Listing:
+        """Return at most `limit` messages of the queue in one state, those behind the cursor, each with its cursor."""
 
 
 class MessageRecords(Protocol):

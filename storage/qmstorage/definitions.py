@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, literal, select, union_all, update
+from sqlalchemy import (
+    ColumnElement,
+    Table,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal,
+    null,
+    select,
+    tuple_,
+    union_all,
+    update,
+)
 
 from qmcore import limits, numbers
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.errors import BadResourceError
 from qmcore.limits import Threshold
-from qmcore.message import MessageInfo, State
+from qmcore.message import State
 from qmcore.order import OutOfOrder, QueueOrder
-from qmcore.port import Level
+from qmcore.port import Cursor, Level, Listing
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 from qmcore.space import Space, SpaceDefinition
 from qmstorage import rows
@@ -113,27 +126,34 @@ _EMPTY_QUEUE = [
 _REMOVE_SPACE_MESSAGES = delete(message).where(message.c.id.between(bindparam("low"), bindparam("high")))
 _EMPTY_SPACE = [delete(table).where(given(table.c.space_id, "space_id")) for table in (trans, owner, adopted, counter)]
 _INFO = [column for column in message.columns if column.name != "body"]
-_LIST_READY = (
-    select(ready.c.retries, literal(None), *_INFO)
-    .join_from(ready, message, ready.c.message_id == message.c.id)
-    .where(given(ready.c.queue_id, "queue_id"))
-    .order_by(ready.c.order_key)
-    .limit(bindparam("most"))
-)
-_LIST_DUE = (
-    select(due.c.retries, due.c.available_at, *_INFO)
-    .join_from(due, message, due.c.message_id == message.c.id)
-    .where(given(due.c.queue_id, "queue_id"))
-    .order_by(due.c.available_at, due.c.message_id)
-    .limit(bindparam("most"))
-)
-_LIST_HELD = (
-    select(held.c.retries, literal(None), *_INFO)
-    .join_from(held, message, held.c.message_id == message.c.id)
-    .where(given(held.c.queue_id, "queue_id"))
-    .order_by(held.c.order_key)
-    .limit(bindparam("most"))
-)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Listing:
+    """How messages in one state are listed: a statement, and a cursor before the first of them."""
+
+    statement: Statement
+    start: Cursor
+
+
+def _list(state: Table, until: ColumnElement[Any], first: ColumnElement[Any], second: ColumnElement[Any]) -> Statement:
+    behind = tuple_(first, second) > tuple_(
+        bindparam("first", type_=first.type), bindparam("second", type_=second.type)
+    )
+    return (
+        select(state.c.retries, until, first, second, *_INFO)
+        .join_from(state, message, state.c.message_id == message.c.id)
+        .where(given(state.c.queue_id, "of_queue"), behind)
+        .order_by(first, second)
+        .limit(bindparam("most"))
+    )
+
+
+_LISTINGS = {
+    State.READY: _Listing(_list(ready, null(), ready.c.order_key, ready.c.message_id), (b"", 0)),
+    State.DELAYED: _Listing(_list(due, due.c.available_at, due.c.available_at, due.c.message_id), (-(2**63), 0)),
+    State.HELD: _Listing(_list(held, null(), held.c.trans_id, held.c.message_id), (0, 0)),
+}
 
 
 class Definitions(Runner):
@@ -211,7 +231,8 @@ class Definitions(Runner):
         values = dataclasses.asdict(definition)
         new = Space(row[0], incarnation, definition, initialized=False, created_at=created_us)
         self.run(_ADD_SPACE, id=new.id, incarnation=incarnation, initialized=False, created_at=created_us, **values)
-        self._add_counter(new.id, 0)
+        # A number that was a destroyed queue space's must not let what others remember of that one seem up to date.
+        self._add_counter(new.id, 0, generation=created_us)
         return new
 
     def set_initialized(self, space_id: int) -> None:
@@ -284,16 +305,20 @@ class Definitions(Runner):
             oldest=None if oldest is None else oldest[0],
         )
 
-    def messages(self, of: Space, queue_: Queue, limit: int) -> Iterator[MessageInfo]:
-        """Return at most `limit` messages of the queue: ready ones in their order, delayed by time, then held."""
-        for statement, state in ((_LIST_READY, State.READY), (_LIST_DUE, State.DELAYED), (_LIST_HELD, State.HELD)):
-            for retries, until, *row in self.all(statement, queue_id=queue_.id, most=limit):
-                limit -= 1
-                yield rows.to_info(row, of.incarnation, queue_.name, retries=retries, state=state, until=until)
+    def messages(self, of: Space, in_queue: Queue, state: State, after: Cursor | None, limit: int) -> Listing:
+        """Return at most `limit` messages of the queue in one state, those behind the cursor, each with its cursor."""
+        listing = _LISTINGS[state]
+        first, second = after or listing.start
+        return [
+            ((at, then), rows.to_info(row, of.incarnation, in_queue.name, retries=retries, state=state, until=until))
+            for retries, until, at, then, *row in self.all(
+                listing.statement, of_queue=in_queue.id, first=first, second=second, most=limit
+            )
+        ]
 
-    def _add_counter(self, space_id: int, queue_id: int) -> None:
+    def _add_counter(self, space_id: int, queue_id: int, *, generation: int = 0) -> None:
         zero = dict.fromkeys((column.name for column in counter.columns), 0)
-        self.run(_ADD_COUNTER, **(zero | {"space_id": space_id, "queue_id": queue_id}))
+        self.run(_ADD_COUNTER, **(zero | {"space_id": space_id, "queue_id": queue_id, "generation": generation}))
 
     def _number(self, statement: Statement, queue_id: int) -> int:
         row = self.one(statement, queue_id=queue_id)

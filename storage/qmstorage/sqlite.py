@@ -152,8 +152,8 @@ def open_for_writing(path: str) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise translate.from_sqlite(error, path) from error
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
         checked(connection, path)
+        connection.execute("PRAGMA journal_mode = WAL")
         share_beside(path)
     except sqlite3.Error as error:
         connection.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import shutil
 import sqlite3
 import tempfile
 import threading
@@ -287,10 +288,10 @@ class _RunFiles:
     def __init__(self, path: str) -> None:
         self._gate: Gate | None = None
         self._log: int | None = None
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: Path | None = None
         if path == sqlite.MEMORY:
-            self._scratch = tempfile.TemporaryDirectory(prefix="qmadmin-")
-            directory, mode = Path(self._scratch.name), sqlite.PRIVATE_MODE
+            directory = self._scratch = Path(tempfile.mkdtemp(prefix="qmadmin-"))
+            mode = sqlite.PRIVATE_MODE
         else:
             directory, mode = sqlite.make_run_directory(path)
             self._gate = Gate(directory / "gate", mode)
@@ -325,7 +326,7 @@ class _RunFiles:
         if self._log is not None:
             os.close(self._log)
         if self._scratch is not None:
-            self._scratch.cleanup()
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 _sync = getattr(os, "fdatasync", os.fsync)
