@@ -60,6 +60,7 @@ from qmadmin.tpqctl import (
     fill,
 )
 from qmadmin.transaction import Transaction
+from qmcore import names
 from qmcore.errors import (
     AbortedError,
     BadResourceError,
@@ -298,7 +299,7 @@ def tpenqueue(
     asked = ctl or TPQCTL()
     try:
         control = enqueue_control(asked, "STRING" if isinstance(data, str) else "CARRAY")
-        body = data.encode() if isinstance(data, str) else None if data is None else bytes(data)
+        body = names.encoded(data, "data") if isinstance(data, str) else None if data is None else bytes(data)
         msgid = _program.space(qspace).put(qname, body, control, transactional=not flags & TPNOTRAN)
     except QueueError as error:
         raise _failure(error, asked) from error

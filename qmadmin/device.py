@@ -14,7 +14,9 @@ from typing import Protocol, Self
 
 from qmadmin.space import QueueSpace
 from qmcore import device as rules
-from qmcore.acts import attaching, devices, spaces, upkeep
+from qmcore.acts import attaching, devices, spaces, transactions, upkeep
+from qmcore.acts.returning import Cause
+from qmcore.acts.transactions import Branch
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
 from qmcore.errors import BadResourceError, InvalidArgumentError, NotOpenError, QueueError
@@ -26,6 +28,7 @@ MEMORY = ":memory:"
 """The path of a device in the memory of this process."""
 
 logging.getLogger("qmadmin").addHandler(logging.NullHandler())
+logger = logging.getLogger("qmadmin.transaction")
 
 _UPKEEP_SECONDS = 1.0
 """How often each process looks after what others have left behind."""
@@ -51,6 +54,7 @@ class Attachment:
         self._owner = owner
         self._clock = clock
         self._next_upkeep = clock.monotonic() + _UPKEEP_SECONDS
+        self._not_rolled_back: list[tuple[Branch, Cause, str]] = []
 
     @property
     def owner(self) -> Owner:
@@ -65,12 +69,30 @@ class Attachment:
         moment = self._clock.monotonic()
         if (now or moment >= self._next_upkeep) and not self.volume.readonly:
             self._next_upkeep = moment + _UPKEEP_SECONDS
+            put_off, self._not_rolled_back = self._not_rolled_back, []
+            for rollback in put_off:
+                self.roll_back(*rollback)
             upkeep.end_what_was_left(self.volume, self.opened, self._clock.now())
+
+    def roll_back(self, branch: Branch, cause: Cause, error: str) -> None:
+        """Roll back a part of a transaction.
+
+        Where the store refuses, as on a full disk, it is tried again at each upkeep; whoever gave the transaction up
+        has nothing to do about it.
+        """
+        try:
+            events = transactions.roll_back(self.volume, branch, self._clock.now(), cause, error)
+        except QueueError as refusal:
+            self._not_rolled_back.append((branch, cause, error))
+            logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, refusal)  # noqa: TRY400
+            return
+        for event in events:
+            logger.warning("%s", event)
 
     def detach(self) -> None:
         """Leave the queue space."""
         if self._owner is not None:
-            attaching.detach(self.volume, self._owner)
+            attaching.detach(self.volume, self.opened, self._owner, self._clock.now())
 
 
 class Device:
@@ -86,7 +108,6 @@ class Device:
         self._maker = maker
         self._volumes = {path: main}
         self._attachments: dict[str, Attachment] = {}
-        self._left_to_parent: list[object] = []
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._closed = False
@@ -245,10 +266,9 @@ class Device:
         return self._volumes[self.path]
 
     def _start_afresh(self) -> None:
-        """Open the device in a forked process, where nothing that the parent has open may be used or closed."""
+        """Open the device in a forked process, where what the parent has open cannot be used."""
         if self.path == MEMORY:
             raise NotOpenError("a device in memory belongs to the process that created it, and this one was forked")
-        self._left_to_parent += [self._volumes, self._attachments, self._lock]
         self._lock = threading.RLock()
         self._attachments = {}
         self._volumes = {self.path: self._maker.open(self.path)}

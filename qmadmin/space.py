@@ -143,7 +143,7 @@ class QueueSpace:
         if transaction is not None:
             return self._put_in(transaction, attachment, outgoing)
         now = self._device.clock.now()
-        return attachment.volume.write(lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now))
+        return enqueuing.enqueue(attachment.volume, attachment.opened, outgoing, now)
 
     def dequeue(
         self,
@@ -168,6 +168,8 @@ class QueueSpace:
         selection = _selection(msgid, corrid)
         transaction = current(self._device, self.name) if transactional else None
         seconds = wait or 0.0
+        if math.isnan(seconds):
+            raise InvalidArgumentError("the seconds to wait must be a number, got nan")
         if transaction is not None:
             seconds = min(seconds, transaction.remaining())
 
@@ -207,9 +209,9 @@ class QueueSpace:
         """
         attachment = self._attachment
         attachment.look_after(now=True)
-        me = attachment.owner
+        me, now = attachment.owner, self._device.clock.now()
         attachment.volume.write(
-            lambda unit: queues.destroy(unit, attachment.opened, name, me, purge=purge, force=force)
+            lambda unit: queues.destroy(unit, attachment.opened, name, me, now, purge=purge, force=force)
         )
 
     def queue(self, name: str) -> Queue:
@@ -223,7 +225,8 @@ class QueueSpace:
     def usage(self, queue: str) -> QueueUsage:
         """Return what a queue holds and what went through it."""
         self._attachment.look_after(now=True)
-        return self._read(lambda unit: unit.usage(self._attachment.opened.definitions(unit).queue(queue)))
+        now = self._device.clock.now()
+        return self._read(lambda unit: unit.usage(self._attachment.opened.definitions(unit).queue(queue), now))
 
     def messages(self, queue: str) -> Iterator[MessageInfo]:
         """Yield the messages of a queue without their bodies.
@@ -286,7 +289,7 @@ class QueueSpace:
     def _put_in(self, transaction: Transaction, attachment: Attachment, outgoing: Outgoing) -> str:
         branch = transaction.branch(attachment)
         try:
-            return transactions.enqueue(attachment.volume, branch, outgoing)
+            return transactions.enqueue(attachment.volume, branch, outgoing, self._device.clock.now())
         except QueueError as error:
             transaction.note(error)
             raise
@@ -308,7 +311,7 @@ def _bytes_of(body: Body) -> tuple[bytes | None, str]:
     if isinstance(body, bytes) or body is None:
         return body, "CARRAY"
     if isinstance(body, str):
-        return body.encode(), "STRING"
+        return names.encoded(body, "body"), "STRING"
     if isinstance(body, (bytearray, memoryview)):
         return bytes(body), "CARRAY"
     raise InvalidArgumentError(

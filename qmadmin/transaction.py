@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import copy
-import logging
 import os
 import threading
 from datetime import timedelta
@@ -14,13 +13,18 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from qmcore.acts import transactions
 from qmcore.acts.returning import Cause
 from qmcore.acts.transactions import Branch
-from qmcore.errors import AbortedError, OperatingSystemError, ProtocolError, QueueError, SystemFailureError
+from qmcore.errors import (
+    AbortedError,
+    NoSpaceError,
+    OperatingSystemError,
+    ProtocolError,
+    QueueError,
+    SystemFailureError,
+)
 from qmcore.times import MICROS, span
 
 if TYPE_CHECKING:
     from qmadmin.device import Attachment, Device
-
-logger = logging.getLogger("qmadmin.transaction")
 
 _open: contextvars.ContextVar[tuple[Transaction, ...]] = contextvars.ContextVar("qmadmin_transactions", default=())
 """The transactions that are open in this context, the outermost first."""
@@ -82,7 +86,8 @@ class Transaction:
             try:
                 transactions.commit(volume, branches, self._device.clock.now())
             except BaseException as error:
-                self._roll_back(Cause.ROLLBACK, str(error))
+                # That there is no room for its replies is not the fault of a request.
+                self._roll_back(Cause.UNTRIED if isinstance(error, NoSpaceError) else Cause.ROLLBACK, str(error))
                 raise
         self._ended = "committed"
 
@@ -175,8 +180,7 @@ class Transaction:
     def _roll_back(self, cause: Cause, error: str) -> None:
         self._ended = "rolled back"
         for attachment, branch in self._branches.values():
-            for event in transactions.roll_back(attachment.volume, branch, self._device.clock.now(), cause, error):
-                logger.warning("%s", event)
+            attachment.roll_back(branch, cause, error)
 
 
 def current(device: Device, space: str) -> Transaction | None:

@@ -39,7 +39,7 @@ class Definitions:
 
 
 class OpenSpace:
-    """A queue space that a process has open. Its definitions are read again when their generation has grown."""
+    """A queue space that a process has open. Its definitions are read again when their generation is another one."""
 
     def __init__(self, space: Space, page_size: int) -> None:
         self.space = space

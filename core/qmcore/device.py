@@ -89,14 +89,19 @@ def checked_entry(entry: DeviceEntry, present: Sequence[DeviceEntry]) -> DeviceE
         raise NoSpaceError("the device", Resource.DEVICE_ENTRIES, used=len(present), limit=ENTRIES_MAX)
     if not present:
         return _checked_first(entry)
-    for other in present:
+    refuse_overlap(entry, present)
+    return entry
+
+
+def refuse_overlap(entry: DeviceEntry, others: Iterable[DeviceEntry]) -> None:
+    """Refuse an entry that has pages of another entry of the same file."""
+    for other in others:
         if other.path == entry.path and entry.offset < other.end and other.offset < entry.end:
             raise InvalidArgumentError(
                 f"pages {entry.offset} to {entry.end - 1} of {entry.path!r} overlap entry {other.index}, which has"
                 f" pages {other.offset} to {other.end - 1}",
                 hint="Look at the entries with lidl.",
             )
-    return entry
 
 
 def _checked_first(entry: DeviceEntry) -> DeviceEntry:

@@ -7,7 +7,9 @@ import enum
 import re
 
 from qmcore.errors import InvalidArgumentError
+from qmcore.names import shown
 
+_DIGITS_MAX = 18
 _FORM = re.compile(r"(.*?)([^\d]?)", re.DOTALL)
 
 
@@ -67,7 +69,7 @@ def parse_high(text: str, units: frozenset[Unit] = PERSISTENT_UNITS) -> Capacity
     unit = _unit(letter, units)
     if unit is None:
         raise _refused(1205, "Invalid high threshold type", text, f"End it in one of {_letters(units)}.")
-    if not number.isdigit():
+    if not _is_number(number):
         raise _refused(1206, "High threshold must be numeric", text, "Write a whole number before the unit.")
     value = int(number)
     if value == 0 or value > _largest(unit):
@@ -78,7 +80,7 @@ def parse_high(text: str, units: frozenset[Unit] = PERSISTENT_UNITS) -> Capacity
 def parse_low(text: str, high: CapacityLimit) -> CapacityLimit:
     """Read a low limit below `high`, in the same unit, which may be left off."""
     number, letter = _split(text)
-    if not number.isdigit():
+    if not _is_number(number):
         raise _refused(1209, "Low threshold must be numeric", text, "Write a whole number before the unit.")
     if letter and _unit(letter, PERSISTENT_UNITS) is None:
         raise _refused(1208, "Invalid low threshold type", text, f"Use the unit of the high limit, {high.unit.value}.")
@@ -103,6 +105,11 @@ def _split(text: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
+def _is_number(text: str) -> bool:
+    # Python refuses to read thousands of digits, and takes other scripts' digits for its own.
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+
+
 def _unit(letter: str, units: frozenset[Unit]) -> Unit | None:
     return next((unit for unit in units if unit.value == letter), None)
 
@@ -116,4 +123,4 @@ def _largest(unit: Unit) -> int:
 
 
 def _refused(catalogue: int, sentence: str, text: str, hint: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{sentence}: {text!r}", hint=hint, catalogue=catalogue)
+    return InvalidArgumentError(f"{sentence}: {shown(text)}", hint=hint, catalogue=catalogue)

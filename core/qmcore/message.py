@@ -7,7 +7,8 @@ import enum
 from collections.abc import Mapping
 from datetime import datetime
 
-from qmcore import names, times
+from qmcore import names, numbers, times
+from qmcore.checks import whole
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.queue import Delivery
 
@@ -77,19 +78,28 @@ class EnqueueControl:
     subtype: str = ""
 
     def __post_init__(self) -> None:
-        low, high = PRIORITY_RANGE
-        if not low <= self.priority <= high:
-            raise InvalidArgumentError(f"the priority must be {low} to {high}, got {self.priority}")
-        if self.delay is not None and self.available_us is not None:
-            raise InvalidArgumentError("a message takes a delay or a time of availability, not both")
-        if (self.lifetime is not None) + (self.expires_us is not None) + self.never_expires > 1:
-            raise InvalidArgumentError("a message takes one of: a lifetime, a time of expiry, no expiry")
-        if not _INT64[0] <= self.urcode <= _INT64[1]:
-            raise InvalidArgumentError(f"the user return code must fit into 64 bits, got {self.urcode}")
+        whole(self.priority, "priority", *PRIORITY_RANGE)
+        whole(self.urcode, "user return code", *_INT64)
+        whole(self.appkey, "application key", *_INT64)
+        self._check_times()
         if self.reply_queue is not None:
             names.queue_name(self.reply_queue, "reply queue name")
         if self.failure_queue is not None:
             names.queue_name(self.failure_queue, "failure queue name")
+
+    def _check_times(self) -> None:
+        if self.delay is not None and self.available_us is not None:
+            raise InvalidArgumentError("a message takes a delay or a time of availability, not both")
+        if (self.lifetime is not None) + (self.expires_us is not None) + self.never_expires > 1:
+            raise InvalidArgumentError("a message takes one of: a lifetime, a time of expiry, no expiry")
+        if self.delay is not None:
+            times.checked_span(self.delay, "delay")
+        if self.lifetime is not None:
+            times.checked_span(self.lifetime, "expiry")
+        if self.available_us is not None:
+            times.checked_moment(self.available_us, "time of availability")
+        if self.expires_us is not None:
+            times.checked_moment(self.expires_us, "time of expiry")
 
     def available_at(self, now: int) -> int | None:
         """Return when a message that arrives at `now` becomes available; None is at once."""
@@ -190,4 +200,5 @@ def sequence_of(msgid: str, incarnation: str) -> int | None:
         raise BadMessageIdError(
             f"{msgid!r} is not a message identifier, which has {_MESSAGE_ID_DIGITS} hexadecimal digits"
         )
-    return int(text[_INCARNATION_DIGITS:], 16) if text.startswith(incarnation) else None
+    sequence = int(text[_INCARNATION_DIGITS:], 16)
+    return sequence if text.startswith(incarnation) and sequence <= numbers.SEQUENCE_MAX else None

@@ -33,7 +33,7 @@ def command(text: str) -> str:
 
 def correlation_id(value: bytes | str) -> bytes:
     """Return the identifier without its NUL padding: at most 32 bytes, a str taken as UTF-8."""
-    raw = value.encode() if isinstance(value, str) else bytes(value)
+    raw = encoded(value, "correlation identifier") if isinstance(value, str) else bytes(value)
     stripped = raw.rstrip(b"\0")
     if len(stripped) > CORRELATION_ID_MAX:
         raise InvalidArgumentError(
@@ -43,13 +43,25 @@ def correlation_id(value: bytes | str) -> bytes:
     return stripped
 
 
+def shown(text: str) -> str:
+    """Return a text in quotes for a message, its end left out where it is long."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def encoded(text: str, what: str) -> bytes:
+    """Return the UTF-8 of `text`, or refuse what has none."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(f"the {what} has no UTF-8 form: {error.reason} at {error.start}") from None
+
+
 def _checked(text: str, what: str, limit: int) -> str:
     if not text:
         raise InvalidArgumentError(f"the {what} is empty", hint=f"Give 1 to {limit} bytes.")
-    size = len(text.encode("utf-8", "surrogateescape"))
+    size = len(encoded(text, what))
     if size > limit:
-        shown = text if len(text) <= 60 else text[:57] + "..."
-        raise InvalidArgumentError(f"the {what} {shown!r} has {size} bytes, the limit is {limit}")
+        raise InvalidArgumentError(f"the {what} {shown(text)} has {size} bytes, the limit is {limit}")
     if any(not char.isprintable() for char in text):
         raise InvalidArgumentError(f"the {what} {text!r} has a character that cannot be printed")
     return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 SEQUENCE_BITS = 48
+SEQUENCE_MAX = (1 << SEQUENCE_BITS) - 1
 
 
 def number(space_id: int, sequence: int) -> int:
@@ -12,4 +13,4 @@ def number(space_id: int, sequence: int) -> int:
 
 def sequence(number: int) -> int:
     """Return the sequence number in a message's number."""
-    return number & ((1 << SEQUENCE_BITS) - 1)
+    return number & SEQUENCE_MAX

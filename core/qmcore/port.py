@@ -144,21 +144,21 @@ class DefinitionRecords(Protocol):
         """Remove a queue space with everything in it."""
 
     def generation(self, space_id: int) -> int | None:
-        """Return a number that grows with each change of a definition; None where the queue space is gone."""
+        """Return a number that changes with each change of a definition; None where the queue space is gone."""
 
     def queues(self, space_id: int) -> list[Queue]:
         """Return the queues of a queue space by name."""
 
     def add_queue(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
-        """Record a queue, its counters at zero, and raise the generation."""
+        """Record a queue, its counters at zero, and change the generation."""
 
     def remove_queue(self, queue: Queue) -> None:
-        """Remove a queue with the messages and counters that it has, and raise the generation."""
+        """Remove a queue with the messages and counters that it has, and change the generation."""
 
     def level(self, space_id: int) -> Level:
         """Return how much the queue space holds."""
 
-    def usage(self, queue: Queue) -> QueueUsage:
+    def usage(self, queue: Queue, now_us: int) -> QueueUsage:
         """Return what the queue holds and what went through it."""
 
     def messages(self, space: Space, queue: Queue, state: State, after: Cursor | None, limit: int) -> Listing:
@@ -250,11 +250,11 @@ class TransactionRecords(Protocol):
     def hold(self, transaction_id: int, place: Place, *, pages: int, size: int, expires_us: int | None) -> None:
         """Let the transaction hold a message that was taken out of `ready`."""
 
-    def give_back(self, transaction_id: int) -> list[Holding]:
-        """Take all messages that the transaction dequeued out of `held`, in the order of their keys."""
+    def give_back(self, transaction_id: int, queue_id: int) -> list[Holding]:
+        """Take all messages that the transaction dequeued from the queue out of `held`, in the order of their keys."""
 
-    def consume(self, transaction_id: int) -> list[tuple[int, int, int, int]]:
-        """Delete all messages that the transaction dequeued; return queue, count, pages and size for each queue."""
+    def consume(self, transaction_id: int, queue_id: int) -> tuple[int, int, int]:
+        """Delete all messages that the transaction dequeued from the queue; return how many, their pages and size."""
 
     def held_in(self, queue_id: int) -> bool:
         """Tell whether a transaction holds a message of the queue."""
@@ -274,8 +274,8 @@ class TransactionRecords(Protocol):
     def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
         """Record that a message of the queue is waited for, and which bell to ring."""
 
-    def remove_waiter(self, address: str) -> None:
-        """Forget the waiting behind a bell."""
+    def remove_waiter(self, queue_id: int, address: str) -> None:
+        """Forget that a message of the queue is waited for."""
 
 
 class Unit(DeviceRecords, DefinitionRecords, MessageRecords, TransactionRecords, Protocol):

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 
 from qmcore import names
-from qmcore.errors import InvalidArgumentError
+from qmcore.checks import whole
 from qmcore.limits import Threshold
 from qmcore.order import OutOfOrder, QueueOrder
 
@@ -44,10 +44,10 @@ class QueueDefinition:
         names.queue_name(self.name)
         names.command(self.threshold.command)
         names.command(self.memory_threshold.command)
-        _whole(self.retries, "number of retries", RETRIES_MAX)
-        _whole(self.retry_delay, "retry delay in seconds", DELAY_MAX)
+        whole(self.retries, f"number of retries of queue {self.name!r}", 0, RETRIES_MAX)
+        whole(self.retry_delay, f"retry delay of queue {self.name!r} in seconds", 0, DELAY_MAX)
         if self.expiration is not None:
-            _whole(self.expiration, "default expiration in seconds", EXPIRATION_MAX)
+            whole(self.expiration, f"default expiration of queue {self.name!r} in seconds", 0, EXPIRATION_MAX)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class QueueUsage:
     """What a queue holds now, and what went through it since it was created.
 
     `messages` counts all: `ready`, `delayed` (not yet available) and `held` (by a transaction). `size` is bytes of
-    bodies, `pages` pages of the device.
+    bodies, `pages` pages of the device. `first_us` is when the message was enqueued that is first in order.
     """
 
     messages: int
@@ -83,9 +83,4 @@ class QueueUsage:
     expired: int
     discarded: int
     moved: int
-    oldest: int | None = None
-
-
-def _whole(value: int, what: str, largest: int) -> None:
-    if not 0 <= value <= largest:
-        raise InvalidArgumentError(f"the {what} must be 0 to {largest}, got {value}")
+    first_us: int | None = None

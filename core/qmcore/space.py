@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from qmcore import names
+from qmcore.checks import whole
 from qmcore.errors import InvalidArgumentError
 
 PAGE_QUANTUM = 4
@@ -49,12 +50,8 @@ class SpaceDefinition:
         if self.error_queue:
             names.queue_name(self.error_queue, "error queue name")
         for field, least in _LEAST.items():
-            value = getattr(self, field)
-            if not least <= value <= NUMBER_MAX:
-                what = field.replace("_", " ")
-                raise InvalidArgumentError(
-                    f"the {what} of queue space {self.name!r} must be {least} to {NUMBER_MAX}, got {value}"
-                )
+            what = field.replace("_", " ")
+            whole(getattr(self, field), f"{what} of queue space {self.name!r}", least, NUMBER_MAX)
         if self.pages <= self.overhead:
             raise InvalidArgumentError(
                 f"queue space {self.name!r} needs more than {self.overhead} pages for {self.queues} queues,"

@@ -10,11 +10,12 @@ from typing import Protocol
 from qmcore.errors import InvalidArgumentError
 
 MICROS = 1_000_000
-FOREVER = 2**63 - 1
-"""Later than every time that can be stored."""
+SPAN_MAX = (2**31 - 1) * MICROS
+"""The longest delay, lifetime or timeout, in microseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_PART_NAMES = ("year", "month", "day", "hour", "minute", "second")
+_EARLIEST = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_LATEST = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 class Clock(Protocol):
@@ -62,8 +63,20 @@ def span(value: float | timedelta, what: str) -> int:
         if not math.isfinite(value):
             raise InvalidArgumentError(f"the {what} must be a finite number of seconds, got {value}")
         micros = round(value * MICROS)
-    if micros < 0:
-        raise InvalidArgumentError(f"the {what} must not be negative, got {value}")
+    return checked_span(micros, what)
+
+
+def checked_span(micros: int, what: str) -> int:
+    """Return a length of time that is neither negative nor too long: at most 2147483647 seconds."""
+    if not 0 <= micros <= SPAN_MAX:
+        raise InvalidArgumentError(f"the {what} must be 0 to {SPAN_MAX // MICROS} seconds, got {micros / MICROS:g}")
+    return micros
+
+
+def checked_moment(micros: int, what: str) -> int:
+    """Return a time between the years 1 and 9999."""
+    if not _EARLIEST <= micros <= _LATEST:
+        raise InvalidArgumentError(f"the {what} must be between the years 1 and 9999, got {micros / MICROS:g} seconds")
     return micros
 
 

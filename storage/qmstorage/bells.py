@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
 import select
 import socket
 import sys
 from collections.abc import Iterable
-from pathlib import Path
+
+from qmstorage.locks import Surroundings
 
 _PATH_MAX = 100
 """A socket's path has some 104 to 108 bytes at most, by system."""
@@ -23,11 +25,16 @@ class SocketBell:
         self._belfry = belfry
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.setblocking(False)
-        self._socket.bind(belfry.path_of(self.address))
+        path = belfry.path_of(self.address)
+        self._socket.bind(path)
+        belfry.surroundings.share(path)
 
     def wait(self, seconds: float) -> bool:
         """Sleep until the bell rings or the seconds are over; tell whether it rang."""
-        rang = bool(select.select([self._socket], [], [], max(seconds, 0.0))[0])
+        # Not select(), which knows no descriptor above 1023.
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        rang = bool(poll.poll(math.ceil(max(seconds, 0.0) * 1000)))
         if rang:
             with contextlib.suppress(BlockingIOError):
                 while True:
@@ -39,13 +46,18 @@ class SocketBell:
         self._belfry.take_down(self)
         self._socket.close()
 
+    def abandon(self) -> None:
+        """Close the descriptor that a fork has left us."""
+        self._socket.close()
+
 
 class Belfry:
     """The directory in which the bells of a volume hang."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def __init__(self, surroundings: Surroundings) -> None:
+        self.surroundings = surroundings
+        self._directory = surroundings.directory
+        self._fd = os.open(surroundings.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._hung: set[SocketBell] = set()
         self._ringer = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._ringer.setblocking(False)
@@ -82,3 +94,9 @@ class Belfry:
         """Give the directory up."""
         self._ringer.close()
         os.close(self._fd)
+
+    def abandon(self) -> None:
+        """Close what a fork has left us of the parent's bells, which go on ringing there."""
+        for bell in self._hung:
+            bell.abandon()
+        self.close()

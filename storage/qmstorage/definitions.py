@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from collections.abc import Iterable
 from typing import Any
 
@@ -70,10 +71,10 @@ _SET_INITIALIZED = update(space).where(given(space.c.id, "space_id")).values(ini
 _REMOVE_SPACE = delete(space).where(given(space.c.id, "space_id"))
 _ADD_COUNTER = insert_into(counter)
 _GENERATION = select(counter.c.generation).where(given(counter.c.space_id, "space_id"), counter.c.queue_id == 0)
-_RAISE_GENERATION = (
+_CHANGE_GENERATION = (
     update(counter)
     .where(given(counter.c.space_id, "space_id"), counter.c.queue_id == 0)
-    .values(generation=counter.c.generation + 1)
+    .values(generation=bindparam("new_generation"))
 )
 _LEVEL = select(counter.c.sequence, counter.c.messages, counter.c.pages).where(
     given(counter.c.space_id, "space_id"), counter.c.queue_id == 0
@@ -105,9 +106,13 @@ _LOWER_SPACE = (
         discarded=counter.c.discarded + bindparam("by_messages"),
     )
 )
-_COUNT_DUE = select(func.count()).select_from(due).where(given(due.c.queue_id, "queue_id"))
+_COUNT_DUE = (
+    select(func.count())
+    .select_from(due)
+    .where(given(due.c.queue_id, "queue_id"), due.c.available_at > bindparam("now"))
+)
 _COUNT_HELD = select(func.count()).select_from(held).where(given(held.c.queue_id, "queue_id"))
-_OLDEST = (
+_FIRST = (
     select(message.c.enqueued_at)
     .join(ready, ready.c.message_id == message.c.id)
     .where(given(ready.c.queue_id, "queue_id"))
@@ -231,8 +236,7 @@ class Definitions(Runner):
         values = dataclasses.asdict(definition)
         new = Space(row[0], incarnation, definition, initialized=False, created_at=created_us)
         self.run(_ADD_SPACE, id=new.id, incarnation=incarnation, initialized=False, created_at=created_us, **values)
-        # A number that was a destroyed queue space's must not let what others remember of that one seem up to date.
-        self._add_counter(new.id, 0, generation=created_us)
+        self._add_counter(new.id, 0)
         return new
 
     def set_initialized(self, space_id: int) -> None:
@@ -252,7 +256,7 @@ class Definitions(Runner):
         self.run(_REMOVE_SPACE, space_id=space_id)
 
     def generation(self, space_id: int) -> int | None:
-        """Return a number that grows with each change of a definition; None where the queue space is gone."""
+        """Return a number that changes with each change of a definition; None where the queue space is gone."""
         row = self.one(_GENERATION, space_id=space_id)
         return None if row is None else int(row[0])
 
@@ -261,15 +265,15 @@ class Definitions(Runner):
         return [_queue(row) for row in self.all(_QUEUES, space_id=space_id)]
 
     def add_queue(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
-        """Record a queue, its counters at zero, and raise the generation."""
+        """Record a queue, its counters at zero, and change the generation."""
         row = self.one(_ADD_QUEUE, space_id=space_id, created_at=created_us, **_queue_values(definition))
         assert row is not None  # noqa: S101 - RETURNING gives the row
         self._add_counter(space_id, row[0])
-        self.run(_RAISE_GENERATION, space_id=space_id)
+        self._change_generation(space_id)
         return Queue(row[0], space_id, definition)
 
     def remove_queue(self, old: Queue) -> None:
-        """Remove a queue with the messages and counters that it has, and raise the generation."""
+        """Remove a queue with the messages and counters that it has, and change the generation."""
         messages, pages, size = self.all(_COUNTERS, space_id=old.space_id, queue_id=old.id)[0][:3]
         self.run(_REMOVE_MESSAGES, queue_id=old.id)
         for statement in _EMPTY_QUEUE:
@@ -277,18 +281,18 @@ class Definitions(Runner):
         self.run(_LOWER_SPACE, space_id=old.space_id, by_messages=messages, by_pages=pages, by_size=size)
         self.run(_REMOVE_COUNTER, space_id=old.space_id, queue_id=old.id)
         self.run(_REMOVE_QUEUE, queue_id=old.id)
-        self.run(_RAISE_GENERATION, space_id=old.space_id)
+        self._change_generation(old.space_id)
 
     def level(self, space_id: int) -> Level:
         """Return how much the queue space holds."""
         return Level(*self.all(_LEVEL, space_id=space_id)[0])
 
-    def usage(self, of: Queue) -> QueueUsage:
+    def usage(self, of: Queue, now_us: int) -> QueueUsage:
         """Return what the queue holds and what went through it."""
         messages, pages, size, *flow = self.all(_COUNTERS, space_id=of.space_id, queue_id=of.id)[0]
-        delayed = self._number(_COUNT_DUE, of.id)
-        held_now = self._number(_COUNT_HELD, of.id)
-        oldest = self.one(_OLDEST, queue_id=of.id)
+        ((delayed,),) = self.all(_COUNT_DUE, queue_id=of.id, now=now_us)
+        ((held_now,),) = self.all(_COUNT_HELD, queue_id=of.id)
+        first = self.one(_FIRST, queue_id=of.id)
         enqueued, dequeued, expired, discarded, moved = flow
         return QueueUsage(
             messages=messages,
@@ -302,7 +306,7 @@ class Definitions(Runner):
             expired=expired,
             discarded=discarded,
             moved=moved,
-            oldest=None if oldest is None else oldest[0],
+            first_us=None if first is None else first[0],
         )
 
     def messages(self, of: Space, in_queue: Queue, state: State, after: Cursor | None, limit: int) -> Listing:
@@ -316,13 +320,15 @@ class Definitions(Runner):
             )
         ]
 
-    def _add_counter(self, space_id: int, queue_id: int, *, generation: int = 0) -> None:
+    def _add_counter(self, space_id: int, queue_id: int) -> None:
         zero = dict.fromkeys((column.name for column in counter.columns), 0)
-        self.run(_ADD_COUNTER, **(zero | {"space_id": space_id, "queue_id": queue_id, "generation": generation}))
+        own = {"space_id": space_id, "queue_id": queue_id, "generation": secrets.randbits(62)}
+        self.run(_ADD_COUNTER, **(zero | own))
 
-    def _number(self, statement: Statement, queue_id: int) -> int:
-        row = self.one(statement, queue_id=queue_id)
-        return int(row[0]) if row else 0
+    def _change_generation(self, space_id: int) -> None:
+        # By chance, not by counting: a number that was used in a transaction which then failed must not come again,
+        # nor one of a destroyed queue space whose own number is used again.
+        self.run(_CHANGE_GENERATION, space_id=space_id, new_generation=secrets.randbits(62))
 
 
 def _space(row: Row) -> Space:

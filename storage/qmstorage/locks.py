@@ -7,39 +7,77 @@ probes a file of its own process.
 
 from __future__ import annotations
 
-import errno
+import contextlib
+import dataclasses
 import fcntl
 import os
 import secrets
+import struct
+import sys
+import time
 from pathlib import Path
 
 from qmcore.port import Owner
+from qmstorage import translate
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_FLOCK = "hhqqi"
+_PAUSE_FIRST, _PAUSE_MOST = 0.00005, 0.002
+"""Seconds between two looks at a closed gate."""
+
 _START_TIME_FIELD = 19
 """Of /proc/self/stat behind the command name: the process's start in ticks since the boot."""
 
 
-class Gate:
-    """Where processes queue for the writer's lock, so that they need not poll for it.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The directory beside a volume where its locks and bells are, and whose they are: whoever has the volume."""
 
-    The gate only spares time: SQLite's own lock keeps writers apart, also where the gate cannot be had.
+    directory: Path
+    mode: int
+    uid: int
+    gid: int
+
+    def make(self, name: str, flags: int = 0) -> int:
+        """Open a file in the directory, made if need be for all who may use the volume, whatever the umask says."""
+        path = self.directory / name
+        try:
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC | flags)
+        except FileNotFoundError:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, self.mode)
+        self.share(fd)
+        return fd
+
+    def share(self, file: int | str) -> None:
+        """Give a file that we made to those who may use the volume."""
+        with contextlib.suppress(PermissionError):
+            os.chmod(file, self.mode)  # noqa: PTH101 - a path, or a descriptor
+            os.chown(file, self.uid if os.geteuid() == 0 else -1, self.gid)
+
+
+class Gate:
+    """Where processes queue for the writer's lock: who finds it closed looks again ever more slowly, not at all late.
+
+    It only spares time: SQLite's own lock keeps writers apart. A wait that blocks in the kernel would be a little
+    fairer, but has no end: a process that is stopped while it is inside would stop all others for ever, in silence.
     """
 
-    def __init__(self, path: Path, mode: int) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+    def __init__(self, surroundings: Surroundings, path: str) -> None:
+        self._path = path
+        self._fd = surroundings.make("gate")
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         """Wait until no other process is inside."""
-        try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX)
-        except OSError as error:
-            # Two processes that each wait for the other's gate, in different threads and for different volumes, look
-            # like a deadlock to the kernel though they are none.
-            if error.errno != errno.EDEADLK:
-                raise
+        pause, end = _PAUSE_FIRST, 0.0
+        while not _lock(self._fd):
+            now = time.monotonic()
+            end = end or now + translate.BUSY_SECONDS
+            if now > end:
+                raise translate.gate_closed(self._path, _holder(self._fd))
+            time.sleep(pause)
+            pause = min(pause * 1.5, _PAUSE_MOST)
 
-    def leave(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let the next process in."""
         fcntl.lockf(self._fd, fcntl.LOCK_UN)
 
@@ -51,15 +89,15 @@ class Gate:
 class OwnerFiles:
     """The files of a volume's directory that living processes have locked."""
 
-    def __init__(self, directory: Path, mode: int) -> None:
-        self._directory = directory
-        self._mode = mode
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+        self._directory = surroundings.directory
         self._mine: dict[str, int] = {}
 
     def new(self, space_id: int, role: str, now_us: int) -> Owner:
         """Make and lock a file, and return the owner that it stands for."""
         name = f"{secrets.token_hex(8)}.lock"
-        fd = os.open(self._directory / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
+        fd = self._surroundings.make(name, os.O_EXCL)
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._mine[name] = fd
         return Owner(
@@ -90,18 +128,22 @@ class OwnerFiles:
             fd = os.open(self._directory / owner.lock, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return True
+        try:
+            return not _lock(fd)
         finally:
             os.close(fd)
-        return False
 
     def close(self) -> None:
         """Give up all of our own files."""
-        for name, fd in self._mine.items():
+        for name in self._mine:
             (self._directory / name).unlink(missing_ok=True)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close what a fork has left us of the parent's files, which stay where they are and stay locked."""
+        for fd in self._mine.values():
             os.close(fd)
         self._mine.clear()
 
@@ -109,6 +151,23 @@ class OwnerFiles:
 def same_boot(owner: Owner) -> bool:
     """Tell whether the machine has run without restart since the owner attached."""
     return owner.boot == _this_boot()
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _holder(fd: int) -> int | None:
+    """Return the process that has the lock, where the system tells it in the form that we know."""
+    if sys.platform != "linux":
+        return None
+    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    found = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    return int(found[4]) if found[0] != fcntl.F_UNLCK else None
 
 
 def _this_boot() -> str:

@@ -11,9 +11,10 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from qmcore.device import DeviceInfo
 from qmstorage import schema, sqlite, translate
+from qmstorage.readonly import ReadOnlyVolume
 from qmstorage.runner import Texts
-from qmstorage.unit import SqlUnit
-from qmstorage.volume import ReadOnlyVolume, SqliteVolume, roll_back
+from qmstorage.unit import SqlUnit, roll_back
+from qmstorage.volume import SqliteVolume
 
 if TYPE_CHECKING:
     from qmcore.port import Volume
@@ -51,8 +52,9 @@ def create_volume(path: str, info: DeviceInfo, *, main: bool, group_id: int | No
             connection.execute(f"PRAGMA page_size = {info.page_size}")
             connection.execute("PRAGMA journal_mode = WAL")
             _create_tables(connection, info, main=main)
+            sqlite.share_beside(path)
             volume = SqliteVolume(path, connection)
-            volume.sync()
+            volume.sync_all()
         except BaseException:
             connection.close()
             raise

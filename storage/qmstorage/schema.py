@@ -227,7 +227,7 @@ held = Table(
     Column("size", BigInteger, nullable=False),
     Column("expires_at", BigInteger),
     Column("enqueued", Boolean, nullable=False, comment="true: was enqueued by the transaction, false: dequeued"),
-    PrimaryKeyConstraint("trans_id", "message_id"),
+    PrimaryKeyConstraint("queue_id", "trans_id", "message_id"),
     **_NARROW,
 )
 
@@ -248,7 +248,7 @@ counter = Table(
     metadata,
     Column("space_id", Integer, nullable=False),
     Column("queue_id", Integer, nullable=False, comment="0: the queue space as a whole"),
-    Column("generation", BigInteger, nullable=False, comment="grows with each change of a definition"),
+    Column("generation", BigInteger, nullable=False, comment="another number after each change of a definition"),
     Column("sequence", BigInteger, nullable=False, comment="the last sequence number that was given"),
     Column("messages", BigInteger, nullable=False),
     Column("pages", BigInteger, nullable=False),

@@ -14,8 +14,9 @@ from urllib.parse import quote
 
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
-from qmcore.errors import BadResourceError, OperatingSystemError, ReleaseError
+from qmcore.errors import BadResourceError, OperatingSystemError, ReleaseError, SystemFailureError
 from qmstorage import schema, translate
+from qmstorage.locks import Surroundings
 
 OLDEST_SQLITE: Final = (3, 35, 0)
 """RETURNING came with it."""
@@ -101,8 +102,7 @@ def checked(connection: sqlite3.Connection, path: str) -> sqlite3.Connection:
     """Return the connection if it leads to a device that this release can read and write."""
     if not _is_marked(connection):
         raise translate.not_a_device(path)
-    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    found = int(row[0]) if row else 0
+    found = _version(connection, path)
     if found > schema.VERSION:
         raise ReleaseError(
             f"device {path!r} has schema version {found}, newer than version {schema.VERSION} of this release",
@@ -116,6 +116,15 @@ def checked(connection: sqlite3.Connection, path: str) -> sqlite3.Connection:
             path=path,
         )
     return connection
+
+
+def _version(connection: sqlite3.Connection, path: str) -> int:
+    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    if row is None or not str(row[0]).isdecimal():
+        raise SystemFailureError(
+            f"device {path!r} does not say its schema version", hint="Restore it from a backup.", path=path
+        )
+    return int(row[0])
 
 
 def refuse_unusable(path: str) -> None:
@@ -192,17 +201,16 @@ def run_directory(path: str) -> Path:
     return Path(f"{path}-run")
 
 
-def make_run_directory(path: str) -> tuple[Path, int]:
-    """Return the directory for locks and bells, made if need be, and the mode of files in it: the device's own."""
+def surroundings(path: str) -> Surroundings:
+    """Return the directory for locks and bells, made if need be; it is for those who may use the device."""
     directory = run_directory(path)
     status = Path(path).stat()
-    mode = stat.S_IMODE(status.st_mode) & SHARED_MODE
+    found = Surroundings(directory, stat.S_IMODE(status.st_mode) & SHARED_MODE, status.st_uid, status.st_gid)
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)
-        if mode == SHARED_MODE:
-            os.chown(directory, -1, status.st_gid)
-            directory.chmod(0o2770)
-    return directory, mode
+        found.share(str(directory))
+        directory.chmod(0o2770 if found.mode == SHARED_MODE else 0o700)
+    return found
 
 
 def sync_directory(path: str) -> None:

@@ -21,9 +21,10 @@ _TRANSACTIONS = (
 )
 _COUNT = select(func.count()).select_from(trans).where(given(trans.c.space_id, "of_space"))
 _HOLD = insert_into(held)
+_DEQUEUED = (given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"), held.c.enqueued == false())
 _GIVE_BACK = (
     delete(held)
-    .where(given(held.c.trans_id, "of_trans"), held.c.enqueued == false())
+    .where(*_DEQUEUED)
     .returning(
         held.c.message_id,
         held.c.queue_id,
@@ -34,12 +35,7 @@ _GIVE_BACK = (
         held.c.expires_at,
     )
 )
-_DEQUEUED = (given(held.c.trans_id, "of_trans"), held.c.enqueued == false())
-_SUMS = (
-    select(held.c.queue_id, func.count(), func.sum(held.c.pages), func.sum(held.c.size))
-    .where(*_DEQUEUED)
-    .group_by(held.c.queue_id)
-)
+_SUMS = select(func.count(), func.sum(held.c.pages), func.sum(held.c.size)).where(*_DEQUEUED)
 _CONSUME = delete(message).where(message.c.id.in_(select(held.c.message_id).where(*_DEQUEUED)))
 _RELEASE = delete(held).where(*_DEQUEUED)
 _HELD_IN = select(held.c.message_id).where(given(held.c.queue_id, "of_queue")).limit(1)
@@ -48,7 +44,7 @@ _OWNERS = select(owner).where(given(owner.c.space_id, "of_space")).order_by(owne
 _IS_ATTACHED = select(owner.c.id).where(given(owner.c.id, "of_owner"))
 _REMOVE_OWNER = delete(owner).where(given(owner.c.id, "of_owner"))
 _ADD_WAITER = insert_into(waiter)
-_REMOVE_WAITER = delete(waiter).where(given(waiter.c.address, "address"))
+_REMOVE_WAITER = delete(waiter).where(given(waiter.c.queue_id, "of_queue"), given(waiter.c.address, "at_address"))
 _REMOVE_WAITERS = delete(waiter).where(given(waiter.c.owner_id, "of_owner"))
 _WAITERS = select(waiter.c.address).where(given(waiter.c.queue_id, "of_queue"))
 
@@ -107,20 +103,22 @@ class Transactions(Runner):
             enqueued=False,
         )
 
-    def give_back(self, transaction_id: int) -> list[Holding]:
-        """Take all messages that the transaction dequeued out of `held`, in the order of their keys."""
+    def give_back(self, transaction_id: int, queue_id: int) -> list[Holding]:
+        """Take all messages that the transaction dequeued from the queue out of `held`, in the order of their keys."""
         taken = [
             Holding(Place(number, queue, key, retries), pages, size, expires)
-            for number, queue, key, retries, pages, size, expires in self.all(_GIVE_BACK, of_trans=transaction_id)
+            for number, queue, key, retries, pages, size, expires in self.all(
+                _GIVE_BACK, of_trans=transaction_id, of_queue=queue_id
+            )
         ]
         return sorted(taken, key=lambda holding: holding.place.order_key)
 
-    def consume(self, transaction_id: int) -> list[tuple[int, int, int, int]]:
-        """Delete all messages that the transaction dequeued; return queue, count, pages and size for each queue."""
-        sums = self.all(_SUMS, of_trans=transaction_id)
-        self.run(_CONSUME, of_trans=transaction_id)
-        self.run(_RELEASE, of_trans=transaction_id)
-        return [(queue_id, count, pages, size) for queue_id, count, pages, size in sums]
+    def consume(self, transaction_id: int, queue_id: int) -> tuple[int, int, int]:
+        """Delete all messages that the transaction dequeued from the queue; return how many, their pages and size."""
+        count, pages, size = self.all(_SUMS, of_trans=transaction_id, of_queue=queue_id)[0]
+        self.run(_CONSUME, of_trans=transaction_id, of_queue=queue_id)
+        self.run(_RELEASE, of_trans=transaction_id, of_queue=queue_id)
+        return count, pages or 0, size or 0
 
     def held_in(self, queue_id: int) -> bool:
         """Tell whether a transaction holds a message of the queue."""
@@ -162,9 +160,9 @@ class Transactions(Runner):
         """Record that a message of the queue is waited for, and which bell to ring."""
         self.run(_ADD_WAITER, queue_id=queue_id, address=address, owner_id=owner_id)
 
-    def remove_waiter(self, address: str) -> None:
-        """Forget the waiting behind a bell."""
-        self.run(_REMOVE_WAITER, address=address)
+    def remove_waiter(self, queue_id: int, address: str) -> None:
+        """Forget that a message of the queue is waited for."""
+        self.run(_REMOVE_WAITER, of_queue=queue_id, at_address=address)
 
     def waiters(self, queue_ids: Iterable[int]) -> list[str]:
         """Return the bells of those who wait for a message of one of the queues."""

@@ -62,6 +62,17 @@ def read_only(path: str) -> QueueError:
     return OperatingSystemError(READ_ONLY.format(path=path), path=path)
 
 
+def gate_closed(path: str, holder: int | None) -> QueueError:
+    """Return the diagnostic for a writer that does not come to an end."""
+    who = "another process" if holder is None else f"process {holder}"
+    return SystemFailureError(
+        f"{who} has been writing to device {path!r} for {BUSY_SECONDS} seconds",
+        hint="If it is stopped, let it go on or end it; nothing is lost by that.",
+        path=path,
+        pid=holder,
+    )
+
+
 def from_os(error: OSError, doing: str, path: str) -> QueueError:
     """Return the diagnostic for an error of the operating system while `doing` something with `path`."""
     reason = error.strerror or str(error)

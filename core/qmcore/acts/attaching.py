@@ -28,7 +28,8 @@ def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> Owner:
     return owner
 
 
-def detach(volume: Volume, owner: Owner) -> None:
-    """Leave the queue space."""
+def detach(volume: Volume, opened: OpenSpace, owner: Owner, now: int) -> None:
+    """Leave the queue space; transactions that are open are rolled back."""
     volume.write(lambda unit: unit.remove_owner(owner.id), durable=False)
     volume.release_owner(owner)
+    end_what_was_left(volume, opened, now)

@@ -21,8 +21,10 @@ def add_entry(unit: Unit, path: str, offset: int, pages: int) -> DeviceEntry:
 def rename_entry(unit: Unit, index: int, path: str) -> DeviceEntry:
     """Give an entry another path, as when its file was moved; the pages in it are looked for there from now on."""
     entry = find_entry(unit, index)
-    unit.rename_entry(index, names.path(path))
-    return DeviceEntry(index, path, entry.offset, entry.pages)
+    renamed = DeviceEntry(index, names.path(path), entry.offset, entry.pages)
+    device.refuse_overlap(renamed, (other for other in unit.entries() if other.index != index))
+    unit.rename_entry(index, path)
+    return renamed
 
 
 def remove_entry(unit: Unit, index: int) -> DeviceEntry:

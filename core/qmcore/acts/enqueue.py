@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from qmcore import numbers
 from qmcore.acts.upkeep import make_room
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import NoSpaceError, ReleaseError, Resource
 from qmcore.message import EnqueueControl, checked_body, message_id, pages_of
-from qmcore.port import Level, NewMessage, Place, Unit
+from qmcore.port import Level, NewMessage, Place, Unit, Volume
 from qmcore.queue import Delivery, Queue
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,25 +45,41 @@ def prepare(queue: str, body: bytes | None, control: EnqueueControl, page_size: 
     return Outgoing(queue, body, control, headers, size, pages_of(size, headers, page_size))
 
 
-def enqueue(unit: Unit, opened: OpenSpace, outgoing: Outgoing, now: int) -> str:
+def enqueue(volume: Volume, opened: OpenSpace, outgoing: Outgoing, now: int) -> str:
     """Put a message on its queue and return its identifier."""
-    known = opened.definitions(unit)
-    queue = _accepting(known, outgoing)
-    level = unit.arrive(known.space.id, queue.id, count=1, pages=outgoing.pages, size=outgoing.size)
-    _check_room(unit, known, level, 1, outgoing.pages, now)
-    _place(unit, known, queue, outgoing, id_sequence=level.sequence, order_sequence=level.sequence, now=now)
-    return message_id(known.space.incarnation, level.sequence)
+
+    def put(unit: Unit) -> str:
+        known = opened.definitions(unit)
+        queue = _accepting(known, outgoing)
+        level = unit.arrive(known.space.id, queue.id, count=1, pages=outgoing.pages, size=outgoing.size)
+        _refuse_overflow(known, level, 1, outgoing.pages)
+        _place(unit, known, queue, outgoing, id_sequence=level.sequence, order_sequence=level.sequence, now=now)
+        return message_id(known.space.incarnation, level.sequence)
+
+    return with_room(volume, [opened], now, lambda: volume.write(put))
 
 
-def check(unit: Unit, opened: OpenSpace, outgoing: Outgoing, before: Sequence[Pending]) -> None:
-    """Refuse now what could not be enqueued when the transaction commits; `before` is what it enqueues already."""
+def with_room(volume: Volume, spaces: Sequence[OpenSpace], now: int, act: Callable[[], T]) -> T:
+    """Do what needs room; where there is none, remove what has expired and do it again."""
+    try:
+        return act()
+    except NoSpaceError:
+        if sum(make_room(volume, opened, now) for opened in spaces) == 0:
+            raise
+        return act()
+
+
+def check(unit: Unit, opened: OpenSpace, outgoing: Outgoing, more: Level) -> None:
+    """Refuse now what could not be enqueued when the transaction commits.
+
+    `more` is what the whole transaction will add to the queue space, this message included; less than nothing where
+    it takes more away.
+    """
     known = opened.definitions(unit)
     _accepting(known, outgoing)
     level = unit.level(known.space.id)
-    count = 1 + len(before)
-    pages = outgoing.pages + sum(pending.outgoing.pages for pending in before)
-    after = Level(level.sequence, level.messages + count, level.pages + pages)
-    _refuse_overflow(known, after, count, pages)
+    after = Level(level.sequence, level.messages + more.messages, level.pages + more.pages)
+    _refuse_overflow(known, after, 1, outgoing.pages)
 
 
 def enqueue_pending(unit: Unit, known: Definitions, pending: Iterable[Pending], now: int) -> None:
@@ -73,7 +92,7 @@ def enqueue_pending(unit: Unit, known: Definitions, pending: Iterable[Pending], 
         pages = sum(item.outgoing.pages for item in items)
         size = sum(item.outgoing.size for item in items)
         level = unit.arrive(known.space.id, queue.id, count=len(items), pages=pages, size=size)
-        _check_room(unit, known, level, len(items), pages, now)
+        _refuse_overflow(known, level, len(items), pages)
         first = level.sequence - len(items) + 1
         for at, item in enumerate(items):
             _place(unit, known, queue, item.outgoing, id_sequence=item.sequence, order_sequence=first + at, now=now)
@@ -130,15 +149,6 @@ def _place(
         unit.make_ready(place)
     if expires is not None:
         unit.make_expiring(queue.id, new.id, expires)
-
-
-def _check_room(unit: Unit, known: Definitions, after: Level, count: int, pages: int, now: int) -> None:
-    try:
-        _refuse_overflow(known, after, count, pages)
-    except NoSpaceError:
-        if not make_room(unit, known, now):
-            raise
-        _refuse_overflow(known, unit.level(known.space.id), count, pages)
 
 
 def _refuse_overflow(known: Definitions, after: Level, count: int, pages: int) -> None:

@@ -21,7 +21,7 @@ def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int)
     return unit.add_queue(known.space.id, definition, now)
 
 
-def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, *, purge: bool, force: bool) -> None:
+def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, purge: bool, force: bool) -> None:
     """Destroy a queue.
 
     Refused while it has messages, unless `purge` or `force`; while other processes are attached to the queue space,
@@ -42,7 +42,7 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, *, purge: bool,
                 hint="End it, or force it with -f.",
                 queue=name,
             )
-        messages = unit.usage(queue).messages
+        messages = unit.usage(queue, now).messages
         if messages and not purge:
             raise InUseError(
                 f"queue {name!r} holds {messages} {'message' if messages == 1 else 'messages'}",

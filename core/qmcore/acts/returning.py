@@ -1,13 +1,15 @@
 """How a transaction that ends without a commit gives its messages back.
 
 A rollback counts as a try. A message that is out of tries goes to the error queue and remembers where it came from;
-without an error queue it is discarded. A process that died counts as a try too, so that a message that kills its
-consumer reaches the error queue; but it never discards. The restart of a machine does not count.
+without an error queue it is discarded. A process that died, or left with a transaction open, counts as a try too, so
+that a message that kills its consumer reaches the error queue; but it never discards. The restart of a machine does
+not count.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 from qmcore import numbers
 from qmcore.definitions import Definitions
@@ -23,6 +25,7 @@ class Cause(enum.Enum):
     ROLLBACK = "it was rolled back"
     TIMEOUT = "its time was over"
     DEATH = "its process died"
+    LEFT = "its process closed the queue space"
     RESTART = "the machine was restarted"
     UNTRIED = "its messages were not tried"
 
@@ -31,20 +34,31 @@ class Cause(enum.Enum):
         """Whether the end counts as a try of the messages that were held."""
         return self not in (Cause.RESTART, Cause.UNTRIED)
 
+    @property
+    def discards(self) -> bool:
+        """Whether messages that are out of tries may be discarded, where there is no error queue."""
+        return self in (Cause.ROLLBACK, Cause.TIMEOUT)
+
 
 def give_back(
-    unit: Unit, known: Definitions, transaction_id: int, now: int, cause: Cause, error: str = ""
+    unit: Unit,
+    known: Definitions,
+    transaction_id: int,
+    queue_ids: Iterable[int],
+    now: int,
+    cause: Cause,
+    error: str = "",
 ) -> list[str]:
-    """Return what a transaction held to where it belongs now; tell what should be logged.
+    """Return what a transaction held of these queues to where it belongs now; tell what should be logged.
 
     `error` is the last error text of whoever tried, and is kept with a message that goes to the error queue.
     """
     events = []
-    for holding in unit.give_back(transaction_id):
-        queue = known.by_id[holding.place.queue_id]
-        event = _give_back_one(unit, known, queue, holding, now, cause, error)
-        if event:
-            events.append(event)
+    for queue_id in queue_ids:
+        for holding in unit.give_back(transaction_id, queue_id):
+            event = _give_back_one(unit, known, known.by_id[queue_id], holding, now, cause, error)
+            if event:
+                events.append(event)
     return events
 
 
@@ -67,7 +81,7 @@ def _give_back_one(
     if known.error_queue is not None:
         _move(unit, known, queue, known.error_queue, holding, Origin(queue.name, name, Reason.RETRIES, now, error))
         return f"{where} is out of retries ({queue.definition.retries}) and went to {known.error_queue.name!r}"
-    if cause is Cause.DEATH:
+    if not cause.discards:
         _return(unit, queue, holding, tries, now)
         return f"{where} is out of retries ({queue.definition.retries}), and stays because {cause.value}"
     _remove(unit, queue, holding, "discarded")

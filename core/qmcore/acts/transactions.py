@@ -12,13 +12,13 @@ import secrets
 from collections.abc import Sequence
 
 from qmcore.acts import enqueue as enqueuing
-from qmcore.acts.dequeue import Nothing, Selection, take
+from qmcore.acts.dequeue import Nothing, Selection, Taken, take
 from qmcore.acts.enqueue import Outgoing, Pending
 from qmcore.acts.returning import Cause, give_back
 from qmcore.definitions import OpenSpace
 from qmcore.errors import AbortedError, NoSpaceError, Resource
 from qmcore.message import Message, message_id
-from qmcore.port import Owner, TransactionRecord, Unit, Volume
+from qmcore.port import Level, Owner, TransactionRecord, Unit, Volume
 
 _RESERVED_AT_A_TIME = 8
 """Sequence numbers that a transaction takes at a time for the identifiers of what it enqueues."""
@@ -34,19 +34,29 @@ class Branch:
     deadline_us: int | None
     id: int = dataclasses.field(default_factory=lambda: secrets.randbits(62))
     recorded: bool = False
-    holding: int = 0
+    queue_ids: set[int] = dataclasses.field(default_factory=set)
+    held_messages: int = 0
+    held_pages: int = 0
     pending: list[Pending] = dataclasses.field(default_factory=list)
     reserved: range = range(0)
 
 
-def enqueue(volume: Volume, branch: Branch, outgoing: Outgoing) -> str:
+def enqueue(volume: Volume, branch: Branch, outgoing: Outgoing, now: int) -> str:
     """Let the transaction enqueue a message when it commits, and return the identifier that it will have."""
 
     def checked(unit: Unit) -> range:
-        enqueuing.check(unit, branch.opened, outgoing, branch.pending)
+        after = Level(
+            sequence=0,
+            messages=1 + len(branch.pending) - branch.held_messages,
+            pages=outgoing.pages + sum(pending.outgoing.pages for pending in branch.pending) - branch.held_pages,
+        )
+        enqueuing.check(unit, branch.opened, outgoing, after)
         return branch.reserved or _reserve(unit, branch)
 
-    reserved = volume.read(checked) if branch.reserved else volume.write(checked, durable=False)
+    def reserved_numbers() -> range:
+        return volume.read(checked) if branch.reserved else volume.write(checked, durable=False)
+
+    reserved = enqueuing.with_room(volume, [branch.opened], now, reserved_numbers)
     branch.pending.append(Pending(outgoing, reserved[0]))
     branch.reserved = reserved[1:]
     return message_id(branch.opened.space.incarnation, reserved[0])
@@ -55,7 +65,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Outgoing) -> str:
 def dequeue(volume: Volume, branch: Branch, name: str, selection: Selection, now: int) -> Message | Nothing:
     """Take a message and let the transaction hold it."""
 
-    def held(unit: Unit) -> tuple[Message | Nothing, range]:
+    def held(unit: Unit) -> tuple[Taken | Nothing, range]:
         taken = take(unit, branch.opened, name, selection, now)
         if isinstance(taken, Nothing):
             return taken, branch.reserved
@@ -65,21 +75,25 @@ def dequeue(volume: Volume, branch: Branch, name: str, selection: Selection, now
             raise given_up(branch)
         message = taken.message
         unit.hold(branch.id, taken.place, pages=taken.pages, size=message.size, expires_us=message.expires_us)
-        return message, branch.reserved or _reserve(unit, branch)
+        return taken, branch.reserved or _reserve(unit, branch)
 
-    message, reserved = volume.write(held, durable=False)
-    if not isinstance(message, Nothing):
-        branch.recorded = True
-        branch.holding += 1
-        branch.reserved = reserved
-    return message
+    taken, reserved = volume.write(held, durable=False)
+    if isinstance(taken, Nothing):
+        return taken
+    branch.recorded = True
+    branch.queue_ids.add(taken.place.queue_id)
+    branch.held_messages += 1
+    branch.held_pages += taken.pages
+    branch.reserved = reserved
+    return taken.message
 
 
 def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
     """Remove what the transaction holds and enqueue what it brought, in one database transaction."""
     busy = [branch for branch in branches if branch.recorded or branch.pending]
     if busy:
-        volume.write(lambda unit: _commit_branches(unit, busy, now))
+        spaces = [branch.opened for branch in busy if branch.pending]
+        enqueuing.with_room(volume, spaces, now, lambda: volume.write(lambda unit: _commit_branches(unit, busy, now)))
 
 
 def roll_back(volume: Volume, branch: Branch, now: int, cause: Cause, error: str = "") -> list[str]:
@@ -93,7 +107,8 @@ def roll_back(volume: Volume, branch: Branch, now: int, cause: Cause, error: str
     def undone(unit: Unit) -> list[str]:
         if not unit.end_transaction(branch.id, branch.owner.id):
             return []
-        return give_back(unit, branch.opened.definitions(unit), branch.id, now, cause, error)
+        known = branch.opened.definitions(unit)
+        return give_back(unit, known, branch.id, branch.queue_ids, now, cause, error)
 
     return volume.write(undone, durable=False)
 
@@ -118,7 +133,8 @@ def _commit_branch(unit: Unit, branch: Branch, now: int) -> None:
     if branch.recorded:
         if not unit.end_transaction(branch.id, branch.owner.id):
             raise given_up(branch)
-        for queue_id, count, pages, size in unit.consume(branch.id):
+        for queue_id in branch.queue_ids:
+            count, pages, size = unit.consume(branch.id, queue_id)
             unit.leave(known.space.id, queue_id, count=count, pages=pages, size=size, how="dequeued")
     elif not unit.is_attached(branch.owner.id):
         raise given_up(branch)

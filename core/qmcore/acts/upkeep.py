@@ -34,29 +34,34 @@ def expire(unit: Unit, queue: Queue, now: int) -> int:
     return count
 
 
-def make_room(unit: Unit, known: Definitions, now: int) -> bool:
-    """Remove expired messages from all queues of the queue space; tell whether there were any."""
-    return sum(expire(unit, queue, now) for queue in known.queues.values()) > 0
+def make_room(volume: Volume, opened: OpenSpace, now: int) -> int:
+    """Remove all expired messages of the queue space, a step at a time, and return how many it was."""
+
+    def step(unit: Unit) -> int:
+        return sum(expire(unit, queue, now) for queue in opened.definitions(unit).queues.values())
+
+    removed = 0
+    while count := volume.write(step, durable=False):
+        removed += count
+    return removed
 
 
 def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> None:
-    """Roll back the transactions of processes that died, and those whose time is over."""
+    """Roll back the transactions of processes that died or left, and those whose time is over."""
     space_id = opened.space.id
     owners, records = volume.read(lambda unit: (unit.owners(space_id), unit.transactions(space_id)))
     dead = [owner for owner in owners if not volume.is_alive(owner)]
-    overdue = [
-        record
-        for record in records
-        if record.state == "active" and record.deadline_us is not None and record.deadline_us <= now
-    ]
-    if not dead and not overdue:
-        return
+    active = [record for record in records if record.state == "active"]
+    known_owners = {owner.id for owner in owners}
     causes = {owner.id: Cause.DEATH if volume.same_boot(owner) else Cause.RESTART for owner in dead}
+    causes |= {record.owner_id: Cause.LEFT for record in active if record.owner_id not in known_owners}
     doomed = [
         (record.id, record.owner_id, causes.get(record.owner_id, Cause.TIMEOUT))
-        for record in records
-        if record.state == "active" and (record.owner_id in causes or record in overdue)
+        for record in active
+        if record.owner_id in causes or (record.deadline_us is not None and record.deadline_us <= now)
     ]
+    if not dead and not doomed:
+        return
 
     def end(unit: Unit) -> list[str]:
         events = _end_transactions(unit, opened.definitions(unit), doomed, now)
@@ -80,5 +85,5 @@ def _end_transactions(unit: Unit, known: Definitions, doomed: list[tuple[int, in
     events: list[str] = []
     for transaction_id, owner_id, cause in doomed:
         if unit.end_transaction(transaction_id, owner_id):
-            events += give_back(unit, known, transaction_id, now, cause)
+            events += give_back(unit, known, transaction_id, known.by_id, now, cause)
     return events

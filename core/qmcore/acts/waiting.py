@@ -69,9 +69,13 @@ def listening(volume: Volume, owner: Owner, queue_ids: Sequence[int]) -> Iterato
         for queue_id in queue_ids:
             unit.add_waiter(queue_id, bell.address, owner.id)
 
+    def forget(unit: Unit) -> None:
+        for queue_id in queue_ids:
+            unit.remove_waiter(queue_id, bell.address)
+
     try:
         volume.write(record, durable=False)
         yield bell
     finally:
         bell.close()
-        volume.write(lambda unit: unit.remove_waiter(bell.address), durable=False)
+        volume.write(forget, durable=False)

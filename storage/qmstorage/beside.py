@@ -1,0 +1,115 @@
+"""What a process that writes to a volume keeps open beside the database: gate, log, owners' locks, bells."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+
+from qmcore.errors import SystemFailureError
+from qmstorage import sqlite
+from qmstorage.bells import Belfry
+from qmstorage.locks import Gate, OwnerFiles, Surroundings
+
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+class Log:
+    """SQLite's write-ahead log, which we bring to the disk ourselves, after the writer's gate is open again.
+
+    The log is a checksummed sequence: one sync covers every commit that was written before it. It carries none of
+    SQLite's locks, so that it may be opened and closed here, and it stays the same file while a connection is open.
+    """
+
+    def __init__(self, path: str, *, durable: bool) -> None:
+        self._path = path
+        self._durable = durable
+        self._fd = os.open(f"{path}-wal", os.O_RDWR | os.O_CLOEXEC)
+        self._lock = threading.Lock()
+        self._written = 0
+        self._synced = 0
+        self._lost: OSError | None = None
+        # Its name must be on the disk before the first commit is.
+        sqlite.sync_directory(path)
+
+    def note_commit(self) -> int:
+        """Count a commit that was written; the caller is the only writer."""
+        self._written += 1
+        return self._written
+
+    def sync(self, commit: int) -> None:
+        """Return when a commit is on the disk. Whoever comes while another syncs is often served with him."""
+        if not self._durable:
+            return
+        with self._lock:
+            self.check()
+            if self._synced >= commit:
+                return
+            reached = self._written
+            try:
+                _sync(self._fd)
+            except OSError as error:
+                # The kernel may have dropped the pages that it could not write: a second try would report success
+                # for what is lost.
+                self._lost = error
+                self.check()
+            self._synced = reached
+
+    def check(self) -> None:
+        """Refuse to go on after a commit was not brought to the disk."""
+        if self._lost is not None:
+            raise SystemFailureError(
+                f"device {self._path!r} failed to bring a commit to the disk ({self._lost}); its outcome is unknown",
+                hint="Check the disk, then open the device again.",
+                path=self._path,
+            ) from self._lost
+
+    def close(self) -> None:
+        """Bring what was written to the disk, and close the log."""
+        try:
+            self.sync(self._written)
+        finally:
+            with self._lock:
+                os.close(self._fd)
+
+    def abandon(self) -> None:
+        """Close the descriptor that a fork has left us."""
+        os.close(self._fd)
+
+
+class Beside:
+    """Gate, log, owners' locks and bells of a volume; one in memory has a directory of its own for the bells."""
+
+    def __init__(self, path: str, *, durable: bool) -> None:
+        self.gate: Gate | None = None
+        self.log: Log | None = None
+        self._scratch: Path | None = None
+        if path == sqlite.MEMORY:
+            self._scratch = Path(tempfile.mkdtemp(prefix="qmadmin-"))
+            around = Surroundings(self._scratch, sqlite.PRIVATE_MODE, os.geteuid(), os.getegid())
+        else:
+            around = sqlite.surroundings(path)
+            self.gate = Gate(around, path)
+            self.log = Log(path, durable=durable)
+        self.owners = OwnerFiles(around)
+        self.belfry = Belfry(around)
+
+    def close(self) -> None:
+        """Give all of it up."""
+        self.owners.close()
+        self.belfry.close()
+        if self.gate is not None:
+            self.gate.close()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def abandon(self) -> None:
+        """Close what a fork has left us of the parent's, without touching what is the parent's."""
+        self.owners.abandon()
+        self.belfry.abandon()
+        if self.gate is not None:
+            self.gate.close()
+        if self.log is not None:
+            self.log.abandon()

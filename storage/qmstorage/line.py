@@ -1,0 +1,67 @@
+"""Work that stands in line for the writer, and what becomes of it."""
+
+from __future__ import annotations
+
+import copy
+import sqlite3
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from qmcore.errors import QueueError
+from qmcore.port import Unit
+from qmstorage.unit import SqlUnit
+
+T = TypeVar("T")
+
+
+class Job(Generic[T]):
+    """Work of one caller. `commit` is the number of the commit that it became part of, 0 until then."""
+
+    __slots__ = ("_result", "_work", "commit", "error", "settled")
+
+    def __init__(self, work: Callable[[Unit], T]) -> None:
+        self._work = work
+        self._result: T
+        self.error: Exception | None = None
+        self.commit = 0
+        self.settled = False
+
+    def run(self, unit: SqlUnit, cursor: sqlite3.Cursor, *, alone: bool) -> None:
+        """Do the work; a refusal undoes it and nothing else. Errors of the store are raised: they end them all."""
+        self.error = None
+        if not alone:
+            cursor.execute("SAVEPOINT job")
+        try:
+            self._result = self._work(unit)
+        except sqlite3.Error:
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever asked for the work gets it
+            self.error = error
+            if not alone:
+                cursor.execute("ROLLBACK TO job")
+        if not alone:
+            cursor.execute("RELEASE job")
+
+    def outcome(self) -> T:
+        """Return what the work returned, or raise what it raised."""
+        if self.error is not None:
+            raise self.error
+        return self._result
+
+
+def settle(jobs: Iterable[Job[Any]], commit: int) -> None:
+    """Note that the jobs are done, by this commit where they were not refused."""
+    for job in jobs:
+        if job.error is None:
+            job.commit = commit
+        job.settled = True
+
+
+def fail(jobs: Iterable[Job[Any]], error: QueueError) -> None:
+    """Note that the jobs which are not done yet have failed."""
+    for job in jobs:
+        if not job.settled:
+            # One of its own for each: an exception that several threads raise mixes up their tracebacks.
+            job.error = copy.copy(error)
+            job.error.__cause__ = error.__cause__
+            job.settled = True

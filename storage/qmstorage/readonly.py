@@ -1,0 +1,74 @@
+"""A volume that this user may only read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from qmcore.errors import QueueError
+from qmcore.port import Owner, Unit
+from qmstorage import sqlite, translate
+from qmstorage.bells import SocketBell
+from qmstorage.locks import same_boot
+from qmstorage.runner import Texts
+from qmstorage.unit import read_once
+
+T = TypeVar("T")
+
+
+class ReadOnlyVolume:
+    """An SQLite file that this user may read and not write. Each read opens it afresh, which is not a hot path."""
+
+    readonly = True
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._texts = Texts(sqlite.DIALECT)
+
+    def read(self, work: Callable[[Unit], T]) -> T:
+        """Run `work` in one database transaction that changes nothing."""
+        with sqlite.reading(self.path) as connection:
+            return read_once(connection, self._texts, self.path, work)
+
+    def write(self, work: Callable[[Unit], T], *, durable: bool = True) -> T:
+        """Refuse."""
+        del work, durable
+        raise self._refusal()
+
+    def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
+        """Refuse."""
+        del pages, progress
+        raise self._refusal()
+
+    def bell(self) -> SocketBell:
+        """Refuse."""
+        raise self._refusal()
+
+    def ring(self, addresses: Sequence[str]) -> None:
+        """Do nothing: a reader brings no messages."""
+
+    def wake(self) -> None:
+        """Do nothing: a reader does not wait."""
+
+    def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
+        """Refuse."""
+        del space_id, role, now_us
+        raise self._refusal()
+
+    def release_owner(self, owner: Owner) -> None:
+        """Do nothing: a reader has no file."""
+
+    def is_alive(self, owner: Owner) -> bool:
+        """Take everybody for alive: a reader may not probe."""
+        del owner
+        return True
+
+    def same_boot(self, owner: Owner) -> bool:
+        """Tell whether the machine has run without restart since the owner attached."""
+        return same_boot(owner)
+
+    def close(self) -> None:
+        """Do nothing: nothing is kept open."""
+
+    def _refusal(self) -> QueueError:
+        return translate.read_only(self.path)
