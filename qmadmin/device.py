@@ -89,6 +89,11 @@ class Attachment:
         for event in events:
             logger.warning("%s", event)
 
+    def forget(self) -> None:
+        """Give up what tells others that we are attached, because the queue space is gone."""
+        if self._owner is not None:
+            self.volume.release_owner(self._owner)
+
     def detach(self) -> None:
         """Leave the queue space."""
         if self._owner is not None:
@@ -210,6 +215,10 @@ class Device:
         opened = OpenSpace(volume.read(lambda unit: spaces.find(unit, name)), self.info.page_size)
         upkeep.end_what_was_left(volume, opened, self.clock.now())
         spaces.destroy(self._main, volume, name, force=force)
+        with self._lock:
+            gone = self._attachments.pop(name, None)
+        if gone is not None:
+            gone.forget()
 
     def open_space(self, name: str, *, role: str = "application") -> QueueSpace:
         """Open a queue space and attach this process to it; `role` is what others see of it.
@@ -243,6 +252,7 @@ class Device:
 
     def use(self, name: str, role: str) -> None:
         """Count one more user of the attachment to a queue space."""
+        self._check_open()
         with self._lock:
             self.attachment(name, role).users += 1
 
@@ -253,14 +263,19 @@ class Device:
             if found is None or self._closed or self._pid != os.getpid():
                 return
             found.users -= 1
+            # Calls that wait through the handle which was closed find out; others go on waiting.
+            found.volume.wake()
             if found.users <= 0:
                 del self._attachments[name]
                 found.detach()
 
-    @property
-    def _main(self) -> Volume:
+    def _check_open(self) -> None:
         if self._closed:
             raise NotOpenError(f"device {self.path!r} is closed", path=self.path)
+
+    @property
+    def _main(self) -> Volume:
+        self._check_open()
         if self._pid != os.getpid():
             self._start_afresh()
         return self._volumes[self.path]

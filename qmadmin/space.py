@@ -12,7 +12,7 @@ from qmadmin.transaction import Transaction, current, refuse_nesting
 from qmcore import names, times
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import enqueue as enqueuing
-from qmcore.acts import queues, transactions, waiting
+from qmcore.acts import queues, transactions, upkeep, waiting
 from qmcore.acts.dequeue import FIRST, Nothing, Selection
 from qmcore.acts.enqueue import Outgoing
 from qmcore.errors import InvalidArgumentError, NotOpenError, QueueError
@@ -207,8 +207,8 @@ class QueueSpace:
         Raises InUseError while it has messages, unless `purge` or `force`; while other processes are attached to the
         queue space, unless `force`; and while a transaction holds one of its messages.
         """
+        self._freshen(name)
         attachment = self._attachment
-        attachment.look_after(now=True)
         me, now = attachment.owner, self._device.clock.now()
         attachment.volume.write(
             lambda unit: queues.destroy(unit, attachment.opened, name, me, now, purge=purge, force=force)
@@ -224,7 +224,7 @@ class QueueSpace:
 
     def usage(self, queue: str) -> QueueUsage:
         """Return what a queue holds and what went through it."""
-        self._attachment.look_after(now=True)
+        self._freshen(queue)
         now = self._device.clock.now()
         return self._read(lambda unit: unit.usage(self._attachment.opened.definitions(unit).queue(queue), now))
 
@@ -235,11 +235,18 @@ class QueueSpace:
         transaction holds. They are read a step at a time, so that a long queue takes little memory, and a message
         that moves meanwhile may be seen twice or not at all.
         """
+        self._freshen(queue)
         for state in State:
             cursor: Cursor | None = None
             while part := self._read(lambda unit, at=cursor, of=state: self._list(unit, queue, of, at)):  # type: ignore[misc]
                 yield from (message for _, message in part)
                 cursor = part[-1][0]
+
+    def _freshen(self, queue: str) -> None:
+        """Do what is due in the queue, so that what is told of it holds now."""
+        attachment = self._attachment
+        attachment.look_after(now=True)
+        upkeep.freshen_now(attachment.volume, attachment.opened, queue, self._device.clock.now())
 
     def _list(self, unit: Unit, queue: str, state: State, after: Cursor | None) -> Listing:
         known = self._attachment.opened.definitions(unit)
@@ -260,6 +267,8 @@ class QueueSpace:
         while True:
             self._check_open()
             attachment = self._attachment
+            # A waiter, too: what it waits for may be what a process that died holds in another queue.
+            attachment.look_after()
             found = self._take_once(transaction, attachment, queue, selection)
             if not isinstance(found, Nothing):
                 return found

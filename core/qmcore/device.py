@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from qmcore import names
+from qmcore.checks import whole
 from qmcore.errors import InvalidArgumentError, NoSpaceError, Resource
 
 PAGE_SIZE = 4096
@@ -81,10 +82,8 @@ class TableEntry:
 def checked_entry(entry: DeviceEntry, present: Sequence[DeviceEntry]) -> DeviceEntry:
     """Return `entry` if it may join the entries `present` of the device list."""
     names.path(entry.path)
-    if not 0 <= entry.offset <= PAGES_MAX:
-        raise InvalidArgumentError(f"the offset of {entry.path!r} must be 0 to {PAGES_MAX}, got {entry.offset}")
-    if not 1 <= entry.pages <= PAGES_MAX:
-        raise InvalidArgumentError(f"the size of {entry.path!r} must be 1 to {PAGES_MAX} pages, got {entry.pages}")
+    whole(entry.offset, f"offset of {entry.path!r} in pages", 0, PAGES_MAX)
+    whole(entry.pages, f"size of {entry.path!r} in pages", 1, PAGES_MAX)
     if len(present) >= ENTRIES_MAX:
         raise NoSpaceError("the device", Resource.DEVICE_ENTRIES, used=len(present), limit=ENTRIES_MAX)
     if not present:

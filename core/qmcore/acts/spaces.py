@@ -47,7 +47,7 @@ def create(
         new = unit.add_space(wanted, incarnation, now)
         if progress is not None:
             unit.set_initialized(new.id)
-        return new
+        return dataclasses.replace(new, initialized=progress is not None)
 
     def list_extents(unit: Unit) -> None:
         path, extents = _plan(unit, wanted)

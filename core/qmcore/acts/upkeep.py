@@ -26,6 +26,20 @@ def freshen(unit: Unit, queue: Queue, now: int) -> bool:
     return done
 
 
+def freshen_now(volume: Volume, opened: OpenSpace, name: str, now: int) -> None:
+    """Release and remove all that is due and expired in a queue, before somebody looks at it from outside."""
+
+    def pending(unit: Unit) -> bool:
+        return any(unit.pending_work(opened.definitions(unit).queue(name).id, now))
+
+    def step(unit: Unit) -> bool:
+        return freshen(unit, opened.definitions(unit).queue(name), now)
+
+    if volume.read(pending) and not volume.readonly:
+        while not volume.write(step, durable=False):
+            pass
+
+
 def expire(unit: Unit, queue: Queue, now: int) -> int:
     """Remove a step of expired messages from a queue, and return how many it was."""
     count, pages, size = unit.take_expired(queue.id, now, STEP)

@@ -1,0 +1,348 @@
+"""Fixtures of the engine: a clock that tests move, devices and queue spaces on every store, and real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qmadmin.device import Device
+from qmadmin.opening import create_device, open_device
+from qmadmin.space import QueueSpace
+from qmcore.errors import QueueError
+from qmcore.order import OutOfOrder, QueueOrder
+from qmcore.queue import Queue, QueueDefinition
+from qmcore.space import SpaceDefinition
+from qmcore.times import MICROS, to_datetime
+
+ROOT = Path(__file__).parents[1]
+SOURCES = os.pathsep.join(str(ROOT / part) for part in ("", "core", "storage"))
+
+DEADLINE = 30.0
+"""Seconds after which a process that says nothing is taken for hung."""
+
+
+class MovableClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, now: int = 1_800_000_000 * MICROS) -> None:
+        self._now = now
+        self._monotonic = 1000.0
+
+    def now(self) -> int:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        self._now += round(seconds * MICROS)
+        self._monotonic += seconds
+
+    def set_back(self, seconds: float) -> None:
+        """Set the time of day back, as an administrator may; time goes on all the same."""
+        self._now -= round(seconds * MICROS)
+
+    def moment(self, seconds: float = 0) -> Any:
+        """Return the aware datetime that many seconds from now."""
+        return to_datetime(self._now + round(seconds * MICROS))
+
+
+LIMITS = {
+    "ipc_key": 40_000,
+    "pages": 2_000,
+    "queues": 20,
+    "transactions": 10,
+    "processes": 10,
+    "messages": 1_000,
+}
+
+
+def space_definition(name: str = "SPACE", **changes: Any) -> SpaceDefinition:
+    return SpaceDefinition(**({"name": name} | LIMITS | changes))
+
+
+def queue_definition(name: str, *, order: str = "fifo", out_of_order: str = "", **changes: Any) -> QueueDefinition:
+    return QueueDefinition(
+        name=name, order=QueueOrder.parse(order), out_of_order=OutOfOrder.parse(out_of_order), **changes
+    )
+
+
+class Store:
+    """A device with what tests make of it."""
+
+    def __init__(self, kind: str, path: str, clock: MovableClock) -> None:
+        self.kind = kind
+        self.path = path
+        self.clock = clock
+        self.device = create_device(path, 20_000, clock=clock)
+        self.spaces: list[QueueSpace] = []
+        self.others: list[Device] = []
+
+    def space(self, name: str = "SPACE", **changes: Any) -> QueueSpace:
+        """Create a queue space and open it."""
+        self.device.create_space(space_definition(name, **changes))
+        opened = self.device.open_space(name)
+        self.spaces.append(opened)
+        return opened
+
+    def another(self, clock: MovableClock | None = None) -> Device:
+        """Open the device once more, as another process would."""
+        if self.kind == "memory":
+            pytest.skip("a device in memory has one handle only")
+        other = open_device(self.path, clock=clock or self.clock)
+        self.others.append(other)
+        return other
+
+    def close(self) -> None:
+        for device in (*self.others, self.device):
+            with contextlib.suppress(QueueError):
+                device.close()
+
+
+def make_queue(space: QueueSpace, name: str = "Q", **changes: Any) -> Queue:
+    return space.create_queue(queue_definition(name, **changes))
+
+
+def drain(space: QueueSpace, name: str = "Q", **how: Any) -> list[str]:
+    """Dequeue all that there is, and return the bodies as text."""
+    texts = []
+    while (message := space.dequeue(name, **how)) is not None:
+        texts.append(message.text)
+    return texts
+
+
+def bodies_held(space: QueueSpace, name: str = "Q") -> tuple[int, int, int]:
+    """Return how many messages are ready, delayed and held."""
+    usage = space.usage(name)
+    return usage.ready, usage.delayed, usage.held
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    return MovableClock()
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
+    """A device on each kind of store; the contract holds on all of them."""
+    path = ":memory:" if request.param == "memory" else str(tmp_path / "QUE")
+    made = Store(request.param, path, clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def file_store(tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
+    """A device on a file, for what more than one handle is needed for."""
+    made = Store("file", str(tmp_path / "QUE"), clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def device(store: Store) -> Device:
+    return store.device
+
+
+@pytest.fixture
+def space(store: Store) -> QueueSpace:
+    """A queue space without an error queue, and with one queue `Q` that gives each message three more tries."""
+    opened = store.space()
+    make_queue(opened, "Q", retries=3)
+    return opened
+
+
+@pytest.fixture
+def real_device(tmp_path: Path) -> Iterator[Device]:
+    """A device on a file with the machine's own clock, a queue space `SPACE`, its error queue `ERRORS`, a queue `Q`."""
+    with create_device(tmp_path / "QUE", 50_000) as made:
+        made.create_space(space_definition(pages=20_000, messages=20_000, error_queue="ERRORS"))
+        with made.open_space("SPACE") as opened:
+            make_queue(opened, "Q", retries=3)
+            make_queue(opened, "ERRORS")
+        yield made
+
+
+# ---- processes ------------------------------------------------------------------------------------------------------
+
+PRELUDE = """
+import os, signal, sys, threading
+import qmadmin
+from qmadmin import *
+from qmadmin.opening import open_device, create_device
+
+def say(*words):
+    print(*words, flush=True)
+
+def heard():
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit("the test is gone")
+    return line.strip()
+
+def other_user(group=None):
+    "Become a user without rights; what loads late is loaded before, as that user may not read our Python."
+    import sqlite3, qmstorage.opening, qmadmin.space, qmadmin.device
+    import grp, pwd
+    nobody = pwd.getpwnam("nobody")
+    os.setgroups([grp.getgrnam(group).gr_gid] if group else [])
+    os.setgid(nobody.pw_gid)
+    os.setuid(nobody.pw_uid)
+"""
+
+
+class Child:
+    """A real process that a test talks with, line by line."""
+
+    def __init__(self, source: str, *arguments: object) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + source, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": SOURCES},
+        )
+        self.pid = self.process.pid
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._errors: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read_lines, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_lines(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        self._errors.extend(self.process.stderr)
+
+    def line(self) -> str:
+        """Return the next line that the process says."""
+        try:
+            line = self._lines.get(timeout=DEADLINE)
+        except queue.Empty:
+            raise AssertionError(f"the process said nothing for {DEADLINE:g} seconds") from None
+        if line is None:
+            self.process.wait(DEADLINE)
+            self._readers[1].join(DEADLINE)
+            raise AssertionError(f"the process ended with {self.process.returncode}:\n{''.join(self._errors)}")
+        return line
+
+    def expect(self, *wanted: str) -> None:
+        for word in wanted:
+            assert self.line() == word
+
+    def lines_left(self) -> list[str]:
+        """Return what the process still says until it ends."""
+        found = []
+        while (line := self._lines.get(timeout=DEADLINE)) is not None:
+            found.append(line)
+        return found
+
+    def say(self, text: str = "go on") -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill the process as `kill -9` does, and return when it is dead."""
+        self.process.kill()
+        self.process.wait(DEADLINE)
+
+    def finish(self) -> str:
+        """Return what the process wrote to its standard error, once it has ended by itself and well."""
+        status = self.process.wait(DEADLINE)
+        self._readers[1].join(DEADLINE)
+        errors = "".join(self._errors)
+        assert status == 0, f"the process ended with {status}:\n{errors}"
+        return errors
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(DEADLINE)
+        for reader in self._readers:
+            reader.join(DEADLINE)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Child]]:
+    """Start a process that runs a program: its source, then its arguments."""
+    children: list[Child] = []
+
+    def started(source: str, *arguments: object) -> Child:
+        children.append(Child(source, *arguments))
+        return children[-1]
+
+    yield started
+    for child in children:
+        child.close()
+
+
+def eventually(claim: Callable[[], bool], what: str) -> None:
+    """Return when the claim holds. For what other processes or threads do to become true, and nothing else."""
+    end = time.monotonic() + DEADLINE
+    while not claim():
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not within {DEADLINE:g} seconds")
+        select.select([], [], [], 0.005)
+
+
+def waiting_for(volume_path: str) -> int:
+    """Return how many waiters are registered in the file, as seen by a reader of its tables."""
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(f"file:{volume_path}?mode=ro", uri=True)) as connection:
+        return int(connection.execute("SELECT count(*) FROM waiter").fetchone()[0])
+
+
+class Work:
+    """Threads that run at the same time, and what they return or raise."""
+
+    def __init__(self, *works: Callable[[], Any]) -> None:
+        self._gate = threading.Barrier(len(works))
+        self._results: list[Any] = [None] * len(works)
+        self._threads = [
+            threading.Thread(target=self._run, args=(at, work), daemon=True) for at, work in enumerate(works)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, at: int, work: Callable[[], Any]) -> None:
+        self._gate.wait(DEADLINE)
+        try:
+            self._results[at] = work()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self._results[at] = error
+
+    def results(self) -> list[Any]:
+        for thread in self._threads:
+            thread.join(DEADLINE)
+            assert not thread.is_alive(), "a thread hangs"
+        return self._results

@@ -1,0 +1,308 @@
+"""The device list, and queue spaces in several files."""
+
+from pathlib import Path
+
+import pytest
+
+from qmadmin.opening import create_device, open_device
+from qmcore.device import ENTRIES_MAX, PageRange
+from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, NoSpaceError, Resource
+from tests.fix_store import drain, make_queue, space_definition
+
+
+class TestEntries:
+    def test_the_first_entry_is_the_device_itself(self, store):
+        (entry,) = store.device.entries()
+        assert (entry.index, entry.path, entry.offset, entry.pages) == (0, store.device.path, 0, 20_000)
+        assert [row.name for row in store.device.table_of_contents()] == ["VTOC", "UDL"]
+        assert store.device.free_ranges(0) == [PageRange(26, 19_974)]
+
+    def test_more_pages_of_the_device_may_be_added(self, store):
+        entry = store.device.create_entry(store.device.path, 20_000, 500)
+        assert (entry.index, entry.offset, entry.pages) == (1, 20_000, 500)
+        assert store.device.free_ranges(1) == [PageRange(20_000, 500)]
+
+    def test_pages_that_are_listed_already_are_refused(self, store):
+        with pytest.raises(InvalidArgumentError, match="overlap entry 0"):
+            store.device.create_entry(store.device.path, 19_999, 10)
+        assert len(store.device.entries()) == 1
+
+    def test_the_26th_entry_is_refused(self, store):
+        device = store.device
+        for at in range(ENTRIES_MAX - 1):
+            device.create_entry(device.path, 20_000 + at, 1)
+        with pytest.raises(NoSpaceError) as refusal:
+            device.create_entry(device.path, 50_000, 1)
+        assert refusal.value.resource is Resource.DEVICE_ENTRIES
+        assert [entry.index for entry in device.entries()] == list(range(25))
+
+    def test_an_entry_that_is_removed_leaves_its_index_to_the_next_one(self, store):
+        device = store.device
+        for at in range(3):
+            device.create_entry(device.path, 20_000 + at * 100, 100)
+        removed = device.remove_entry(2)
+        assert removed.offset == 20_100
+        assert [entry.index for entry in device.entries()] == [0, 1, 3]
+        assert device.create_entry(device.path, 90_000, 5).index == 2
+
+    def test_an_entry_that_a_queue_space_uses_is_in_use(self, store):
+        device = store.device
+        device.create_entry(device.path, 20_000, 500)
+        store.space("S", pages=20_200)
+        with pytest.raises(InUseError, match=r"entry 1 .* is in use by queue space 'S'") as refusal:
+            device.remove_entry(1)
+        assert refusal.value.facts["spaces"] == ["S"]
+
+    def test_the_first_entry_goes_last(self, store):
+        device = store.device
+        device.create_entry(device.path, 20_000, 500)
+        with pytest.raises(InUseError, match="holds the list itself, which has 1 other entry"):
+            device.remove_entry(0)
+        device.remove_entry(1)
+        device.remove_entry(0)
+        assert (device.entries(), device.table_of_contents(), device.spaces()) == ([], [], [])
+
+    def test_an_empty_device_list_is_begun_again_with_the_device_itself(self, store, tmp_path):
+        device = store.device
+        device.remove_entry(0)
+        with pytest.raises(InvalidArgumentError, match="the device list is empty"):
+            device.create_space(space_definition())
+        with pytest.raises(InvalidArgumentError):
+            device.create_entry(tmp_path / "ELSE", 0, 100)
+        assert not (tmp_path / "ELSE").exists()
+        assert device.create_entry(device.path, 0, 100).index == 0
+        assert device.free_ranges(0) == [PageRange(26, 74)]
+
+    @pytest.mark.parametrize("index", [1, -1, 25, 10**9])
+    def test_an_index_that_is_not_there_is_named(self, store, index):
+        for act in (
+            store.device.remove_entry,
+            store.device.free_ranges,
+            lambda at: store.device.rename_entry(at, "/x"),
+        ):
+            with pytest.raises(InvalidArgumentError, match=f"has no entry {index}; its entries are 0 to 0"):
+                act(index)
+
+    @pytest.mark.parametrize(
+        ("offset", "pages"), [(-1, 10), (0, 0), (0, -1), (2**41, 1), (0, 2**41), (0.5, 1), (0, 1.5)]
+    )
+    def test_numbers_out_of_range_are_refused_before_a_file_is_made(self, file_store, tmp_path, offset, pages):
+        with pytest.raises(InvalidArgumentError):
+            file_store.device.create_entry(tmp_path / "NEW", offset, pages)
+        assert not (tmp_path / "NEW").exists()
+
+
+class TestRenaming:
+    def test_an_entry_gets_another_path(self, file_store, tmp_path):
+        device = file_store.device
+        device.create_entry(tmp_path / "B", 0, 100)
+        assert device.rename_entry(1, tmp_path / "C").path == str(tmp_path / "C")
+        assert [entry.path for entry in device.entries()] == [device.path, str(tmp_path / "C")]
+
+    def test_two_entries_may_not_come_to_overlap(self, file_store, tmp_path):
+        device = file_store.device
+        device.create_entry(tmp_path / "B", 0, 100)
+        device.create_entry(tmp_path / "C", 50, 100)
+        with pytest.raises(InvalidArgumentError, match="overlap entry 1"):
+            device.rename_entry(2, tmp_path / "B")
+        assert device.entries()[2].path == str(tmp_path / "C")
+
+    @pytest.mark.parametrize("path", ["", "x" * 2000])
+    def test_a_path_that_is_none_is_refused(self, file_store, tmp_path, path):
+        device = file_store.device
+        device.create_entry(tmp_path / "B", 0, 100)
+        if path:
+            with pytest.raises(InvalidArgumentError, match="the limit is 1024"):
+                device.rename_entry(1, path)
+        assert device.entries()[1].path == str(tmp_path / "B")
+
+    def test_a_volume_that_was_moved_is_found_at_its_new_place(self, file_store, tmp_path):
+        device = file_store.device
+        device.create_entry(tmp_path / "B", 0, 30_000)
+        device.create_space(space_definition(pages=25_000))
+        with device.open_space("SPACE") as space:
+            make_queue(space)
+            space.enqueue("Q", "x")
+        device.close()
+        (tmp_path / "B").rename(tmp_path / "C")
+        again = file_store.another()
+        with pytest.raises(BadResourceError, match="there is no device"):
+            again.open_space("SPACE")
+        again.rename_entry(1, tmp_path / "C")
+        assert drain(again.open_space("SPACE")) == ["x"]
+
+    def test_a_device_that_was_moved_is_opened_at_its_new_place(self, file_store, tmp_path):
+        space = file_store.space()
+        make_queue(space)
+        space.enqueue("Q", "x")
+        file_store.device.close()
+        Path(file_store.path).rename(tmp_path / "MOVED")
+        with open_device(tmp_path / "MOVED") as device:
+            device.rename_entry(0, tmp_path / "MOVED")
+            assert drain(device.open_space("SPACE")) == ["x"]
+
+
+class TestSecondVolume:
+    @pytest.fixture
+    def device(self, file_store, tmp_path):
+        """A device whose second entry is another file, which alone has room for a large queue space."""
+        file_store.device.create_entry(tmp_path / "SECOND", 0, 30_000)
+        return file_store.device
+
+    def test_its_file_is_made_and_only_its_owner_may_use_it(self, device, tmp_path):
+        assert (tmp_path / "SECOND").stat().st_mode & 0o777 == 0o600
+
+    def test_a_queue_space_lives_wholly_in_it(self, device, tmp_path):
+        device.create_space(space_definition(pages=25_000))
+        assert [(row.name, row.entry) for row in device.table_of_contents()][2:] == [("SPACE.0", 1)]
+        with device.open_space("SPACE") as space:
+            make_queue(space, retries=1)
+            with space.transaction():
+                space.enqueue("Q", "x")
+            with space.transaction() as transaction:
+                space.dequeue("Q")
+                transaction.rollback()
+            assert space.usage("Q").messages == 1
+        assert [space.name for space in device.spaces()] == ["SPACE"]
+        with pytest.raises(InUseError):
+            device.destroy_space("SPACE")
+        device.destroy_space("SPACE", force=True)
+        assert device.spaces() == []
+        assert device.free_ranges(1) == [PageRange(0, 30_000)]
+
+    def test_what_is_in_it_is_there_again_after_the_device_was_closed(self, file_store, device):
+        device.create_space(space_definition(pages=25_000))
+        with device.open_space("SPACE") as space:
+            make_queue(space)
+            space.enqueue("Q", "x")
+        device.close()
+        assert drain(file_store.another().open_space("SPACE")) == ["x"]
+
+    def test_one_transaction_does_not_reach_over_two_files(self, device):
+        from qmcore.errors import ProtocolError
+
+        device.create_space(space_definition("A", pages=25_000))
+        device.create_space(space_definition("B", pages=1_000))
+        with device.open_space("A") as one, device.open_space("B") as other:
+            for space in (one, other):
+                make_queue(space)
+            with one.transaction():
+                one.enqueue("Q", "one")
+                with other.transaction():
+                    other.enqueue("Q", "other")
+            assert (drain(one), drain(other)) == (["one"], ["other"])
+            assert issubclass(ProtocolError, Exception)
+
+    def test_a_volume_of_another_device_is_refused(self, file_store, tmp_path):
+        create_device(tmp_path / "ANOTHER", 100).close()
+        with pytest.raises(BadResourceError, match="belongs to another device"):
+            file_store.device.create_entry(tmp_path / "ANOTHER", 0, 100)
+        assert len(file_store.device.entries()) == 1
+
+    def test_a_file_that_is_something_else_is_refused_and_left_alone(self, file_store, tmp_path):
+        letter = tmp_path / "letter"
+        letter.write_text("dear reader\n" * 1000)
+        with pytest.raises(BadResourceError, match="is not a qmadmin device"):
+            file_store.device.create_entry(letter, 0, 100)
+        assert letter.read_text() == "dear reader\n" * 1000
+        assert sorted(path.name for path in tmp_path.iterdir() if "letter" in path.name) == ["letter"]
+
+    def test_a_place_where_no_file_can_be_made_is_refused(self, file_store, tmp_path):
+        from qmcore.errors import OperatingSystemError
+
+        with pytest.raises(OperatingSystemError, match="nowhere"):
+            file_store.device.create_entry(tmp_path / "nowhere" / "B", 0, 100)
+        assert len(file_store.device.entries()) == 1
+
+    def test_its_file_that_is_missing_is_named(self, file_store, device, tmp_path):
+        device.create_space(space_definition(pages=25_000))
+        device.close()
+        (tmp_path / "SECOND").unlink()
+        again = file_store.another()
+        with pytest.raises(BadResourceError, match=r"there is no device '.*/SECOND'"):
+            again.open_space("SPACE")
+        assert len(again.entries()) == 2
+
+    def test_a_creation_that_was_cut_short_is_swept_away_by_the_next_one(self, device, tmp_path):
+        """The process died after the volume had the queue space and before the table of contents had it."""
+        volume = device.volume_of(str(tmp_path / "SECOND"))
+        volume.write(lambda unit: unit.add_space(space_definition(pages=24_000), "0" * 16, 1))
+        assert device.spaces() == []
+        device.create_space(space_definition(pages=25_000))
+        assert device.space("SPACE").definition.pages == 25_000
+
+
+class TestInitializing:
+    def test_the_disk_is_allocated_and_progress_goes_to_100(self, file_store):
+        told = []
+        space = file_store.device.create_space(space_definition(pages=3_000), initialize=True, progress=told.append)
+        assert space.initialized
+        assert told[-1] == 100
+        assert told == sorted(told)
+        file_store.device.close()
+        assert Path(file_store.path).stat().st_size >= 3_000 * 4096
+
+    def test_without_it_the_disk_stays_small(self, file_store):
+        space = file_store.device.create_space(space_definition(pages=3_000))
+        assert not space.initialized
+        file_store.device.close()
+        assert Path(file_store.path).stat().st_size < 1_000_000
+
+    def test_a_device_in_memory_is_initialized_too(self, store):
+        assert store.device.create_space(space_definition(), initialize=True).initialized
+
+    def test_a_queue_space_that_is_refused_allocates_nothing(self, store):
+        told = []
+        with pytest.raises(NoSpaceError):
+            store.device.create_space(space_definition(pages=100_000), initialize=True, progress=told.append)
+        assert told == []
+
+
+class TestInMemory:
+    def test_it_has_no_other_files(self, tmp_path):
+        with (
+            create_device(":memory:", 100) as device,
+            pytest.raises(InvalidArgumentError, match="a device in memory has no other files"),
+        ):
+            device.create_entry(tmp_path / "B", 0, 10)
+
+    def test_it_cannot_be_opened_but_only_created(self):
+        with pytest.raises(BadResourceError, match="cannot be opened, only created"):
+            open_device(":memory:")
+
+    def test_two_of_them_have_nothing_to_do_with_each_other(self):
+        with create_device(":memory:", 2_100) as one, create_device(":memory:", 2_100) as other:
+            one.create_space(space_definition())
+            assert (len(one.spaces()), len(other.spaces())) == (1, 0)
+
+
+class TestNaming:
+    def test_a_device_is_named_by_a_path_or_a_url(self, tmp_path):
+        path = tmp_path / "QUE"
+        create_device(f"sqlite:///{path}", 100).close()
+        for name in (path, str(path), f"sqlite:///{path}", f"sqlite+pysqlite:///{path}"):
+            with open_device(name) as device:
+                assert device.path == str(path)
+
+    def test_a_relative_path_is_kept_as_an_absolute_one(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with create_device("QUE", 100) as device:
+            monkeypatch.chdir("/")
+            assert device.path == device.entries()[0].path == str(tmp_path / "QUE")
+            assert open_device(tmp_path / "QUE").close() is None
+
+    @pytest.mark.parametrize("name", ["a b", "a%20b", "a?mode=memory", "a#b", "ä", "a'b", "x" * 200])
+    def test_odd_characters_in_a_name_mean_nothing(self, tmp_path, name):
+        with create_device(tmp_path / name, 3_000) as device:
+            device.create_space(space_definition())
+            with device.open_space("SPACE") as space:
+                make_queue(space)
+                space.enqueue("Q", "x")
+                assert space.dequeue("Q", wait=0.01).text == "x"
+                assert space.dequeue("Q", wait=0.01) is None
+        assert {path.name for path in tmp_path.iterdir()} == {name, f"{name}-run"}
+        open_device(tmp_path / name).close()
+
+    def test_other_kinds_of_devices_are_refused_for_now(self):
+        with pytest.raises(BadResourceError, match="'postgresql' are not supported"):
+            open_device("postgresql://localhost/queues")

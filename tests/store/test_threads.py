@@ -1,0 +1,252 @@
+"""Many threads at once: nothing lost, nothing doubled, and commits that they share."""
+
+import sqlite3
+import threading
+from collections import Counter
+
+import pytest
+
+from qmcore.errors import BadQueueError, NoSpaceError, SystemFailureError
+from tests.fix_store import Work, drain, eventually, make_queue
+
+
+def test_what_eight_threads_enqueue_eight_threads_dequeue_once(store):
+    space = store.space(messages=10_000, pages=12_000)
+    make_queue(space)
+    each = 250
+    done = threading.Event()
+
+    def produce(who):
+        for at in range(each):
+            if at % 5:
+                space.enqueue("Q", f"{who}-{at}")
+            else:
+                with space.transaction():
+                    space.enqueue("Q", f"{who}-{at}")
+
+    def consume():
+        seen = []
+        while True:
+            last = done.is_set()
+            message = space.dequeue("Q")
+            if message is not None:
+                seen.append(message.text)
+            elif last:
+                return seen
+
+    consumers = Work(*[consume] * 8)
+    Work(*[lambda who=who: produce(who) for who in range(8)]).results()
+    done.set()
+    seen = Counter(text for texts in consumers.results() for text in texts)
+    assert seen == Counter(f"{who}-{at}" for who in range(8) for at in range(each))
+    usage = space.usage("Q")
+    assert (usage.messages, usage.enqueued, usage.dequeued, usage.pages) == (0, 8 * each, 8 * each, 0)
+
+
+def test_transactions_of_eight_threads_lose_and_double_nothing(store):
+    space = store.space(messages=10_000, pages=12_000)
+    make_queue(space, retries=1_000)
+    make_queue(space, "OUT")
+    for at in range(400):
+        space.enqueue("Q", str(at))
+
+    def work():
+        done = 0
+        while True:
+            with space.transaction() as transaction:
+                message = space.dequeue("Q")
+                if message is None:
+                    return done
+                space.enqueue("OUT", message.text)
+                if (int(message.text) + message.retries) % 3 == 0:
+                    transaction.rollback()
+                else:
+                    done += 1
+
+    assert sum(Work(*[work] * 8).results()) == 400
+    assert sorted(drain(space, "OUT"), key=int) == [str(at) for at in range(400)]
+    assert store.device.space_usage("SPACE").transactions == 0
+
+
+class Shared:
+    """Works that are brought into one line behind a work that is stopped in the middle, and then let go together."""
+
+    def __init__(self, space):
+        self.volume = space._attachment.volume
+        self.statements = []
+        self._inside, self._go_on = threading.Event(), threading.Event()
+
+    def run(self, *works):
+        blocker = Work(lambda: self.volume.write(self._stop))
+        assert self._inside.wait(30)
+        together = Work(*works)
+        eventually(lambda: len(self.volume._line) == len(works), "all stand in line")
+        self.volume._connection.set_trace_callback(self.statements.append)
+        self._go_on.set()
+        results = together.results()
+        blocker.results()
+        self.volume._connection.set_trace_callback(None)
+        return results
+
+    def _stop(self, unit):
+        self._inside.set()
+        assert self._go_on.wait(30)
+
+    @property
+    def commits(self):
+        """How many commits there were but for the one that was stopped."""
+        return self.statements.count("COMMIT") - 1
+
+
+class TestGroupCommit:
+    def test_eight_threads_share_one_commit(self, space):
+        shared = Shared(space)
+        ids = shared.run(*[lambda at=at: space.enqueue("Q", str(at)) for at in range(8)])
+        assert shared.commits == 1
+        assert len(set(ids)) == 8
+        assert sorted(drain(space)) == list("01234567")
+
+    def test_they_share_one_sync_of_the_disk(self, file_store, monkeypatch):
+        from qmstorage import beside
+
+        space = file_store.space()
+        make_queue(space)
+        real, syncs = beside._sync, []
+        shared = Shared(space)
+        monkeypatch.setattr(beside, "_sync", lambda descriptor: (syncs.append(descriptor), real(descriptor)))
+        shared.run(*[lambda: space.enqueue("Q", b"")] * 8)
+        assert 1 <= len(syncs) <= 2, "one for the work that was stopped, one for the eight"
+
+    def test_each_enqueue_is_synced_and_what_a_transaction_holds_is_not(self, file_store, monkeypatch):
+        from qmstorage import beside
+
+        space = file_store.space()
+        make_queue(space, retries=5)
+        real, syncs = beside._sync, []
+        monkeypatch.setattr(beside, "_sync", lambda descriptor: (syncs.append(descriptor), real(descriptor)))
+        for wanted in (1, 2, 3):
+            space.enqueue("Q", b"")
+            assert len(syncs) == wanted
+        space.dequeue("Q")
+        assert len(syncs) == 4
+        with space.transaction() as transaction:
+            space.dequeue("Q")
+            space.enqueue("Q", b"")
+            assert len(syncs) == 4
+            transaction.rollback()
+        assert len(syncs) == 4
+        with space.transaction():
+            space.dequeue("Q")
+            space.enqueue("Q", b"")
+        assert len(syncs) == 5
+        list(space.messages("Q"))
+        assert len(syncs) == 5
+
+    def test_a_refusal_of_one_does_not_hurt_the_others(self, store):
+        space = store.space(messages=8)
+        make_queue(space)
+        shared = Shared(space)
+
+        def good(at):
+            return lambda: space.enqueue("Q", str(at))
+
+        results = shared.run(
+            good(0), lambda: space.enqueue("NONE", b""), good(1), lambda: space.dequeue("NONE"), good(2)
+        )
+        assert shared.commits == 1
+        assert [type(results[at]) for at in (1, 3)] == [BadQueueError, BadQueueError]
+        assert sorted(drain(space)) == ["0", "1", "2"]
+
+    def test_a_full_queue_space_refuses_those_that_come_last_and_no_others(self, store):
+        space = store.space(messages=5)
+        make_queue(space)
+        results = Shared(space).run(*[lambda: space.enqueue("Q", b"")] * 8)
+        assert sum(isinstance(result, NoSpaceError) for result in results) == 3
+        usage = space.usage("Q")
+        assert (usage.messages, usage.enqueued) == (5, 5)
+
+    def test_what_a_refused_work_did_before_is_undone(self, space):
+        volume, queue_id = space._attachment.volume, space.queue("Q").id
+
+        def half_and_fail(unit):
+            unit.arrive(1, queue_id, count=100, pages=100, size=100)
+            raise ZeroDivisionError
+
+        shared = Shared(space)
+        results = shared.run(lambda: volume.write(half_and_fail), lambda: space.enqueue("Q", "x"))
+        assert isinstance(results[0], ZeroDivisionError)
+        usage = space.usage("Q")
+        assert (usage.messages, usage.enqueued, usage.pages) == (1, 1, 1)
+
+    def test_an_error_of_the_store_in_one_work_does_not_hurt_the_others(self, space):
+        volume = space._attachment.volume
+
+        def break_the_store(unit):
+            unit._cursor.execute("INSERT INTO space SELECT * FROM space")
+
+        shared = Shared(space)
+        results = shared.run(
+            lambda: space.enqueue("Q", "a"), lambda: volume.write(break_the_store), lambda: space.enqueue("Q", "b")
+        )
+        assert isinstance(results[1], SystemFailureError)
+        assert isinstance(results[1].__cause__, sqlite3.IntegrityError)
+        assert sorted(drain(space)) == ["a", "b"]
+        assert space.usage("Q").enqueued == 2
+
+    def test_errors_of_several_threads_are_each_their_own(self, space):
+        shared = Shared(space)
+        results = shared.run(*[lambda: space.enqueue("NONE", b"")] * 4)
+        assert len({id(error) for error in results}) == 4
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+    def test_whoever_is_interrupted_while_he_works_for_all_leaves_the_others_to_themselves(self, space, error):
+        volume, interrupted = space._attachment.volume, []
+
+        def interrupt(unit):
+            if not interrupted:
+                interrupted.append(threading.get_ident())
+                raise error
+            return "done after all"
+
+        shared = Shared(space)
+        results = shared.run(
+            lambda: space.enqueue("Q", "a"), lambda: volume.write(interrupt), lambda: space.enqueue("Q", "b")
+        )
+        assert sum(isinstance(result, error) for result in results) == 1
+        enqueued = [text for text, result in zip("a-b", results, strict=True) if text != "-" and type(result) is str]
+        assert sorted(drain(space)) == enqueued
+        assert isinstance(results[1], error) or results[1] == "done after all"
+
+
+def test_threads_that_open_and_close_handles_do_not_disturb_each_other(store, space):
+    def work():
+        for _ in range(20):
+            with store.device.open_space("SPACE") as opened:
+                opened.enqueue("Q", "x")
+                assert opened.dequeue("Q") is not None
+        return True
+
+    assert Work(*[work] * 6).results() == [True] * 6
+    assert store.device.space_usage("SPACE").processes == 1
+    assert space.usage("Q").messages == 0
+
+
+def test_a_device_that_is_closed_while_threads_work_says_so_and_loses_nothing(file_store):
+    space = file_store.space(messages=100_000, pages=15_000)
+    make_queue(space)
+    acknowledged = [[] for _ in range(4)]
+    begun = threading.Semaphore(0)
+
+    def work(mine):
+        while True:
+            mine.append(space.enqueue("Q", b""))
+            begun.release()
+
+    threads = Work(*[lambda mine=mine: work(mine) for mine in acknowledged])
+    for _ in range(200):
+        begun.acquire()
+    file_store.device.close()
+    assert {type(error).__name__ for error in threads.results()} == {"NotOpenError"}
+    other = file_store.another().open_space("SPACE")
+    there = {info.msgid for info in other.messages("Q")}
+    assert {msgid for mine in acknowledged for msgid in mine} <= there

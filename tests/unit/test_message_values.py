@@ -1,0 +1,133 @@
+"""Message ids, the pages of a message, and what a sender may ask for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qmcore import numbers
+from qmcore.errors import BadMessageIdError, InvalidArgumentError
+from qmcore.message import BODY_MAX, EnqueueControl, checked_body, message_id, pages_of, sequence_of
+
+OURS = "0123456789abcdef"
+sequences = st.integers(0, 2**48 - 1)
+
+
+@given(sequences)
+def test_a_message_id_has_32_printable_characters_and_leads_back_to_its_number(sequence):
+    made = message_id(OURS, sequence)
+    assert len(made) == 32
+    assert made.isprintable()
+    assert sequence_of(made, OURS) == sequence
+
+
+@given(sequences)
+def test_capitals_and_padding_do_not_matter(sequence):
+    assert sequence_of(f" {message_id(OURS, sequence).upper()}\n", OURS) == sequence
+
+
+def test_an_id_of_another_queue_space_is_none_of_ours():
+    assert sequence_of(message_id("fedcba9876543210", 5), OURS) is None
+
+
+@given(st.integers(2**48, 2**64 - 1))
+def test_a_number_that_no_message_can_have_is_none_of_ours(sequence):
+    assert sequence_of(message_id(OURS, sequence), OURS) is None
+
+
+@pytest.mark.parametrize("text", ["", "x", OURS, OURS * 2 + "0", "g" * 32, "٣" * 32, "0x" + "0" * 30, "-" + "0" * 31])
+def test_what_is_no_id_is_refused(text):
+    with pytest.raises(BadMessageIdError) as refusal:
+        sequence_of(text, OURS)
+    assert repr(text) in refusal.value.message
+
+
+@given(st.integers(1, 32767), sequences)
+def test_the_number_in_the_volume_fits_64_bits_and_gives_the_sequence_back(space, sequence):
+    number = numbers.number(space, sequence)
+    assert 0 < number < 2**63
+    assert numbers.sequence(number) == sequence
+
+
+@given(st.tuples(st.integers(1, 32767), sequences), st.tuples(st.integers(1, 32767), sequences))
+def test_numbers_sort_by_queue_space_then_sequence(one, other):
+    assert (numbers.number(*one) < numbers.number(*other)) == (one < other)
+
+
+class TestPages:
+    def test_256_bytes_of_control_are_charged_and_every_message_takes_a_page(self):
+        assert pages_of(0, None, 4096) == 1
+        assert pages_of(4096 - 256, None, 4096) == 1
+        assert pages_of(4096 - 256 + 1, None, 4096) == 2
+
+    def test_headers_count_in_bytes(self):
+        assert pages_of(4096 - 256 - 10, "é" * 5, 4096) == 1
+        assert pages_of(4096 - 256 - 10, "é" * 5 + "x", 4096) == 2
+
+    @given(st.integers(0, BODY_MAX), st.sampled_from([512, 1024, 4096, 65536]))
+    def test_the_pages_hold_the_message_and_none_is_empty(self, size, page):
+        pages = pages_of(size, None, page)
+        assert (pages - 1) * page < size + 256 <= pages * page
+
+
+def test_a_body_may_have_64_mib_and_no_byte_more():
+    largest = bytes(BODY_MAX)
+    assert checked_body(largest) is largest
+    assert checked_body(None) is None
+    assert checked_body(b"") == b""
+    with pytest.raises(InvalidArgumentError, match="67108865 bytes, the limit is 67108864"):
+        checked_body(bytes(BODY_MAX + 1))
+
+
+class TestControl:
+    @pytest.mark.parametrize("priority", [1, 50, 100])
+    def test_priorities_from_1_to_100_are_taken(self, priority):
+        assert EnqueueControl(priority=priority).priority == priority
+
+    @pytest.mark.parametrize("priority", [0, -1, 101, 2**40, 50.5])
+    def test_other_priorities_are_refused(self, priority):
+        with pytest.raises(InvalidArgumentError, match=f"must be a whole number from 1 to 100, got {priority}"):
+            EnqueueControl(priority=priority)
+
+    def test_a_delay_and_a_time_of_availability_exclude_each_other(self):
+        with pytest.raises(InvalidArgumentError, match="not both"):
+            EnqueueControl(delay=1, available_us=1)
+
+    @pytest.mark.parametrize(
+        "ways",
+        [
+            {"lifetime": 1, "expires_us": 1},
+            {"lifetime": 1, "never_expires": True},
+            {"expires_us": 1, "never_expires": True},
+            {"lifetime": 0, "expires_us": 0, "never_expires": True},
+        ],
+    )
+    def test_there_is_one_way_to_expire(self, ways):
+        with pytest.raises(InvalidArgumentError, match="takes one of"):
+            EnqueueControl(**ways)
+
+    @pytest.mark.parametrize("urcode", [-(2**63), 0, 2**63 - 1])
+    def test_a_user_return_code_of_64_bits_is_taken(self, urcode):
+        assert EnqueueControl(urcode=urcode).urcode == urcode
+
+    @pytest.mark.parametrize("urcode", [-(2**63) - 1, 2**63, 1.5])
+    def test_a_user_return_code_of_more_is_refused(self, urcode):
+        with pytest.raises(InvalidArgumentError, match=f"got {urcode}"):
+            EnqueueControl(urcode=urcode)
+
+    @pytest.mark.parametrize("which", ["reply_queue", "failure_queue"])
+    def test_queues_for_answers_are_checked_as_names(self, which):
+        with pytest.raises(InvalidArgumentError, match=f"the {which.replace('_', ' ')} name is empty"):
+            EnqueueControl(**{which: ""})
+
+    def test_what_the_sender_says_beats_the_default_of_the_queue(self):
+        now, default = 1_000, 60
+        assert EnqueueControl().expires_at(now, None) is None
+        assert EnqueueControl().expires_at(now, default) == now + 60_000_000
+        assert EnqueueControl(lifetime=5).expires_at(now, default) == now + 5
+        assert EnqueueControl(expires_us=7).expires_at(now, default) == 7
+        assert EnqueueControl(never_expires=True).expires_at(now, default) is None
+
+    def test_a_delay_counts_from_now_and_a_time_is_itself(self):
+        assert EnqueueControl().available_at(1_000) is None
+        assert EnqueueControl(delay=5).available_at(1_000) == 1_005
+        assert EnqueueControl(available_us=5).available_at(1_000) == 5
