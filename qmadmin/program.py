@@ -1,0 +1,231 @@
+"""The program qmadmin: its own options, what is checked before the first command, and its exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+import click
+
+from qmadmin import ulog
+from qmadmin.shell import notices
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.results import Line, Notice
+from qmadmin.shell.status import Exit
+from qmadmin.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from qmadmin.shell.lines import Dialogue
+    from qmadmin.shell.render import Screen
+    from qmadmin.shell.session import Session
+
+USAGE = "Usage: qmadmin [--version] [--help] [-f FILE] [DEVICE]"
+
+
+class StartError(Exception):
+    """The program cannot start. `more` is what helps to mend it."""
+
+    def __init__(self, notice: Notice, more: str = USAGE) -> None:
+        super().__init__(notice.text)
+        self.notice = notice
+        self.more = more
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"]}, options_metavar="[--version] [--help] [-f FILE]"
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option("-f", "--file", "command_file", metavar="FILE", help="Take the commands from FILE; - is standard input.")
+@click.argument("arguments", metavar="[DEVICE]", nargs=-1)
+def qmadmin(command_file: str | None, arguments: tuple[str, ...]) -> Exit:
+    """Administer the devices, queue spaces and queues of transactional message queues.
+
+    DEVICE is the file that holds the device list, or will hold it; without it the environment variable QMCONFIG
+    names it. Commands come from the terminal, or line by line from the standard input or FILE. The command help
+    lists them, and the manual page qmadmin(1) describes them.
+    """
+    if len(arguments) > 1:
+        raise StartError(notices.INVALID_ARGUMENT(argument=arguments[1]))
+    device = arguments[0] if arguments else os.environ.get("QMCONFIG", "")
+    if not device:
+        raise StartError(notices.QMCONFIG_NOT_SET())
+    check_status(device)
+    return _take_commands(device, None if command_file == "-" else command_file)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit status. The console command `qmadmin` calls this."""
+    _fill_standard_descriptors()
+    try:
+        status = qmadmin.main(arguments, prog_name="qmadmin", standalone_mode=False)
+    except StartError as error:
+        return _refuse(error)
+    except click.NoSuchOption as error:
+        return _refuse(StartError(notices.INVALID_OPTION(option=error.option_name)))
+    except click.ClickException as error:
+        return _refuse(StartError(UsageError(error.format_message()).notice))
+    except (KeyboardInterrupt, click.Abort):
+        return Exit.INTERRUPTED
+    finally:
+        _leave_quietly()
+    return Exit(status or Exit.OK)
+
+
+def check_status(device: str) -> None:
+    """Refuse a device that cannot be one, or that belongs to somebody else.
+
+    It may be a file, a slice of a disk, or a name that is still free in a directory that exists. Only its status is
+    looked at: a process that has a device open must not open and close its file.
+    """
+    if "://" in device:
+        return
+    path = Path(device)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        if path.parent.is_dir():
+            return
+        raise StartError(
+            notices.NO_STATUS(device=device), f"The directory '{path.parent}' does not exist; create it first."
+        ) from None
+    except OSError as error:
+        raise StartError(notices.NO_STATUS(device=device), f"{error.strerror}.") from None
+    if stat.S_ISDIR(found.st_mode):
+        raise StartError(notices.NO_STATUS(device=device), "It is a directory; name a file in it.")
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISBLK(found.st_mode) or stat.S_ISCHR(found.st_mode)):
+        raise StartError(notices.NO_STATUS(device=device), "It is neither a file nor a slice of a disk.")
+    if found.st_uid != os.geteuid():
+        raise StartError(
+            notices.NOT_THE_OWNER(user=os.geteuid(), owner=found.st_uid), f"Run qmadmin as the owner of '{device}'."
+        )
+
+
+def _take_commands(device: str, command_file: str | None) -> Exit:
+    from qmadmin.shell.catalogue import Catalogue
+    from qmadmin.shell.interpreter import Interpreter, fault
+    from qmadmin.shell.render import OutputLostError
+    from qmadmin.shell.session import Session
+
+    signal.signal(signal.SIGTERM, _end)
+    with contextlib.ExitStack() as opened:
+        source, name = _source(command_file, opened)
+        out = _stream(sys.stdout, "w", opened)
+        err = _stream(sys.stderr, "w", opened)
+        person = command_file is None and source.isatty()
+        drawn = person and out.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+        session = Session(
+            device,
+            Catalogue(),
+            _screen(out, err, person=person, drawn=drawn),
+            os.environ,
+            at_terminal=drawn,
+            children_read=person or command_file is not None,
+        )
+        ulog.install("qmadmin", os.environ, level=logging.WARNING, errors=err)
+        opened.callback(_close, session)
+        if person and out.isatty():
+            session.screen.show([Line(f"qmadmin {__version__}"), Line(f"QMCONFIG={device}")])
+        try:
+            return Interpreter(session, _dialogue(source, name, session, person=person, drawn=drawn)).run()
+        except OutputLostError as error:
+            if not error.quiet:
+                err.write(f"ERROR: {error}\n")
+        except Exception as error:  # noqa: BLE001 - a person gets a sentence, the log the traceback
+            err.write(f"ERROR: qmadmin has failed: {fault(error, 'the program')}\n")
+        return Exit.FAILED
+
+
+def _close(session: Session) -> None:
+    """Close the device; what goes wrong with that is for the log, because everything has been done by then."""
+    try:
+        session.close()
+    except Exception:
+        logging.getLogger("qmadmin.shell").exception("device %s was not closed well", session.path)
+
+
+def _source(command_file: str | None, opened: contextlib.ExitStack) -> tuple[TextIO, str]:
+    """Return where the commands come from, and its name in messages."""
+    if command_file is None:
+        return _stream(sys.stdin, "r", opened), "stdin"
+    try:
+        script = open(command_file, encoding="utf-8", errors="surrogateescape")  # noqa: PTH123, SIM115
+    except OSError as error:
+        refusal = UsageError(f"Failed to open command file {command_file}")
+        raise StartError(refusal.notice, f"{error.strerror}.") from None
+    return opened.enter_context(script), command_file
+
+
+def _stream(stream: TextIO | None, mode: str, opened: contextlib.ExitStack) -> TextIO:
+    """Return a standard stream that takes every byte; where it was closed, one that is empty and keeps nothing."""
+    if stream is None:
+        return opened.enter_context(Path(os.devnull).open("r" if mode == "r" else "w", encoding="utf-8"))
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="surrogateescape" if mode == "r" else "backslashreplace")
+    return stream
+
+
+def _screen(out: TextIO, err: TextIO, *, person: bool, drawn: bool) -> Screen:
+    if drawn:
+        from qmadmin.shell.styled import StyledScreen
+
+        return StyledScreen(out, err, os.environ)
+    from qmadmin.shell.render import PlainScreen, window
+
+    width = window(out).columns if person and out.isatty() else None
+    return PlainScreen(out, err, width, hints=person)
+
+
+def _dialogue(source: TextIO, name: str, session: Session, *, person: bool, drawn: bool) -> Dialogue:
+    if drawn:
+        from qmadmin.shell.terminal import Terminal
+
+        return Terminal(session)
+    from qmadmin.shell.lines import Keyboard, Script
+
+    return Keyboard(source, session) if person else Script(source, name, session)
+
+
+def _refuse(error: StartError) -> int:
+    click.echo(f"{error.notice.severity.value}: {error.notice.text}", err=True)
+    click.echo(error.more, err=True)
+    return Exit.UNUSABLE
+
+
+def _end(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Leave on a termination signal as on any error, so that a terminal is left as it was found."""
+    raise SystemExit(Exit.TERMINATED)
+
+
+def _fill_standard_descriptors() -> None:
+    """Give a standard stream that is closed to nobody: else the next file opened would be taken for it by a child."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free descriptor is the one that is missing.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def _leave_quietly() -> None:
+    """Flush the output while its loss can still be ignored; at the very end Python would complain of it."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None:
+            continue
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""All commands, in the order of help, man page and tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qmadmin.shell import control, devices, queues, spaces, words
+from qmadmin.shell.notices import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qmadmin.shell.declare import Command, Group
+
+GROUPS = (devices.DEVICES, spaces.SPACES, queues.QUEUES, control.SESSION)
+
+
+class Catalogue:
+    """The commands of some chapters by name and abbreviation."""
+
+    def __init__(self, groups: Sequence[Group] = GROUPS) -> None:
+        self.groups = tuple(groups)
+        self.commands = tuple(command for group in groups for command in group.commands)
+        self._by_name: dict[str, Command] = {}
+        for command in self.commands:
+            for name in command.names:
+                if name in self._by_name:
+                    raise TypeError(f"{name} is a name of both {self._by_name[name].name} and {command.name}")
+                self._by_name[name] = command
+        # A longer sign is tried first, so that `!!` is not `!` with the argument `!`.
+        self._signs = sorted((c for c in self.commands if c.raw), key=lambda command: -len(command.name))
+
+    def find(self, line: str) -> tuple[Command, str]:
+        """Return the command that a line begins with, and the rest of the line."""
+        for command in self._signs:
+            if line.startswith(command.name):
+                return command, line[len(command.name) :].strip(words.BLANKS)
+        name, rest = words.head(line)
+        return self.named(name), rest
+
+    def named(self, name: str) -> Command:
+        """Return the command of that name or abbreviation; UsageError with the nearest one if there is none."""
+        command = self._by_name.get(name)
+        if command is None:
+            import difflib
+
+            near = difflib.get_close_matches(name.lower(), self._by_name, n=1, cutoff=0.6)
+            hint = f"Did you mean {near[0]}? " if near else ""
+            raise UsageError(f"No such command: {name}", hint=f"{hint}help lists the commands.")
+        return command
+
+    def title(self, command: Command) -> str:
+        """Return the title of the chapter that a command is in."""
+        return next(group.title for group in self.groups if command in group.commands)

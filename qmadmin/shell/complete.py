@@ -1,0 +1,101 @@
+"""What could be meant by a line that is not finished: commands, options, and values as they are on the device."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from qmadmin.shell import words
+from qmadmin.shell.kinds import Candidate, Kind
+from qmadmin.shell.notices import UsageError
+from qmcore.errors import QueueError
+
+log = logging.getLogger("qmadmin.shell")
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from qmadmin.shell.declare import Command
+    from qmadmin.shell.session import Session
+    from qmadmin.shell.words import Word
+
+
+def line(session: Session, text: str) -> tuple[int, list[Candidate]]:
+    """Return the candidates for the end of a command line, and how many characters of it they replace."""
+    before, at = words.split_unfinished(text)
+    replaced = len(text) - at.start
+    if not before:
+        return replaced, [] if at.quoted else _commands(session, at.text)
+    try:
+        command = session.catalogue.named(before[0].text)
+    except UsageError:
+        return 0, []
+    kind = _slot(command, before[1:], at)
+    if kind is None:
+        return replaced, _flags(command, before[1:], at)
+    begun, kept = _last_of_list(kind, at.text)
+    found = _values(session, kind, begun)
+    return replaced, [Candidate(words.quote(kept + value.text), value.about) for value in found]
+
+
+def answer(session: Session, kind: Kind[Any], text: str) -> tuple[int, list[Candidate]]:
+    """Return the candidates for the answer to a prompt, and how many characters of it they replace."""
+    begun, _ = _last_of_list(kind, text.lstrip(words.BLANKS))
+    return len(begun), _values(session, kind, begun)
+
+
+def _commands(session: Session, begun: str) -> list[Candidate]:
+    """Return the names that begin so; abbreviations too, once something of them is there."""
+    named = [Candidate(c.name, c.summary) for c in session.catalogue.commands if not c.raw and c.name.startswith(begun)]
+    if not begun:
+        return named
+    return named + [
+        Candidate(short, f"{command.name}: {command.summary}")
+        for command in session.catalogue.commands
+        for short in command.short
+        if short.startswith(begun)
+    ]
+
+
+def _slot(command: Command, before: Sequence[Word], at: Word) -> Kind[Any] | None:
+    """Return the kind of the argument at the cursor, None if an option or nothing can stand there."""
+    kinds = {option.flag: option.kind for option in command.options}
+    left = list(before)
+    while left and not left[0].quoted and left[0].text in kinds:
+        kind = kinds[left.pop(0).text]
+        if kind is not None:
+            if not left:
+                return kind
+            left.pop(0)
+    if not left and at.text.startswith("-") and not at.quoted:
+        return None
+    return command.positionals[len(left)].kind if len(left) < len(command.positionals) else None
+
+
+def _flags(command: Command, before: Sequence[Word], at: Word) -> list[Candidate]:
+    given = {word.text for word in before}
+    return [
+        Candidate(option.flag, option.help)
+        for option in command.options
+        if option.flag.startswith(at.text) and option.flag not in given and at.text
+    ]
+
+
+def _last_of_list(kind: Kind[Any], text: str) -> tuple[str, str]:
+    """Return the last value of a list, and what stands before it."""
+    if not kind.separator:
+        return text, ""
+    kept, separator, begun = text.rpartition(kind.separator)
+    return begun, kept + separator
+
+
+def _values(session: Session, kind: Kind[Any], begun: str) -> list[Candidate]:
+    try:
+        found: Iterable[Candidate] = kind.candidates(session, begun)
+    except QueueError:
+        # Without a device, say, there is nothing to offer; the command will tell why.
+        return []
+    except Exception:
+        log.warning("nothing can be offered for %r", begun, exc_info=True)
+        return []
+    return [candidate for candidate in found if candidate.text.startswith(begun)]

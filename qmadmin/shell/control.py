@@ -1,0 +1,144 @@
+"""Commands on the session itself."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+from qmadmin.shell import help as help_text
+from qmadmin.shell.declare import Group, Positional
+from qmadmin.shell.interrupts import left_to_the_child
+from qmadmin.shell.kinds import Choice, CommandName, Words
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.results import Line, Notice, Outcome, Severity
+
+if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
+
+SESSION = Group("Session")
+ON_OFF = Positional(
+    "state", Choice("mode", ("off", "on")), "The new state; the other one where it is left out.", metavar="{off|on}"
+)
+
+
+@SESSION.command("echo", ON_OFF, short="e")
+def echo(session: Session, state: str | None) -> Outcome:
+    """Switch echo mode, which is off at first.
+
+    While it is on, each line that is read from a command file or a pipe is repeated on the output, answers behind
+    their prompts, so that a log reads like a session. It changes nothing on a terminal.
+    """
+    session.modes.echo = _switched(session.modes.echo, state)
+    return _mode("Echo", on=session.modes.echo)
+
+
+@SESSION.command("verbose", ON_OFF, short="v")
+def verbose(session: Session, state: str | None) -> Outcome:
+    """Switch verbose mode, which is off at first.
+
+    While it is on, lidl, qinfo, qlist and qspacelist show more, and qspacecreate shows its progress.
+    """
+    session.modes.verbose = _switched(session.modes.verbose, state)
+    return _mode("Verbose", on=session.modes.verbose)
+
+
+@SESSION.command("paginate", ON_OFF, short="page")
+def paginate(session: Session, state: str | None) -> Outcome:
+    """Switch paginate mode, which is on at first if input and output are a terminal.
+
+    While it is on, output that is longer than the screen goes through the pager that PAGER names. It can only be on if
+    input and output are a terminal.
+    """
+    wanted = _switched(session.modes.paginate, state)
+    session.modes.paginate = wanted and session.at_terminal
+    shown = _mode("Paginate", on=session.modes.paginate)
+    if wanted and not session.at_terminal:
+        return [Notice(Severity.WARN, "paginate mode can only be on if input and output are a terminal"), shown]
+    return shown
+
+
+def _switched(now: bool, state: str | None) -> bool:
+    return not now if state is None else state == "on"
+
+
+def _mode(name: str, *, on: bool) -> Line:
+    return Line(f"{name} mode is now {'on' if on else 'off'}")
+
+
+@SESSION.command(
+    "help",
+    Positional(
+        "topic", CommandName(), "A command or its abbreviation, or all for all of them.", metavar="{command|all}"
+    ),
+    short="h",
+)
+def help_(session: Session, topic: str | None) -> Outcome:
+    """Show the syntax of all commands, or the description of one or of all."""
+    if topic is None:
+        return help_text.overview(session.catalogue)
+    if topic == "all":
+        return help_text.everything(session.catalogue)
+    return help_text.about(session.catalogue.named(topic))
+
+
+@SESSION.command("quit", short="q exit")
+def quit_(session: Session) -> Outcome:
+    """Leave the program.
+
+    The end of the input, Ctrl-D on a terminal, does the same. The open queue space is closed.
+    """
+    session.finished = True
+    return None
+
+
+@SESSION.command(
+    "!",
+    Positional("shellcommand", Words(), "The command line, with everything that is special to the shell."),
+    raw=True,
+)
+def shell(session: Session, shellcommand: str) -> Outcome:
+    """Run a shell command.
+
+    It is run by sh, and Ctrl-C reaches only it. A command file or pipe on the standard input is not the input of the
+    shell command. An exit status other than 0 counts as an error.
+
+        !df -h /var/qm
+    """
+    if not shellcommand:
+        raise UsageError("Must specify shell command")
+    session.previous_shell = shellcommand
+    return _run(session, shellcommand)
+
+
+@SESSION.command("!!", raw=True)
+def repeat_shell(session: Session) -> Outcome:
+    """Run the previous shell command again."""
+    if not session.previous_shell:
+        raise UsageError("There is no previous shell command")
+    return _run(session, session.previous_shell)
+
+
+@SESSION.command(
+    "#", Positional("text", Words(), "What the reader of a command file ought to know.", metavar=" text"), raw=True
+)
+def comment(session: Session, text: str) -> Outcome:  # noqa: ARG001 - that is the point
+    """Do nothing: a comment, which takes the whole line."""
+    return None
+
+
+def _run(session: Session, command: str) -> list[Notice]:
+    session.screen.flush()
+    with left_to_the_child() as interrupts:
+        done = subprocess.run(  # noqa: S602 - running the administrator's own line by the shell is the command
+            command,
+            shell=True,
+            check=False,
+            stdin=None if session.children_read else subprocess.DEVNULL,
+            env=dict(session.environ),
+        )
+    if interrupts and session.at_terminal:
+        session.screen.prompt("\n")
+    if done.returncode == 0:
+        return []
+    how = f"was ended by signal {-done.returncode}" if done.returncode < 0 else f"ended with status {done.returncode}"
+    return [Notice(Severity.ERROR, f"Shell command {how}: {command}")]

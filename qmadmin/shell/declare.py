@@ -1,0 +1,233 @@
+"""How a command is declared: once, as plain data above its handler.
+
+    @QUEUES.command(
+        "qset",
+        Positional("queue_name", QueueName(), "The queue that becomes the current one."),
+        needs=Needs.OPEN_SPACE,
+    )
+    def qset(session: Session, queue_name: str | None) -> Outcome:
+        \"\"\"Set or print the current queue.\"\"\"
+
+The first line of the docstring is the summary, the rest the description. A handler takes the session and the declared
+arguments by their names, and returns data; it asks nothing and draws nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from qmadmin.shell.kinds import Given, Kind
+from qmadmin.shell.results import Notice, Outcome
+from qmcore.errors import QueueError
+
+if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
+
+Handler = TypeVar("Handler", bound=Callable[..., Outcome])
+
+
+class Needs(enum.Flag):
+    """What a command needs before it asks for anything."""
+
+    NOTHING = 0
+    OPEN_SPACE = enum.auto()
+    CURRENT_QUEUE = enum.auto()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Option:
+    """An option: a dash and a letter, before all positional arguments, never asked for.
+
+    Without a kind it is a flag and its value a bool. `default` is the value of an option that is not given.
+    `excludes` is the flag of another option that cannot be given as well.
+    """
+
+    flag: str
+    name: str
+    help: str
+    kind: Kind[Any] | None = None
+    metavar: str = ""
+    default: Any = None
+    excludes: str = ""
+    extension: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Positional:
+    """A positional argument.
+
+    With a `prompt` it is asked for when the line does not have it. An empty answer means `default`, a text that is
+    read like an answer; `notice` then says so. Where there is no default an answer is required. Without a prompt the
+    argument may be left out, and is None then. A prompt and a notice may name what `facts` returns, and `{default}`.
+    """
+
+    name: str
+    kind: Kind[Any]
+    help: str
+    prompt: str = ""
+    default: str | Callable[[Given], str] | None = None
+    notice: str = ""
+    metavar: str = ""
+    facts: Callable[[Session, Given], Mapping[str, str]] | None = None
+
+    @property
+    def shown(self) -> str:
+        """The name of the argument in a synopsis."""
+        return self.metavar or self.name
+
+    @property
+    def what(self) -> str:
+        """The name of the argument in a sentence."""
+        return self.shown.replace("_", " ")
+
+    @property
+    def required(self) -> bool:
+        """Whether an empty answer is refused."""
+        return bool(self.prompt) and self.default is None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A question that is asked before the handler runs, unless `-y` is given.
+
+    `question` makes it without the choices behind it, from what the session and the arguments say; `declined` is the
+    warning when the answer is no, with places for arguments.
+    """
+
+    question: Callable[[Session, Given], str]
+    declined: str
+
+    CHOICES = " (y, n [default=n]): "
+
+
+Failure = Callable[[QueueError, Given, "Session"], Notice | None]
+"""Gives the sentence of the catalogue that stands before the cause when a handler is refused, or None."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command of the shell. `raw` means that its one argument is the rest of the line, quotes and all."""
+
+    name: str
+    handler: Callable[..., Outcome]
+    options: tuple[Option, ...]
+    positionals: tuple[Positional, ...]
+    short: tuple[str, ...] = ()
+    needs: Needs = Needs.NOTHING
+    confirm: Confirmation | None = None
+    failure: Failure | None = None
+    raw: bool = False
+    extension: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name and the abbreviations."""
+        return (self.name, *self.short)
+
+    @property
+    def summary(self) -> str:
+        """What the command does, in one line."""
+        return self._text[0].rstrip(".")
+
+    @property
+    def description(self) -> str:
+        """What else there is to know about it."""
+        return "\n".join(self._text[1:]).strip("\n")
+
+    @property
+    def synopsis(self) -> str:
+        """How the command is written, in the notation of man pages."""
+        if self.raw:
+            return self.name + "".join(positional.shown for positional in self.positionals)
+        return " ".join([self.name, *self._option_parts(), *self._positional_parts()])
+
+    @property
+    def _text(self) -> list[str]:
+        return inspect.cleandoc(self.handler.__doc__ or "").splitlines() or [""]
+
+    def _option_parts(self) -> list[str]:
+        parts = []
+        for option in self.options:
+            shown = f"{option.flag} {option.metavar}" if option.kind else option.flag
+            if any(other.excludes == option.flag for other in self.options):
+                continue
+            parts.append(f"[{{{option.excludes} | {shown}}}]" if option.excludes else f"[{shown}]")
+        return parts
+
+    def _positional_parts(self) -> list[str]:
+        if not self.positionals:
+            return []
+        shown = [positional.shown for positional in self.positionals]
+        return [" [".join(["", *shown]).lstrip() + "]" * len(shown)]
+
+
+class Group:
+    """A chapter of commands: its title, and the commands in the order of their declaration."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self._commands: list[Command] = []
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """The commands of the chapter."""
+        return tuple(self._commands)
+
+    def command(
+        self,
+        name: str,
+        *arguments: Option | Positional,
+        short: str = "",
+        needs: Needs = Needs.NOTHING,
+        confirm: Confirmation | None = None,
+        failure: Failure | None = None,
+        raw: bool = False,
+        extension: bool = False,
+    ) -> Callable[[Handler], Handler]:
+        """Declare the function beneath as the handler of the command `name`; `short` lists its abbreviations."""
+        options = [argument for argument in arguments if isinstance(argument, Option)]
+        if confirm is not None:
+            options.append(YES)
+
+        def declare(handler: Handler) -> Handler:
+            command = Command(
+                name=name,
+                handler=handler,
+                options=tuple(options),
+                positionals=tuple(argument for argument in arguments if isinstance(argument, Positional)),
+                short=tuple(short.split()),
+                needs=needs,
+                confirm=confirm,
+                failure=failure,
+                raw=raw,
+                extension=extension,
+            )
+            _check(command)
+            self._commands.append(command)
+            return handler
+
+        return declare
+
+
+YES = Option("-y", "yes", "Do not ask for confirmation.", default=False)
+
+
+def _check(command: Command) -> None:
+    """Refuse a declaration that does not fit its handler, or that the reader could not serve."""
+    declared = [positional.name for positional in command.positionals]
+    declared += [option.name for option in command.options if option is not YES]
+    taken = list(inspect.signature(command.handler).parameters)[1:]
+    if sorted(declared) != sorted(taken):
+        raise TypeError(f"{command.name}: declared {sorted(declared)}, function takes {sorted(taken)}")
+    if not command.summary:
+        raise TypeError(f"{command.name}: the handler has no docstring")
+    flags = [option.flag for option in command.options]
+    if len(set(flags)) < len(flags):
+        raise TypeError(f"{command.name}: an option is declared twice in {flags}")
+    asked = [bool(positional.prompt) for positional in command.positionals]
+    if asked != sorted(asked, reverse=True):
+        raise TypeError(f"{command.name}: an argument without a prompt stands before one with a prompt")

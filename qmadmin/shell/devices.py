@@ -1,0 +1,185 @@
+"""Commands on the universal device list and the table of contents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qmadmin.shell.declare import Confirmation, Group, Option, Positional
+from qmadmin.shell.kinds import DeviceIndex, FileName, Given, Number, Words
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.results import Column, Line, Outcome, Table, Verbatim
+from qmadmin.shell.session import is_url
+from qmcore import device
+from qmcore.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qmadmin.shell.session import Session
+    from qmcore.device import DeviceEntry
+
+DEVICES = Group("Devices")
+
+
+@DEVICES.command(
+    "crdl",
+    Option(
+        "-g",
+        "group",
+        "Let the members of this group of the operating system use a device that is made by this: its files get the"
+        " permissions 0660 in place of 0600.",
+        Words(),
+        metavar="group",
+        extension=True,
+    ),
+    Positional("device", FileName(), "The file that holds the pages.", "Device name: "),
+    Positional(
+        "offset",
+        Number("offset", most=device.PAGES_MAX),
+        "The first page of the entry; 0 for the first entry.",
+        "Device offset in disk pages: ",
+    ),
+    Positional(
+        "size",
+        Number("size", least=1, most=device.PAGES_MAX),
+        "The number of pages.",
+        "Device size in disk pages: ",
+    ),
+)
+def crdl(session: Session, device: str, offset: int, size: int, group: str | None) -> Outcome:
+    """Create an entry in the universal device list.
+
+    The first entry makes the device: its name must be the one that QMCONFIG has, and its offset 0. Some of its pages
+    hold the device list and the table of contents. Other entries may name the same file with other pages, or other
+    files; a queue space lies in the entries of one file. There are at most 25 entries.
+
+        crdl /var/qm/QUE 0 2000
+    """
+    if session.has_device:
+        if group is not None:
+            raise UsageError("Option -g is only for the first entry, which makes the device")
+        entry = session.device.create_entry(device, offset, size)
+    else:
+        if not is_url(session.path) and Path(device).resolve() != Path(session.path).resolve():
+            raise InvalidArgumentError(
+                f"the first entry of the device list must be the device itself, {session.path!r}, got {device!r}"
+            )
+        entry = session.create_device(device, offset, size, group).entries()[0]
+    return Line(f"Created device {entry.path}, offset {entry.offset}, size {entry.pages} on {session.device.path}")
+
+
+@DEVICES.command(
+    "lidl",
+    Positional("dlindex", DeviceIndex(), "The entry to list; all of them where it is left out."),
+)
+def lidl(session: Session, dlindex: int | None) -> Outcome:
+    """List the universal device list.
+
+    The index, name, first page and number of pages of each entry. In verbose mode also the free space map: the size
+    and the first page of each free stretch.
+    """
+    entries = session.device.entries() if dlindex is None else [_entry(session, dlindex)]
+    if session.modes.verbose:
+        return Verbatim(tuple(line for entry in entries for line in _in_full(session, entry)))
+    return Table(
+        (Column("Index", right=True), Column("Name"), Column("Start", right=True), Column("Size", right=True)),
+        [(entry.index, entry.path, entry.offset, entry.pages) for entry in entries],
+    )
+
+
+def _in_full(session: Session, entry: DeviceEntry) -> list[str]:
+    free = session.device.free_ranges(entry.index)
+    # Each extent can cut one free stretch in two.
+    possible = device.EXTENTS_MAX + 1
+    return [
+        f"universal device index. {entry.index}:",
+        f"      name: {entry.path}",
+        f"      start:  {entry.offset}",
+        f"      size:   {entry.pages}",
+        (
+            f"      free space map({len(free)} {'entry' if len(free) == 1 else 'entries'} used"
+            f" {possible - len(free)} available):"
+        ),
+        *(
+            f"           size[{number}]:  {run.pages} addr[{number}]:  {run.first}"
+            for number, run in enumerate(free, start=1)
+        ),
+    ]
+
+
+def _present_name(session: Session, given: Given) -> Mapping[str, str]:
+    return {"present": _entry(session, given["dlindex"]).path}
+
+
+@DEVICES.command(
+    "chdl",
+    Positional("dlindex", DeviceIndex(), "The entry to rename.", "Device list index: "),
+    Positional(
+        "newdevice",
+        FileName(),
+        "The path that the file has now.",
+        "New device name (now {present}): ",
+        facts=_present_name,
+    ),
+)
+def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:
+    """Change the name of an entry in the universal device list.
+
+    This is needed after a file has been moved: pages are not reached under the old name any more. The file itself is
+    not touched.
+    """
+    before = _entry(session, dlindex)
+    entry = session.device.rename_entry(dlindex, newdevice)
+    return Line(f"Renamed device {before.path} to {entry.path}, entry {entry.index} on {session.device.path}")
+
+
+@DEVICES.command(
+    "dsdl",
+    Positional("dlindex", DeviceIndex(), "The entry to remove.", "Device list index: "),
+    confirm=Confirmation(
+        lambda session, given: (
+            "Destroy device list entry {0.index}, {0.path}, offset {0.offset}, size {0.pages}?".format(
+                _entry(session, given["dlindex"])
+            )
+        ),
+        "Device list entry {dlindex} not destroyed",
+    ),
+)
+def dsdl(session: Session, dlindex: int) -> Outcome:
+    """Destroy an entry in the universal device list.
+
+    It is refused while a queue space has pages of the entry. The first entry goes last.
+    """
+    entry = session.device.remove_entry(dlindex)
+    return Line(f"Destroyed device {entry.path}, offset {entry.offset}, size {entry.pages} on {session.device.path}")
+
+
+@DEVICES.command("livtoc")
+def livtoc(session: Session) -> Outcome:
+    """List the volume table of contents.
+
+    The name, device list entry, file, first page and number of pages of each table. The first two are the device's
+    own; each other one is an extent of a queue space, named by the queue space and a number.
+    """
+    paths = {entry.index: entry.path for entry in session.device.entries()}
+    return Table(
+        (
+            Column("Table"),
+            Column("Entry", right=True),
+            Column("Device"),
+            Column("Offset", right=True),
+            Column("Pages", right=True),
+        ),
+        [
+            (row.name, row.entry, paths.get(row.entry), row.first, row.pages)
+            for row in session.device.table_of_contents()
+        ],
+    )
+
+
+def _entry(session: Session, index: int) -> DeviceEntry:
+    for entry in session.device.entries():
+        if entry.index == index:
+            return entry
+    raise InvalidArgumentError(f"the device list of {session.path!r} has no entry {index}", hint="List them with lidl.")

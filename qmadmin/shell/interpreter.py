@@ -1,0 +1,211 @@
+"""The loop: reads a command line, fills the command's arguments, runs it, shows what it returned."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from qmadmin.shell import words
+from qmadmin.shell.declare import YES, Command, Confirmation, Needs
+from qmadmin.shell.interrupts import held_back
+from qmadmin.shell.kinds import YesNo
+from qmadmin.shell.notices import InputEndedError, UsageError
+from qmadmin.shell.read import Reading
+from qmadmin.shell.render import OutputLostError
+from qmadmin.shell.results import Notice, Outcome, Result, Severity, Shown
+from qmadmin.shell.status import Exit
+from qmcore.errors import QueueError
+
+if TYPE_CHECKING:
+    from qmadmin.shell.lines import Dialogue
+    from qmadmin.shell.session import Session
+
+log = logging.getLogger("qmadmin.shell")
+
+
+class Interpreter:
+    """Takes the commands of one dialogue for one session."""
+
+    def __init__(self, session: Session, dialogue: Dialogue) -> None:
+        self._session = session
+        self._dialogue = dialogue
+
+    def run(self) -> Exit:
+        """Take commands until `quit` or the end of the input, and return the exit status."""
+        session = self._session
+        while not session.finished:
+            try:
+                line = self._dialogue.command()
+                if line is None:
+                    break
+                self.obey(line)
+                session.screen.flush()
+            except KeyboardInterrupt:
+                if not self._dialogue.patient:
+                    return Exit.INTERRUPTED
+                session.previous = ""
+        return session.status
+
+    def obey(self, line: str) -> None:
+        """Do what a command line says, and show what comes of it, be it an error."""
+        line = line.strip(words.BLANKS)
+        if not line:
+            # A script's empty line is a matter of looks.
+            line = self._session.previous if self._dialogue.patient else ""
+            if not line:
+                return
+        try:
+            command, rest = self._session.catalogue.find(line)
+        except UsageError as error:
+            self._complain(error.notice, self._dialogue.place())
+            return
+        if command.name != "#":
+            self._session.previous = line
+        self._do(command, rest)
+
+    def _do(self, command: Command, rest: str) -> None:
+        start = self._dialogue.place()
+        reading = Reading(command)
+        agreed = None
+        with self._reporting(command, reading.given, self._dialogue.place):
+            reading.take(rest)
+            self._check_needs(command)
+            reading.fill(self._dialogue, self._session)
+            agreed = command.confirm is None or reading.given["yes"] or self._confirmed(command.confirm, reading, start)
+        if agreed is None:
+            self._pass_over(command, reading.unread)
+        elif agreed:
+            self._run(command, {name: value for name, value in reading.given.items() if name != YES.name}, start)
+
+    def _check_needs(self, command: Command) -> None:
+        if Needs.OPEN_SPACE in command.needs:
+            self._session.opened()
+        if Needs.CURRENT_QUEUE in command.needs:
+            self._session.chosen()
+
+    def _confirmed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
+        question = confirm.question(self._session, reading.given) + confirm.CHOICES
+        while True:
+            reading.asked_to_confirm = True
+            try:
+                yes = YesNo().read(words.answer(self._dialogue.ask(question, YesNo())) or "n", {})
+            except UsageError as error:
+                if not self._dialogue.patient:
+                    hint = "Answer on the next line, or give -y."
+                    raise UsageError(f"{error.notice.text} at '{question.strip()}'", hint=hint) from None
+                self._dialogue.warn(error.notice)
+                continue
+            if not yes:
+                self._show(Notice(Severity.WARN, confirm.declined.format(**reading.given)), start)
+            return yes
+
+    def _run(self, command: Command, given: Mapping[str, Any], start: str) -> None:
+        outcome: Outcome = None
+        try:
+            with held_back(), self._reporting(command, given, lambda: start):
+                outcome = command.handler(self._session, **given)
+        except KeyboardInterrupt:
+            self._interrupted(command, outcome)
+            raise
+        # What is shown may be read from the device only now.
+        with self._reporting(command, given, lambda: start):
+            self._show(outcome, start)
+
+    def _show(self, outcome: Outcome, start: str) -> None:
+        """Show what a command returned, in its order."""
+        session = self._session
+        results: list[Result] = []
+        for shown in (*session.take_remarks(), *_each(outcome)):
+            if not isinstance(shown, Notice):
+                results.append(shown)
+                continue
+            self._draw(results)
+            results = []
+            if shown.severity is Severity.ERROR:
+                session.status = Exit.FAILED
+            session.screen.notice(shown, "" if shown.severity is Severity.INFO else start)
+        self._draw(results)
+
+    def _draw(self, results: Sequence[Result]) -> None:
+        try:
+            self._session.screen.show(results, paged=self._session.modes.paginate)
+        except KeyboardInterrupt:
+            self._leave_the_line()
+            raise
+
+    def _interrupted(self, command: Command, outcome: Outcome) -> None:
+        """Say that the command was carried out, if it was, because nothing of what it returned is shown."""
+        self._leave_the_line()
+        if outcome is not None:
+            self._session.screen.notice(
+                Notice(Severity.INFO, f"{command.name} was completed before the interrupt; its output is left out")
+            )
+
+    def _leave_the_line(self) -> None:
+        """Go on below the `^C` that a terminal shows for an interrupt outside of a prompt."""
+        if self._session.at_terminal:
+            self._session.screen.prompt("\n")
+
+    # ---- what goes wrong ----
+
+    @contextlib.contextmanager
+    def _reporting(self, command: Command, given: Mapping[str, Any], place: Callable[[], str]) -> Iterator[None]:
+        """Turn what goes wrong inside into a notice; what is a bug too, because it must not end the session."""
+        try:
+            yield
+        except (UsageError, InputEndedError) as error:
+            self._complain(error.notice, place())
+        except QueueError as error:
+            self._complain(self._refused(command, given, error), place(), logged=True)
+        except OutputLostError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the log has it
+            text = f"{command.name} failed inside qmadmin: {fault(error, command.name)}"
+            self._complain(Notice(Severity.ERROR, text), place())
+
+    def _refused(self, command: Command, given: Mapping[str, Any], error: QueueError) -> Notice:
+        notice = _refusal(error)
+        complete = all(positional.name in given for positional in command.positionals)
+        sentence = command.failure(error, given, self._session) if command.failure and complete else None
+        if sentence is None:
+            return notice
+        return Notice(sentence.severity, f"{sentence.text}: {notice.text}", notice.hint, sentence.number)
+
+    def _complain(self, notice: Notice, place: str, *, logged: bool = False) -> None:
+        for remark in self._session.take_remarks():
+            self._session.screen.notice(remark)
+        self._session.status = Exit.FAILED
+        if logged:
+            log.error("%s", notice.text, extra={"catalogue": notice.number})
+        self._session.screen.notice(notice, place)
+
+    def _pass_over(self, command: Command, unread: int) -> None:
+        """Drop the answers of a command that was refused, lest they be taken for commands."""
+        where = self._dialogue.pass_over(unread)
+        if where:
+            text = f"Passed over the remaining answers to {command.name}"
+            self._session.screen.notice(Notice(Severity.INFO, text), where)
+
+
+def fault(error: Exception, where: str) -> str:
+    """Log a bug with its traceback, and return what a person is told of it: its kind, and where the log has it."""
+    import secrets
+
+    reference = secrets.token_hex(4)
+    log.error("fault %s in %s", reference, where, exc_info=error)
+    return f"{type(error).__name__}; the log has it as fault {reference}"
+
+
+def _each(outcome: Outcome) -> Sequence[Shown]:
+    if outcome is None:
+        return ()
+    return outcome if isinstance(outcome, Sequence) else (outcome,)
+
+
+def _refusal(error: QueueError) -> Notice:
+    """Return what an engine's error says; a sentence of the catalogue needs no name in front."""
+    number = error.facts.get("catalogue")
+    text = error.message if number else f"{error.name}: {error.message}"
+    return Notice(Severity.ERROR, text, error.hint, number)

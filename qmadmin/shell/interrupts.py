@@ -1,0 +1,55 @@
+"""What Ctrl-C means while something else than a prompt is going on."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Let the work inside finish before an interrupt is raised; a second interrupt breaks it off.
+
+    A command that changes something is thus either done or not begun when the prompt comes back.
+    """
+    came = False
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    with _handled(note):
+        yield
+    if came:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def left_to_the_child() -> Iterator[list[int]]:
+    """Let an interrupt reach the child process and pass by this one; the list that is returned notes the signal.
+
+    A handler that does nothing is set, rather than none: a child would inherit that the signal is ignored.
+    """
+    came: list[int] = []
+    with _handled(lambda number, _frame: came.append(number)):
+        yield came
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

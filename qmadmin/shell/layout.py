@@ -1,0 +1,165 @@
+"""Lays results out as lines of text with styles by name: the same lines on a terminal and in a file.
+
+A terminal has a width. Prose is wrapped to it, and a table that is wider is shown as a block for each row: its first
+value, and beneath it the others, each with its title. A script has none: a table is then always one line for each row,
+its columns always the same and always there, with `-` for no value, and quotes around a value with blanks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+import unicodedata
+from typing import TYPE_CHECKING
+
+from qmadmin.shell import words
+from qmadmin.shell.results import (
+    Example,
+    Heading,
+    Line,
+    Moment,
+    Paragraph,
+    Prose,
+    Record,
+    Result,
+    Table,
+    Term,
+    Value,
+    Verbatim,
+)
+from qmcore import times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+Span = tuple[str, str]
+"""A piece of text and the name of its style."""
+
+PROSE_WIDTH = 79
+HEAD, LABEL, TERM, PLAIN = "head", "label", "term", ""
+_GAP = "  "
+_NOTHING = "-"
+_SAMPLE = 500
+"""Rows that the widths of the columns are taken from. A queue may have millions; they are not kept to be measured."""
+
+
+def lines(result: Result, width: int | None) -> Iterator[list[Span]]:
+    """Return the lines of a result for a terminal of `width` columns, or for a script where that is None."""
+    match result:
+        case Line(text):
+            yield [(printable(text), PLAIN)]
+        case Verbatim(found):
+            yield from ([(printable(line), PLAIN)] for line in found)
+        case Table():
+            yield from _table(result, width)
+        case Record():
+            yield from _record(result, scripted=width is None)
+        case Prose(blocks):
+            yield from _prose(blocks, min(width or PROSE_WIDTH, PROSE_WIDTH))
+
+
+def printable(text: str) -> str:
+    """Return the text with everything that cannot be printed escaped, so that no name can drive the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else not unicodedata.combining(c) for c in text)
+
+
+def cell(value: Value, *, scripted: bool) -> str:
+    """Return a value as text; for a script times have no blanks."""
+    if value is None:
+        return _NOTHING
+    if isinstance(value, Moment):
+        day, clock, zone = times.show(value.micros).split()
+        return f"{day}T{clock}{zone}" if scripted else f"{day} {clock} {zone}"
+    return printable(str(value))
+
+
+def _quoted(text: str) -> str:
+    """Return a cell that a script can tell from its neighbours."""
+    return words.quote(text) if not text or " " in text else text
+
+
+def _table(table: Table, width: int | None) -> Iterator[list[Span]]:
+    rows = ([cell(value, scripted=width is None) for value in row] for row in table.rows)
+    if width is None:
+        rows = ([_quoted(text) for text in row] for row in rows)
+    titles = [column.title for column in table.columns]
+    sample = list(itertools.islice(rows, _SAMPLE))
+    widths = [max(map(columns, texts)) for texts in zip(titles, *sample, strict=True)]
+    everything = itertools.chain(sample, rows)
+    if width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+        return _blocks(titles, everything, width)
+    right = [column.right for column in table.columns]
+    return itertools.chain(
+        [[(_row(titles, widths, right), HEAD)]], ([(_row(row, widths, right), PLAIN)] for row in everything)
+    )
+
+
+def _row(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = [
+        " " * (width - columns(text)) + text if to_right else text + " " * (width - columns(text))
+        for text, width, to_right in zip(texts, widths, right, strict=True)
+    ]
+    return _GAP.join(padded).rstrip()
+
+
+def _blocks(titles: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Iterator[list[Span]]:
+    """Return a table that is too wide as a block for each row: its first value, then those that it has, by title."""
+    for row in rows:
+        yield [(row[0], HEAD)]
+        line: list[Span] = []
+        for title, text in zip(titles[1:], row[1:], strict=True):
+            if text == _NOTHING:
+                continue
+            field = [(f"{_GAP}{title}: ", LABEL), (text, PLAIN)]
+            if line and sum(columns(piece) for piece, _ in line + field) > width:
+                yield line
+                line = []
+            line += field
+        if line:
+            yield line
+
+
+def _record(record: Record, *, scripted: bool) -> list[list[Span]]:
+    fields = [(label, cell(value, scripted=scripted)) for label, value in record.fields]
+    return [[(printable(record.title), HEAD)], *_labelled(fields, indent=_GAP)]
+
+
+def _labelled(fields: Sequence[tuple[str, str]], *, indent: str) -> list[list[Span]]:
+    width = max(columns(label) for label, _ in fields) + 1
+    return [[(f"{indent}{label + ':':<{width}} ", LABEL), (text, PLAIN)] for label, text in fields]
+
+
+def _prose(blocks: Iterable[object], width: int) -> list[list[Span]]:
+    found: list[list[Span]] = []
+    previous: object = None
+    for block in blocks:
+        if previous is not None and not (isinstance(block, Term) and isinstance(previous, Term)):
+            found.append([])
+        previous = block
+        match block:
+            case Heading(text):
+                found += [[(line, HEAD)] for line in _wrap(text, width, "", _GAP * 4)]
+            case Paragraph(text):
+                found += [[(line, PLAIN)] for line in _wrap(text, width, _GAP, _GAP)]
+            case Term(term, text):
+                found += [[(line, TERM)] for line in _wrap(term, width, _GAP, _GAP * 4)]
+                found += [[(line, PLAIN)] for line in _wrap(text, width, _GAP * 3, _GAP * 3)]
+            case Example(examples):
+                found += [[(_GAP * 3 + line, PLAIN)] for line in examples]
+    return found
+
+
+def _wrap(text: str, width: int, first: str, rest: str) -> list[str]:
+    found = textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in found]

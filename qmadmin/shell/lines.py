@@ -1,0 +1,155 @@
+"""Where commands and answers come from when nobody sits at a terminal: a command file, or standard input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from qmadmin.shell import words
+from qmadmin.shell.notices import InputEndedError
+from qmadmin.shell.read import Asking
+from qmadmin.shell.results import Line, Notice
+
+if TYPE_CHECKING:
+    from qmadmin.shell.kinds import Kind
+    from qmadmin.shell.session import Session
+
+PROMPT = "> "
+
+
+class Dialogue(Asking, Protocol):
+    """Where command lines come from, and the answers to what the commands ask."""
+
+    def command(self) -> str | None:
+        """Return the next command line without its end, None when there is none any more."""
+
+    def place(self) -> str:
+        """Say where the line that was read last stands; empty where a person has just typed it."""
+
+    def pass_over(self, count: int, /) -> str:
+        """Drop up to `count` answers that nobody asks for any more; say where they stood, empty if there were none.
+
+        A line that is a command without doubt is left.
+        """
+
+
+class Script:
+    """Lines of a stream: commands, and behind a command that asks the answers, a line for each."""
+
+    patient = False
+
+    def __init__(self, stream: TextIO, name: str, session: Session) -> None:
+        self._stream = stream
+        self._name = name
+        self._session = session
+        self._number = 0
+        self._unread = ""
+
+    def command(self) -> str | None:
+        """Return the next command line, None at the end; with echo on it is repeated."""
+        line = self._read()
+        if line is not None:
+            self._echo(PROMPT + line)
+        return line
+
+    def ask(self, prompt: str, _kind: Kind[Any], /) -> str:
+        """Return the next line; with echo on, prompt and answer are repeated as a terminal would show them."""
+        line = self._read()
+        if line is None:
+            raise InputEndedError(prompt)
+        self._echo(prompt + line)
+        return line
+
+    def tell(self, text: str) -> None:
+        """Show a line where the prompts are shown."""
+        self._echo(text)
+
+    def warn(self, notice: Notice) -> None:
+        """Show a notice; a script is not asked again, so that this is for its reader only."""
+        self._session.screen.notice(notice, self.place())
+
+    def place(self) -> str:
+        """Return the name of the script and the number of the line read last."""
+        return f"{self._name}, line {self._number}"
+
+    def pass_over(self, count: int, /) -> str:
+        """Drop up to `count` lines and return their numbers."""
+        first = self._number + 1
+        for _ in range(count):
+            line = self._read()
+            if line is None:
+                break
+            if self._is_command(line):
+                self._unread = line
+                self._number -= 1
+                break
+            self._echo(line)
+        if self._number < first:
+            return ""
+        lines = f"line {first}" if self._number == first else f"lines {first}-{self._number}"
+        return f"{self._name}, {lines}"
+
+    def _is_command(self, line: str) -> bool:
+        """Tell whether a line that may be an answer begins with the full name of a command.
+
+        An abbreviation may well be the name of a queue, and `echo` the beginning of a capacity command.
+        """
+        name, _ = words.head(line)
+        return name != "echo" and any(name == command.name for command in self._session.catalogue.commands)
+
+    def _read(self) -> str | None:
+        line, self._unread = self._unread or self._stream.readline(), ""
+        if not line:
+            return None
+        self._number += 1
+        if self._number == 1:
+            line = line.removeprefix("\ufeff")
+        return line.rstrip("\r\n")
+
+    def _echo(self, text: str) -> None:
+        if self._session.modes.echo:
+            self._session.screen.show(Line(line) for line in text.split("\n"))
+
+
+class Keyboard:
+    """A person whose terminal cannot be drawn on: plain lines, with the prompts on stderr."""
+
+    patient = True
+
+    def __init__(self, stream: TextIO, session: Session) -> None:
+        self._stream = stream
+        self._session = session
+
+    def command(self) -> str | None:
+        """Return the next command line, None at the end."""
+        return self._read(PROMPT)
+
+    def ask(self, prompt: str, _kind: Kind[Any], /) -> str:
+        """Return the answer to a prompt."""
+        line = self._read(prompt)
+        if line is None:
+            raise InputEndedError(prompt)
+        return line
+
+    def tell(self, text: str) -> None:
+        """Show a line among the prompts."""
+        self._session.screen.prompt(text + "\n")
+
+    def warn(self, notice: Notice) -> None:
+        """Show why a question comes again."""
+        self._session.screen.notice(notice)
+
+    def place(self) -> str:
+        """Return nothing: the person knows."""
+        return ""
+
+    def pass_over(self, _count: int, /) -> str:
+        """Drop nothing: a person who is not asked does not answer."""
+        return ""
+
+    def _read(self, prompt: str) -> str | None:
+        self._session.screen.prompt(prompt)
+        line = self._stream.readline()
+        if not line:
+            self._session.screen.prompt("\n")
+            return None
+        return line.rstrip("\r\n")

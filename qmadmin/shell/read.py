@@ -1,0 +1,211 @@
+"""Fills the arguments of a command: from the words of its line, then from answers to prompts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Protocol
+
+from qmadmin.shell import words
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.results import Notice, Severity
+from qmcore.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from qmadmin.shell.declare import Command, Option, Positional
+    from qmadmin.shell.kinds import Kind
+    from qmadmin.shell.session import Session
+    from qmadmin.shell.words import Word
+
+
+class Asking(Protocol):
+    """Where answers come from."""
+
+    @property
+    def patient(self) -> bool:
+        """Whether somebody is there who can be asked again; otherwise a refused answer ends the command."""
+
+    def ask(self, prompt: str, kind: Kind[Any], /) -> str:
+        """Return the line that answers a prompt; InputEndedError if there is none any more."""
+
+    def tell(self, text: str) -> None:
+        """Show a line among the prompts."""
+
+    def warn(self, notice: Notice) -> None:
+        """Show why a question comes again."""
+
+
+class Reading:
+    """The arguments of one command as they are read.
+
+    `given` has the values so far. `unread` tells how many answers the command would still ask for, so that a script's
+    reader can pass over them after a refusal.
+    """
+
+    def __init__(self, command: Command) -> None:
+        self.command = command
+        self.given: dict[str, Any] = {option.name: option.default for option in command.options}
+        self.asked_to_confirm = False
+        self._torn = False
+        self._flags: set[str] = set()
+        self._words: dict[str, str] = {}
+        self._to_ask = [positional.name for positional in command.positionals if positional.prompt]
+
+    @property
+    def unread(self) -> int:
+        """The number of prompts that have not been asked, the confirmation among them.
+
+        After a quote that is not closed nobody knows what the line was to be; none is counted then.
+        """
+        if self._torn:
+            return 0
+        to_confirm = self.command.confirm is not None and not self.given["yes"] and not self.asked_to_confirm
+        return len(self._to_ask) + to_confirm
+
+    def take(self, line: str) -> None:
+        """Take the options and words of a command line (what follows the command's name)."""
+        if self.command.raw:
+            self._words = {positional.name: line for positional in self.command.positionals}
+            if line and not self._words:
+                raise UsageError(f"{self.command.name} takes no arguments, got {line!r}")
+            return
+        try:
+            found = words.split(line)
+        except UsageError:
+            self._torn = True
+            raise
+        problem = None
+        while found and self._is_option(found[0]):
+            if found[0].text == "--":
+                found.pop(0)
+                break
+            try:
+                self._take_option(found)
+            except (UsageError, InvalidArgumentError) as error:
+                # The words behind it still tell which answers there are to pass over.
+                problem = problem or error
+        for positional, word in zip(self.command.positionals, found, strict=False):
+            self._words[positional.name] = word.text
+            if positional.prompt:
+                self._to_ask.remove(positional.name)
+        if problem is not None:
+            raise problem
+        if len(found) > len(self.command.positionals):
+            raise self._too_many(found)
+
+    def fill(self, asking: Asking, session: Session) -> Mapping[str, Any]:
+        """Read all positional arguments, asking for those that the line did not have, and return all values."""
+        for positional in self.command.positionals:
+            self.given[positional.name] = self._value(positional, asking, session)
+        return self.given
+
+    # ---- options ----
+
+    @staticmethod
+    def _is_option(word: Word) -> bool:
+        return not word.quoted and len(word.text) > 1 and word.text.startswith("-")
+
+    def _take_option(self, found: list[Word]) -> None:
+        """Take the first word as an option: a flag, several flags in one, or an option with its value."""
+        text = found.pop(0).text
+        letters = text[1:]
+        while letters:
+            option = self._option(f"-{letters[0]}", text)
+            letters = letters[1:]
+            if option.kind is None:
+                self._set(option, None)
+                continue
+            if not letters and not found:
+                raise UsageError(f"Option {option.flag} needs a value: {option.metavar}", hint=self._usage)
+            self._set(option, letters or found.pop(0).text)
+            letters = ""
+
+    def _option(self, flag: str, text: str) -> Option:
+        for option in self.command.options:
+            if option.flag == flag:
+                return option
+        raise self._unknown(text)
+
+    def _unknown(self, text: str) -> UsageError:
+        return UsageError(f"Invalid option {text} of {self.command.name}", hint=self._usage)
+
+    def _set(self, option: Option, text: str | None) -> None:
+        """Take an option with its text, or None for a flag."""
+        if option.flag in self._flags:
+            raise UsageError(f"Option {option.flag} is given twice", hint=self._usage)
+        self._flags.add(option.flag)
+        for other in self.command.options:
+            if other.flag in self._flags and (other.excludes == option.flag or option.excludes == other.flag):
+                raise UsageError(f"Options {other.flag} and {option.flag} exclude each other", hint=self._usage)
+        self.given[option.name] = True if option.kind is None or text is None else option.kind.read(text, self.given)
+
+    # ---- positional arguments ----
+
+    def _too_many(self, found: Sequence[Word]) -> UsageError:
+        takes = len(self.command.positionals)
+        late = next((word.text for word in found if self._is_option(word)), None)
+        if late is not None and late[:2] in [option.flag for option in self.command.options]:
+            return UsageError(f"Option {late} must stand before the other arguments", hint=self._usage)
+        if takes == 0:
+            return UsageError(f"{self.command.name} takes no arguments, got {found[0].text!r}", hint=self._usage)
+        return UsageError(
+            f"{self.command.name} takes at most {takes} argument{'s' * (takes > 1)}, got {len(found)}",
+            hint=f"{self._usage}. An argument with blanks stands in quotes.",
+        )
+
+    @property
+    def _usage(self) -> str:
+        return f"Usage: {self.command.synopsis}"
+
+    def _value(self, positional: Positional, asking: Asking, session: Session) -> Any:
+        text = self._words.get(positional.name)
+        if text is None and not positional.prompt:
+            return None
+        prompt = None
+        while True:
+            try:
+                if text is None:
+                    prompt = prompt or self._fill_in(positional.prompt, positional, session)
+                    text = self._asked(prompt, positional, asking)
+                if text or not positional.prompt:
+                    return positional.kind.read(text, self.given)
+                return self._default(positional, asking, session)
+            except (UsageError, InvalidArgumentError) as error:
+                if not asking.patient or not positional.prompt:
+                    raise
+                asking.warn(_reason(error))
+                text = None
+
+    def _asked(self, prompt: str, positional: Positional, asking: Asking) -> str:
+        if positional.name in self._to_ask:
+            self._to_ask.remove(positional.name)
+        return words.answer(asking.ask(prompt, positional.kind))
+
+    def _default(self, positional: Positional, asking: Asking, session: Session) -> Any:
+        if positional.required:
+            raise _MissingError(f"Must specify {positional.what}")
+        if positional.notice:
+            asking.tell(self._fill_in(positional.notice, positional, session))
+        default = self._default_text(positional)
+        return positional.kind.read(default, self.given) if default else ""
+
+    def _default_text(self, positional: Positional) -> str:
+        default = positional.default
+        return default(self.given) if callable(default) else default or ""
+
+    def _fill_in(self, form: str, positional: Positional, session: Session) -> str:
+        facts = positional.facts(session, self.given) if positional.facts else {}
+        return form.format(default=self._default_text(positional), **facts)
+
+
+class _MissingError(UsageError):
+    """Nothing was answered where an answer is required: a warning where it is asked again, else an error."""
+
+
+def _reason(error: UsageError | InvalidArgumentError) -> Notice:
+    if isinstance(error, _MissingError):
+        return dataclasses.replace(error.notice, severity=Severity.WARN)
+    if isinstance(error, UsageError):
+        return error.notice
+    return Notice(Severity.ERROR, error.message, error.hint, error.facts.get("catalogue"))

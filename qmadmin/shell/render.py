@@ -1,0 +1,126 @@
+"""Draws results and notices: results on stdout, notices on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from typing import IO, TYPE_CHECKING, Protocol, TextIO
+
+from qmadmin.shell import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qmadmin.shell.layout import Span
+    from qmadmin.shell.results import Notice, Result
+
+
+class OutputLostError(Exception):
+    """The output cannot be written: its reader is gone (then `quiet`), or the disk is full."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(f"cannot write the output: {cause.strerror or cause}")
+        self.quiet = isinstance(cause, BrokenPipeError)
+
+
+class Screen(Protocol):
+    """Where a session shows what it has to show."""
+
+    def show(self, results: Iterable[Result], *, paged: bool = False) -> None:
+        """Draw results, through a pager if they are `paged` and longer than the screen."""
+
+    def notice(self, notice: Notice, place: str = "") -> None:
+        """Draw a notice; `place` is where the line that caused it stands."""
+
+    def prompt(self, text: str) -> None:
+        """Write a prompt of the plain kind, without an end of line."""
+
+    def tick(self, text: str) -> None:
+        """Write a piece of a line that shows progress."""
+
+    def flush(self) -> None:
+        """Bring everything out, before somebody else writes to the same place."""
+
+
+def window(stream: IO[str]) -> os.terminal_size:
+    """Return the size of a terminal as it is now; COLUMNS and LINES may be older than the last change."""
+    try:
+        found = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        found = os.terminal_size((0, 0))
+    return found if all(found) else shutil.get_terminal_size()
+
+
+def sentence(notice: Notice, place: str = "") -> str:
+    """Return a notice in one line, without its hint."""
+    where = f" ({place})" if place else ""
+    return f"{notice.severity.value}: {layout.printable(notice.text)}{where}"
+
+
+@dataclasses.dataclass(slots=True)
+class PlainScreen:
+    """Text without styles; `width` None is the layout for scripts. `hints` are for a person."""
+
+    out: TextIO
+    err: TextIO
+    width: int | None = None
+    hints: bool = False
+    _in_line: bool = False
+
+    def show(self, results: Iterable[Result], *, paged: bool = False) -> None:  # noqa: ARG002 - nobody turns pages
+        """Write the lines of the results."""
+        for result in results:
+            for spans in layout.lines(result, self.width):
+                self.write(_text(spans))
+
+    def notice(self, notice: Notice, place: str = "") -> None:
+        """Write a notice, behind everything that was shown before it."""
+        self.flush()
+        hint = f"\n  {layout.printable(notice.hint)}" if self.hints and notice.hint else ""
+        self.prompt(f"{sentence(notice, place)}{hint}\n")
+
+    def prompt(self, text: str) -> None:
+        """Write to stderr; where that is closed nobody wants to know."""
+        self.flush()
+        with contextlib.suppress(OSError):
+            self.err.write(text)
+            self.err.flush()
+
+    def tick(self, text: str) -> None:
+        """Write a piece of a line, at once."""
+        self._out(text)
+        self.flush_out()
+        self._in_line = not text.endswith("\n")
+
+    def flush(self) -> None:
+        """End a line of progress that was broken off, and bring everything out."""
+        if self._in_line:
+            self._in_line = False
+            self._out("\n")
+        self.flush_out()
+
+    def write(self, line: str) -> None:
+        """Write a line."""
+        if self._in_line:
+            self._in_line = False
+            self._out("\n")
+        self._out(line + "\n")
+
+    def flush_out(self) -> None:
+        """Bring out what has been written."""
+        try:
+            self.out.flush()
+        except OSError as error:
+            raise OutputLostError(error) from error
+
+    def _out(self, text: str) -> None:
+        try:
+            self.out.write(text)
+        except OSError as error:
+            raise OutputLostError(error) from error
+
+
+def _text(spans: Iterable[Span]) -> str:
+    return "".join(text for text, _ in spans).rstrip()

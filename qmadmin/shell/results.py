@@ -1,0 +1,124 @@
+"""What commands return: data, which a screen draws. Nothing here knows about terminals."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Sequence
+
+
+class Severity(enum.Enum):
+    """The word in front of a notice."""
+
+    ERROR = "ERROR"
+    WARN = "WARN"
+    INFO = "INFO"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Notice:
+    """A remark that is no result: it goes to stderr, with its severity in front.
+
+    `number` is the one that Tuxedo's message catalogue gives the sentence, where it has it; it goes into the log.
+    """
+
+    severity: Severity
+    text: str
+    hint: str = ""
+    number: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """A sentence that is the result of a command, such as `Queue 'service1' created`."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verbatim:
+    """Lines whose layout is part of the result."""
+
+    lines: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moment:
+    """A time in microseconds since 1970, UTC."""
+
+    micros: int
+
+
+Value = str | int | Moment | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: its title, and whether its values are numbers, which stand to the right."""
+
+    title: str
+    right: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of values under titles, in a fixed order of columns.
+
+    The rows may be read from the device as they are drawn.
+    """
+
+    columns: tuple[Column, ...]
+    rows: Iterable[Sequence[Value]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """One object: its title, then its properties by label."""
+
+    title: str
+    fields: tuple[tuple[str, Value], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Heading:
+    """The title of a part of some prose."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Running text."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Term:
+    """A term and what it means."""
+
+    term: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Example:
+    """Lines to be shown as they are."""
+
+    lines: tuple[str, ...]
+
+
+Block = Heading | Paragraph | Term | Example
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prose:
+    """Text to be read by a person, such as help."""
+
+    blocks: tuple[Block, ...]
+
+
+Result = Line | Verbatim | Table | Record | Prose
+Shown = Result | Notice
+Outcome = Shown | Sequence[Shown] | None
+"""What a handler may return."""

@@ -1,0 +1,148 @@
+"""One run of the shell: its device, what is open in it, its modes, and where it reads and writes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.results import Notice, Severity
+from qmadmin.shell.status import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from qmadmin.device import Device
+    from qmadmin.shell.catalogue import Catalogue
+    from qmadmin.shell.render import Screen
+    from qmadmin.space import QueueSpace
+
+
+@dataclasses.dataclass(slots=True)
+class Modes:
+    """What echo, verbose and paginate switch."""
+
+    echo: bool = False
+    verbose: bool = False
+    paginate: bool = False
+
+
+class Session:
+    """Everything that commands share.
+
+    `path` is the device as QMCONFIG or the argument names it; nothing is opened before a command needs it. `previous`
+    is the command line that an empty line repeats, `previous_shell` the shell command that `!!` repeats. `at_terminal`
+    tells whether both input and output are a terminal, `children_read` whether a shell command may read the standard
+    input, which it may not when that is the script.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        catalogue: Catalogue,
+        screen: Screen,
+        environ: Mapping[str, str],
+        *,
+        at_terminal: bool = False,
+        children_read: bool = False,
+    ) -> None:
+        self.path = path
+        self.catalogue = catalogue
+        self.screen = screen
+        self.environ = environ
+        self.at_terminal = at_terminal
+        self.children_read = children_read
+        self.modes = Modes(paginate=at_terminal)
+        self.space: QueueSpace | None = None
+        self.queue: str | None = None
+        self.remarks: list[Notice] = []
+        self.previous = ""
+        self.previous_shell = ""
+        self.finished = False
+        self.status = Exit.OK
+        self._device: Device | None = None
+
+    @property
+    def device(self) -> Device:
+        """The device, opened when it is first asked for; QMEBADRMID if there is none."""
+        if self._device is None:
+            from qmadmin.opening import open_device
+
+            self._device = open_device(self.path)
+            if self._device.readonly:
+                text = f"device {self.path!r} is open for reading only: you may not write to it"
+                self.remarks.append(Notice(Severity.WARN, text))
+        return self._device
+
+    def take_remarks(self) -> list[Notice]:
+        """Return what is to be said before the next result, once."""
+        remarks, self.remarks = self.remarks, []
+        return remarks
+
+    @property
+    def has_device(self) -> bool:
+        """Whether there is something where the device would be."""
+        if self._device is not None or is_url(self.path):
+            return True
+        path = Path(self.path)
+        return path.exists() and not (path.is_file() and path.stat().st_size == 0)
+
+    def create_device(self, path: str, offset: int, pages: int, group: str | None) -> Device:
+        """Make the device with its first entry."""
+        from qmadmin.opening import create_device
+
+        self._device = create_device(path, pages, offset=offset, group=group)
+        return self._device
+
+    def open_space(self, name: str) -> QueueSpace:
+        """Open a queue space in place of the one that is open; the current queue is forgotten."""
+        self.close_space()
+        self.space = self.device.open_space(name, role="qmadmin")
+        return self.space
+
+    def close_space(self) -> str:
+        """Close the open queue space and return its name, empty if none was open."""
+        space, self.space, self.queue = self.space, None, None
+        if space is None:
+            return ""
+        space.close()
+        return space.name
+
+    def opened(self) -> QueueSpace:
+        """Return the open queue space; UsageError if there is none."""
+        if self.space is None:
+            raise UsageError("No queue space is open", hint="Open one with qopen.")
+        return self.space
+
+    def chosen(self) -> str:
+        """Return the name of the current queue; UsageError if there is none."""
+        if self.queue is None:
+            raise UsageError("No current queue is set", hint="Set it with qset.")
+        return self.queue
+
+    def dots(self) -> Callable[[int], None] | None:
+        """Return what shows a dot for each 5 % of some work, called with the percent done; None unless verbose."""
+        if not self.modes.verbose:
+            return None
+        shown = 0
+
+        def show(percent: int) -> None:
+            nonlocal shown
+            new = percent // 5 - shown
+            shown += new
+            self.screen.tick("." * new + "\n" * (percent >= 100))
+
+        return show
+
+    def close(self) -> None:
+        """Close the queue space and the device."""
+        self.close_space()
+        device, self._device = self._device, None
+        if device is not None:
+            device.close()
+
+
+def is_url(path: str) -> bool:
+    """Tell whether a device is the URL of a database and not the path of a file."""
+    return "://" in path

@@ -1,0 +1,136 @@
+"""The screen of a terminal: the same lines with styles, drawn by rich, and a pager for what is longer than the screen.
+
+Only the severity of a notice has a colour, so that everything reads on light and dark backgrounds; NO_COLOR takes
+that away too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.text import Text
+from rich.theme import Theme
+
+from qmadmin.shell import layout
+from qmadmin.shell.interrupts import left_to_the_child
+from qmadmin.shell.render import PlainScreen, sentence, window
+from qmadmin.shell.results import Notice, Result, Severity
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Mapping
+
+_THEME = Theme(
+    {
+        layout.HEAD: "bold",
+        layout.LABEL: "dim",
+        layout.TERM: "bold",
+        "hint": "dim",
+        Severity.ERROR.value: "bold red",
+        Severity.WARN.value: "bold magenta",
+        Severity.INFO.value: "bold",
+    },
+    inherit=False,
+)
+
+
+class StyledScreen:
+    """A terminal."""
+
+    def __init__(self, out: TextIO, err: TextIO, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._plain = PlainScreen(out, err)
+        self._out = self._console(out)
+        self._err = self._console(err)
+
+    def show(self, results: Iterable[Result], *, paged: bool = False) -> None:
+        """Draw results for the width that the terminal has now, as they come."""
+        size = window(self._out.file)
+        lines: Iterator[Text] = (
+            Text.assemble(*spans, no_wrap=True, overflow="ignore")
+            for result in results
+            for spans in layout.lines(result, size.columns)
+        )
+        pager = self._pager if paged else ""
+        if pager:
+            begun = list(_first_rows(lines, size))
+            if sum(_rows(line, size) for line in begun) >= size.lines:
+                self._page(itertools.chain(begun, lines), pager)
+                return
+            lines = iter(begun)
+        for line in lines:
+            self._plain.write(self._drawn(self._out, line))
+        self._plain.flush()
+
+    def notice(self, notice: Notice, place: str = "") -> None:
+        """Draw a notice, its hint dimmed beneath."""
+        severity = notice.severity.value
+        text = Text(sentence(notice, place))
+        text.stylize(severity, 0, len(severity) + 1)
+        if notice.hint:
+            text.append(f"\n  {layout.printable(notice.hint)}", style="hint")
+        self._plain.prompt(self._drawn(self._err, text, wrap=True) + "\n")
+
+    def prompt(self, text: str) -> None:
+        """Write a prompt."""
+        self._plain.prompt(text)
+
+    def tick(self, text: str) -> None:
+        """Write a piece of a line that shows progress."""
+        self._plain.tick(text)
+
+    def flush(self) -> None:
+        """Bring everything out."""
+        self._plain.flush()
+
+    def _console(self, stream: TextIO) -> Console:
+        return Console(file=stream, theme=_THEME, markup=False, highlight=False, emoji=False, _environ=self._environ)
+
+    @staticmethod
+    def _drawn(console: Console, text: Text, *, wrap: bool = False) -> str:
+        """Return the text with the control sequences of its styles; only notices are wrapped."""
+        with console.capture() as captured:
+            console.print(text, soft_wrap=not wrap, width=window(console.file).columns if wrap else None)
+        return captured.get().rstrip("\n")
+
+    def _page(self, lines: Iterable[Text], pager: str) -> None:
+        """Give the lines to the pager until it is left."""
+        self._plain.flush()
+        with left_to_the_child() as interrupts:
+            child = subprocess.Popen(  # noqa: S602 - PAGER is a shell command
+                pager, shell=True, stdin=subprocess.PIPE, env=dict(self._environ), text=True, errors="backslashreplace"
+            )
+            # Whoever leaves the pager before the end has seen enough.
+            with contextlib.suppress(BrokenPipeError), child:
+                assert child.stdin is not None  # noqa: S101 - a pipe was asked for
+                for line in lines:
+                    child.stdin.write(self._drawn(self._out, line) + "\n")
+        if interrupts:
+            self.prompt("\n")
+
+    @property
+    def _pager(self) -> str:
+        """The pager's command line; empty if there is none that could be run."""
+        pager = self._environ.get("PAGER") or ("less -FRX" if shutil.which("less") else "more")
+        program = next((word for word in pager.split() if "=" not in word), "cat")
+        return pager if program != "cat" and shutil.which(program) else ""
+
+
+def _rows(line: Text, size: os.terminal_size) -> int:
+    """Return how many rows of the terminal a line takes."""
+    return 1 + max(line.cell_len - 1, 0) // size.columns
+
+
+def _first_rows(lines: Iterator[Text], size: os.terminal_size) -> Iterator[Text]:
+    """Take lines until they fill the terminal."""
+    rows = 0
+    for line in lines:
+        yield line
+        rows += _rows(line, size)
+        if rows >= size.lines:
+            return

@@ -1,0 +1,139 @@
+"""The log of the programs, as Tuxedo's programs keep it: a file `ULOG.mmddyy` for each day, one line for each event.
+
+    171204.host!qmadmin.4711.4711: QM_CAT:1216: ERROR: Queue creation failed for queue Q1: QMENOSPACE: ...
+
+Time and date are local. ULOGPFX names another prefix than `./ULOG`. Nothing is made before the first event.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+from datetime import datetime
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CATALOGUE = "QM_CAT"
+"""The name of the message catalogue whose numbers are in the lines."""
+
+PREFIX = "ULOG"
+
+
+class UlogHandler(logging.Handler):
+    """Writes the events of a program to its ULOG.
+
+    A record may carry `catalogue`, the number of its sentence in the message catalogue. Programs that share a file do
+    not mix their lines. A file that cannot be written is warned about once, on `errors`, and is nobody's failure. With
+    `as_json` each line is a JSON object.
+    """
+
+    def __init__(
+        self, program: str, prefix: str = PREFIX, *, as_json: bool = False, errors: TextIO | None = None
+    ) -> None:
+        super().__init__()
+        self._program = program
+        self._prefix = prefix
+        self._as_json = as_json
+        self._errors = errors
+        self._host = socket.gethostname()
+        self._path = ""
+        self._file = -1
+        self._warned_of = ""
+
+    def path(self, moment: datetime) -> str:
+        """Return the file of the events of a day."""
+        return f"{self._prefix}.{moment:%m%d%y}"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write an event."""
+        moment = datetime.fromtimestamp(record.created).astimezone()
+        path = self.path(moment)
+        try:
+            line = self._json(record, moment) if self._as_json else self._line(record, moment)
+            if path != self._path:
+                self._open(path)
+            # One call, so that a line of another process never stands inside of this one.
+            os.write(self._file, line.encode(errors="backslashreplace") + b"\n")
+        except OSError as error:
+            self._warn(path, error)
+        except Exception:  # noqa: BLE001 - logging's own way with an event that cannot be formatted
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._shut()
+        super().close()
+
+    def _open(self, path: str) -> None:
+        self._shut()
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._path = path
+
+    def _shut(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self._path = -1, ""
+
+    def _warn(self, path: str, error: OSError) -> None:
+        # The next event tries again: a disk does not stay full for ever.
+        self._shut()
+        if path == self._warned_of:
+            return
+        self._warned_of = path
+        with contextlib.suppress(OSError, ValueError):
+            print(f"WARN: the log {path} cannot be written: {error.strerror}", file=self._errors or sys.stderr)
+
+    def _line(self, record: logging.LogRecord, moment: datetime) -> str:
+        number = getattr(record, "catalogue", None)
+        where = f"{moment:%H%M%S}.{self._host}!{self._program}.{os.getpid()}.{threading.get_native_id()}"
+        catalogue = f" {CATALOGUE}:{number}:" if number else ""
+        level = _LEVELS.get(record.levelname, record.levelname)
+        return f"{where}:{catalogue} {level}: " + " | ".join(self._text(record).splitlines())
+
+    def _json(self, record: logging.LogRecord, moment: datetime) -> str:
+        return json.dumps(
+            {
+                "time": moment.isoformat(timespec="microseconds"),
+                "host": self._host,
+                "program": self._program,
+                "pid": os.getpid(),
+                "thread": threading.get_native_id(),
+                "level": _LEVELS.get(record.levelname, record.levelname),
+                "logger": record.name,
+                "catalogue": getattr(record, "catalogue", None),
+                "text": self._text(record),
+            }
+        )
+
+    def _text(self, record: logging.LogRecord) -> str:
+        """Return the sentence, and the traceback beneath it."""
+        trace = (self.formatter or _FORMATTER).formatException(record.exc_info) if record.exc_info else ""
+        return f"{record.getMessage()}\n{trace}" if trace else record.getMessage()
+
+
+_LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
+_FORMATTER = logging.Formatter()
+
+
+def install(
+    program: str,
+    environ: Mapping[str, str],
+    *,
+    level: int = logging.INFO,
+    as_json: bool = False,
+    errors: TextIO | None = None,
+) -> UlogHandler:
+    """Send what this process logs under `qmadmin`, from `level` up, to the ULOG that the environment names."""
+    handler = UlogHandler(program, environ.get("ULOGPFX") or PREFIX, as_json=as_json, errors=errors)
+    handler.setLevel(level)
+    logger = logging.getLogger("qmadmin")
+    logger.addHandler(handler)
+    logger.setLevel(min(level, logger.level or level))
+    return handler

@@ -1,0 +1,208 @@
+"""Fixtures of the shell: sessions in this process, the program as a process, and the program in a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pexpect
+import pyte
+import pytest
+
+from qmadmin.shell.catalogue import Catalogue
+from qmadmin.shell.interpreter import Interpreter
+from qmadmin.shell.lines import Script
+from qmadmin.shell.render import PlainScreen
+from qmadmin.shell.session import Session
+
+ROOT = Path(__file__).parent.parent
+PROGRAM = [sys.executable, "-m", "qmadmin.program"]
+LAY_OUT = """\
+crdl {device} 0 2000
+qspacecreate QSPACE 54320 200 5 10 10 100 errq n 16
+qopen QSPACE
+qcreate errq fifo none 0 0 100% 0% ""
+qcreate STRING fifo none 2 0 100% 0% ""
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """What came of a script: results, notices, both in the order in which they were written, and the status."""
+
+    out: str
+    err: str
+    both: str
+    status: int
+
+
+class Tee(io.StringIO):
+    """A stream that also writes into another one."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.other = other
+
+    def write(self, text):
+        self.other.write(text)
+        return super().write(text)
+
+
+class Shell:
+    """Runs scripts on one device."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.device = str(directory / "QUE")
+        self.environ = {
+            name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "LESS", "PAGER"))
+        } | {
+            "HOME": str(directory),
+            "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("", "core", "storage")),
+            "QMCONFIG": self.device,
+            "TERM": "xterm-256color",
+            "TZ": "UTC",
+            "ULOGPFX": str(directory / "ULOG"),
+        }
+        self.environ.pop("NO_COLOR", None)
+
+    def run(self, script, *, name="crque"):
+        """Run a script in this process."""
+        both = io.StringIO()
+        out, err = Tee(both), Tee(both)
+        session = Session(self.device, Catalogue(), PlainScreen(out, err), self.environ)
+        with contextlib.closing(session):
+            status = Interpreter(session, Script(io.StringIO(script), name, session)).run()
+        return Ran(out.getvalue(), err.getvalue(), both.getvalue(), status)
+
+    def lay_out(self):
+        """Make the device with the queue space QSPACE and the queues errq and STRING."""
+        ran = self.run(LAY_OUT.format(device=self.device))
+        assert ran.status == 0, ran.both
+
+    def process(self, script, *arguments, environ=None, stderr_to_stdout=False):
+        """Run the program with a script on its standard input, and return the completed process."""
+        return subprocess.run(
+            [*PROGRAM, *arguments],
+            input=script or "",
+            env=self.environ | (environ or {}),
+            cwd=self.directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if stderr_to_stdout else subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def normal(self, text):
+        """Return output without what differs from run to run: directory, times, and the padding around them."""
+        text = re.sub(re.escape(f"{self.directory}/") + r"(\w+)( {2,})?", r"/dir/\1\2", text)
+        text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", "(time)", text)
+        return re.sub(r"(Device|Name|/dir/\w+) {2,}", r"\1  ", text).replace(" \n", "\n")
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Scripts on a device that does not exist yet."""
+    return Shell(tmp_path)
+
+
+@pytest.fixture
+def laid_out(shell):
+    """Scripts on a device with the queue space QSPACE and the queues errq and STRING."""
+    shell.lay_out()
+    return shell
+
+
+class Terminal:
+    """The program in a terminal of some size; what it shows is kept as the screen would show it."""
+
+    SECONDS = 20
+
+    def __init__(self, shell, *, columns=80, lines=24, environ=None, arguments=()):
+        self.screen = pyte.Screen(columns, lines)
+        self.stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        self.child = pexpect.spawn(
+            PROGRAM[0],
+            [*PROGRAM[1:], *arguments],
+            env=shell.environ | (environ or {}),
+            cwd=str(shell.directory),
+            dimensions=(lines, columns),
+            timeout=self.SECONDS,
+        )
+
+    @property
+    def shown(self):
+        """The lines of the screen down to the last one that is not empty."""
+        return "\n".join(line.rstrip() for line in self.screen.display).rstrip("\n")
+
+    def send(self, keys):
+        """Press keys."""
+        self.child.send(keys)
+
+    def see(self, *texts):
+        """Read until the screen shows all texts."""
+        self.until(lambda: all(text in self.shown for text in texts), f"{texts}")
+
+    def at_prompt(self, prompt="> "):
+        """Read until the cursor stands behind a prompt on the last line."""
+        self.until(
+            lambda: self.shown.split("\n")[-1] == prompt.rstrip() and self.screen.cursor.x == len(prompt),
+            f"the prompt {prompt!r}",
+        )
+
+    def enter(self, line, prompt="> "):
+        """Type a line and wait for the prompt that follows it."""
+        self.send(f"{line}\r")
+        self.until(lambda: line.strip() in self.shown, line)
+        self.at_prompt(prompt)
+
+    def until(self, condition, what):
+        """Read until the condition holds."""
+        while not condition():
+            try:
+                self.read()
+            except (pexpect.TIMEOUT, pexpect.EOF) as error:
+                pytest.fail(f"{type(error).__name__} while waiting for {what}; the screen shows:\n{self.shown}")
+
+    def read(self):
+        """Read what the program has written, or wait for it."""
+        found = self.child.read_nonblocking(65536, self.SECONDS)
+        self.raw += found
+        self.stream.feed(found)
+
+    def ends(self):
+        """Read to the end and return the exit status, negative for a signal."""
+        with contextlib.suppress(pexpect.EOF):
+            while True:
+                self.read()
+        self.child.wait()
+        return self.child.exitstatus if self.child.signalstatus is None else -self.child.signalstatus
+
+    def close(self):
+        """End the program if it still runs."""
+        if self.child.isalive():
+            self.child.kill(signal.SIGKILL)
+        self.child.close()
+
+
+@pytest.fixture
+def terminal(shell):
+    """Start the program in terminals: terminal(columns=, lines=, environ=, arguments=)."""
+    opened = []
+
+    def start(**settings):
+        opened.append(Terminal(shell, **settings))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.close()

@@ -1,0 +1,175 @@
+"""Every command as a whole: names, texts, and the faces that are made of its declaration."""
+
+import pytest
+
+from qmadmin.shell import help as help_text
+from qmadmin.shell import layout, manpage
+from qmadmin.shell.catalogue import Catalogue
+from qmadmin.shell.results import Prose
+
+CATALOGUE = Catalogue()
+NAMES = [command.name for command in CATALOGUE.commands]
+
+ABBREVIATIONS = {
+    "e": "echo",
+    "h": "help",
+    "page": "paginate",
+    "qcr": "qcreate",
+    "qds": "qdestroy",
+    "ql": "qlist",
+    "qspc": "qspacecreate",
+    "qspds": "qspacedestroy",
+    "qspl": "qspacelist",
+    "q": "quit",
+    "exit": "quit",
+    "v": "verbose",
+}
+
+SYNOPSES = {
+    "crdl": "[-g group] [device [offset [size]]]",
+    "lidl": "[dlindex]",
+    "chdl": "[dlindex [newdevice]]",
+    "dsdl": "[-y] [dlindex]",
+    "livtoc": "",
+    "qspacecreate": "[-A actions] [-n nonpersistent_msg_memory[b,B]] [-o overflow_memory] [-H handles] [-C cursors]"
+    " [-O owners] [-Q tmp_queues] [-f filter_memory] [queue_space_name [ipckey [pages [queues [trans [procs [messages"
+    " [errorq [inityn [blocking]]]]]]]]]]",
+    "qspacelist": "[queue_space_name]",
+    "qopen": "[queue_space_name]",
+    "qclose": "",
+    "qspacedestroy": "[-f] [-y] [queue_space_name]",
+    "qcreate": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [queue_name [qorder"
+    " [out-of-order [retries [delay [high [low [cmd]]]]]]]]",
+    "qinfo": "[queue_name]",
+    "qset": "[queue_name]",
+    "qlist": "",
+    "qdestroy": "[{-p | -f}] [-y] [queue_name]",
+    "echo": "[{off|on}]",
+    "verbose": "[{off|on}]",
+    "paginate": "[{off|on}]",
+    "help": "[{command|all}]",
+    "quit": "",
+}
+
+PROMPTS = {
+    "crdl": ["Device name: ", "Device offset in disk pages: ", "Device size in disk pages: "],
+    "chdl": ["Device list index: ", "New device name (now {present}): "],
+    "dsdl": ["Device list index: "],
+    "qspacecreate": [
+        "Queue space name: ",
+        "IPC Key for queue space: ",
+        "Size of queue space in disk pages: ",
+        "Number of queues in queue space: ",
+        "Number of concurrent transactions in queue space: ",
+        "Number of concurrent processes in queue space: ",
+        "Number of messages in queue space: ",
+        "Error queue name: ",
+        "Initialize extents (y, n [default=n]): ",
+        "Blocking factor [default=16]: ",
+    ],
+    "qspacelist": ["Queue space name: "],
+    "qopen": ["Queue space name: "],
+    "qspacedestroy": ["Queue space name: "],
+    "qcreate": [
+        "Queue name: ",
+        "Queue order (priority, time, fifo, lifo): ",
+        "Out-of-ordering enqueueing (top, msgid, [default=none]): ",
+        "Retries [default=0]: ",
+        "Retry delay in seconds [default=0]: ",
+        (
+            "High limit for queue capacity warning (b for bytes used, B for blocks used,\n"
+            "% for percent used, m for messages [default=100%]): "
+        ),
+        "Reset (low) limit for queue capacity warning [default={default}]: ",
+        "Queue capacity command: ",
+    ],
+    "qdestroy": ["Queue name: "],
+}
+
+
+def text_of(prose, width=200):
+    return "\n".join("".join(text for text, _ in spans) for spans in layout.lines(prose, width))
+
+
+def plain(text):
+    """Return text without differences in layout, to look for a sentence in it."""
+    return " ".join(text.replace("\\fR", "").replace("\\fB", "").replace("\\fI", "").replace("\\", "").split())
+
+
+def test_commands_are_these():
+    assert [*SYNOPSES, "!", "!!", "#"] == NAMES
+
+
+@pytest.mark.parametrize("name", SYNOPSES)
+def test_synopsis_is_the_documented_one(name):
+    assert CATALOGUE.named(name).synopsis == f"{name} {SYNOPSES[name]}".strip()
+
+
+def test_abbreviations_are_the_documented_ones():
+    assert {short: command.name for command in CATALOGUE.commands for short in command.short} == ABBREVIATIONS
+
+
+@pytest.mark.parametrize("short", ABBREVIATIONS)
+def test_abbreviation_is_found(short):
+    assert CATALOGUE.find(f"{short} x")[0].name == ABBREVIATIONS[short]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_prompts_are_the_documented_ones(name):
+    prompts = [positional.prompt for positional in CATALOGUE.named(name).positionals if positional.prompt]
+    assert prompts == PROMPTS.get(name, [])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_command_has_a_summary_and_each_argument_a_help(name):
+    command = CATALOGUE.named(name)
+    assert command.summary
+    assert command.summary[0].isupper()
+    for argument in (*command.positionals, *command.options):
+        assert argument.help.endswith("."), argument
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_options_have_a_letter_of_their_own_and_a_word_for_their_value(name):
+    for option in CATALOGUE.named(name).options:
+        assert len(option.flag) == 2
+        assert bool(option.metavar) == (option.kind is not None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_lists_the_command_with_its_abbreviations(name):
+    listed = plain(text_of(help_text.overview(CATALOGUE)))
+    command = CATALOGUE.named(name)
+    assert f"{command.synopsis} {command.summary}" in listed
+    assert all(short in listed for short in command.short)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_and_the_man_page_tell_everything_about_the_command(name):
+    command = CATALOGUE.named(name)
+    page = plain(manpage.commands(CATALOGUE))
+    told = plain(text_of(help_text.about(command)))
+    for text in (told, page):
+        assert command.synopsis.replace('"', "") in text
+        assert command.summary in text
+        for argument in (*command.positionals, *command.options):
+            assert plain(argument.help) in text, argument
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_help_is_not_wider_than_the_terminal(width):
+    prose = help_text.everything(CATALOGUE)
+    examples = {line for block in prose.blocks if hasattr(block, "lines") for line in block.lines}
+    for line in text_of(prose, width).split("\n"):
+        assert len(line) <= width or line.strip() in examples, line
+
+
+def test_help_all_is_the_help_of_all():
+    everything = help_text.everything(CATALOGUE)
+    assert isinstance(everything, Prose)
+    assert text_of(everything).count("Abbreviation") == sum(bool(command.short) for command in CATALOGUE.commands)
+
+
+def test_extensions_are_marked_in_help():
+    assert help_text.EXTENSION in plain(text_of(help_text.about(CATALOGUE.named("crdl"))))
+    assert help_text.EXTENSION not in plain(text_of(help_text.about(CATALOGUE.named("qcreate"))))

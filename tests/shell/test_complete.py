@@ -1,0 +1,108 @@
+"""What is offered for a line that is not finished."""
+
+import contextlib
+import io
+
+import pytest
+
+from qmadmin.shell import complete
+from qmadmin.shell.catalogue import Catalogue
+from qmadmin.shell.kinds import FileName, Order, QueueName, YesNo
+from qmadmin.shell.render import PlainScreen
+from qmadmin.shell.session import Session
+
+
+@pytest.fixture
+def session(laid_out):
+    made = Session(laid_out.device, Catalogue(), PlainScreen(io.StringIO(), io.StringIO()), laid_out.environ)
+    with contextlib.closing(made):
+        yield made
+
+
+def offered(session, text):
+    """Return what the line would be with each candidate."""
+    replaced, found = complete.line(session, text)
+    return [text[: len(text) - replaced] + candidate.text for candidate in found]
+
+
+def test_empty_line_offers_all_commands_and_no_signs(session):
+    found = offered(session, "")
+    assert found == [command.name for command in Catalogue().commands if not command.raw]
+
+
+def test_beginning_offers_commands_then_abbreviations(session):
+    assert offered(session, "qsp") == ["qspacecreate", "qspacelist", "qspacedestroy", "qspc", "qspl", "qspds"]
+    assert offered(session, "qcr") == ["qcreate", "qcr"]
+    assert offered(session, "xyz") == []
+
+
+def test_candidate_has_the_summary_beside_it(session):
+    (candidate,) = complete.line(session, "livt")[1]
+    assert candidate.about == "List the volume table of contents"
+
+
+def test_dash_offers_the_options_that_are_not_given(session):
+    assert offered(session, "qdestroy -") == ["qdestroy -p", "qdestroy -f", "qdestroy -y"]
+    assert offered(session, "qdestroy -y -") == ["qdestroy -y -p", "qdestroy -y -f"]
+    assert offered(session, "qcr -d persist -") == ["qcr -d persist -n", "qcr -d persist -e"]
+
+
+def test_option_offers_its_values(session):
+    assert offered(session, "qcreate -d ") == ["qcreate -d persist", "qcreate -d nonpersist"]
+    assert offered(session, "qcreate -d n") == ["qcreate -d nonpersist"]
+
+
+def test_queue_spaces_and_queues_are_offered_as_they_are_on_the_device(session):
+    assert offered(session, "qopen ") == ["qopen QSPACE"]
+    assert offered(session, "qset ") == []
+    session.open_space("QSPACE")
+    assert offered(session, "qset ") == ["qset STRING", "qset errq"]
+    assert offered(session, "qdestroy -f -y S") == ["qdestroy -f -y STRING"]
+    assert offered(session, "qset STRING ") == []
+
+
+def test_name_with_blanks_is_offered_in_quotes(session, laid_out):
+    laid_out.run("qopen QSPACE\nqcreate 'two words' fifo none 0 0 100% 0% ''\n")
+    session.open_space("QSPACE")
+    assert offered(session, "qset tw") == ['qset "two words"']
+    assert offered(session, 'qset "two w') == ['qset "two words"']
+
+
+def test_list_is_completed_behind_its_last_comma(session):
+    assert offered(session, "qcreate Q pri") == ["qcreate Q priority"]
+    assert offered(session, "qcreate Q priority,f") == ["qcreate Q priority,fifo"]
+
+
+def test_entries_of_the_device_list_are_offered_with_their_path(session, laid_out):
+    assert [(found.text, found.about) for found in complete.line(session, "lidl ")[1]] == [("0", laid_out.device)]
+
+
+def test_files_are_offered(session, laid_out):
+    (laid_out.directory / "folder").mkdir()
+    start = f"crdl {laid_out.directory}/"
+    assert f"{start}folder/" in offered(session, start)
+    assert offered(session, f"{start}fol") == [f"{start}folder/"]
+
+
+def test_commands_are_offered_to_help(session):
+    assert offered(session, "help qsp") == ["help qspacecreate", "help qspacelist", "help qspacedestroy"]
+
+
+@pytest.mark.parametrize("line", ["nonsense ", 'qopen "a"b', "livtoc ", "quit now "])
+def test_nothing_is_offered_where_nothing_fits(session, line):
+    assert offered(session, line) == []
+
+
+def test_nothing_is_offered_without_a_device(shell):
+    made = Session(shell.device, Catalogue(), PlainScreen(io.StringIO(), io.StringIO()), shell.environ)
+    assert offered(made, "qopen ") == []
+    assert offered(made, "lidl ") == []
+
+
+def test_answers_are_completed_too(session):
+    session.open_space("QSPACE")
+    assert complete.answer(session, QueueName(), "ST")[1][0].text == "STRING"
+    assert [found.text for found in complete.answer(session, YesNo(), "")[1]] == ["y", "n"]
+    replaced, found = complete.answer(session, Order(), "priority,t")
+    assert (replaced, [each.text for each in found]) == (1, ["time"])
+    assert complete.answer(session, FileName(), session.path[:-1])[1][0].text == session.path

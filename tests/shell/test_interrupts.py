@@ -1,0 +1,97 @@
+"""What an interrupt does while a command works."""
+
+import io
+import os
+import signal
+
+import pytest
+
+from qmadmin.shell.catalogue import Catalogue
+from qmadmin.shell.declare import Group
+from qmadmin.shell.interpreter import Interpreter
+from qmadmin.shell.lines import Script
+from qmadmin.shell.render import PlainScreen
+from qmadmin.shell.results import Line
+from qmadmin.shell.session import Session
+from qmadmin.shell.status import Exit
+
+done = []
+GROUP = Group("Work")
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@GROUP.command("work")
+def work(session):
+    """Work, and be interrupted meanwhile."""
+    interrupt()
+    done.append("work")
+    return Line("worked")
+
+
+@GROUP.command("toil")
+def toil(session):
+    """Work, and be interrupted twice."""
+    interrupt()
+    interrupt()
+    done.append("toil")
+
+
+@GROUP.command("fail")
+def fail(session):
+    """Fail, and be interrupted meanwhile."""
+    interrupt()
+    raise ValueError
+
+
+class Person(Script):
+    """Lines of a person who can be asked again."""
+
+    patient = True
+
+    def place(self):
+        return ""
+
+
+@pytest.fixture
+def run():
+    done.clear()
+
+    def run_lines(text, dialogue=Script):
+        out = io.StringIO()
+        session = Session("none", Catalogue([GROUP]), PlainScreen(out, out), {})
+        return Interpreter(session, dialogue(io.StringIO(text), "crque", session)).run(), out.getvalue()
+
+    before = signal.getsignal(signal.SIGINT)
+    yield run_lines
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_command_is_completed_before_the_script_ends(run):
+    status, shown = run("work\nwork\n")
+    assert status is Exit.INTERRUPTED
+    assert done == ["work"]
+    assert shown == "INFO: work was completed before the interrupt; its output is left out\n"
+
+
+def test_person_goes_on_after_the_command_was_completed(run):
+    status, shown = run("work\n\nwork\n", Person)
+    assert status is Exit.OK
+    assert done == ["work", "work"]
+    assert "worked" not in shown
+
+
+def test_second_interrupt_breaks_the_command_off(run):
+    status, shown = run("toil\n")
+    assert status is Exit.INTERRUPTED
+    assert done == []
+    assert shown == ""
+
+
+def test_command_that_fails_meanwhile_tells_so(run):
+    status, shown = run("fail\nwork\n")
+    assert status is Exit.INTERRUPTED
+    assert shown.startswith("ERROR: fail failed inside qmadmin: ValueError; the log has it as fault ")
+    assert done == []

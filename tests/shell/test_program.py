@@ -1,0 +1,259 @@
+"""The program as a process: how it starts, reads, is interrupted, and ends."""
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import time
+
+import pytest
+
+from qmadmin import program
+from qmadmin.shell.status import Exit
+from qmadmin.version import __version__
+from tests.fix_shell import PROGRAM
+
+USAGE = "Usage: qmadmin [--version] [--help] [-f FILE] [DEVICE]\n"
+
+
+def refused(shell, *arguments, environ=None):
+    done = shell.process("", *arguments, environ=environ)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_unknown_option_is_message_1100_with_a_usage_line(shell):
+    assert refused(shell, "-x") == f"ERROR: Invalid option - -x\n{USAGE}"
+    assert refused(shell, "--frobnicate", "QUE") == f"ERROR: Invalid option - --frobnicate\n{USAGE}"
+
+
+def test_no_device_is_message_1101(shell):
+    assert refused(shell, environ={"QMCONFIG": ""}) == f"ERROR: QMCONFIG not set\n{USAGE}"
+
+
+def test_second_argument_is_message_1102(shell):
+    assert refused(shell, "QUE", "more", "still") == f"ERROR: Invalid argument more\n{USAGE}"
+
+
+def test_option_without_its_value_is_refused(shell):
+    assert refused(shell, "-f") == f"ERROR: Option '-f' requires an argument.\n{USAGE}"
+
+
+@pytest.mark.parametrize(
+    ("device", "cause"),
+    [
+        ("nowhere/QUE", "The directory 'nowhere' does not exist; create it first."),
+        (".", "It is a directory; name a file in it."),
+        ("file/QUE", "Not a directory."),
+        ("x" * 300, "File name too long."),
+        ("pipe", "It is neither a file nor a slice of a disk."),
+    ],
+)
+def test_device_that_cannot_be_one_is_message_1104(shell, device, cause):
+    (shell.directory / "file").write_text("", encoding="utf-8")
+    os.mkfifo(shell.directory / "pipe")
+    assert refused(shell, device) == f"ERROR: Failed to get status of {device}\n{cause}\n"
+
+
+def test_device_of_somebody_else_is_message_1105(shell, monkeypatch, capsys):
+    shell.lay_out()
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert program.main([shell.device]) == Exit.UNUSABLE
+    assert capsys.readouterr().err == (
+        f"ERROR: Effective user id, {owner + 1}, must match the owner of QMCONFIG, {owner}\n"
+        f"Run qmadmin as the owner of '{shell.device}'.\n"
+    )
+
+
+def test_command_file_that_cannot_be_read_is_refused(shell):
+    assert refused(shell, "-f", "none") == "ERROR: Failed to open command file none\nNo such file or directory.\n"
+    assert refused(shell, "-f", ".") == "ERROR: Failed to open command file .\nIs a directory.\n"
+
+
+def test_version_and_help_end_well(shell):
+    assert shell.process("", "--version").stdout == f"qmadmin {__version__}\n"
+    done = shell.process("", "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(USAGE)
+
+
+def test_argument_wins_over_qmconfig(shell):
+    done = shell.process("crdl OTHER 0 100\n", "OTHER")
+    assert done.stdout == f"Created device {shell.directory}/OTHER, offset 0, size 100 on {shell.directory}/OTHER\n"
+    assert not os.path.exists(shell.device)  # noqa: PTH110
+
+
+def test_file_that_is_not_a_device_is_refused_by_the_first_command_and_left_as_it_was(shell):
+    with open(shell.device, "w", encoding="utf-8") as file:  # noqa: PTH123
+        file.write("a letter to my aunt\n" * 500)
+    done = shell.process(f"lidl\ncrdl {shell.device} 0 2000\n")
+    assert done.returncode == 1
+    assert [line.split(":")[1] for line in done.stderr.splitlines()] == [" QMEBADRMID", " QMEBADRMID"]
+    with open(shell.device, encoding="utf-8") as file:  # noqa: PTH123
+        assert file.read() == "a letter to my aunt\n" * 500
+
+
+def test_results_go_to_stdout_and_notices_to_stderr(laid_out):
+    done = laid_out.process("qopen QSPACE\nqset NOPE\nqinfo errq\n")
+    assert done.stdout.splitlines()[0] == "Queue space 'QSPACE' opened"
+    assert done.stderr.endswith("(stdin, line 2)\n")
+    assert done.returncode == 1
+
+
+def test_script_of_a_thousand_commands_is_done(laid_out):
+    done = laid_out.process("qopen QSPACE\n" + "qset STRING\n" * 1000)
+    assert done.returncode == 0
+    assert done.stdout.count("Current queue is 'STRING'\n") == 1000
+
+
+def test_closed_streams_do_no_harm(laid_out):
+    def run(redirections, script="qopen QSPACE\\nqset NOPE\\n"):
+        command = f"printf '{script}' | {' '.join(PROGRAM)} {redirections}; echo $?"
+        return subprocess.run(
+            ["/bin/sh", "-c", command],
+            env=laid_out.environ,
+            cwd=laid_out.directory,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert run(">&- 2>&-").stdout == "1\n"
+    assert run(">&-", script="qopen QSPACE\\n").stdout == "0\n"
+    assert run("2>&-").stdout == "Queue space 'QSPACE' opened\n1\n"
+    assert run("<&-").stdout == "0\n"
+    assert run(">&-", script="!echo lost\\nqopen QSPACE\\n").stderr == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")  # noqa: PTH110
+def test_full_disk_under_the_output_is_told(laid_out):
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
+        done = subprocess.run(
+            PROGRAM,
+            input="livtoc\n",
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=laid_out.environ,
+            cwd=laid_out.directory,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.stderr == "ERROR: cannot write the output: No space left on device\n"
+    assert done.returncode == 1
+
+
+class Piped:
+    """The program reading a pipe that stays open."""
+
+    def __init__(self, shell):
+        self.child = subprocess.Popen(
+            PROGRAM,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=shell.environ,
+            cwd=shell.directory,
+            text=True,
+            bufsize=1,
+        )
+
+    def say(self, line):
+        """Send a command and return the line that it prints."""
+        self.child.stdin.write(f"{line}\n")
+        return self.child.stdout.readline()
+
+    def ends(self):
+        """Return what else is printed on stderr, and the status."""
+        _, errors = self.child.communicate(timeout=60)
+        return errors, self.child.returncode
+
+
+@pytest.fixture
+def piped(laid_out):
+    found = Piped(laid_out)
+    with found.child:
+        yield found
+        found.child.kill()
+
+
+def test_reader_that_goes_away_ends_the_program_quietly(piped):
+    assert piped.say("qopen QSPACE") == "Queue space 'QSPACE' opened\n"
+    piped.child.stdout.close()
+    with contextlib.suppress(BrokenPipeError):
+        piped.child.stdin.write("qinfo\nqinfo\n")
+        piped.child.stdin.close()
+    errors = piped.child.stderr.read()
+    assert (errors, piped.child.wait(60)) == ("", 1)
+
+
+def test_interrupt_ends_a_script_with_status_130(piped):
+    assert piped.say("qopen QSPACE") == "Queue space 'QSPACE' opened\n"
+    piped.child.send_signal(signal.SIGINT)
+    assert piped.ends() == ("", 130)
+
+
+def test_termination_ends_a_script_with_status_143(piped):
+    assert piped.say("qopen QSPACE") == "Queue space 'QSPACE' opened\n"
+    piped.child.send_signal(signal.SIGTERM)
+    assert piped.ends() == ("", 143)
+
+
+def test_killed_program_leaves_the_device_usable(piped, laid_out):
+    assert piped.say("qopen QSPACE") == "Queue space 'QSPACE' opened\n"
+    piped.child.kill()
+    piped.child.wait(60)
+    ran = laid_out.run("qopen QSPACE\nqdestroy -y STRING\nqclose\nqspds -y QSPACE\n")
+    assert (ran.err, ran.status) == ("", 0)
+
+
+def test_two_shells_work_on_one_device_at_the_same_time(piped, laid_out):
+    assert piped.say("qopen QSPACE") == "Queue space 'QSPACE' opened\n"
+    assert laid_out.run("qopen QSPACE\nqcreate NEW fifo none 0 0 100% 0% ''\n").status == 0
+    assert piped.say("qset NEW") == "Current queue is 'NEW'\n"
+    refusal = laid_out.run("qspds -y QSPACE\n").err
+    assert refusal.startswith("ERROR: QMEINUSE: ")
+    assert str(piped.child.pid) in refusal
+
+
+def test_prompts_of_a_keyboard_go_to_stderr_when_the_output_goes_to_a_file(laid_out):
+    keyboard, stdin = pty.openpty()
+    child = subprocess.Popen(
+        PROGRAM,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=laid_out.environ,
+        cwd=laid_out.directory,
+        text=True,
+    )
+    os.close(stdin)
+    os.write(keyboard, b"qopen\n\nQSPACE\nqset NOPE\nquit\n")
+    out, err = child.communicate(timeout=60)
+    os.close(keyboard)
+    assert out == "Queue space 'QSPACE' opened\n"
+    assert err == (
+        "> Queue space name: WARN: Must specify queue space name\nQueue space name: > ERROR: QMEBADQUEUE: there is no"
+        " queue 'NOPE' in queue space 'QSPACE'\n  List the queues with qinfo, or create it with qcreate.\n> "
+    )
+    assert child.returncode == 1
+
+
+def test_errors_of_the_queue_manager_are_logged_and_those_of_the_typist_are_not(laid_out):
+    done = laid_out.process("qopen QSPACE\nqopne QSPACE\nqset NOPE\nqcreate STRING fifo none 0 0 100% 0% ''\n")
+    assert done.returncode == 1
+    (log,) = laid_out.directory.glob("ULOG.*")
+    assert log.name == time.strftime("ULOG.%m%d%y", time.gmtime())
+    first, second = log.read_text(encoding="utf-8").splitlines()
+    assert "!qmadmin." in first
+    assert first.endswith(": ERROR: QMEBADQUEUE: there is no queue 'NOPE' in queue space 'QSPACE'")
+    assert ": QM_CAT:1216: ERROR: Queue creation failed for queue STRING: QMEINVAL: " in second
+
+
+def test_program_that_has_nothing_to_log_makes_no_log(laid_out):
+    assert laid_out.process("qopen QSPACE\nqopne\n").returncode == 1
+    assert list(laid_out.directory.glob("ULOG*")) == []

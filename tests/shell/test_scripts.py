@@ -1,0 +1,412 @@
+"""Scripts on a real device: results, errors with their place, and what happens to answers that nobody asks for."""
+
+import pytest
+
+from qmadmin import open_device
+
+
+def test_empty_script_does_nothing_and_makes_nothing(shell):
+    assert shell.run("").status == 0
+    assert list(shell.directory.iterdir()) == []
+
+
+def test_comments_and_empty_lines_do_nothing(shell):
+    ran = shell.run("# first\n\n   \n#last\n")
+    assert (ran.both, ran.status) == ("", 0)
+
+
+def test_one_line_commands_and_answers_on_lines_of_their_own_give_the_same(shell):
+    shell.lay_out()
+    shell.run("qopen QSPACE\nqcreate A priority,fifo top 2 30 80% 10% 'mailme A'\n")
+    shell.run("qopen\nQSPACE\nqcr\nB\npriority,fifo\ntop\n2\n30\n80%\n10%\nmailme B\n")
+    verbose = "verbose\nqopen QSPACE\n"
+    a, b = (shell.run(f"{verbose}qinfo {name}\n") for name in "AB")
+    assert a.status == b.status == 0
+    assert a.out.replace("'A'", "'B'").replace("mailme A", "mailme B") == b.out
+
+
+def test_prompts_are_not_printed_unless_echo_is_on(shell):
+    shell.lay_out()
+    script = "qopen\nQSPACE\n"
+    assert shell.run(script).out == "Queue space 'QSPACE' opened\n"
+    assert shell.run(f"echo on\n{script}").out == (
+        "Echo mode is now on\n> qopen\nQueue space name: QSPACE\nQueue space 'QSPACE' opened\n"
+    )
+
+
+def test_crlf_and_byte_order_mark_do_not_matter(shell):
+    shell.lay_out()
+    ran = shell.run("\ufeffqopen\r\nQSPACE\r\nqset\tSTRING \r\n")
+    assert ran.out == "Queue space 'QSPACE' opened\nCurrent queue is 'STRING'\n"
+    assert ran.status == 0
+
+
+def test_error_names_file_and_line_and_the_script_goes_on(laid_out):
+    ran = laid_out.run("# a script\nqopen QSPACE\nqset NOPE\nqset STRING\n")
+    assert ran.err == "ERROR: QMEBADQUEUE: there is no queue 'NOPE' in queue space 'QSPACE' (crque, line 3)\n"
+    assert ran.out.endswith("Current queue is 'STRING'\n")
+    assert ran.status == 1
+
+
+def test_refused_answer_is_named_by_its_own_line_and_the_others_are_passed_over(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqcreate\nq\nfifo\nnone\nmany\nq\n!exit 9\n0%\n\nqset STRING\n")
+    assert ran.err == (
+        "ERROR: The number of retries must be numeric: 'many' (crque, line 6)\n"
+        "INFO: Passed over the remaining answers to qcreate (crque, lines 7-10)\n"
+    )
+    assert ran.out.endswith("Current queue is 'STRING'\n")
+
+
+def test_answers_of_a_command_that_may_not_run_are_passed_over(laid_out):
+    ran = laid_out.run("qcreate\nq\nfifo\nnone\n0\n0\n100%\n0%\n\nverbose\n")
+    assert ran.err == (
+        "ERROR: No queue space is open (crque, line 1)\n"
+        "INFO: Passed over the remaining answers to qcreate (crque, lines 2-9)\n"
+    )
+    assert ran.out == "Verbose mode is now on\n"
+
+
+def test_confirmation_of_a_command_that_was_refused_is_passed_over(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqdestroy NOPE\ny\nverbose\n")
+    assert ran.err == (
+        "ERROR: QMEBADQUEUE: there is no queue 'NOPE' in queue space 'QSPACE' (crque, line 2)\n"
+        "INFO: Passed over the remaining answers to qdestroy (crque, line 3)\n"
+    )
+    assert ran.out.endswith("Verbose mode is now on\n")
+
+
+def test_line_that_is_a_command_without_doubt_is_never_passed_over(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqcreate -x\nA\necho full\nq\nqset STRING\n")
+    assert ran.err == (
+        "ERROR: Invalid option -x of qcreate (crque, line 2)\n"
+        "INFO: Passed over the remaining answers to qcreate (crque, lines 3-5)\n"
+    )
+    assert ran.out.endswith("Current queue is 'STRING'\n")
+    assert laid_out.run("lidl 1 2\nqset STRING\n").err.endswith("No queue space is open (crque, line 2)\n")
+
+
+def test_nothing_is_passed_over_after_an_unknown_command(shell):
+    ran = shell.run("qcraete\nverbose\n")
+    assert ran.err == "ERROR: No such command: qcraete (crque, line 1)\n"
+    assert ran.out == "Verbose mode is now on\n"
+
+
+def test_end_of_input_at_a_prompt_names_the_prompt(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqcreate X\nfifo\n")
+    assert ran.err == (
+        "ERROR: Input ended at the prompt 'Out-of-ordering enqueueing (top, msgid, [default=none]):' (crque, line 3)\n"
+    )
+    assert ran.status == 1
+    ran = laid_out.run("qopen QSPACE\nqdestroy STRING")
+    assert ran.err == (
+        "ERROR: Input ended at the prompt 'Destroy queue 'STRING'? (y, n [default=n]):' (crque, line 2)\n"
+    )
+
+
+def test_quit_leaves_the_rest_unread(shell):
+    ran = shell.run("verbose\nquit\nverbose\n")
+    assert ran.out == "Verbose mode is now on\n"
+
+
+def test_commands_that_need_a_queue_space_say_so(shell):
+    shell.lay_out()
+    for command in ("qclose", "qcreate Q fifo none 0 0 100% 0% ''", "qinfo", "qset", "qlist", "qdestroy -y Q"):
+        assert shell.run(f"{command}\n").err == "ERROR: No queue space is open (crque, line 1)\n"
+    assert shell.run("qopen QSPACE\nqlist\n").err == "ERROR: No current queue is set (crque, line 2)\n"
+
+
+def test_current_queue_is_forgotten_when_a_queue_space_is_opened(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqset STRING\nqopen QSPACE\nqset\n")
+    assert ran.err == "ERROR: No current queue is set (crque, line 4)\n"
+
+
+def test_failed_open_leaves_no_queue_space_open(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqopen NOPE\nqinfo\n")
+    assert ran.err.splitlines() == [
+        (
+            f"ERROR: xa_open - failed to open table NOPE.0 on config {laid_out.device}: QMEBADRMID: there is no queue"
+            " space 'NOPE' on the device (crque, line 2)"
+        ),
+        "ERROR: No queue space is open (crque, line 3)",
+    ]
+
+
+def test_error_queue_that_is_not_created_is_warned_about(shell):
+    shell.run(
+        f"crdl {shell.device} 0 2000\nqspacecreate S 54320 200 5 10 10 100 errq n 16\n",
+    )
+    warning = "WARN: error queue 'errq' of queue space 'S' is not created: messages out of retries will be lost"
+    assert shell.run("qopen S\nqinfo\n").err.splitlines()[:2] == [
+        f"{warning} (crque, line 1)",
+        f"{warning} (crque, line 2)",
+    ]
+    assert shell.run("qopen S\nqcreate errq fifo none 0 0 100% 0% ''\nqinfo\n").err.count("WARN") == 1
+    assert shell.run("qopen S\nqinfo\n").err == ""
+
+
+@pytest.mark.parametrize("key", [1, 22839, 32768, 262143])
+def test_ipc_key_out_of_range_is_warned_about_and_taken(shell, key):
+    ran = shell.run(f"crdl {shell.device} 0 2000\nqspacecreate S {key} 200 5 10 10 100 errq n 16\n")
+    assert ran.err == f"WARN: IPC key {key} of queue space 'S' is outside 32769..262142 (crque, line 2)\n"
+    assert ran.status == 0
+
+
+def test_pages_are_rounded_down_to_a_multiple_of_four_and_this_is_told(shell):
+    ran = shell.run(f"crdl {shell.device} 0 2000\nqspacecreate S 54320 50 5 10 10 100 '' n 16\nqspacelist\n\n")
+    assert "INFO: 50 pages are rounded down to 48\n" in ran.err
+    with open_device(shell.device) as device:
+        assert device.space("S").definition.pages == 48
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"), [("2", 8192), ("2B", 8192), ("8192b", 8192), ("8191b", 4096), ("4095b", 0), ("0", 0)]
+)
+def test_memory_is_in_blocks_or_in_bytes_rounded_down_to_pages(shell, memory, expected):
+    shell.run(f"crdl {shell.device} 0 2000\nqspacecreate -n {memory} S 54320 52 5 10 10 100 '' n 16\n")
+    with open_device(shell.device) as device:
+        assert device.space("S").definition.memory == expected
+
+
+def test_options_without_effect_are_recorded_and_told(shell):
+    ran = shell.run(
+        f"crdl {shell.device} 0 2000\n"
+        "qspacecreate -A 7 -o 100 -H 1 -C 2 -O 3 -Q 4 -f 5 S 54320 52 5 10 10 100 '' y 32\n"
+    )
+    assert ran.err == "INFO: -o, -H, -C, -O, -Q, -f: recorded, but without effect\n"
+    with open_device(shell.device) as device:
+        d = device.space("S").definition
+    assert (d.actions, d.overflow, d.handles, d.cursors, d.owners, d.temporary_queues, d.filter_memory, d.blocking) == (
+        *(7, 100, 1, 2, 3, 4, 5),
+        32,
+    )
+
+
+def test_verbose_shows_a_dot_for_each_five_percent_that_is_initialized(shell):
+    ran = shell.run(f"crdl {shell.device} 0 20000\nverbose\nqspacecreate S 54320 16000 5 10 10 100 '' y 16\n")
+    assert ran.out.endswith(f"\n{'.' * 20}\nQueue space 'S' created\n")
+    quiet = shell.run("qspacecreate S2 54321 1000 5 10 10 100 '' y 16\n")
+    assert quiet.out == "Queue space 'S2' created\n"
+
+
+def test_options_of_qcreate_reach_the_definition(laid_out):
+    ran = laid_out.run(
+        "qopen QSPACE\n"
+        'qcreate -d nonpersist -n "80%,10%,mail me, now" -e +3600'
+        ' A expiration,priority,lifo msgid,top 3 9 900m 90 "c d"\n'
+    )
+    assert ran.err.startswith("WARN: queue space 'QSPACE' has no memory for non-persistent messages")
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        d = space.queue("A").definition
+    assert (d.delivery.value, d.expiration, d.retries, d.retry_delay) == ("nonpersist", 3600, 3, 9)
+    assert (str(d.order), str(d.out_of_order)) == ("expiration,priority,lifo", "top,msgid")
+    assert (str(d.threshold.high), str(d.threshold.low), d.threshold.command) == ("900m", "90m", "c d")
+    memory = d.memory_threshold
+    assert (str(memory.high), str(memory.low), memory.command) == ("80%", "10%", "mail me, now")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("X fifo none 0 soon 100% 0% ''", "Retry delay must be numeric: 'soon'"),
+        ("X fifo none 0 0 100x 0% ''", "Invalid high threshold type: '100x'"),
+        ("X fifo none 0 0 1x0% 0% ''", "High threshold must be numeric: '1x0%'"),
+        ("X fifo none 0 0 0% 0% ''", "Invalid high threshold number: '0%'"),
+        ("X fifo none 0 0 101% 0% ''", "Invalid high threshold number: '101%'"),
+        ("X fifo none 0 0 100% 5m ''", "High and low threshold types do not match: '100% and 5m'"),
+        ("X fifo none 0 0 50% 50% ''", "Low threshold must be less than high threshold: '50%'"),
+        (
+            f"X fifo none 0 0 50% 5% {'c' * 128}",
+            (
+                "Threshhold command length must be less than 128 characters: the threshold command"
+                f" '{'c' * 57}...' has 128 bytes, the limit is 127"
+            ),
+        ),
+        ("'' fifo none 0 0 50% 5% ''", "Must specify queue name"),
+        (
+            "STRING fifo none 0 0 50% 5% ''",
+            "Queue creation failed for queue STRING: QMEINVAL: queue 'STRING' exists already in queue space 'QSPACE'",
+        ),
+        ("X lifo,fifo none 0 0 50% 5% ''", "QMEINVAL: the queue order 'lifo,fifo' has both fifo and lifo"),
+        ("X fifo bottom 0 0 50% 5% ''", "QMEINVAL: the out-of-ordering 'bottom' is not none, top, msgid or top,msgid"),
+    ],
+)
+def test_bad_queue_is_refused_in_one_sentence_and_not_created(laid_out, arguments, sentence):
+    ran = laid_out.run(f"qopen QSPACE\nqcreate {arguments}\n")
+    assert ran.err == f"ERROR: {sentence} (crque, line 2)\n"
+    assert ran.status == 1
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        assert [queue.name for queue in space.queues()] == ["STRING", "errq"]
+
+
+def test_name_of_a_queue_space_that_is_too_long_is_message_1508(shell):
+    ran = shell.run(f"crdl {shell.device} 0 2000\nqspacecreate ABCDEFGHIJKLMNOP 54320 52 5 10 10 100 '' n 16\n")
+    assert ran.err == (
+        "ERROR: Queue space name length must be less than 16 characters: the queue space name 'ABCDEFGHIJKLMNOP' has 16"
+        " bytes, the limit is 15 (crque, line 2)\n"
+    )
+
+
+def test_qlist_lists_messages_in_the_order_of_the_queue(laid_out):
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        first = space.enqueue("STRING", b"first", corrid=b"hello world\\")
+        second = space.enqueue("STRING", b"a second", delay=3600, priority=70)
+    ran = laid_out.run("qopen QSPACE\nqset STRING\nqlist\nverbose\nqlist\nqinfo STRING\n")
+    head, one, two = ran.out.splitlines()[2:5]
+    assert head.split("  ")[0].strip() == "Message id"
+    assert one.split() == [first, "50", "0", "5", "persist", "-", "ready", "-", "-"]
+    assert two.split()[:7] == [second, "70", "0", "8", "persist", "-", "delayed"]
+    assert r"hello\20world\5c" in ran.out
+    assert "  Messages:          2: 1 ready, 1 delayed, 0 held\n" in ran.out
+
+
+def test_empty_list_is_message_1401(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqset STRING\nqlist\n")
+    assert ran.err == "INFO: Queue list - no messages matched on queue STRING\n"
+    assert ran.status == 0
+
+
+def test_queue_with_messages_is_destroyed_only_when_they_are_purged(laid_out):
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        space.enqueue("STRING", b"x")
+    ran = laid_out.run("qopen QSPACE\nqdestroy -y STRING\nqset STRING\n")
+    assert ran.err.startswith("ERROR: QMEINUSE: ")
+    assert ran.out.endswith("Current queue is 'STRING'\n")
+    ran = laid_out.run("echo\nqopen QSPACE\nqset STRING\nqdestroy -p STRING\ny\nqset\n")
+    assert "\nDestroy queue 'STRING' with 1 message? (y, n [default=n]): y\nQueue 'STRING' destroyed\n" in ran.out
+    assert ran.err == "ERROR: No current queue is set (crque, line 6)\n"
+
+
+@pytest.mark.parametrize("answer", ["n", "", "no", "'n'"])
+def test_declined_confirmation_changes_nothing(laid_out, answer):
+    ran = laid_out.run(f"qopen QSPACE\nqdestroy STRING\n{answer}\nqset STRING\n")
+    assert ran.err == "WARN: Queue 'STRING' not destroyed (crque, line 2)\n"
+    assert ran.out.endswith("Current queue is 'STRING'\n")
+    assert ran.status == 0
+
+
+def test_answer_that_is_neither_yes_nor_no_is_refused(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqdestroy STRING\nqset STRING\n")
+    assert ran.err == (
+        "ERROR: The answer must be y or n, got 'qset STRING' at 'Destroy queue 'STRING'? (y, n [default=n]):'"
+        " (crque, line 3)\n"
+    )
+    assert ran.status == 1
+
+
+def test_queue_space_is_destroyed_and_closed_before(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqspacedestroy -y QSPACE\nqinfo\nqspacelist\n\nlivtoc\n")
+    assert "Queue space 'QSPACE' destroyed\n" in ran.out
+    assert "ERROR: No queue space is open (crque, line 3)\n" in ran.err
+    assert "has no queue space\n" in ran.err
+    assert "QSPACE.0" not in ran.out
+
+
+def test_queue_space_with_messages_is_destroyed_only_by_force(laid_out):
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        space.enqueue("STRING", b"x")
+    assert "QMEINUSE" in laid_out.run("qspds -y QSPACE\n").err
+    ran = laid_out.run("echo\nqspds -f QSPACE\ny\n")
+    assert "Destroy queue space 'QSPACE' with 2 queues and 1 message? (y, n [default=n]): y\n" in ran.out
+    assert ran.status == 0
+
+
+def test_first_entry_must_be_the_device_itself(shell):
+    other = shell.directory / "OTHER"
+    ran = shell.run(f"crdl {other} 0 2000\ncrdl {shell.device} 5 2000\ncrdl {shell.device} 0 26\n")
+    assert ran.err.splitlines() == [
+        (
+            "ERROR: QMEINVAL: the first entry of the device list must be the device itself,"
+            f" '{shell.device}', got '{other}' (crque, line 1)"
+        ),
+        (
+            f"ERROR: QMEINVAL: the first entry of the device list must have offset 0, got 5 for '{shell.device}'"
+            " (crque, line 2)"
+        ),
+        (
+            "ERROR: QMEINVAL: the first entry of the device list must have more than 26 pages, which the list itself"
+            f" takes, got 26 for '{shell.device}' (crque, line 3)"
+        ),
+    ]
+    assert list(shell.directory.glob("QUE*")) == []
+
+
+def test_empty_file_may_become_the_device(shell):
+    open(shell.device, "w").close()  # noqa: PTH123
+    assert shell.run(f"crdl {shell.device} 0 2000\n").status == 0
+
+
+def test_entries_are_renamed_and_removed(laid_out):
+    more, moved = laid_out.directory / "MORE", laid_out.directory / "MOVED"
+    ran = laid_out.run(f"echo\ncrdl {more} 100 500\nchdl\n1\n{moved}\nlidl 1\ndsdl 1\ny\nlidl 1\ndsdl -y 0\nchdl 7 x\n")
+    assert f"New device name (now {more}): {moved}\n" in ran.out
+    assert f"Renamed device {more} to {moved}, entry 1 on {laid_out.device}\n" in ran.out
+    assert f"Destroy device list entry 1, {moved}, offset 100, size 500? (y, n [default=n]): y\n" in ran.out
+    assert f"Destroyed device {moved}, offset 100, size 500 on {laid_out.device}\n" in ran.out
+    errors = ran.err.splitlines()
+    assert errors[0] == (f"ERROR: QMEINVAL: the device list of '{laid_out.device}' has no entry 1 (crque, line 9)")
+    assert errors[1].startswith("ERROR: QMEINUSE: ")
+    assert errors[2].startswith("ERROR: QMEINVAL: ")
+    assert len(errors) == 3
+
+
+def test_modes_toggle_or_are_set_and_are_told(shell):
+    ran = shell.run("verbose\nv\nv off\nverbose on\npaginate on\npage\ne\n")
+    assert ran.out.splitlines() == [
+        "Verbose mode is now on",
+        "Verbose mode is now off",
+        "Verbose mode is now off",
+        "Verbose mode is now on",
+        "Paginate mode is now off",
+        "Paginate mode is now off",
+        "Echo mode is now on",
+    ]
+    assert ran.err.count("WARN: paginate mode can only be on if input and output are a terminal") == 2
+
+
+def test_unknown_mode_is_refused(shell):
+    assert shell.run("verbose perhaps\n").err == "ERROR: The mode must be off or on, got 'perhaps' (crque, line 1)\n"
+
+
+def test_help_of_an_unknown_command_is_an_error(shell):
+    assert shell.run("help qfoo\n").err == "ERROR: No such command: qfoo (crque, line 1)\n"
+
+
+def test_shell_command_is_run_and_repeated(shell, capfd):
+    ran = shell.run("!!\n!echo one; exit 3\n!!\n!\n!! x\n!kill -9 $$\n")
+    assert capfd.readouterr().out == "one\none\n"
+    assert ran.err.splitlines() == [
+        "ERROR: There is no previous shell command (crque, line 1)",
+        "ERROR: Shell command ended with status 3: echo one; exit 3 (crque, line 2)",
+        "ERROR: Shell command ended with status 3: echo one; exit 3 (crque, line 3)",
+        "ERROR: Must specify shell command (crque, line 4)",
+        "ERROR: !! takes no arguments, got 'x' (crque, line 5)",
+        "ERROR: Shell command was ended by signal 9: kill -9 $$ (crque, line 6)",
+    ]
+
+
+def test_shell_command_does_not_read_the_script(shell, capfd):
+    ran = shell.run("!cat\nverbose\n")
+    assert ran.out == "Verbose mode is now on\n"
+    assert capfd.readouterr().out == ""
+
+
+def test_names_cannot_drive_the_terminal(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqset \x1b[31mred\nqset \udcff\n")
+    assert "\x1b" not in ran.both
+    assert r"\x1b[31mred" in ran.err
+    assert "\udcff" not in ran.err
+
+
+def test_bug_is_one_line_with_a_reference_and_the_session_goes_on(laid_out, monkeypatch, caplog):
+    from qmadmin.space import QueueSpace
+
+    monkeypatch.setattr(QueueSpace, "queues", lambda self: 1 / 0)
+    ran = laid_out.run("qopen QSPACE\nqinfo\nqset STRING\n")
+    assert "Traceback" not in ran.both
+    line = ran.err.splitlines()[-1]
+    assert line.startswith("ERROR: qinfo failed inside qmadmin: ZeroDivisionError; the log has it as fault ")
+    assert line.endswith(" (crque, line 2)")
+    reference = line.split()[-4]
+    assert any(reference in record.getMessage() and record.exc_info for record in caplog.records)
+    assert ran.out.endswith("Current queue is 'STRING'\n")
+    assert ran.status == 1
