@@ -1,0 +1,121 @@
+"""The program tmqforward: its options, what is checked before it starts, and its exit status."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from qmadmin import ulog
+from qmadmin.forwarder import settings as choices
+from qmadmin.forwarder.errors import StartError, UsageError
+from qmadmin.forwarder.settings import Settings
+from qmadmin.shell.status import Exit
+from qmadmin.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger("qmadmin.forwarder")
+
+USAGE = "Usage: tmqforward [DEVICE] QSPACE -q QUEUE[,QUEUE...] [-t TRANTIME] [-i IDLETIME] [-e] [-s FILE]"
+
+_PROGRAM = "tmqforward"
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    options_metavar="-q QUEUE[,QUEUE...] [OPTIONS]",
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option("-q", "queues", metavar="QUEUE[,QUEUE...]", multiple=True, help="The queues, named like their services.")
+@click.option("-t", "trantime", metavar="TRANTIME", help="Seconds that a request may take [default: 60; 0: no limit].")
+@click.option("-i", "idletime", metavar="IDLETIME", help="Most seconds of sleep while there is nothing [default: 30].")
+@click.option("-e", "until_empty", is_flag=True, help="End when the queues are empty.")
+@click.option(
+    "-s", "services", metavar="FILE", help="The services [default: the value of QM_SERVICES, or services.toml]."
+)
+@click.argument("arguments", metavar="[DEVICE] QSPACE", nargs=-1)
+def tmqforward(
+    queues: tuple[str, ...],
+    trantime: str | None,
+    idletime: str | None,
+    until_empty: bool,
+    services: str | None,
+    arguments: tuple[str, ...],
+) -> int:
+    """Call services with the messages of queues, and queue the replies.
+
+    Each message is taken off its queue, the service that is named like the queue is called with it, and the reply
+    goes to the reply queue that the message names: all in one transaction, which is rolled back when the service
+    fails. DEVICE holds the queue space QSPACE; without it the environment variable QMCONFIG names the device.
+    The manual page tmqforward(1) describes the file of the services.
+    """
+    from qmadmin.forwarder.daemon import Daemon
+    from qmadmin.forwarder.stop import Stop
+
+    device, space = choices.place(arguments, os.environ)
+    names = choices.queue_names(queues)
+    ulog.install(_PROGRAM, os.environ, errors=sys.stderr)
+    settings = Settings(
+        device=device,
+        space=space,
+        queues=names,
+        trantime=choices.transaction_time(trantime, _warn),
+        idletime=choices.idle_time(idletime, _warn),
+        until_empty=until_empty,
+        services=services or os.environ.get("QM_SERVICES") or choices.SERVICES_DEFAULT,
+    )
+    stop = Stop()
+    stop.listen()
+    try:
+        Daemon(settings, stop, os.environ).run()
+    except StartError as error:
+        logger.error("%s", error)  # noqa: TRY400 - whose fault it is stands in the sentence
+        raise
+    except Exception:
+        logger.exception("the forwarder failed")
+        raise
+    return stop.status
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit status. The console command `tmqforward` calls this."""
+    try:
+        return _call(arguments)
+    except StartError as error:
+        return _refuse(str(error), USAGE if isinstance(error, UsageError) else error.hint)
+    except (KeyboardInterrupt, click.Abort):
+        return Exit.INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the traceback is in the log
+        click.echo(f"ERROR: the forwarder failed: {type(error).__name__}: {error}", err=True)
+        return Exit.FAILED
+
+
+def _call(arguments: Sequence[str] | None) -> int:
+    try:
+        return tmqforward.main(arguments, prog_name=_PROGRAM, standalone_mode=False) or Exit.OK
+    except click.NoSuchOption as error:
+        raise UsageError(f"Invalid option - {error.option_name}") from None
+    except click.ClickException as error:
+        raise UsageError(error.format_message().rstrip(".")) from None
+
+
+def _warn(sentence: str, number: int) -> None:
+    """Warn on the terminal and in the log; `number` is the sentence's in the message catalogue, or 0."""
+    click.echo(f"WARN: {sentence}", err=True)
+    logger.warning("%s", sentence, extra={"catalogue": number or None})
+
+
+def _refuse(sentence: str, more: str) -> int:
+    click.echo(f"ERROR: {sentence}", err=True)
+    if more:
+        click.echo(more, err=True)
+    return Exit.UNUSABLE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

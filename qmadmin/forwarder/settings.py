@@ -1,0 +1,95 @@
+"""What tmqforward is started with."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from qmadmin.forwarder.errors import UsageError
+from qmcore import names
+from qmcore.errors import InvalidArgumentError
+
+TRANTIME_DEFAULT: Final = 60
+IDLETIME_DEFAULT: Final = 30
+SERVICES_DEFAULT: Final = "services.toml"
+
+TRANTIME_MAX: Final = 2**31 - 1
+
+Warn = Callable[[str, int], None]
+"""Takes a warning's sentence and its number in the message catalogue, 0 where it has none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where the forwarder works and on what. Times are seconds; a transaction time of 0 is no limit."""
+
+    device: str
+    space: str
+    queues: tuple[str, ...]
+    trantime: int = TRANTIME_DEFAULT
+    idletime: int = IDLETIME_DEFAULT
+    until_empty: bool = False
+    services: str = SERVICES_DEFAULT
+
+    @property
+    def call_seconds(self) -> float:
+        """How long a service may take."""
+        return self.trantime or math.inf
+
+
+def place(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return device and queue space from the arguments; QMCONFIG names the device where only one is given."""
+    if len(arguments) > 2:
+        raise UsageError(f"Invalid argument {arguments[2]}")
+    if len(arguments) == 2:
+        return arguments[0], arguments[1]
+    device = environ.get("QMCONFIG")
+    if not device:
+        raise UsageError("QMCONFIG not set")
+    if not arguments:
+        raise UsageError("no queue space is named")
+    return device, arguments[0]
+
+
+def queue_names(options: Sequence[str]) -> tuple[str, ...]:
+    """Return the names in the values of -q, each once, in their order."""
+    if not options:
+        raise UsageError("no queue is named")
+    listed = [name for option in options for name in option.split(",")]
+    try:
+        return tuple(dict.fromkeys(names.queue_name(name.strip()) for name in listed))
+    except InvalidArgumentError as error:
+        raise UsageError(f"-q {','.join(options)!r}: {error.message}") from None
+
+
+def transaction_time(text: str | None, warn: Warn) -> int:
+    """Return the seconds that -t gives; a value without meaning is warned about and ignored."""
+    if text is None:
+        return TRANTIME_DEFAULT
+    if not _is_number(text):
+        warn("-t option ignored as argument must be numeric", 1602)
+    elif int(text) > TRANTIME_MAX:
+        warn(f"-t option ignored as argument is too large (must be below {TRANTIME_MAX + 1})", 1603)
+    else:
+        return int(text)
+    return TRANTIME_DEFAULT
+
+
+def idle_time(text: str | None, warn: Warn) -> int:
+    """Return the seconds that -i gives; a value without meaning is warned about and ignored."""
+    if text is None:
+        return IDLETIME_DEFAULT
+    if not _is_number(text):
+        warn("-i option ignored as argument must be numeric", 1604)
+    elif int(text) > TRANTIME_MAX:
+        warn(f"-i option ignored as argument is too large (must be below {TRANTIME_MAX + 1})", 0)
+    else:
+        return int(text)
+    return IDLETIME_DEFAULT
+
+
+def _is_number(text: str) -> bool:
+    # More digits than any number has would cost time to read, and Python refuses them.
+    return text.isascii() and text.isdigit() and len(text) < 4000

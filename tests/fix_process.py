@@ -1,0 +1,180 @@
+"""Fixtures of the programs as real processes: a device laid out for them, the forwarder, and what they leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import qmadmin
+from qmadmin import QueueDefinition, SpaceDefinition
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 60.0
+
+BEGIN_AND_WAIT = """
+import os, time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def call(request):
+    with open(HERE / "calls", "a") as calls:
+        calls.write(f"{os.getpid()} {request.msgid}\\n")
+    deadline = time.monotonic() + 60
+    while not (HERE / "go").exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return request.body
+"""
+"""A module whose service `call` notes each call, and answers when there is a file `go`."""
+
+
+def eventually(happened, what="it"):
+    """Ask until the answer is true, and return it; only for what other processes do."""
+    deadline = time.monotonic() + PATIENCE
+    while not (answer := happened()):
+        assert time.monotonic() < deadline, f"{what} has not happened in {PATIENCE:g} seconds"
+        time.sleep(0.005)
+    return answer
+
+
+def is_running(number):
+    """Tell whether the process is there and no zombie, whose parent may be slow to notice."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return not Path("/proc/self").exists()
+
+
+def environment(**settings):
+    """Return an environment in which a Python process finds the packages of this checkout."""
+    paths = os.pathsep.join(str(ROOT / part) for part in ("", "core", "storage"))
+    return os.environ | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"} | settings
+
+
+class Daemon:
+    """A forwarder that was started."""
+
+    def __init__(self, command, directory, settings):
+        self.directory = directory
+        self.process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env=environment(**settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def log(self):
+        """Return its lines of the log."""
+        lines = [line for path in sorted(self.directory.glob("ULOG.*")) for line in path.read_text().splitlines()]
+        return "\n".join(line for line in lines if f"!tmqforward.{self.pid}." in line)
+
+    def wait_until_logged(self, words):
+        eventually(lambda: words in self.log() or self.process.poll() is not None, words)
+        assert words in self.log(), self.log()
+
+    def tell(self, number):
+        os.kill(self.pid, number)
+
+    def wait(self):
+        """Wait for its end and return its status."""
+        self.said = self.process.communicate(timeout=PATIENCE)[0]
+        return self.process.returncode
+
+    def stop(self):
+        """Stop it in good order."""
+        self.tell(signal.SIGTERM)
+        assert self.wait() == 0, self.log()
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+class Site:
+    """A directory with a device, a services file and what belongs to it."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.device = directory / "QUE"
+        self.daemons = []
+        self.opened = contextlib.ExitStack()
+
+    def lay_out(self, *queues, error_queue="ERRQUE", **limits):
+        """Create the device, and a queue space with these queues, given by name or definition; open it."""
+        limits = {"pages": 4000, "queues": 20, "transactions": 20, "processes": 20, "messages": 3000} | limits
+        definition = SpaceDefinition(name="QSPACE", ipc_key=54320, error_queue=error_queue, **limits)
+        device = self.opened.enter_context(qmadmin.create_device(self.device, 5000))
+        device.create_space(definition)
+        self.space = self.opened.enter_context(device.open_space("QSPACE"))
+        for queue in queues:
+            self.space.create_queue(QueueDefinition(name=queue) if isinstance(queue, str) else queue)
+        return self.space
+
+    def services(self, text, **modules):
+        """Write the services file, and Python modules by name."""
+        (self.directory / "services.toml").write_text(text)
+        for name, source in modules.items():
+            (self.directory / f"{name}.py").write_text(source)
+
+    def command(self, *arguments):
+        return [sys.executable, "-m", "qmadmin.forwarder.program", str(self.device), "QSPACE", *arguments]
+
+    def start(self, *arguments, prefix=(), **settings):
+        """Start a forwarder and wait until it is at work."""
+        daemon = Daemon([*prefix, *self.command(*arguments)], self.directory, settings)
+        self.daemons.append(daemon)
+        daemon.wait_until_logged("started")
+        return daemon
+
+    def run(self, *arguments, **settings):
+        """Run a forwarder to its end, and return it."""
+        daemon = Daemon(self.command(*arguments), self.directory, settings)
+        self.daemons.append(daemon)
+        daemon.wait()
+        return daemon
+
+    def calls(self):
+        """Return the lines that services wrote into the file `calls`."""
+        file = self.directory / "calls"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def wait_for_calls(self, count=1):
+        return eventually(lambda: len(found := self.calls()) >= count and found, f"call {count}")
+
+    def all_of(self, queue):
+        """Take all messages off a queue."""
+        return list(iter(lambda: self.space.dequeue(queue), None))
+
+    def close(self):
+        for daemon in self.daemons:
+            daemon.kill()
+        self.opened.close()
+
+
+@pytest.fixture
+def site(tmp_path):
+    directory = tmp_path / "a site"
+    directory.mkdir()
+    site = Site(directory)
+    yield site
+    site.close()

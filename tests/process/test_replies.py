@@ -1,0 +1,173 @@
+"""A request goes through the forwarder, a process of its own, and its reply comes back."""
+
+import statistics
+import time
+
+import pytest
+
+from qmcore.message import EnqueueControl
+from tests.fix_process import BEGIN_AND_WAIT, eventually
+
+UPPER = """
+from qmadmin.forwarder import Reply
+
+
+def upper(request):
+    return request.text.upper()
+
+
+def as_bytes(request):
+    return bytearray(request.body) + b"\\xff"
+
+
+def nothing(request):
+    return None
+
+
+def coded(request):
+    return Reply(request.body, urcode=-(2**63))
+
+
+def noted(request):
+    import pathlib
+
+    with open(pathlib.Path(__file__).with_name("calls"), "a") as calls:
+        calls.write(f"{request.queue} {request.text}\\n")
+"""
+
+SERVICES = """
+[services]
+UPPER.python = "server:upper"
+BYTES.python = "server:as_bytes"
+NOTHING.python = "server:nothing"
+CODED.python = "server:coded"
+ONE.python = "server:noted"
+OTHER.python = "server:noted"
+"""
+
+
+@pytest.fixture
+def space(site):
+    site.services(SERVICES, server=UPPER)
+    return site.lay_out("UPPER", "BYTES", "NOTHING", "CODED", "ONE", "OTHER", "RPLYQ", "ERRQUE")
+
+
+def ask(space, queue, body, **options):
+    space.enqueue(queue, body, corrid="the request", reply_queue="RPLYQ", **options)
+    reply = space.dequeue("RPLYQ", corrid="the request", wait=60)
+    assert reply is not None
+    return reply
+
+
+def test_request_gets_its_reply(site, space):
+    forwarder = site.start("-q", "UPPER")
+    reply = ask(space, "UPPER", "this is a q example", priority=70)
+    assert reply.text == "THIS IS A Q EXAMPLE"
+    assert (reply.corrid, reply.priority, reply.urcode, reply.type) == (b"the request", 70, 0, "STRING")
+    forwarder.stop()
+    assert [space.usage(queue).messages for queue in ("UPPER", "RPLYQ", "ERRQUE")] == [0, 0, 0]
+    assert "1 messages forwarded, 0 calls failed" in forwarder.log()
+    assert forwarder.said == ""
+
+
+def test_reply_has_the_user_return_code_of_the_service(site, space):
+    site.start("-q", "CODED")
+    assert ask(space, "CODED", b"a body").urcode == -(2**63)
+
+
+def test_bytes_stay_bytes(site, space):
+    site.start("-q", "BYTES")
+    reply = ask(space, "BYTES", b"\0\xfe")
+    assert (reply.body, reply.type) == (b"\0\xfe\xff", "CARRAY")
+
+
+def test_service_that_returns_nothing_gives_a_reply_of_zero_length(site, space):
+    site.start("-q", "NOTHING")
+    assert ask(space, "NOTHING", b"a body").body == b""
+
+
+def test_identity_of_the_client_goes_with_the_reply(site, space):
+    site.start("-q", "UPPER")
+    space.put("UPPER", b"a", EnqueueControl(reply_queue="RPLYQ", client_id="client 7", appkey=4711))
+    reply = space.dequeue("RPLYQ", wait=60)
+    assert (reply.client_id, reply.appkey) == ("client 7", 4711)
+
+
+def test_request_without_correlation_identifier_is_answered_by_its_message_identifier(site, space):
+    site.start("-q", "UPPER")
+    msgid = space.enqueue("UPPER", "a", reply_queue="RPLYQ")
+    assert space.dequeue("RPLYQ", corrid=msgid, wait=60).text == "A"
+
+
+def test_request_without_reply_queue_is_worked_on_and_leaves_nothing(site, space):
+    forwarder = site.start("-q", "ONE")
+    space.enqueue("ONE", "a")
+    site.wait_for_calls()
+    forwarder.stop()
+    assert space.usage("ONE").messages == 0
+    assert site.calls() == ["ONE a"]
+
+
+def test_reply_to_a_queue_that_does_not_exist_is_dropped_and_logged(site, space):
+    forwarder = site.start("-q", "ONE")
+    msgid = space.enqueue("ONE", "a", reply_queue="NOWHERE")
+    forwarder.wait_until_logged(f"the reply to message {msgid} of queue 'ONE' is dropped: there is no reply queue")
+    forwarder.stop()
+    assert site.calls() == ["ONE a"]
+    assert [space.usage(queue).messages for queue in ("ONE", "ERRQUE")] == [0, 0]
+
+
+def test_message_that_comes_wakes_the_forwarder_at_once(site, space):
+    site.start("-q", "UPPER", "-i", "1000")
+    took = []
+    for _ in range(15):
+        began = time.perf_counter()
+        ask(space, "UPPER", "a")
+        took.append(time.perf_counter() - began)
+    # The check that covers a lost ring comes only each second.
+    assert statistics.median(took) < 0.25
+
+
+def test_forwarder_that_does_not_pause_serves_as_well(site, space):
+    forwarder = site.start("-q", "UPPER,ONE", "-i", "0")
+    assert ask(space, "UPPER", "a").text == "A"
+    forwarder.stop()
+
+
+def test_delayed_message_is_forwarded_when_it_is_due(site, space):
+    site.start("-q", "UPPER")
+    began = time.monotonic()
+    assert ask(space, "UPPER", "a", delay=0.5).text == "A"
+    assert time.monotonic() - began >= 0.5
+
+
+def test_queues_are_served_in_turn_although_one_is_full(site, space):
+    with space.transaction():
+        for number in range(50):
+            space.enqueue("ONE", str(number))
+    space.enqueue("OTHER", "the only one")
+    site.start("-q", "ONE,OTHER")
+    assert site.wait_for_calls(3)[:3] == ["ONE 0", "OTHER the only one", "ONE 1"]
+
+
+def test_two_forwarders_share_a_queue(site):
+    space = site.lay_out("WORK", "RPLYQ", "ERRQUE")
+    site.services('[services.WORK]\npython = "server:call"', server=BEGIN_AND_WAIT)
+    site.start("-q", "WORK")
+    site.start("-q", "WORK")
+    sent = [space.enqueue("WORK", str(number), reply_queue="RPLYQ") for number in range(100)]
+    # Each has one in hand, and waits.
+    calls = site.wait_for_calls(2)
+    assert len({line.split()[0] for line in calls}) == 2
+    (site.directory / "go").touch()
+    eventually(lambda: space.usage("RPLYQ").messages == 100)
+    assert sorted(reply.corrid.decode() for reply in site.all_of("RPLYQ")) == sorted(sent)
+    assert sorted(line.split()[1] for line in site.calls()) == sorted(sent)
+
+
+def test_environment_variables_name_device_and_services(site, space):
+    (site.directory / "services.toml").rename(site.directory / "others.toml")
+    command = [*site.command()[:-2], "QSPACE", "-q", "UPPER"]
+    site.command = lambda *_: command
+    site.start(QMCONFIG=str(site.device), QM_SERVICES="others.toml")
+    assert ask(space, "UPPER", "a").text == "A"
