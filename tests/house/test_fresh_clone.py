@@ -1,0 +1,130 @@
+"""A stranger gets what the repository promises: installed, built and demonstrated from a clone."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAN_PAGES = ["man1/qmadmin.1", "man1/tmqforward.1", "man7/qmadmin-queue.7", "man7/qmdiag.7"]
+UNREACHABLE = re.compile(r"NewConnectionError|NameResolutionError|ConnectTimeout|no package index", re.IGNORECASE)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def run(*command, cwd, **settings):
+    """Run a command as a stranger's shell would: without our virtual environment."""
+    ours = ("PYTHON", "PYTHONPATH", "PYTHONHOME", "QM_VENV", "VIRTUAL_ENV")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    environment["PATH"] = os.pathsep.join(
+        entry for entry in environment["PATH"].split(os.pathsep) if Path(entry) != Path(sys.executable).parent
+    )
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    said = done.stdout + done.stderr
+    if done.returncode and UNREACHABLE.search(said) and not os.environ.get("CI"):
+        pytest.skip("no package index can be reached from here")
+    assert done.returncode == 0, said
+    return done
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """Return a directory with just those files that a clone has, or will have once all is committed."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no git checkout")
+    # The checkout may belong to somebody else than the one who runs the tests.
+    settings = tmp_path / "gitconfig"
+    settings.write_text("[safe]\n\tdirectory = *\n")
+    listed = run(
+        "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT, GIT_CONFIG_GLOBAL=str(settings)
+    )
+    copy = tmp_path / "a clone"
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).exists():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.mark.parametrize("how", [["."], ["--editable", "."]], ids=["installed", "editable"])
+def test_pip_install_gives_working_commands_and_man_pages(clone, tmp_path, how):
+    venv = tmp_path / "clean"
+    run(sys.executable, "-m", "venv", str(venv), cwd=tmp_path)
+    run(str(venv / "bin" / "pip"), "install", "--quiet", *how, cwd=clone)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    assert "0.1" in run(str(venv / "bin" / "qmadmin"), "--version", cwd=elsewhere).stdout
+    assert "tmqforward" in run(str(venv / "bin" / "tmqforward"), "--help", cwd=elsewhere).stdout
+    for page in MAN_PAGES:
+        assert (venv / "share" / "man" / page).is_file()
+
+    code = "import qmadmin, qmcore, qmstorage; print(qmadmin.__file__, qmcore.__file__, qmstorage.__file__, sep='\\n')"
+    places = run(str(venv / "bin" / "python"), "-c", code, cwd=elsewhere).stdout.splitlines()
+    home = clone if "--editable" in how else venv
+    assert all(Path(place).is_relative_to(home) for place in places)
+
+    device, commands = elsewhere / "device", elsewhere / "commands"
+    commands.write_text(f"crdl {device} 0 100\nlidl\n")
+    assert str(device) in run(str(venv / "bin" / "qmadmin"), "-f", str(commands), str(device), cwd=elsewhere).stdout
+    assert device.is_file()
+
+
+def test_wheel_and_sdist_hold_what_they_should(clone, tmp_path):
+    def build(kind, source, into):
+        run(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(into), cwd=source)
+        (made,) = into.iterdir()
+        return made
+
+    sdist = build("sdist", clone, tmp_path / "sdist")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    expected = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
+    expected |= {".ci", "qmadmin", "core", "storage", "tests", "man", "scripts", "PKG-INFO"}
+    assert {entry.name for entry in unpacked.iterdir()} - {".gitignore"} == expected
+
+    def names(wheel):
+        with zipfile.ZipFile(wheel) as archive:
+            return set(archive.namelist())
+
+    from_sdist = names(build("wheel", unpacked, tmp_path / "wheel from sdist"))
+    from_clone = names(build("wheel", clone, tmp_path / "wheel"))
+    assert from_clone == from_sdist
+
+    sources = set()
+    for base, package in ((clone, "qmadmin"), (clone / "core", "qmcore"), (clone / "storage", "qmstorage")):
+        sources |= {str(path.relative_to(base)) for path in (base / package).rglob("*") if path.is_file()}
+    others = {name for name in from_clone if ".dist-info/" not in name and ".data/" not in name}
+    assert others == sources
+    assert any(name.startswith("qmstorage/migrations/") for name in others)
+    pages = {name.partition("/share/man/")[2] for name in from_clone if "/share/man/" in name}
+    assert pages == set(MAN_PAGES)
+
+
+def test_one_command_in_a_fresh_clone_shows_the_main_job(clone, tmp_path):
+    demo = str(clone / "scripts" / "demo")
+    first = run(demo, cwd=tmp_path)
+    assert "after: THIS IS A Q EXAMPLE" in first.stdout
+    assert "making a virtual environment" in first.stderr
+
+    again = run(demo, cwd="/")
+    assert "after: THIS IS A Q EXAMPLE" in again.stdout
+    assert "virtual environment" not in again.stderr
+
+    moved = clone.rename(tmp_path / "moved")
+    assert "after: THIS IS A Q EXAMPLE" in run(str(moved / "scripts" / "demo"), cwd=tmp_path).stdout
