@@ -21,6 +21,7 @@ from sqlalchemy import (
     MetaData,
     PrimaryKeyConstraint,
     SmallInteger,
+    String,
     Table,
     Text,
     UniqueConstraint,
@@ -326,6 +327,6 @@ adopted = Table(
 version = Table(
     "alembic_version",
     metadata,
-    Column("version_num", Text, nullable=False),
+    Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )

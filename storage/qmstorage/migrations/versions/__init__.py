@@ -1,0 +1,1 @@
+"""One module for each schema version; its revision is the version's number."""
