@@ -17,6 +17,7 @@ from qmadmin import ulog
 from qmadmin.shell import notices
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Line, Notice
+from qmadmin.shell.session import is_url
 from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
 
@@ -86,7 +87,7 @@ def check_status(device: str) -> None:
     It may be a file, a slice of a disk, or a name that is still free in a directory that exists. Only its status is
     looked at: a process that has a device open must not open and close its file.
     """
-    if "://" in device:
+    if is_url(device):
         return
     path = Path(device)
     try:

@@ -60,7 +60,8 @@ class Shell:
 
     def __init__(self, directory):
         self.directory = directory
-        self.device = str(directory / "QUE")
+        self.path = directory / "QUE"
+        self.device = str(self.path)
         self.environ = {
             name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "LESS", "PAGER"))
         } | {

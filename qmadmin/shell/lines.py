@@ -148,7 +148,11 @@ class Keyboard:
 
     def _read(self, prompt: str) -> str | None:
         self._session.screen.prompt(prompt)
-        line = self._stream.readline()
+        try:
+            line = self._stream.readline()
+        except KeyboardInterrupt:
+            self._session.screen.prompt("\n")
+            raise
         if not line:
             self._session.screen.prompt("\n")
             return None

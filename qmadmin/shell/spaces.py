@@ -106,7 +106,7 @@ def _count(what: str, least: int = 1) -> Number:
     Positional(
         "inityn",
         YesNo(),
-        "Whether its pages are taken from the disk now; otherwise they are when it is first opened.",
+        "Whether its pages are taken from the disk now, so that a full disk is found now; else when they are needed.",
         "Initialize extents (y, n [default=n]): ",
         default="n",
     ),
@@ -255,8 +255,7 @@ def qopen(session: Session, queue_space_name: str) -> Outcome:
     """Open a queue space.
 
     The one that is open is closed before, even if the other cannot be opened, so that what follows never reaches the
-    wrong one. There is no current queue then. Pages that are not initialized yet are. A queue that was named as error
-    queue but not created is warned about.
+    wrong one. There is no current queue then. A queue that was named as error queue but not created is warned about.
     """
     shown: list[Shown] = []
     closed = session.close_space()

@@ -33,7 +33,7 @@ SPACE = "QSPACE"
 # Requests on their way at one time. The queue space has room for them and their replies, and needs no more disk.
 WINDOW = 500
 
-# Requests that are sent in one transaction, which is quicker than one by one.
+# Messages that are sent, and at most taken, in one transaction, which is quicker than one by one.
 TOGETHER = 20
 
 LAYOUT = f"""\
@@ -127,15 +127,13 @@ class Run:
         threading.Thread(target=self._send, args=[space], daemon=True).start()
         last = time.monotonic()
         while self.lost_so_far() and time.monotonic() - last < PATIENCE and self._failure is None:
-            reply = space.dequeue("RPLYQ", wait=1)
-            if reply is not None:
-                self._check(reply)
+            if self._take(space, 1):
                 last = time.monotonic()
         if self._failure is not None:
             print(f"sending failed: {self._failure}", file=sys.stderr)
         # One that comes twice may still be on its way.
-        while (reply := space.dequeue("RPLYQ")) is not None:
-            self._check(reply)
+        while self._take(space, 0):
+            pass
 
     def lost_so_far(self) -> bool:
         """Tell whether a reply is still missing."""
@@ -153,6 +151,18 @@ class Run:
                 self.sent += len(part)
         except QueueError as error:
             self._failure = error
+
+    def _take(self, space: QueueSpace, seconds: float) -> bool:
+        """Take the replies that are there, or wait for one; tell whether there was any."""
+        replies: list[Message] = []
+        with space.transaction():
+            while reply := space.dequeue("RPLYQ", wait=0 if replies else seconds):
+                replies.append(reply)
+                if len(replies) == TOGETHER:
+                    break
+        for reply in replies:
+            self._check(reply)
+        return bool(replies)
 
     def _check(self, reply: Message) -> None:
         self.received += 1

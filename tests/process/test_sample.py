@@ -51,7 +51,7 @@ def run(sample, *command, cwd="/", **more):
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=500,
         stdin=subprocess.DEVNULL,
     )
 
@@ -210,6 +210,7 @@ def test_larger_run_refuses_a_file_that_cannot_be_read(sample, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_demonstration_runs_the_sample_and_a_whole_text(sample):
     done = run(sample, sample / "demo", "--keep")
     assert done.returncode == 0, done.stdout + done.stderr

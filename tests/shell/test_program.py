@@ -5,7 +5,9 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
 from tests.fix_shell import PROGRAM
 
+FULL = Path("/dev/full")
 USAGE = "Usage: qmadmin [--version] [--help] [-f FILE] [DEVICE]\n"
 
 
@@ -83,17 +86,43 @@ def test_version_and_help_end_well(shell):
 def test_argument_wins_over_qmconfig(shell):
     done = shell.process("crdl OTHER 0 100\n", "OTHER")
     assert done.stdout == f"Created device {shell.directory}/OTHER, offset 0, size 100 on {shell.directory}/OTHER\n"
-    assert not os.path.exists(shell.device)  # noqa: PTH110
+    assert not shell.path.exists()
 
 
 def test_file_that_is_not_a_device_is_refused_by_the_first_command_and_left_as_it_was(shell):
-    with open(shell.device, "w", encoding="utf-8") as file:  # noqa: PTH123
-        file.write("a letter to my aunt\n" * 500)
+    shell.path.write_text("a letter to my aunt\n" * 500, encoding="utf-8")
     done = shell.process(f"lidl\ncrdl {shell.device} 0 2000\n")
     assert done.returncode == 1
     assert [line.split(":")[1] for line in done.stderr.splitlines()] == [" QMEBADRMID", " QMEBADRMID"]
-    with open(shell.device, encoding="utf-8") as file:  # noqa: PTH123
-        assert file.read() == "a letter to my aunt\n" * 500
+    assert shell.path.read_text(encoding="utf-8") == "a letter to my aunt\n" * 500
+
+
+def test_dash_as_command_file_is_the_standard_input(laid_out):
+    done = laid_out.process("qopen QSPACE\n", "-f", "-")
+    assert (done.stdout, done.returncode) == ("Queue space 'QSPACE' opened\n", 0)
+
+
+def test_shell_command_in_a_command_file_may_read_the_standard_input(laid_out):
+    (laid_out.directory / "script").write_text("!cat\nqopen QSPACE\n", encoding="utf-8")
+    done = laid_out.process("from stdin\n", "-f", "script")
+    assert done.stdout == "from stdin\nQueue space 'QSPACE' opened\n"
+
+
+def test_only_what_is_needed_is_loaded(laid_out):
+    def loaded(script):
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", *PROGRAM[1:]],
+            input=script,
+            env=laid_out.environ,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        names = [line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()]
+        return {"alembic", "prompt_toolkit", "rich", "sqlalchemy"} & set(names)
+
+    assert loaded("help\nverbose\n!true\n# nothing of the device\n") == set()
+    assert loaded("qopen QSPACE\nqinfo\n") == {"sqlalchemy"}
 
 
 def test_results_go_to_stdout_and_notices_to_stderr(laid_out):
@@ -129,9 +158,9 @@ def test_closed_streams_do_no_harm(laid_out):
     assert run(">&-", script="!echo lost\\nqopen QSPACE\\n").stderr == ""
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")  # noqa: PTH110
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 def test_full_disk_under_the_output_is_told(laid_out):
-    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
+    with FULL.open("w") as full:
         done = subprocess.run(
             PROGRAM,
             input="livtoc\n",

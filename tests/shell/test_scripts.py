@@ -1,5 +1,8 @@
 """Scripts on a real device: results, errors with their place, and what happens to answers that nobody asks for."""
 
+import grp
+import os
+
 import pytest
 
 from qmadmin import open_device
@@ -331,8 +334,21 @@ def test_first_entry_must_be_the_device_itself(shell):
 
 
 def test_empty_file_may_become_the_device(shell):
-    open(shell.device, "w").close()  # noqa: PTH123
+    shell.path.touch()
     assert shell.run(f"crdl {shell.device} 0 2000\n").status == 0
+
+
+def test_device_may_be_made_for_a_group(shell):
+    group = grp.getgrgid(os.getegid()).gr_name
+    ran = shell.run(f"crdl -g nosuchgroup {shell.device} 0 2000\ncrdl -g {group} {shell.device} 0 2000\n")
+    assert ran.err == "ERROR: QMEINVAL: there is no group 'nosuchgroup' on this machine (crque, line 1)\n"
+    assert shell.path.stat().st_mode & 0o777 == 0o660
+    ran = shell.run(f"crdl -g {group} {shell.device} 5000 100\n")
+    assert ran.err == "ERROR: Option -g is only for the first entry, which makes the device (crque, line 1)\n"
+
+
+def test_device_is_for_its_owner_alone_without_a_group(laid_out):
+    assert laid_out.path.stat().st_mode & 0o777 == 0o600
 
 
 def test_entries_are_renamed_and_removed(laid_out):

@@ -370,6 +370,11 @@ def test_dumb_terminal_gets_plain_lines(laid_out, terminal):
     screen.enter("QSPACE")
     screen.enter("qset NOPE")
     screen.see("List the queues with qinfo, or create it with qcreate.")
+    screen.at_prompt()
+    screen.send("qset STRI\x03")
+    screen.at_prompt()
+    screen.enter("qset STRING")
+    screen.see("Current queue is 'STRING'")
     screen.send("\x04")
     assert screen.ends() == 1
     assert b"\x1b" not in screen.raw
