@@ -47,10 +47,11 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
-    connection.execute("PRAGMA foreign_keys = ON")
-    # Every commit that has to be on the disk is synced by us, after the writer's lock is released (see `volume`).
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA temp_store = MEMORY")
+    if mode == "rw":
+        connection.execute("PRAGMA foreign_keys = ON")
+        # Every commit that has to be on the disk is synced by us, after the writer's lock is released (see `beside`).
+        # For a reader this would open the file already, which may fail in more ways than one.
+        connection.execute("PRAGMA synchronous = NORMAL")
     return connection
 
 
