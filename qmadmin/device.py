@@ -19,7 +19,7 @@ from qmcore.acts.returning import Cause
 from qmcore.acts.transactions import Branch
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
-from qmcore.errors import BadResourceError, InvalidArgumentError, NotOpenError, QueueError
+from qmcore.errors import AbortedError, BadResourceError, InvalidArgumentError, NotOpenError, QueueError
 from qmcore.port import Owner, Volume
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
 from qmcore.times import Clock
@@ -50,7 +50,6 @@ class Attachment:
     def __init__(self, volume: Volume, opened: OpenSpace, owner: Owner | None, clock: Clock) -> None:
         self.volume = volume
         self.opened = opened
-        self.users = 0
         self._owner = owner
         self._clock = clock
         self._next_upkeep = clock.monotonic() + _UPKEEP_SECONDS
@@ -74,6 +73,20 @@ class Attachment:
                 self.roll_back(*rollback)
             upkeep.end_what_was_left(self.volume, self.opened, self._clock.now())
 
+    def renew(self, error: QueueError) -> None:
+        """Attach again where an operation was refused because others took this process for dead."""
+        if self._owner is None or not isinstance(error, AbortedError):
+            return
+        lost = self._owner
+        if not self.volume.read(lambda unit: unit.is_attached(lost.id)):
+            self._owner = attaching.attach(self.volume, self.opened, lost.role, self._clock.now())
+            self.volume.release_owner(lost)
+
+    def is_current(self) -> bool:
+        """Tell whether the queue space is still the one that was opened, and not another of the same name."""
+        found = self.volume.read(lambda unit: unit.space(self.opened.space.name))
+        return found is not None and found.incarnation == self.opened.space.incarnation
+
     def roll_back(self, branch: Branch, cause: Cause, error: str) -> None:
         """Roll back a part of a transaction.
 
@@ -96,8 +109,13 @@ class Attachment:
 
     def detach(self) -> None:
         """Leave the queue space."""
-        if self._owner is not None:
+        if self._owner is None:
+            return
+        try:
             attaching.detach(self.volume, self.opened, self._owner, self._clock.now())
+        except QueueError as refusal:
+            name = self.opened.space.name
+            logger.error("leaving queue space %r is left to others to finish: %s", name, refusal)  # noqa: TRY400
 
 
 class Device:
@@ -113,6 +131,7 @@ class Device:
         self._maker = maker
         self._volumes = {path: main}
         self._attachments: dict[str, Attachment] = {}
+        self._users: dict[str, int] = {}
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._closed = False
@@ -212,8 +231,10 @@ class Device:
         Raises InUseError while processes are attached to it or messages are stored in it, unless `force`.
         """
         volume = self._volume_of_space(name)
-        opened = OpenSpace(volume.read(lambda unit: spaces.find(unit, name)), self.info.page_size)
-        upkeep.end_what_was_left(volume, opened, self.clock.now())
+        present = volume.read(lambda unit: unit.space(name))
+        # What a creation that was cut short has listed and not made can be destroyed too.
+        if present is not None:
+            upkeep.end_what_was_left(volume, OpenSpace(present, self.info.page_size), self.clock.now())
         spaces.destroy(self._main, volume, name, force=force)
         with self._lock:
             gone = self._attachments.pop(name, None)
@@ -254,18 +275,27 @@ class Device:
         """Count one more user of the attachment to a queue space."""
         self._check_open()
         with self._lock:
-            self.attachment(name, role).users += 1
+            if not self.attachment(name, role).is_current():
+                self._attachments.pop(name).forget()
+                self.attachment(name, role)
+            self._users[name] = self._users.get(name, 0) + 1
 
     def drop(self, name: str) -> None:
         """Count one user less of the attachment to a queue space; the last one leaves it."""
+        if self._closed:
+            return
+        if self._pid != os.getpid():
+            # Nothing is open in this forked process yet, and the lock may be one that a thread of the parent has.
+            self._users[name] -= 1
+            return
         with self._lock:
+            self._users[name] -= 1
             found = self._attachments.get(name)
-            if found is None or self._closed or self._pid != os.getpid():
+            if found is None:
                 return
-            found.users -= 1
             # Calls that wait through the handle which was closed find out; others go on waiting.
             found.volume.wake()
-            if found.users <= 0:
+            if self._users[name] <= 0:
                 del self._attachments[name]
                 found.detach()
 
@@ -331,4 +361,6 @@ def _leave(attachments: dict[str, Attachment], volumes: dict[str, Volume], pid: 
         with contextlib.suppress(QueueError):
             attachment.detach()
     for volume in volumes.values():
-        volume.close()
+        # Whoever was not served before knows it already.
+        with contextlib.suppress(QueueError):
+            volume.close()

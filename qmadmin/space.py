@@ -167,9 +167,7 @@ class QueueSpace:
         attachment.look_after()
         selection = _selection(msgid, corrid)
         transaction = current(self._device, self.name) if transactional else None
-        seconds = wait or 0.0
-        if math.isnan(seconds):
-            raise InvalidArgumentError("the seconds to wait must be a number, got nan")
+        seconds = _checked_wait(wait)
         if transaction is not None:
             seconds = min(seconds, transaction.remaining())
 
@@ -293,6 +291,7 @@ class QueueSpace:
             return transactions.dequeue(attachment.volume, branch, queue, selection, now)
         except QueueError as error:
             transaction.note(error)
+            attachment.renew(error)
             raise
 
     def _put_in(self, transaction: Transaction, attachment: Attachment, outgoing: Outgoing) -> str:
@@ -301,6 +300,7 @@ class QueueSpace:
             return transactions.enqueue(attachment.volume, branch, outgoing, self._device.clock.now())
         except QueueError as error:
             transaction.note(error)
+            attachment.renew(error)
             raise
 
     def _read(self, work: Callable[[Unit], T]) -> T:
@@ -328,6 +328,15 @@ def _bytes_of(body: Body) -> tuple[bytes | None, str]:
     )
 
 
+def _checked_wait(wait: object) -> float:
+    if wait is None:
+        return 0.0
+    # Not a number is not from 0 on either.
+    if isinstance(wait, (int, float)) and wait >= 0:
+        return float(wait)
+    raise InvalidArgumentError(f"the seconds to wait must be a number from 0 on, got {wait!r}")
+
+
 def _selection(msgid: str | None, corrid: bytes | str | None) -> Selection:
     if msgid is None and corrid is None:
         return FIRST
@@ -343,6 +352,8 @@ def _delivery(persistent: bool | None) -> Delivery | None:
 
 
 def _checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    if headers is not None and not isinstance(headers, Mapping):
+        raise InvalidArgumentError(f"the headers must be a mapping of names to values, got {headers!r}")
     items: Iterable[tuple[object, object]] = (headers or {}).items()
     for name, value in items:
         if not isinstance(name, str) or not isinstance(value, str):

@@ -86,6 +86,9 @@ class Transaction:
             try:
                 transactions.commit(volume, branches, self._device.clock.now())
             except BaseException as error:
+                if isinstance(error, AbortedError):
+                    for attachment, _ in self._branches.values():
+                        attachment.renew(error)
                 # That there is no room for its replies is not the fault of a request.
                 self._roll_back(Cause.UNTRIED if isinstance(error, NoSpaceError) else Cause.ROLLBACK, str(error))
                 raise

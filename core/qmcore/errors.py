@@ -132,6 +132,11 @@ class NoSpaceError(QueueError, name="QMENOSPACE", number=-13):
         """How much of it there is."""
         return int(self.facts["limit"])
 
+    @property
+    def wanted(self) -> int:
+        """How much more of it was asked for."""
+        return int(self.facts["wanted"])
+
 
 class ReleaseError(QueueError, name="QMERELEASE", number=-14):
     """The device was written by a newer release, or this release lacks the feature."""

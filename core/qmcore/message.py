@@ -193,9 +193,9 @@ def message_id(incarnation: str, sequence: int) -> str:
     return f"{incarnation}{sequence:016x}"
 
 
-def sequence_of(msgid: str, incarnation: str) -> int | None:
+def sequence_of(msgid: object, incarnation: str) -> int | None:
     """Return the sequence number in a message id; None for an id of another queue space; malformed is refused."""
-    text = msgid.strip().lower()
+    text = msgid.strip().lower() if isinstance(msgid, str) else ""
     if len(text) != _MESSAGE_ID_DIGITS or not set(text) <= set("0123456789abcdef"):
         raise BadMessageIdError(
             f"{msgid!r} is not a message identifier, which has {_MESSAGE_ID_DIGITS} hexadecimal digits"

@@ -33,6 +33,8 @@ def command(text: str) -> str:
 
 def correlation_id(value: bytes | str) -> bytes:
     """Return the identifier without its NUL padding: at most 32 bytes, a str taken as UTF-8."""
+    if not isinstance(value, (bytes, bytearray, memoryview, str)):
+        raise InvalidArgumentError(f"the correlation identifier must be bytes or str, got {value!r}")
     raw = encoded(value, "correlation identifier") if isinstance(value, str) else bytes(value)
     stripped = raw.rstrip(b"\0")
     if len(stripped) > CORRELATION_ID_MAX:
@@ -56,7 +58,9 @@ def encoded(text: str, what: str) -> bytes:
         raise InvalidArgumentError(f"the {what} has no UTF-8 form: {error.reason} at {error.start}") from None
 
 
-def _checked(text: str, what: str, limit: int) -> str:
+def _checked(text: object, what: str, limit: int) -> str:
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"the {what} must be a str, got {text!r}")
     if not text:
         raise InvalidArgumentError(f"the {what} is empty", hint=f"Give 1 to {limit} bytes.")
     size = len(encoded(text, what))

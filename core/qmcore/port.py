@@ -268,8 +268,8 @@ class TransactionRecords(Protocol):
     def owners(self, space_id: int) -> list[Owner]:
         """Return who is attached to the queue space, longest first."""
 
-    def remove_owner(self, owner_id: int) -> None:
-        """Forget who was attached, and for what it waited."""
+    def remove_owner(self, owner_id: int) -> list[str]:
+        """Forget who was attached, and for what it waited; return the bells that it waited for."""
 
     def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
         """Record that a message of the queue is waited for, and which bell to ring."""
@@ -330,8 +330,8 @@ class Volume(Protocol):
     def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
         """Lock a private file that tells others, as long as this process lives, that it does."""
 
-    def release_owner(self, owner: Owner) -> None:
-        """Give up the private file of an owner, ours or one that died."""
+    def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:
+        """Remove the private file of an owner, ours or one that died, and the bells that it has left."""
 
     def is_alive(self, owner: Owner) -> bool:
         """Tell whether the process of an owner lives and is still attached."""

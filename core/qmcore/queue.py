@@ -7,6 +7,7 @@ import enum
 
 from qmcore import names
 from qmcore.checks import whole
+from qmcore.errors import InvalidArgumentError
 from qmcore.limits import Threshold
 from qmcore.order import OutOfOrder, QueueOrder
 
@@ -42,12 +43,26 @@ class QueueDefinition:
 
     def __post_init__(self) -> None:
         names.queue_name(self.name)
+        for field, kind in _KINDS.items():
+            if not isinstance(getattr(self, field), kind):
+                raise InvalidArgumentError(
+                    f"the {field} of queue {self.name!r} must be a {kind.__name__}, got {getattr(self, field)!r}"
+                )
         names.command(self.threshold.command)
         names.command(self.memory_threshold.command)
         whole(self.retries, f"number of retries of queue {self.name!r}", 0, RETRIES_MAX)
         whole(self.retry_delay, f"retry delay of queue {self.name!r} in seconds", 0, DELAY_MAX)
         if self.expiration is not None:
             whole(self.expiration, f"default expiration of queue {self.name!r} in seconds", 0, EXPIRATION_MAX)
+
+
+_KINDS: dict[str, type] = {
+    "order": QueueOrder,
+    "out_of_order": OutOfOrder,
+    "threshold": Threshold,
+    "memory_threshold": Threshold,
+    "delivery": Delivery,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

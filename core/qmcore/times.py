@@ -42,6 +42,8 @@ class SystemClock:
 
 def from_datetime(moment: datetime) -> int:
     """Return the microseconds of an aware datetime; a naive one is refused, because its zone is unknown."""
+    if not isinstance(moment, datetime):
+        raise InvalidArgumentError(f"the time must be a datetime, got {moment!r}")
     if moment.tzinfo is None or moment.utcoffset() is None:
         raise InvalidArgumentError(
             f"the time {moment.isoformat()} has no time zone",
@@ -60,24 +62,30 @@ def span(value: float | timedelta, what: str) -> int:
     if isinstance(value, timedelta):
         micros = value // timedelta(microseconds=1)
     else:
+        if not isinstance(value, (int, float)):
+            raise InvalidArgumentError(f"the {what} must be a number of seconds or a timedelta, got {value!r}")
         if not math.isfinite(value):
             raise InvalidArgumentError(f"the {what} must be a finite number of seconds, got {value}")
         micros = round(value * MICROS)
     return checked_span(micros, what)
 
 
-def checked_span(micros: int, what: str) -> int:
+def checked_span(micros: object, what: str) -> int:
     """Return a length of time that is neither negative nor too long: at most 2147483647 seconds."""
-    if not 0 <= micros <= SPAN_MAX:
-        raise InvalidArgumentError(f"the {what} must be 0 to {SPAN_MAX // MICROS} seconds, got {micros / MICROS:g}")
-    return micros
+    if isinstance(micros, int) and 0 <= micros <= SPAN_MAX:
+        return micros
+    raise InvalidArgumentError(f"the {what} must be 0 to {SPAN_MAX // MICROS} seconds, got {_seconds(micros)}")
 
 
-def checked_moment(micros: int, what: str) -> int:
+def checked_moment(micros: object, what: str) -> int:
     """Return a time between the years 1 and 9999."""
-    if not _EARLIEST <= micros <= _LATEST:
-        raise InvalidArgumentError(f"the {what} must be between the years 1 and 9999, got {micros / MICROS:g} seconds")
-    return micros
+    if isinstance(micros, int) and _EARLIEST <= micros <= _LATEST:
+        return micros
+    raise InvalidArgumentError(f"the {what} must be between the years 1 and 9999, got {_seconds(micros)} since 1970")
+
+
+def _seconds(micros: object) -> str:
+    return f"{micros / MICROS:g} seconds" if isinstance(micros, (int, float)) else repr(micros)
 
 
 def parse_absolute(text: str) -> int:

@@ -13,7 +13,10 @@ from qmadmin.forwarder.stop import StopNow
 from qmcore.errors import (
     AbortedError,
     BadQueueError,
+    BadResourceError,
     InvalidArgumentError,
+    NoSpaceError,
+    NotOpenError,
     QueueError,
     ReleaseError,
     SystemFailureError,
@@ -74,7 +77,8 @@ class Feed:
                 raise
             self._record_failure(request, error)
             return True
-        except SystemFailureError:
+        except (BadResourceError, NotOpenError, SystemFailureError):
+            # The queue space is another one by now, or the store has failed: what is open is of no use any more.
             raise
         except QueueError as error:
             self._suffer(error)
@@ -128,6 +132,11 @@ class Feed:
                 request.reply_queue,
             )
         except (InvalidArgumentError, ReleaseError) as error:
+            raise ServiceError(f"its reply cannot be queued: {error.message}") from error
+        except NoSpaceError as error:
+            if error.wanted <= error.limit:
+                raise
+            # No waiting makes room for it.
             raise ServiceError(f"its reply cannot be queued: {error.message}") from error
 
     def _record_failure(self, request: Message, error: Exception) -> None:

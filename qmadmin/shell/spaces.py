@@ -38,7 +38,8 @@ def _count(what: str, least: int = 1) -> Number:
     Option(
         "-A",
         "actions",
-        "Concurrent actions beyond one for each process; an action is a dequeue that waits.",
+        "Concurrent actions beyond one for each process; an action is a dequeue that waits. Recorded; this release does"
+        " not limit them yet.",
         _count("number of actions", 0),
         "actions",
         0,
@@ -47,8 +48,8 @@ def _count(what: str, least: int = 1) -> Number:
         "-n",
         "memory",
         "Memory for non-persistent messages in bytes (b), rounded down to whole pages, or in blocks (B), which are"
-        " pages of the device and meant where no letter follows. With 0, the default, every non-persistent enqueue"
-        " fails.",
+        " pages of the device and meant where no letter follows. Recorded; this release keeps no non-persistent"
+        " messages yet, and every enqueue of one fails.",
         MemorySize(),
         "nonpersistent_msg_memory[b,B]",
     ),
@@ -157,7 +158,16 @@ def qspacecreate(
         )
     if rounded_pages(pages) != pages:
         shown.append(Notice(Severity.INFO, f"{pages} pages are rounded down to {rounded_pages(pages)}"))
-    recorded = {"-o": overflow, "-H": handles, "-C": cursors, "-O": owners, "-Q": temporary_queues, "-f": filter_memory}
+    recorded = {
+        "-A": actions,
+        "-n": memory is not None,
+        "-o": overflow,
+        "-H": handles,
+        "-C": cursors,
+        "-O": owners,
+        "-Q": temporary_queues,
+        "-f": filter_memory,
+    }
     without_effect = [flag for flag, value in recorded.items() if value]
     if without_effect:
         shown.append(Notice(Severity.INFO, f"{', '.join(without_effect)}: recorded, but without effect"))

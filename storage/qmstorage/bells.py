@@ -73,6 +73,11 @@ class Belfry:
         self._hung.discard(bell)
         (self._directory / bell.address).unlink(missing_ok=True)
 
+    def clear(self, addresses: Iterable[str]) -> None:
+        """Remove the files of bells that a process which died has left."""
+        for address in addresses:
+            (self._directory / address).unlink(missing_ok=True)
+
     def ring(self, addresses: Iterable[str]) -> None:
         """Ring bells, of whichever process; one that is gone, or rings already, is passed over."""
         for address in addresses:

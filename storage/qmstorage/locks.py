@@ -121,9 +121,11 @@ class OwnerFiles:
 
     def is_alive(self, owner: Owner) -> bool:
         """Tell whether somebody has the owner's file locked."""
-        if owner.process == _this_process() and owner.boot == _this_boot():
-            # Opening and closing the file would drop our own lock on it.
+        if owner.lock in self._mine:
             return True
+        if owner.process == _this_process() and owner.boot == _this_boot():
+            # Opening and closing the file would drop our own lock on it; whoever has left has removed it.
+            return (self._directory / owner.lock).exists()
         try:
             fd = os.open(self._directory / owner.lock, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -181,9 +183,11 @@ def _this_process() -> str:
     """Return what tells this process from one that gets its number later."""
     try:
         behind_name = Path("/proc/self/stat").read_text().rpartition(")")[2]
-        return f"{os.getpid()}-{behind_name.split()[_START_TIME_FIELD]}"
+        started = behind_name.split()[_START_TIME_FIELD]
     except OSError:
-        return f"{os.getpid()}-{_IMPORTED}"
+        started = ""
+    # A program that replaces itself with another keeps its number and its start, and loses its locks.
+    return f"{os.getpid()}-{started}-{_IMPORTED}"
 
 
 _IMPORTED = secrets.token_hex(4)

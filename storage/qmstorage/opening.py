@@ -27,9 +27,11 @@ def open_volume(path: str) -> Volume:
     be read.
     """
     sqlite.refuse_unusable(path)
+    # SQLite puts its files beside the file that a link leads to; so do we, or two names would have two sets of locks.
+    path = os.path.realpath(path)
     if os.access(path, os.W_OK):
         connection = sqlite.open_for_writing(path)
-        return SqliteVolume(path, connection, durable=_is_durable(connection))
+        return SqliteVolume(path, connection, durable=_is_durable(connection, path))
     volume = ReadOnlyVolume(path)
     volume.read(lambda unit: unit.device())
     return volume
@@ -45,6 +47,7 @@ def create_volume(path: str, info: DeviceInfo, *, main: bool, group_id: int | No
         connection = sqlite.connect(path, "rw")
         _create_tables(connection, info, main=main)
         return SqliteVolume(path, connection)
+    path = os.path.realpath(path)
     is_new = sqlite.prepare_file(path, group_id)
     try:
         connection = sqlite.connect(path, "rw")
@@ -88,6 +91,15 @@ def _ddl() -> Iterator[str]:
             yield str(CreateIndex(index).compile(dialect=sqlite.DIALECT))
 
 
-def _is_durable(connection: sqlite3.Connection) -> bool:
-    (durability,) = connection.execute("SELECT durability FROM device").fetchone()
-    return bool(durability != "relaxed")
+def _is_durable(connection: sqlite3.Connection, path: str) -> bool:
+    try:
+        row = connection.execute("SELECT durability FROM device").fetchone()
+        if row is None:
+            raise translate.not_a_device(path)
+        return bool(row[0] != "relaxed")
+    except sqlite3.Error as error:
+        connection.close()
+        raise translate.from_sqlite(error, path) from error
+    except BaseException:
+        connection.close()
+        raise

@@ -55,7 +55,7 @@ class ReadOnlyVolume:
         del space_id, role, now_us
         raise self._refusal()
 
-    def release_owner(self, owner: Owner) -> None:
+    def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:
         """Do nothing: a reader has no file."""
 
     def is_alive(self, owner: Owner) -> bool:

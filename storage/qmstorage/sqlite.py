@@ -48,11 +48,19 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
         cached_statements=256,
     )
     if mode == "rw":
-        connection.execute("PRAGMA foreign_keys = ON")
-        # Every commit that has to be on the disk is synced by us, after the writer's lock is released (see `beside`).
-        # For a reader this would open the file already, which may fail in more ways than one.
-        connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            _prepare_to_write(connection)
+        except sqlite3.Error:
+            connection.close()
+            raise
     return connection
+
+
+def _prepare_to_write(connection: sqlite3.Connection) -> None:
+    """Set what holds for writers. For a reader this would touch the file already, which it may not be able to."""
+    connection.execute("PRAGMA foreign_keys = ON")
+    # Every commit that has to be on the disk is synced by us, after the writer's lock is released (see `beside`).
+    connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def prepare_file(path: str, group_id: int | None) -> bool:
@@ -66,6 +74,12 @@ def prepare_file(path: str, group_id: int | None) -> bool:
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_MODE)
     except FileExistsError:
         _refuse_other_content(path)
+        try:
+            if group_id is not None:
+                os.chown(path, -1, group_id)
+            Path(path).chmod(mode)
+        except OSError as error:
+            raise translate.from_os(error, "setting the rights of device", path) from error
         return False
     except OSError as error:
         raise translate.from_os(error, "creating device", path) from error
@@ -113,7 +127,7 @@ def checked(connection: sqlite3.Connection, path: str) -> sqlite3.Connection:
     if found < schema.VERSION:
         raise ReleaseError(
             f"device {path!r} has schema version {found}, older than version {schema.VERSION} of this release",
-            hint="Upgrade it with qmadmin --upgrade.",
+            hint="Use the release of qmadmin that wrote it.",
             path=path,
         )
     return connection
@@ -130,14 +144,20 @@ def _version(connection: sqlite3.Connection, path: str) -> int:
 
 def refuse_unusable(path: str) -> None:
     """Refuse a path that cannot be a device, before SQLite gives a vaguer reason."""
-    file = Path(path)
-    if file.is_dir():
-        raise BadResourceError(f"{path!r} is a directory, not a qmadmin device", path=path)
-    if not file.exists():
+    try:
+        status = Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        # A ValueError is a name that no file can have.
+        status = None
+    except OSError as error:
+        raise translate.from_os(error, "opening device", path) from error
+    if status is None:
         raise BadResourceError(
             f"there is no device {path!r}", hint="Create it with crdl, offset 0, or name another.", path=path
         )
-    if not file.is_file():
+    if stat.S_ISDIR(status.st_mode):
+        raise BadResourceError(f"{path!r} is a directory, not a qmadmin device", path=path)
+    if not stat.S_ISREG(status.st_mode):
         raise translate.not_a_device(path)
     if not os.access(path, os.R_OK):
         raise OperatingSystemError(f"device {path!r} cannot be read by this user", path=path)

@@ -62,7 +62,7 @@ class SqliteVolume:
         try:
             with self._writing:
                 if not job.settled:
-                    self._commit_line()
+                    self._commit_line(job)
         except BaseException:
             with contextlib.suppress(ValueError):
                 self._line.remove(job)
@@ -106,9 +106,10 @@ class SqliteVolume:
         """Lock a private file that tells others, as long as this process lives, that it does."""
         return self._beside.owners.new(space_id, role, now_us)
 
-    def release_owner(self, owner: Owner) -> None:
-        """Give up the private file of an owner, ours or one that died."""
+    def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:
+        """Remove the private file of an owner, ours or one that died, and the bells that it has left."""
         self._beside.owners.release(owner)
+        self._beside.belfry.clear(bells)
 
     def is_alive(self, owner: Owner) -> bool:
         """Tell whether the process of an owner lives and is still attached."""
@@ -147,24 +148,28 @@ class SqliteVolume:
         """Let work begin again, after the fork."""
         self._writing.release()
 
-    def give_to_parent(self) -> None:
+    def give_to_parent(self, *, idle: bool) -> None:
         """Close, in a forked process, what it has inherited, without touching what is the parent's.
 
         SQLite keeps the locks of a process in memory, and a fork copies that: a connection that the child opens would
         take the parent's locks for its own and have none; the parent, which then seems to be alone, would delete the
         log under it. With the inherited connection closed the child starts from nothing.
+
+        A volume that was not idle, because its work took too long to wait for, is left as it is: to close it would
+        undo the parent's work.
         """
         self._closed = f"device {self.path!r} was opened by the parent process, before a fork"
-        self._connection.close()
-        self._beside.abandon()
+        if idle:
+            self._connection.close()
+            self._beside.abandon()
         self._writing = threading.Lock()
 
     def _sync(self, commit: int) -> None:
         if self._beside.log is not None:
             self._beside.log.sync(commit)
 
-    def _commit_line(self) -> None:
-        """Commit all that stands in line, together where that goes well."""
+    def _commit_line(self, own: Job[Any]) -> None:
+        """Commit all that stands in line, together where that goes well; `own` is the caller's."""
         jobs = [self._line.popleft() for _ in range(len(self._line))]
         try:
             self._check_usable()
@@ -178,8 +183,8 @@ class SqliteVolume:
         except QueueError as error:
             fail(jobs, error)
         except BaseException:
-            # Ctrl-C in the thread that works for all: the others go on without it.
-            self._line.extendleft(job for job in reversed(jobs) if not job.settled)
+            # Ctrl-C in the thread that works for all: the others go on without it, and do not do its work either.
+            self._line.extendleft(job for job in reversed(jobs) if not job.settled and job is not own)
             raise
 
     def _commit_each(self, jobs: list[Job[Any]]) -> None:
@@ -196,6 +201,7 @@ class SqliteVolume:
             try:
                 cursor = self._connection.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
+                before = self._connection.total_changes
                 unit = SqlUnit(cursor, self._texts)
                 for job in jobs:
                     job.run(unit, cursor, alone=len(jobs) == 1)
@@ -203,10 +209,12 @@ class SqliteVolume:
                     addresses = unit.waiters(unit.arrivals) if unit.arrivals else addresses
                     committing = True
                     cursor.execute("COMMIT")
-                settle(jobs, self._note_commit())
+                # What changed nothing, as a dequeue that found nothing, need not be brought to the disk.
+                settle(jobs, self._note_commit() if self._connection.total_changes > before else 0)
             except sqlite3.Error as error:
                 raise translate.from_sqlite(error, self.path) from error
-            except KeyboardInterrupt:
+            except BaseException:
+                # Ctrl-C, or what a signal handler raises: what is committed must not be done again.
                 if committing and not self._connection.in_transaction:
                     settle(jobs, self._note_commit())
                 raise
@@ -234,6 +242,7 @@ class _Forks:
     def __init__(self) -> None:
         self._volumes: weakref.WeakSet[SqliteVolume] = weakref.WeakSet()
         self._paused: list[SqliteVolume] = []
+        self._turn = threading.Lock()
         os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
 
     def add(self, volume: SqliteVolume) -> None:
@@ -245,18 +254,22 @@ class _Forks:
         self._volumes.discard(volume)
 
     def _before(self) -> None:
+        # Threads that fork at the same time do so one after the other.
+        self._turn.acquire()
         self._paused = [volume for volume in list(self._volumes) if volume.pause()]
 
     def _in_parent(self) -> None:
         for volume in self._paused:
             volume.resume()
         self._paused = []
+        self._turn.release()
 
     def _in_child(self) -> None:
-        for volume in self._paused:
-            volume.give_to_parent()
+        for volume in list(self._volumes):
+            volume.give_to_parent(idle=volume in self._paused)
         self._paused = []
         self._volumes.clear()
+        self._turn = threading.Lock()
 
 
 _forks = _Forks()

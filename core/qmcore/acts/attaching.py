@@ -30,6 +30,9 @@ def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> Owner:
 
 def detach(volume: Volume, opened: OpenSpace, owner: Owner, now: int) -> None:
     """Leave the queue space; transactions that are open are rolled back."""
-    volume.write(lambda unit: unit.remove_owner(owner.id), durable=False)
-    volume.release_owner(owner)
+    try:
+        volume.write(lambda unit: unit.remove_owner(owner.id), durable=False)
+    finally:
+        # Where the store refuses, as on a full disk, others find out by the lock that we have left.
+        volume.release_owner(owner)
     end_what_was_left(volume, opened, now)

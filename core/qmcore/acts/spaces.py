@@ -40,6 +40,12 @@ def create(
         volume.allocate_disk(wanted.pages, progress)
     incarnation = secrets.token_hex(8)
 
+    def list_extents(unit: Unit) -> None:
+        path, extents = _plan(unit, wanted)
+        if path != planned:
+            raise InUseError(f"the pages for queue space {wanted.name!r} were taken by another one meanwhile")
+        unit.add_extents(extents)
+
     def record(unit: Unit) -> Space:
         leftover = unit.space(wanted.name)
         if leftover is not None:
@@ -49,12 +55,6 @@ def create(
             unit.set_initialized(new.id)
         return dataclasses.replace(new, initialized=progress is not None)
 
-    def list_extents(unit: Unit) -> None:
-        path, extents = _plan(unit, wanted)
-        if path != planned:
-            raise InUseError(f"the pages for queue space {wanted.name!r} were taken by another one meanwhile")
-        unit.add_extents(extents)
-
     if volume is main:
 
         def both(unit: Unit) -> Space:
@@ -62,34 +62,39 @@ def create(
             return record(unit)
 
         return main.write(both)
-    new = volume.write(record)
+    # Whoever lists the name has it; what the volume still has of that name is nobody's then.
     main.write(list_extents)
-    return new
+    try:
+        return volume.write(record)
+    except BaseException:
+        main.write(lambda unit: unit.remove_extents(wanted.name))
+        raise
 
 
 def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
     """Destroy a queue space with everything in it; `force` although processes are attached or messages are stored."""
 
+    def unlist(unit: Unit) -> None:
+        unit.remove_extents(name)
+
     def sweep(unit: Unit) -> None:
         found = unit.space(name)
-        if found is not None:
+        if found is not None and found.incarnation == incarnation:
             if not force:
                 _refuse_in_use(unit, found)
             unit.remove_space(found.id)
 
-    def unlist(unit: Unit) -> None:
-        unit.remove_extents(name)
+    def both(unit: Unit) -> None:
+        sweep(unit)
+        unlist(unit)
 
+    present = volume.read(lambda unit: unit.space(name))
+    incarnation = present.incarnation if present else ""
     if volume is main:
-
-        def both(unit: Unit) -> None:
-            sweep(unit)
-            unlist(unit)
-
         main.write(both)
         return
-    if not force:
-        volume.read(lambda unit: _refuse_in_use(unit, find(unit, name)))
+    if present is not None and not force:
+        volume.read(lambda unit: _refuse_in_use(unit, present))
     main.write(unlist)
     volume.write(sweep)
 

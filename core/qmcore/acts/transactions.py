@@ -34,10 +34,12 @@ class Branch:
     deadline_us: int | None
     id: int = dataclasses.field(default_factory=lambda: secrets.randbits(62))
     recorded: bool = False
+    may_hold: bool = False
     queue_ids: set[int] = dataclasses.field(default_factory=set)
     held_messages: int = 0
     held_pages: int = 0
     pending: list[Pending] = dataclasses.field(default_factory=list)
+    pending_pages: int = 0
     reserved: range = range(0)
 
 
@@ -48,7 +50,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Outgoing, now: int) -> str
         after = Level(
             sequence=0,
             messages=1 + len(branch.pending) - branch.held_messages,
-            pages=outgoing.pages + sum(pending.outgoing.pages for pending in branch.pending) - branch.held_pages,
+            pages=outgoing.pages + branch.pending_pages - branch.held_pages,
         )
         enqueuing.check(unit, branch.opened, outgoing, after)
         return branch.reserved or _reserve(unit, branch)
@@ -58,6 +60,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Outgoing, now: int) -> str
 
     reserved = enqueuing.with_room(volume, [branch.opened], now, reserved_numbers)
     branch.pending.append(Pending(outgoing, reserved[0]))
+    branch.pending_pages += outgoing.pages
     branch.reserved = reserved[1:]
     return message_id(branch.opened.space.incarnation, reserved[0])
 
@@ -74,14 +77,16 @@ def dequeue(volume: Volume, branch: Branch, name: str, selection: Selection, now
         elif not unit.is_active(branch.id, branch.owner.id):
             raise given_up(branch)
         message = taken.message
+        branch.queue_ids.add(taken.place.queue_id)
         unit.hold(branch.id, taken.place, pages=taken.pages, size=message.size, expires_us=message.expires_us)
         return taken, branch.reserved or _reserve(unit, branch)
 
+    # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
+    branch.may_hold = True
     taken, reserved = volume.write(held, durable=False)
     if isinstance(taken, Nothing):
         return taken
     branch.recorded = True
-    branch.queue_ids.add(taken.place.queue_id)
     branch.held_messages += 1
     branch.held_pages += taken.pages
     branch.reserved = reserved
@@ -101,7 +106,7 @@ def roll_back(volume: Volume, branch: Branch, now: int, cause: Cause, error: str
 
     A transaction that was given up meanwhile has been rolled back already.
     """
-    if not branch.recorded:
+    if not branch.may_hold:
         return []
 
     def undone(unit: Unit) -> list[str]:

@@ -77,16 +77,15 @@ def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> None:
     if not dead and not doomed:
         return
 
-    def end(unit: Unit) -> list[str]:
+    def end(unit: Unit) -> tuple[list[str], list[list[str]]]:
         events = _end_transactions(unit, opened.definitions(unit), doomed, now)
-        for owner in dead:
-            unit.remove_owner(owner.id)
-        return events
+        return events, [unit.remove_owner(owner.id) for owner in dead]
 
-    for event in volume.write(end, durable=False):
+    events, bells = volume.write(end, durable=False)
+    for event in events:
         logger.warning("%s", event)
-    for owner in dead:
-        volume.release_owner(owner)
+    for owner, left in zip(dead, bells, strict=True):
+        volume.release_owner(owner, left)
         logger.warning(
             "%s %d died while it was attached to queue space %r",
             owner.role,

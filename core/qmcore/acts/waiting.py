@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from qmcore.acts.dequeue import Nothing
+from qmcore.errors import QueueError
 from qmcore.port import Bell, Owner, Unit, Volume
 from qmcore.times import MICROS, Clock
 
@@ -77,5 +78,9 @@ def listening(volume: Volume, owner: Owner, queue_ids: Sequence[int]) -> Iterato
         volume.write(record, durable=False)
         yield bell
     finally:
-        bell.close()
-        volume.write(forget, durable=False)
+        # A message may have been taken meanwhile, and must reach the caller whatever becomes of the bell: a row that
+        # stays behind goes with its owner.
+        with contextlib.suppress(OSError):
+            bell.close()
+        with contextlib.suppress(QueueError):
+            volume.write(forget, durable=False)
