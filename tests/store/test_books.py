@@ -28,6 +28,17 @@ RETRY_DELAY = {"FIFO": 0, "PRIO": 5, "ERRORS": 0}
 ACTORS = range(3)
 
 
+PLACES = """
+    SELECT message_id, retries FROM ready UNION ALL
+    SELECT message_id, retries FROM due UNION ALL
+    SELECT message_id, retries FROM held ORDER BY 1
+"""
+MESSAGES = "SELECT id, priority FROM message ORDER BY id"
+SUMS = "SELECT count(*), coalesce(sum(pages), 0), coalesce(sum(size), 0) FROM message"
+COUNTED = "SELECT messages, pages, size FROM counter WHERE queue_id = 0"
+LEFT_OVER = "SELECT message_id FROM expiring WHERE message_id NOT IN (SELECT id FROM message)"
+
+
 @dataclasses.dataclass
 class Expected:
     """A message as the model has it."""
@@ -162,9 +173,10 @@ class Books(RuleBasedStateMachine):
 
     actors = st.sampled_from(ACTORS)
     queues = st.sampled_from(["FIFO", "PRIO"])
+    all_queues = st.sampled_from(list(RETRIES))
     priorities = st.sampled_from([1, 50, 100])
     corrids = st.none() | st.sampled_from(["a", "b"])
-    spans = st.none() | st.integers(0, 20)
+    spans = st.sampled_from([None, None, None, 0, 1, 5, 20])
 
     @initialize()
     def begin_with_some_messages(self) -> None:
@@ -172,7 +184,11 @@ class Books(RuleBasedStateMachine):
             for priority in (50, 100):
                 self.enqueue(0, queue, priority, None, None, None)
 
-    @rule(actor=actors, queue=queues, priority=priorities, corrid=corrids, delay=spans, lifetime=spans)
+    @rule(actor=actors, queue=queues, controls=st.lists(st.tuples(priorities, corrids, spans, spans), max_size=4))
+    def enqueue_some(self, actor, queue, controls) -> None:
+        for control in controls:
+            self.enqueue(actor, queue, *control)
+
     def enqueue(self, actor, queue, priority, corrid, delay, lifetime) -> None:
         space = self.handle(actor)
         self.expire()
@@ -185,7 +201,7 @@ class Books(RuleBasedStateMachine):
         msgid = space.enqueue(queue, b"x" * (next(self.names) % 5_000), **options)
         self.arrive(Asked(msgid, queue, priority, corrid, delay, lifetime))
 
-    @rule(actor=actors, queue=st.sampled_from(["FIFO", "PRIO", "ERRORS"]))
+    @rule(actor=actors, queue=all_queues)
     def dequeue(self, actor, queue) -> None:
         message = self.handle(actor).dequeue(queue)
         expected = self.first(queue, message)
@@ -214,13 +230,28 @@ class Books(RuleBasedStateMachine):
             self.there.remove(wanted)
             self.counts[wanted.queue, "dequeued"] += 1
 
-    @rule(actor=actors, timeout=st.none() | st.integers(1, 30))
-    def begin(self, actor, timeout) -> None:
-        if actor not in self.transactions:
-            self.clock.advance(0.000_001)  # so that no two transactions are equally old
-            transaction = self.handle(actor).transaction(timeout)
-            deadline = None if timeout is None else self.now() + timeout * 1_000_000
-            self.transactions[actor] = transaction, deadline, []
+    @precondition(lambda self: len(self.transactions) < len(ACTORS))
+    @rule(data=st.data(), timeout=st.none() | st.integers(1, 30), queue=all_queues)
+    def begin(self, data, timeout, queue) -> None:
+        """Begin a transaction with a dequeue, as most do."""
+        actor = data.draw(st.sampled_from(sorted(set(ACTORS) - set(self.transactions))))
+        self.advance(0.000_001)  # so that no two transactions are equally old
+        transaction = self.handle(actor).transaction(timeout)
+        deadline = None if timeout is None else self.now() + timeout * 1_000_000
+        self.transactions[actor] = transaction, deadline, []
+        self.hold_first(actor, queue)
+
+    @precondition(lambda self: 0 not in self.transactions)
+    @rule(queue=all_queues, count=st.integers(1, 3), times=st.integers(1, 3), seconds=st.sampled_from([0, 5]))
+    def try_and_fail(self, queue, count, times, seconds) -> None:
+        """Take some messages and give them back, more than once."""
+        for _ in range(times):
+            self.advance(seconds + 0.000_001)
+            self.transactions[0] = self.handle(0).transaction(), None, []
+            for _ in range(count):
+                self.hold_first(0, queue)
+            self.transactions[0][0].rollback("failed")
+            self.give_back(0)
 
     @contextlib.contextmanager
     def inside(self, actor):
@@ -232,9 +263,11 @@ class Books(RuleBasedStateMachine):
             transaction.leave_context()
 
     @precondition(lambda self: self.transactions)
-    @rule(data=st.data(), queue=st.sampled_from(["FIFO", "PRIO", "ERRORS"]))
+    @rule(data=st.data(), queue=all_queues)
     def dequeue_inside(self, data, queue) -> None:
-        actor = data.draw(st.sampled_from(sorted(self.transactions)))
+        self.hold_first(data.draw(st.sampled_from(sorted(self.transactions))), queue)
+
+    def hold_first(self, actor, queue) -> None:
         with self.inside(actor):
             message = self.handle(actor).dequeue(queue)
         expected = self.first(queue, message)
@@ -286,9 +319,12 @@ class Books(RuleBasedStateMachine):
         self.transactions[actor][0].rollback("not now", counts=counts)
         self.give_back(actor, counts=counts)
 
-    @rule(seconds=st.integers(0, 40), looker=actors)
+    @rule(seconds=st.sampled_from([1, 4, 5, 10, 40]), looker=actors)
     def time_goes_on(self, seconds, looker) -> None:
-        """The clock jumps, and somebody looks: transactions whose time is over are rolled back, oldest first."""
+        self.advance(seconds, looker)
+
+    def advance(self, seconds, looker=0) -> None:
+        """Let the clock jump, and somebody look: transactions whose time is over are rolled back, oldest first."""
         self.clock.advance(seconds)
         self.handle(looker).usage("FIFO")
         for actor in sorted(self.transactions, key=lambda each: self.transactions[each][0]._started_us):
@@ -319,56 +355,35 @@ class Books(RuleBasedStateMachine):
     # ---- what holds at all times -------------------------------------------------------------------------------------
 
     @invariant()
-    def both_say_the_same(self) -> None:
+    def both_say_the_same_and_the_books_balance(self) -> None:
         self.expire()
-        space = self.handles[0]
-        for queue in RETRIES:
-            usage = space.usage(queue)
+        usages = {queue: self.handles[0].usage(queue) for queue in RETRIES}
+        for queue, usage in usages.items():
             mine = [message for message in self.there if message.queue == queue]
             states = Counter(self.state(message) for message in mine)
             assert usage.messages == len(mine)
             assert (usage.ready, usage.delayed, usage.held) == tuple(states[state] for state in State)
             for what in ("enqueued", "dequeued", "expired", "moved", "discarded"):
                 assert getattr(usage, what) == self.counts[queue, what], (queue, what)
-            listed = Counter((info.state, info.retries, info.priority) for info in space.messages(queue))
-            assert listed == Counter((self.state(each), each.retries, each.priority) for each in mine)
-
-    @invariant()
-    def the_books_balance(self) -> None:
-        space = self.handles[0]
-        usages = [space.usage(queue) for queue in RETRIES]
-        for usage in usages:
             gone = usage.dequeued + usage.expired + usage.discarded + usage.moved
             assert usage.messages == usage.enqueued - gone
-            assert usage.messages == usage.ready + usage.delayed + usage.held
         whole = self.store.device.space_usage("SPACE")
-        assert whole.messages == sum(usage.messages for usage in usages)
-        assert whole.pages == sum(usage.pages for usage in usages)
-        holding = {message.holder for message in self.there} - {None}
-        assert whole.transactions == len(holding)
+        assert whole.messages == sum(usage.messages for usage in usages.values())
+        assert whole.pages == sum(usage.pages for usage in usages.values())
+        assert whole.transactions == len({message.holder for message in self.there} - {None})
 
     @invariant()
     def every_message_stands_in_one_place(self) -> None:
+        def read(unit):
+            return [unit._cursor.execute(query).fetchall() for query in (PLACES, MESSAGES, SUMS, COUNTED, LEFT_OVER)]
+
         volume = self.store.device.volume_of(self.store.path)
-
-        def rows(unit):
-            def number(query: str) -> list[tuple]:
-                return unit._cursor.execute(query).fetchall()
-
-            places = number(
-                "SELECT message_id FROM ready UNION ALL SELECT message_id FROM due"
-                " UNION ALL SELECT message_id FROM held"
-            )
-            messages = number("SELECT id FROM message")
-            sums = number("SELECT count(*), coalesce(sum(pages), 0), coalesce(sum(size), 0) FROM message")
-            counted = number("SELECT messages, pages, size FROM counter WHERE queue_id = 0")
-            lasting = number("SELECT message_id FROM expiring EXCEPT SELECT id FROM message")
-            return places, messages, sums, counted, lasting
-
-        places, messages, sums, counted, lasting = volume.read(rows)
-        assert sorted(places) == sorted(messages)
+        places, messages, sums, counted, left_over = volume.read(read)
+        assert [place[0] for place in places] == [message[0] for message in messages]
         assert sums == counted
-        assert lasting == []
+        assert left_over == []
+        tries = Counter((retries, priority) for (_, retries), (_, priority) in zip(places, messages, strict=True))
+        assert tries == Counter((message.retries, message.priority) for message in self.there)
 
     def state(self, message: Expected) -> State:
         if message.holder is not None:
@@ -383,7 +398,7 @@ class BooksOnFile(Books):
     kind = "file"
 
 
-Books.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
-BooksOnFile.TestCase.settings = settings(max_examples=15, stateful_step_count=40)
+Books.TestCase.settings = settings(max_examples=50, stateful_step_count=60)
+BooksOnFile.TestCase.settings = settings(max_examples=15, stateful_step_count=60)
 TestBooksInMemory = Books.TestCase
 TestBooksOnFile = BooksOnFile.TestCase

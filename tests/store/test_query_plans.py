@@ -75,7 +75,7 @@ def test_no_statement_that_moves_messages_scans_or_sorts(space, clock):
     bad = {
         statement: steps
         for statement, steps in found.items()
-        if any(word in step for step in steps for word in SORT_OR_SCAN)
+        if any(word in step and step != "SCAN CONSTANT ROW" for step in steps for word in SORT_OR_SCAN)
         # Of processes and transactions there are few, and these are looked at once a second.
         and not re.search(r"FROM (owner|trans)\b", statement)
     }

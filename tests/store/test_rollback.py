@@ -146,6 +146,15 @@ class TestErrorQueue:
             transaction.rollback()
         assert drain(space, "E") == ["90", "50", "5"]
 
+    def test_messages_that_go_there_together_keep_their_order(self, space):
+        for text in "abcde":
+            space.enqueue("Q", text)
+        for _ in range(2):
+            with space.transaction() as transaction:
+                drain(space)
+                transaction.rollback()
+        assert drain(space, "ERRORS") == list("abcde")
+
     def test_what_is_rolled_back_in_the_error_queue_stays_there(self, space):
         space.enqueue("ERRORS", "x")
         for tries in range(20):

@@ -1,5 +1,7 @@
 """Transactions: all of it or nothing of it, seen by nobody before, and by everybody after."""
 
+import contextlib
+import sqlite3
 import threading
 from datetime import timedelta
 
@@ -329,6 +331,19 @@ class TestClosing:
             file_store.device.close()
         assert bodies_held(other) == (1, 0, 0)
         assert drain(other) == ["x"]
+
+    def test_it_is_given_back_by_the_close_itself_and_not_only_when_somebody_looks(self, file_store):
+        space = file_store.space()
+        make_queue(space, retries=3)
+        space.enqueue("Q", "x")
+        with pytest.raises(NotOpenError), space.transaction():
+            space.dequeue("Q")
+            file_store.device.close()
+        with contextlib.closing(sqlite3.connect(file_store.path)) as file:
+            counts = [
+                file.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("held", "trans", "ready")
+            ]
+        assert counts == [0, 0, 1]
 
     def test_what_a_transaction_holds_is_given_back_when_the_queue_space_is_closed_under_it(self, file_store):
         space = file_store.space()

@@ -153,6 +153,8 @@ class TestWoken:
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < 1_200:
+            pytest.skip(f"no process may have more than {hard} files open here")
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         opened = []
         try:
@@ -201,14 +203,15 @@ class TestTheTime:
         assert time.monotonic() - before >= 0.2
         assert waiters(space) == 0
 
-    @pytest.mark.parametrize("wait", [None, 0, 0.0, -1, -math.inf])
+    @pytest.mark.parametrize("wait", [None, 0, 0.0])
     def test_no_time_is_no_wait(self, space, wait):
         assert space.dequeue("Q", wait=wait) is None
         assert space.dequeue("Q", corrid="a", wait=wait) is None
 
-    def test_a_time_that_is_no_number_is_refused(self, space):
-        with pytest.raises(InvalidArgumentError, match="nan"):
-            space.dequeue("Q", wait=math.nan)
+    @pytest.mark.parametrize("wait", [math.nan, -1, -math.inf, "5"])
+    def test_a_time_that_is_no_number_from_0_on_is_refused(self, space, wait):
+        with pytest.raises(InvalidArgumentError, match=f"got {wait!r}"):
+            space.dequeue("Q", wait=wait)
 
     def test_a_wait_does_not_outlast_its_transaction(self, space):
         before = time.monotonic()

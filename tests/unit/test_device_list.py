@@ -51,6 +51,8 @@ class TestEntries:
 
     def test_pages_beside_another_entry_or_of_another_file_are_taken(self):
         assert checked_entry(DeviceEntry(1, "/q", 1000, 10), [FIRST])
+        behind = DeviceEntry(1, "/q", 1500, 10)
+        assert checked_entry(DeviceEntry(2, "/q", 1490, 10), [FIRST, behind])
         assert checked_entry(DeviceEntry(1, "/r", 0, 10), [FIRST])
 
     def test_the_26th_entry_is_refused(self):
