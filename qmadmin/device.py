@@ -96,7 +96,7 @@ class Attachment:
         try:
             events = transactions.roll_back(self.volume, branch, self._clock.now(), cause, error)
         except QueueError as refusal:
-            self._not_rolled_back.append((branch, cause, error))
+            self.put_off(branch, cause, error)
             logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, refusal)  # noqa: TRY400
             return
         for event in events:
@@ -106,6 +106,10 @@ class Attachment:
         """Give up what tells others that we are attached, because the queue space is gone."""
         if self._owner is not None:
             self.volume.release_owner(self._owner)
+
+    def put_off(self, branch: Branch, cause: Cause, error: str) -> None:
+        """Leave a rollback to the next upkeep."""
+        self._not_rolled_back.append((branch, cause, error))
 
     def detach(self) -> None:
         """Leave the queue space."""

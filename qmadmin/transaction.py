@@ -6,6 +6,7 @@ import contextvars
 import copy
 import os
 import threading
+import weakref
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
@@ -46,6 +47,9 @@ class Transaction:
         self._started_us = device.clock.now()
         self._deadline_us = None if timeout is None else self._started_us + span(timeout, "timeout")
         self._branches: dict[str, tuple[Attachment, Branch]] = {}
+        # A thread that dies in a transaction, or one that is forgotten, must not hold its messages for ever.
+        self._forgotten = weakref.finalize(self, _put_off, self._branches)
+        self._forgotten.atexit = False
         self._ended = ""
         self._doomed: QueueError | None = None
         self._aborted: AbortedError | None = None
@@ -93,6 +97,7 @@ class Transaction:
                 self._roll_back(Cause.UNTRIED if isinstance(error, NoSpaceError) else Cause.ROLLBACK, str(error))
                 raise
         self._ended = "committed"
+        self._forgotten.detach()
 
     def rollback(self, reason: str = "", *, counts: bool = True) -> None:
         """Give back everything that the transaction dequeued and forget what it enqueued.
@@ -182,8 +187,15 @@ class Transaction:
 
     def _roll_back(self, cause: Cause, error: str) -> None:
         self._ended = "rolled back"
+        self._forgotten.detach()
         for attachment, branch in self._branches.values():
             attachment.roll_back(branch, cause, error)
+
+
+def _put_off(branches: dict[str, tuple[Attachment, Branch]]) -> None:
+    """Leave the rollback of a transaction that was forgotten to the next upkeep; this may run anywhere."""
+    for attachment, branch in branches.values():
+        attachment.put_off(branch, Cause.LEFT, "its transaction was forgotten")
 
 
 def current(device: Device, space: str) -> Transaction | None:

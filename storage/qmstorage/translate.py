@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from pathlib import Path
 
 from qmcore.errors import BadResourceError, OperatingSystemError, QueueError, SystemFailureError
 
@@ -48,8 +50,18 @@ _BY_CODE: dict[int, tuple[type[QueueError], str, str]] = {
 def from_sqlite(error: sqlite3.Error, path: str) -> QueueError:
     """Return the diagnostic for an error of SQLite on the file `path`."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
+    if code == sqlite3.SQLITE_IOERR and _is_full(path):
+        # What SQLite says where it was the shared memory or the log that could not grow.
+        code = sqlite3.SQLITE_FULL
     kind, message, hint = _BY_CODE.get(code, _OTHERWISE)
     return kind(message.format(path=path, error=error, seconds=BUSY_SECONDS), hint=hint, path=path)
+
+
+def _is_full(path: str) -> bool:
+    try:
+        return os.statvfs(Path(path).parent).f_bavail == 0
+    except OSError:
+        return False
 
 
 def not_a_device(path: str) -> QueueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
@@ -143,3 +144,21 @@ def test_a_queue_space_that_was_destroyed_and_made_again_opens_again_beside_an_o
     with device.open_space(space.name) as again:
         again.create_queue(QueueDefinition(name="Q"))
         assert again.dequeue("Q") is None
+
+
+def test_a_thread_that_dies_in_a_transaction_gives_its_messages_back_soon(space, clock):
+    space.create_queue(QueueDefinition(name="TRIED", retries=1))
+    space.enqueue("TRIED", b"data")
+
+    def take_and_die():
+        space.transaction().join_context()
+        assert space.dequeue("TRIED").body == b"data"
+
+    thread = threading.Thread(target=take_and_die)
+    thread.start()
+    thread.join()
+    gc.collect()
+    clock.advance(2)
+    message = space.dequeue("TRIED")
+    assert message is not None
+    assert message.retries == 1
