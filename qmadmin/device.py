@@ -73,7 +73,7 @@ class Attachment:
                 self.roll_back(*rollback)
             upkeep.end_what_was_left(self.volume, self.opened, self._clock.now())
 
-    def renew(self, error: QueueError) -> None:
+    def renew(self, error: BaseException) -> None:
         """Attach again where an operation was refused because others took this process for dead."""
         if self._owner is None or not isinstance(error, AbortedError):
             return
@@ -238,7 +238,7 @@ class Device:
         present = volume.read(lambda unit: unit.space(name))
         # What a creation that was cut short has listed and not made can be destroyed too.
         if present is not None:
-            upkeep.end_what_was_left(volume, OpenSpace(present, self.info.page_size), self.clock.now())
+            upkeep.end_what_was_left(volume, OpenSpace(present), self.clock.now())
         spaces.destroy(self._main, volume, name, force=force)
         with self._lock:
             gone = self._attachments.pop(name, None)
@@ -327,7 +327,7 @@ class Device:
 
     def _attach(self, name: str, role: str) -> Attachment:
         volume = self._volume_of_space(name)
-        opened = OpenSpace(volume.read(lambda unit: spaces.find(unit, name)), self.info.page_size)
+        opened = OpenSpace(volume.read(lambda unit: spaces.find(unit, name)))
         owner = None if volume.readonly else attaching.attach(volume, opened, role, self.clock.now())
         return Attachment(volume, opened, owner, self.clock)
 

@@ -15,7 +15,7 @@ from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import queues, transactions, upkeep, waiting
 from qmcore.acts.dequeue import FIRST, Nothing, Selection
 from qmcore.acts.enqueue import Outgoing
-from qmcore.errors import InvalidArgumentError, NotOpenError, QueueError
+from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.message import PLAIN_CONTROL, PRIORITY_DEFAULT, EnqueueControl, Message, MessageInfo, State
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 from qmcore.space import SpaceDefinition
@@ -289,7 +289,7 @@ class QueueSpace:
         branch = transaction.branch(attachment)
         try:
             return transactions.dequeue(attachment.volume, branch, queue, selection, now)
-        except QueueError as error:
+        except BaseException as error:
             transaction.note(error)
             attachment.renew(error)
             raise
@@ -298,7 +298,7 @@ class QueueSpace:
         branch = transaction.branch(attachment)
         try:
             return transactions.enqueue(attachment.volume, branch, outgoing, self._device.clock.now())
-        except QueueError as error:
+        except BaseException as error:
             transaction.note(error)
             attachment.renew(error)
             raise

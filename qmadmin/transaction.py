@@ -51,7 +51,7 @@ class Transaction:
         self._forgotten = weakref.finalize(self, _put_off, self._branches)
         self._forgotten.atexit = False
         self._ended = ""
-        self._doomed: QueueError | None = None
+        self._doomed: BaseException | None = None
         self._aborted: AbortedError | None = None
 
     def __repr__(self) -> str:
@@ -144,9 +144,12 @@ class Transaction:
             return float("inf")
         return max((self._deadline_us - self._device.clock.now()) / MICROS, 0.0)
 
-    def note(self, error: QueueError) -> None:
-        """Remember an error of the store, after which the transaction cannot commit."""
-        if isinstance(error, (SystemFailureError, OperatingSystemError)):
+    def note(self, error: BaseException) -> None:
+        """Remember an error after which the transaction cannot commit: the store's, or an interrupt in its midst.
+
+        After an interrupt nobody knows what the operation has done; only a rollback finds all of it.
+        """
+        if not isinstance(error, QueueError) or isinstance(error, (SystemFailureError, OperatingSystemError)):
             self._doomed = error
 
     def _new_branch(self, attachment: Attachment) -> Branch:
@@ -166,7 +169,7 @@ class Transaction:
         if self._ended:
             raise ProtocolError(f"the transaction was {self._ended} already")
         if self._doomed is not None:
-            self._abort(Cause.ROLLBACK, f"an error of the store befell it: {self._doomed}")
+            self._abort(Cause.ROLLBACK, f"an error befell it: {str(self._doomed) or type(self._doomed).__name__}")
         if self._deadline_us is not None and self._device.clock.now() >= self._deadline_us:
             seconds = (self._deadline_us - self._started_us) / MICROS
             self._abort(Cause.TIMEOUT, f"its timeout of {seconds:g} seconds is over")

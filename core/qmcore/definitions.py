@@ -41,9 +41,8 @@ class Definitions:
 class OpenSpace:
     """A queue space that a process has open. Its definitions are read again when their generation is another one."""
 
-    def __init__(self, space: Space, page_size: int) -> None:
+    def __init__(self, space: Space) -> None:
         self.space = space
-        self.page_size = page_size
         self._known: Definitions | None = None
 
     def definitions(self, unit: Unit) -> Definitions:

@@ -104,15 +104,6 @@ def remove_files(path: str) -> None:
     shutil.rmtree(run_directory(path), ignore_errors=True)
 
 
-def is_device(path: str) -> bool:
-    """Tell whether the file at `path` is one of ours, of whatever version."""
-    try:
-        with contextlib.closing(connect(path, "ro")) as connection:
-            return _is_marked(connection)
-    except (sqlite3.Error, OSError):
-        return False
-
-
 def checked(connection: sqlite3.Connection, path: str) -> sqlite3.Connection:
     """Return the connection if it leads to a device that this release can read and write."""
     if not _is_marked(connection):

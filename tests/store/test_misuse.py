@@ -162,3 +162,21 @@ def test_a_thread_that_dies_in_a_transaction_gives_its_messages_back_soon(space,
     message = space.dequeue("TRIED")
     assert message is not None
     assert message.retries == 1
+
+
+def test_a_dequeue_that_was_interrupted_behind_its_commit_is_found_by_the_rollback(space, monkeypatch):
+    space.create_queue(QueueDefinition(name="TRIED", retries=5))
+    space.enqueue("TRIED", b"data")
+    volume = space._attachment.volume
+    write = volume.write
+
+    def interrupted(work, *, durable=True):
+        write(work, durable=durable)
+        raise KeyboardInterrupt
+
+    with pytest.raises(qmadmin.AbortedError, match="KeyboardInterrupt"), space.transaction():
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(volume, "write", interrupted)
+            space.dequeue("TRIED")
+        space.dequeue("TRIED")
+    assert space.usage("TRIED").ready == 1
