@@ -58,6 +58,7 @@ from qmadmin.tpqctl import (
     check_flags,
     enqueue_control,
     fill,
+    text_of,
 )
 from qmadmin.transaction import Transaction
 from qmcore import names
@@ -69,7 +70,6 @@ from qmcore.errors import (
     OperatingSystemError,
     ProtocolError,
     QueueError,
-    ReleaseError,
 )
 from qmcore.message import Message
 
@@ -331,8 +331,6 @@ def tpdequeue(qspace: str, qname: str, ctl: TPQCTL | None, flags: int = 0) -> by
 
 def _dequeue(qspace: str, qname: str, ctl: TPQCTL, flags: int) -> Message | None:
     check_flags(ctl.flags)
-    if ctl.flags & TPQPEEK:
-        raise ReleaseError("TPQPEEK is not supported by this release")
     by_msgid, by_corrid = ctl.flags & TPQGETBYMSGIDOLD, ctl.flags & TPQGETBYCORRIDOLD
     if by_msgid and by_corrid:
         raise InvalidArgumentError("TPQGETBYMSGID and TPQGETBYCORRID exclude each other")
@@ -340,13 +338,14 @@ def _dequeue(qspace: str, qname: str, ctl: TPQCTL, flags: int) -> Message | None
     if ctl.flags & TPQWAIT:
         unlimited = flags & TPNOTIME or (_program.transaction is not None and not flags & TPNOTRAN)
         wait = math.inf if unlimited else _program.timeout
-    return _program.space(qspace).dequeue(
-        qname,
-        msgid=_text(ctl.msgid) if by_msgid else None,
-        corrid=ctl.corrid if by_corrid else None,
-        wait=wait,
-        transactional=not flags & TPNOTRAN,
-    )
+    msgid = text_of(ctl.msgid) if by_msgid else None
+    corrid = ctl.corrid if by_corrid else None
+    space = _program.space(qspace)
+    if not ctl.flags & TPQPEEK:
+        return space.dequeue(qname, msgid=msgid, corrid=corrid, wait=wait, transactional=not flags & TPNOTRAN)
+    if not flags & TPNOTRAN:
+        raise InvalidArgumentError("TPQPEEK demands TPNOTRAN", hint="A message that is looked at is nobody's.")
+    return space.peek(qname, msgid=msgid, corrid=corrid, wait=wait)
 
 
 def _end_transaction(call: str) -> Transaction:
@@ -375,7 +374,3 @@ def _failure(error: QueueError, ctl: TPQCTL | None) -> TPException:
 def _check_call_flags(flags: int, allowed: int) -> None:
     if flags & ~allowed:
         raise TPException(TPEINVAL, f"the flags {flags & ~allowed:#x} are not allowed for this call")
-
-
-def _text(msgid: bytes | str) -> str:
-    return msgid if isinstance(msgid, str) else msgid.decode("ascii", "replace")

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from qmadmin.commands import Commands
 from qmadmin.space import QueueSpace
 from qmcore import device as rules
 from qmcore.acts import attaching, devices, spaces, transactions, upkeep
@@ -47,10 +48,9 @@ class VolumeMaker(Protocol):
 class Attachment:
     """This process's attachment to a queue space, shared by everything in the process that has the space open."""
 
-    def __init__(self, volume: Volume, opened: OpenSpace, owner: Owner | None, clock: Clock) -> None:
+    def __init__(self, volume: Volume, opened: OpenSpace, clock: Clock) -> None:
         self.volume = volume
         self.opened = opened
-        self._owner = owner
         self._clock = clock
         self._next_upkeep = clock.monotonic() + _UPKEEP_SECONDS
         self._not_rolled_back: list[tuple[Branch, Cause, str]] = []
@@ -58,10 +58,7 @@ class Attachment:
     @property
     def owner(self) -> Owner:
         """Who we are to others; a device that is open for reading only has nobody attached."""
-        if self._owner is None:
-            self.volume.write(lambda _unit: None)
-            raise NotOpenError(f"queue space {self.opened.space.name!r} is open for reading only")
-        return self._owner
+        return self.opened.owner
 
     def look_after(self, *, now: bool = False) -> None:
         """End what others have left behind, if that was not done in the last second."""
@@ -75,11 +72,11 @@ class Attachment:
 
     def renew(self, error: BaseException) -> None:
         """Attach again where an operation was refused because others took this process for dead."""
-        if self._owner is None or not isinstance(error, AbortedError):
+        lost = self.opened.me
+        if lost is None or not isinstance(error, AbortedError):
             return
-        lost = self._owner
         if not self.volume.read(lambda unit: unit.is_attached(lost.id)):
-            self._owner = attaching.attach(self.volume, self.opened, lost.role, self._clock.now())
+            attaching.attach(self.volume, self.opened, lost.role, self._clock.now())
             self.volume.release_owner(lost)
 
     def is_current(self) -> bool:
@@ -94,18 +91,15 @@ class Attachment:
         has nothing to do about it.
         """
         try:
-            events = transactions.roll_back(self.volume, branch, self._clock.now(), cause, error)
+            transactions.roll_back(self.volume, branch, self._clock.now(), cause, error)
         except QueueError as refusal:
             self.put_off(branch, cause, error)
             logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, refusal)  # noqa: TRY400
-            return
-        for event in events:
-            logger.warning("%s", event)
 
     def forget(self) -> None:
         """Give up what tells others that we are attached, because the queue space is gone."""
-        if self._owner is not None:
-            self.volume.release_owner(self._owner)
+        if self.opened.me is not None:
+            self.volume.release_owner(self.opened.me)
 
     def put_off(self, branch: Branch, cause: Cause, error: str) -> None:
         """Leave a rollback to the next upkeep."""
@@ -113,10 +107,10 @@ class Attachment:
 
     def detach(self) -> None:
         """Leave the queue space."""
-        if self._owner is None:
+        if self.opened.me is None:
             return
         try:
-            attaching.detach(self.volume, self.opened, self._owner, self._clock.now())
+            attaching.detach(self.volume, self.opened, self.opened.me, self._clock.now())
         except QueueError as refusal:
             name = self.opened.space.name
             logger.error("leaving queue space %r is left to others to finish: %s", name, refusal)  # noqa: TRY400
@@ -239,11 +233,40 @@ class Device:
         # What a creation that was cut short has listed and not made can be destroyed too.
         if present is not None:
             upkeep.end_what_was_left(volume, OpenSpace(present), self.clock.now())
+            if present.definition.memory:
+                # What it holds counts, and goes with it.
+                volume.attach_memory(present, volume.read(lambda unit: unit.queues(present.id)))
         spaces.destroy(self._main, volume, name, force=force)
+        if present is not None and present.definition.memory:
+            volume.remove_memory(present)
         with self._lock:
             gone = self._attachments.pop(name, None)
         if gone is not None:
             gone.forget()
+
+    def clear_memory(self, name: str, *, force: bool = False) -> None:
+        """Give up the non-persistent messages of a queue space, and its memory.
+
+        Raises InUseError while processes are attached to the queue space, unless `force`.
+        """
+        volume = self._volume_of_space(name)
+        found = volume.read(lambda unit: spaces.find(unit, name))
+        if not found.definition.memory:
+            return
+        queues = volume.read(lambda unit: unit.queues(found.id))
+        volume.attach_memory(found, queues)
+        upkeep.end_what_was_left(volume, OpenSpace(found), self.clock.now())
+        volume.write(lambda unit: spaces.clear_memory(unit, found, force=force), durable=False)
+        if not volume.read(lambda unit: unit.owners(found.id)):
+            volume.remove_memory(found)
+
+    def runs_commands(self) -> bool:
+        """Tell whether the capacity commands of the device's queues run."""
+        return self._main.read(lambda unit: unit.device()).commands
+
+    def set_commands(self, *, enabled: bool) -> None:
+        """Let the capacity commands of the queues run, or not; a limit that is reached is logged in any case."""
+        self._main.write(lambda unit: unit.set_commands(enabled=enabled))
 
     def open_space(self, name: str, *, role: str = "application") -> QueueSpace:
         """Open a queue space and attach this process to it; `role` is what others see of it.
@@ -327,9 +350,11 @@ class Device:
 
     def _attach(self, name: str, role: str) -> Attachment:
         volume = self._volume_of_space(name)
-        opened = OpenSpace(volume.read(lambda unit: spaces.find(unit, name)))
-        owner = None if volume.readonly else attaching.attach(volume, opened, role, self.clock.now())
-        return Attachment(volume, opened, owner, self.clock)
+        found = volume.read(lambda unit: spaces.find(unit, name))
+        opened = OpenSpace(found, Commands(self.path, self._main, volume, found).start, self.info.page_size)
+        if not volume.readonly:
+            attaching.attach(volume, opened, role, self.clock.now())
+        return Attachment(volume, opened, self.clock)
 
     def _volume_of_space(self, name: str) -> Volume:
         return self.volume_of(self._main.read(lambda unit: spaces.path_of(unit, name)))

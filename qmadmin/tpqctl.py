@@ -6,7 +6,7 @@ import dataclasses
 from typing import Final
 
 from qmcore import names
-from qmcore.errors import InvalidArgumentError, ReleaseError
+from qmcore.errors import InvalidArgumentError
 from qmcore.message import PRIORITY_DEFAULT, EnqueueControl, Message
 from qmcore.queue import Delivery
 from qmcore.times import MICROS
@@ -78,8 +78,6 @@ def enqueue_control(ctl: TPQCTL, kind: str) -> EnqueueControl:
             raise InvalidArgumentError(f"the flags {one:#x} and {other:#x} exclude each other")
     if sum(bool(flags & flag) for flag in (TPQEXPTIME_ABS, TPQEXPTIME_REL, TPQEXPTIME_NONE)) > 1:
         raise InvalidArgumentError("the flags TPQEXPTIME_ABS, TPQEXPTIME_REL and TPQEXPTIME_NONE exclude each other")
-    if flags & (TPQTOP | TPQBEFOREMSGID):
-        raise ReleaseError("TPQTOP and TPQBEFOREMSGID are not supported by this release")
     return EnqueueControl(
         priority=ctl.priority if flags & TPQPRIORITY else PRIORITY_DEFAULT,
         corrid=names.correlation_id(ctl.corrid) if flags & TPQCORRID else None,
@@ -96,6 +94,8 @@ def enqueue_control(ctl: TPQCTL, kind: str) -> EnqueueControl:
         delivery=_delivery(ctl.delivery_qos) if flags & TPQDELIVERYQOS else None,
         reply_delivery=_delivery(ctl.reply_qos) if flags & TPQREPLYQOS else None,
         type=kind,
+        top=bool(flags & TPQTOP),
+        before=text_of(ctl.msgid) if flags & TPQBEFOREMSGID else None,
     )
 
 
@@ -119,6 +119,11 @@ def fill(ctl: TPQCTL, message: Message) -> None:
                 setattr(ctl, field, value)
     ctl.urcode, ctl.appkey, ctl.cltid = message.urcode, message.appkey, message.client_id
     ctl.diagnostic = 0
+
+
+def text_of(msgid: bytes | str) -> str:
+    """Return a message identifier as text, without the padding of its field."""
+    return msgid if isinstance(msgid, str) else msgid.rstrip(b"\0 ").decode("ascii", "replace")
 
 
 def check_flags(flags: int) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from qmcore.errors import BadQueueError, BadResourceError
-from qmcore.port import Unit
+from qmcore.device import PAGE_SIZE
+from qmcore.errors import BadQueueError, BadResourceError, OperatingSystemError
+from qmcore.port import Claim, Owner, Unit
 from qmcore.queue import Queue
 from qmcore.space import Space
 
@@ -19,6 +20,8 @@ class Definitions:
     space: Space
     queues: Mapping[str, Queue]
     by_id: Mapping[int, Queue]
+    error_queues: frozenset[str]
+    page_size: int
 
     def queue(self, name: str) -> Queue:
         """Return the queue of that name, or raise BadQueueError."""
@@ -32,18 +35,49 @@ class Definitions:
             )
         return queue
 
-    @property
-    def error_queue(self) -> Queue | None:
-        """The error queue of the queue space, if it was named and created."""
-        return self.queues.get(self.space.definition.error_queue)
+    def error_queue_for(self, queue: Queue, named: str | None) -> Queue | None:
+        """Return where a message of the queue goes that nobody can work on; None where it has to be discarded.
+
+        The error queue that the message names is asked first, then the queue's, then the queue space's; one that does
+        not exist is passed over. A message that stands in an error queue stays there.
+        """
+        if self.is_error_queue(queue):
+            return queue
+        for name in (named, queue.definition.error_queue, self.space.definition.error_queue):
+            target = self.queues.get(name) if name else None
+            if target is not None:
+                return target
+        return None
+
+    def is_error_queue(self, queue: Queue) -> bool:
+        """Tell whether the queue is the error queue of the queue space, or of one of its queues."""
+        return queue.name in self.error_queues
 
 
 class OpenSpace:
-    """A queue space that a process has open. Its definitions are read again when their generation is another one."""
+    """A queue space that a process has open. Its definitions are read again when their generation is another one.
 
-    def __init__(self, space: Space) -> None:
+    `me` is who we are to others, None where the queue space can only be read. `start` starts a capacity command that
+    we have claimed.
+    """
+
+    def __init__(self, space: Space, start: Callable[[Claim], None] | None = None, page_size: int = PAGE_SIZE) -> None:
         self.space = space
+        self.page_size = page_size
+        self.me: Owner | None = None
+        self.start = start or (lambda _claim: None)
         self._known: Definitions | None = None
+
+    @property
+    def owner(self) -> Owner:
+        """Who we are to others, or raise OperatingSystemError where the queue space can only be read."""
+        if self.me is None:
+            raise OperatingSystemError(
+                f"queue space {self.space.name!r} is open for reading only",
+                hint="Use the device as a user who may write to it.",
+                space=self.space.name,
+            )
+        return self.me
 
     def definitions(self, unit: Unit) -> Definitions:
         """Return the definitions as they are now."""
@@ -58,7 +92,14 @@ class OpenSpace:
         if generation is None or space is None or space.incarnation != self.space.incarnation:
             raise no_such_space(self.space.name)
         queues = unit.queues(space.id)
-        return Definitions(generation, space, {queue.name: queue for queue in queues}, {q.id: q for q in queues})
+        return Definitions(
+            generation,
+            space,
+            queues={queue.name: queue for queue in queues},
+            by_id={queue.id: queue for queue in queues},
+            error_queues=frozenset((space.definition.error_queue, *(queue.definition.error_queue for queue in queues))),
+            page_size=self.page_size,
+        )
 
 
 def no_such_space(name: str) -> BadResourceError:

@@ -21,13 +21,17 @@ RESERVED_PAGES = VTOC_PAGES + UDL_PAGES
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
-    """What a device records about itself; `id` is its own and found again in each of its volumes."""
+    """What a device records about itself; `id` is its own and found again in each of its volumes.
+
+    `commands` tells whether the capacity commands of its queues run.
+    """
 
     id: str
     page_size: int
     durability: str
     group: str
     created_at: int
+    commands: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -36,17 +36,27 @@ class CapacityLimit:
     def __str__(self) -> str:
         return f"{self.value}{self.unit.value}"
 
-    def reached(self, *, messages: int, pages: int, size: int, capacity: int) -> bool:
-        """Tell whether the use of a queue is at or above this limit; `capacity` is the queue space's pages."""
+    def measure(self, *, messages: int, pages: int, size: int, capacity: int) -> int:
+        """Return the use of a queue in the unit of this limit, whole percents of `capacity` pages rounded down."""
         match self.unit:
             case Unit.BYTES:
-                return size >= self.value
+                return size
             case Unit.BLOCKS:
-                return pages >= self.value
+                return pages
             case Unit.PERCENT:
-                return pages * 100 >= self.value * capacity
+                return pages * 100 // capacity if capacity else 0
             case Unit.MESSAGES:
-                return messages >= self.value
+                return messages
+
+    def reached(self, *, messages: int, pages: int, size: int, capacity: int) -> bool:
+        """Tell whether the use of a queue is at or above this limit."""
+        return self.measure(messages=messages, pages=pages, size=size, capacity=capacity) >= self.value
+
+    def undercut(self, *, messages: int, pages: int, size: int, capacity: int) -> bool:
+        """Tell whether the use of a queue is at or below this limit."""
+        if self.unit is Unit.PERCENT:
+            return pages * 100 <= self.value * capacity
+        return self.measure(messages=messages, pages=pages, size=size, capacity=capacity) <= self.value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

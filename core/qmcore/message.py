@@ -6,11 +6,15 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TypeAlias
 
 from qmcore import names, numbers, times
 from qmcore.checks import whole
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.queue import Delivery
+
+Body: TypeAlias = bytes | memoryview | None
+"""The content of a message on its way in: a view of somebody's bytes is not copied."""
 
 PRIORITY_RANGE = (1, 100)
 PRIORITY_DEFAULT = 50
@@ -30,6 +34,11 @@ class State(enum.Enum):
     READY = "ready"
     DELAYED = "delayed"
     HELD = "held"
+    CONSUMED = "consumed"
+
+
+STORED = (State.READY, State.DELAYED, State.HELD)
+"""The states of messages that are still to be consumed; others are kept for the record only."""
 
 
 class Reason(enum.Enum):
@@ -56,7 +65,8 @@ class Origin:
 class EnqueueControl:
     """What the sender asks for. Times and spans are microseconds; None leaves the choice to the queue.
 
-    `delay` and `lifetime` count from the end of the enqueue, inside a transaction from its commit.
+    `delay` and `lifetime` count from the end of the enqueue, inside a transaction from its commit. `top` and `before`
+    (a message identifier) ask for a place that the order of the queue does not give.
     """
 
     priority: int = PRIORITY_DEFAULT
@@ -68,6 +78,7 @@ class EnqueueControl:
     never_expires: bool = False
     reply_queue: str | None = None
     failure_queue: str | None = None
+    error_queue: str | None = None
     urcode: int = 0
     appkey: int = 0
     client_id: str = ""
@@ -76,16 +87,26 @@ class EnqueueControl:
     headers: Mapping[str, str] | None = None
     type: str = "CARRAY"
     subtype: str = ""
+    top: bool = False
+    before: str | None = None
 
     def __post_init__(self) -> None:
         whole(self.priority, "priority", *PRIORITY_RANGE)
         whole(self.urcode, "user return code", *_INT64)
         whole(self.appkey, "application key", *_INT64)
         self._check_times()
-        if self.reply_queue is not None:
-            names.queue_name(self.reply_queue, "reply queue name")
-        if self.failure_queue is not None:
-            names.queue_name(self.failure_queue, "failure queue name")
+        names.buffer_type(self.type, "type")
+        if self.subtype:
+            names.buffer_type(self.subtype, "subtype")
+        for name, what in (
+            (self.reply_queue, "reply queue name"),
+            (self.failure_queue, "failure queue name"),
+            (self.error_queue, "error queue name"),
+        ):
+            if name is not None:
+                names.queue_name(name, what)
+        if self.top and self.before is not None:
+            raise InvalidArgumentError("a message goes to the top or before another one, not both")
 
     def _check_times(self) -> None:
         if self.delay is not None and self.available_us is not None:
@@ -120,7 +141,10 @@ PLAIN_CONTROL = EnqueueControl()
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MessageInfo:
-    """Everything about a stored message but its body. Times ending in `_us` are microseconds since 1970, UTC."""
+    """Everything about a stored message but its body. Times ending in `_us` are microseconds since 1970, UTC.
+
+    `size` is bytes of the body. `group` is shared by the messages that stay together, in a queue that groups them.
+    """
 
     msgid: str
     queue: str
@@ -131,6 +155,7 @@ class MessageInfo:
     corrid: bytes | None
     reply_queue: str | None
     failure_queue: str | None
+    error_queue: str | None
     urcode: int
     appkey: int
     client_id: str
@@ -141,6 +166,7 @@ class MessageInfo:
     type: str
     subtype: str
     headers: Mapping[str, str]
+    group: str | None
     origin: Origin | None
     state: State
 
@@ -162,7 +188,10 @@ class MessageInfo:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Message(MessageInfo):
-    """A dequeued message. `body` is None where it was enqueued without one, which is not the same as empty."""
+    """A message as it was dequeued or looked at.
+
+    `body` is None where it was enqueued without one, which is not the same as empty, and where it was not asked for.
+    """
 
     body: bytes | None
 
@@ -172,13 +201,28 @@ class Message(MessageInfo):
         return (self.body or b"").decode()
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumedMessage:
+    """A message that is kept after it was consumed: what it was, when and by whom, and in which transaction."""
+
+    info: MessageInfo
+    consumed_us: int
+    consumer: str
+    transaction: int | None
+
+    @property
+    def consumed_at(self) -> datetime:
+        """When the message was consumed (UTC)."""
+        return times.to_datetime(self.consumed_us)
+
+
 def pages_of(size: int, headers: str | None, page_size: int) -> int:
     """Return the pages that a message takes; `size` is bytes of the body, `headers` their JSON text."""
     total = HEADER_PAGES_BYTES + size + (len(headers.encode()) if headers else 0)
     return -(-total // page_size)
 
 
-def checked_body(body: bytes | None) -> bytes | None:
+def checked_body(body: Body) -> Body:
     """Return `body` if it is small enough: at most 64 MiB."""
     if body is not None and len(body) > BODY_MAX:
         raise InvalidArgumentError(

@@ -8,6 +8,7 @@ QUEUE_NAME_MAX = 127
 SPACE_NAME_MAX = 15
 CORRELATION_ID_MAX = 32
 COMMAND_MAX = 127
+TYPE_MAX = 127
 PATH_MAX = 1024
 
 
@@ -24,6 +25,11 @@ def space_name(text: str) -> str:
 def path(text: str) -> str:
     """Return `text` if it can be the path of a device list entry: 1 to 1024 bytes, no control characters."""
     return _checked(text, "device name", PATH_MAX)
+
+
+def buffer_type(text: str, what: str) -> str:
+    """Return `text` if it can be the type or subtype of a message: 1 to 127 bytes, no control characters."""
+    return _checked(text, what, TYPE_MAX)
 
 
 def command(text: str) -> str:

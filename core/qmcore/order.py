@@ -79,6 +79,20 @@ class QueueOrder:
         ordinal = _SEQUENCE_TOP - sequence if last_in else sequence
         return _ORDINARY + fields + ordinal.to_bytes(8) + _LAST
 
+    def sequence_in(self, key: bytes) -> int:
+        """Return the sequence number that a key of this order was made with."""
+        ordinal = int.from_bytes(key[-9:-1])
+        ordinary = len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria) + 9
+        if key.startswith(_TOP):
+            inverted = len(key) == len(_TOP) + 9
+        else:
+            inverted = Criterion.LIFO in self.criteria and len(key) == ordinary
+        # A key before another one is longer, and counts upwards whatever that one does.
+        return _SEQUENCE_TOP - ordinal if inverted else ordinal
+
+
+_WIDTHS = {Criterion.PRIORITY: 1, Criterion.TIME: 8, Criterion.EXPIRATION: 8}
+
 
 def key_on_top(sequence: int) -> bytes:
     """Return a key before every other one of the queue; a later sequence number comes first."""

@@ -2,18 +2,24 @@
 
 A `Volume` is one physical store: an SQLite file, later a PostgreSQL schema. All work on it runs in a `Unit`, one short
 database transaction. The rules are the acts' (`qmcore.acts`); a unit only moves rows from one state to another.
+Messages stand in a `Store`: the unit itself is the one on disk, and a queue space may have another one in memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
-from qmcore.message import EnqueueControl, Message, MessageInfo, Origin, State
+from qmcore.message import Body, ConsumedMessage, EnqueueControl, Message, MessageInfo, Origin, State
 from qmcore.queue import Queue, QueueDefinition, QueueUsage
+from qmcore.selection import Choice
 from qmcore.space import Space, SpaceDefinition
+
+if TYPE_CHECKING:
+    from qmcore.condition import Condition
 
 T = TypeVar("T")
 
@@ -25,12 +31,31 @@ Listing: TypeAlias = list[tuple[Cursor, MessageInfo]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Level:
-    """How much a queue space holds after an arrival, and the last sequence number given."""
+class Use:
+    """How much a queue, or a queue space as a whole, holds; `size` is bytes of bodies."""
 
-    sequence: int
     messages: int
     pages: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arrival:
+    """What an arrival has led to: the last sequence number that was given, and the use of queue space and queue."""
+
+    sequence: int
+    space: Use
+    queue: Use
+
+
+class Role(enum.IntEnum):
+    """What a transaction has a message for."""
+
+    DEQUEUED = 0
+    ENQUEUED = 1
+    """It is enqueued when the transaction commits, and stands in the store because its process does not keep it."""
+    LOCKED = 2
+    """Nobody else may have it, and it stays when the transaction commits."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,21 +78,58 @@ class Holding:
     expires_us: int | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class NewMessage:
-    """A message on its way into a queue; times are absolute by now."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Routing:
+    """What decides where a message goes when it leaves its queue: its priority, and the error queue that it names."""
 
-    id: int
-    queue_id: int
+    priority: int
+    error_queue: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Standing:
+    """What a message has from its arrival on: its order key, and times that are absolute by now."""
+
     order_key: bytes
     enqueued_us: int
     available_us: int | None
     expires_us: int | None
+    group_id: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """A message on its way into a queue."""
+
+    id: int
+    queue_id: int
+    standing: Standing
     pages: int
     size: int
     headers: str | None
     control: EnqueueControl
-    body: bytes | None
+    body: Body
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Spilled:
+    """A message that a transaction enqueues when it commits, as it stands in the store until then.
+
+    `available_us` and `expires_us` are times that were given, `delay` and `lifetime` spans that the commit begins.
+    `place` is empty, TOP, or the order key of the message that it stands before.
+    """
+
+    message_id: int
+    pages: int
+    size: int
+    priority: int
+    available_us: int | None
+    expires_us: int | None
+    delay: int | None
+    lifetime: int | None
+    place: bytes
+
+    TOP = b"\0"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +146,38 @@ class Owner:
     role: str
     since_us: int
 
+    def __str__(self) -> str:
+        return f"{self.role} {self.pid} on {self.host}"
+
+
+class Outcome(enum.Enum):
+    """What the volume knows of a transaction."""
+
+    ACTIVE = "active"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    """It is committed on disk, and what it did in memory may still have to follow."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRecord:
-    """A transaction as the volume knows it: its number, who owns it, `active` or `prepared`, since and until when."""
+    """A transaction as the volume knows it: its number, who owns it, how it stands, since and until when."""
 
     id: int
     space_id: int
     owner_id: int
-    state: str
+    state: Outcome
     started_us: int
     deadline_us: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A capacity command that somebody is to start: of which queue, for which messages, and the use that it is for."""
+
+    queue_id: int
+    memory: bool
+    value: int
 
 
 class DeviceRecords(Protocol):
@@ -102,6 +185,9 @@ class DeviceRecords(Protocol):
 
     def device(self) -> DeviceInfo:
         """Return what the device records about itself."""
+
+    def set_commands(self, *, enabled: bool) -> None:
+        """Record whether capacity commands run."""
 
     def entries(self) -> list[DeviceEntry]:
         """Return the device list in the order of its indexes."""
@@ -126,7 +212,7 @@ class DeviceRecords(Protocol):
 
 
 class DefinitionRecords(Protocol):
-    """Queue spaces and queues as administrators define them, and their counters."""
+    """Queue spaces and queues as administrators define them."""
 
     def space(self, name: str) -> Space | None:
         """Return the queue space of that name."""
@@ -152,33 +238,49 @@ class DefinitionRecords(Protocol):
     def add_queue(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
         """Record a queue, its counters at zero, and change the generation."""
 
+    def change_queue(self, queue: Queue) -> None:
+        """Record what is new about a queue, and change the generation."""
+
     def remove_queue(self, queue: Queue) -> None:
         """Remove a queue with the messages and counters that it has, and change the generation."""
 
-    def level(self, space_id: int) -> Level:
+
+class Counters(Protocol):
+    """How much queue spaces and queues hold, and what went through them."""
+
+    def reserve(self, space_id: int, count: int) -> int:
+        """Give out `count` sequence numbers and return the last."""
+
+    def last_sequence(self, space_id: int) -> int:
+        """Return the last sequence number that was given out."""
+
+    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Arrival:
+        """Count messages in and give out as many sequence numbers."""
+
+    def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
+        """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
+
+    def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
+        """Count room of the queue space that no queue has yet, in or, less than nothing, out."""
+
+    def level(self, space_id: int) -> Use:
         """Return how much the queue space holds."""
+
+    def use(self, queue: Queue) -> Use:
+        """Return how much the queue holds."""
 
     def usage(self, queue: Queue, now_us: int) -> QueueUsage:
         """Return what the queue holds and what went through it."""
-
-    def messages(self, space: Space, queue: Queue, state: State, after: Cursor | None, limit: int) -> Listing:
-        """Return at most `limit` messages of the queue in one state, those behind the cursor, each with its cursor."""
 
 
 class MessageRecords(Protocol):
     """Messages and the states that they pass through."""
 
-    def reserve(self, space_id: int, count: int) -> int:
-        """Give out `count` sequence numbers and return the last."""
-
-    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Level:
-        """Count messages in and give out as many sequence numbers; the level's is the last."""
-
-    def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
-        """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
-
     def put(self, new: NewMessage) -> None:
         """Store a message, without a state yet."""
+
+    def key_of(self, queue_id: int, message_id: int) -> bytes | None:
+        """Return the order key of a message that is still to be consumed from the queue."""
 
     def make_ready(self, place: Place) -> None:
         """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
@@ -201,36 +303,157 @@ class MessageRecords(Protocol):
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""
 
-    def take_expired(self, queue_id: int, now_us: int, limit: int) -> tuple[int, int, int]:
-        """Delete at most `limit` messages that have expired; return how many, their pages and their size."""
+    def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
+        """Take at most `limit` messages that have expired out of their states."""
 
-    def take_first(self, queue_id: int) -> Place | None:
-        """Take the first ready message of the queue out of `ready`."""
+    def find(self, space: Space, queue_id: int, choice: Choice) -> bytes | None:
+        """Return the order key of the first ready message that is chosen."""
 
-    def take_by_id(self, queue_id: int, message_id: int) -> Place | None:
-        """Take this message out of `ready` if it stands there, in this queue."""
+    def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
+        """Take the first ready message that is chosen out of `ready`."""
 
-    def take_by_corrid(self, queue_id: int, corrid: bytes) -> Place | None:
-        """Take the first ready message with this correlation identifier out of `ready`."""
+    def take_many(self, space: Space, queue_id: int, choice: Choice, limit: int) -> list[Place]:
+        """Take the first `limit` ready messages that are chosen out of `ready`; return them in order."""
 
-    def read(self, space: Space, queue_name: str, place: Place) -> tuple[Message, int]:
-        """Return a message that stays stored, and its pages."""
+    def take_group(self, queue_id: int, group_id: int) -> list[Place]:
+        """Take the ready messages of a group out of `ready`; return them in order."""
 
-    def remove(self, space: Space, queue_name: str, place: Place) -> tuple[Message, int]:
-        """Delete a message and return it, and its pages."""
+    def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
+        """Take at most `limit` messages that are kept back, and are chosen, out of `due`."""
 
-    def priority(self, message_id: int) -> int:
-        """Return the priority of a message."""
+    def peek(self, space: Space, queue_name: str, queue_id: int, order_key: bytes) -> Message | None:
+        """Return the ready message with that order key, which stays where it is."""
 
-    def discard(self, message_id: int) -> None:
-        """Delete a message."""
+    def read(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
+        """Return a message that stays stored, and its pages; without its body if that is not wanted."""
+
+    def remove(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
+        """Delete a message and return it, and its pages; without its body if that is not wanted."""
+
+    def group_of(self, message_id: int) -> int | None:
+        """Return the group that a message belongs to."""
+
+    def routing(self, message_id: int) -> Routing:
+        """Return what decides where a message goes."""
+
+    def discard(self, message_id: int) -> tuple[int, int]:
+        """Delete a message, and return its pages and its size."""
 
     def move(self, message_id: int, *, new_id: int, queue_id: int, order_key: bytes, origin: Origin) -> None:
-        """Give a message another queue and number; it no longer expires."""
+        """Give a message another queue and number; it no longer expires and names no error queue."""
+
+    def messages(
+        self,
+        space: Space,
+        queue: Queue,
+        state: State,
+        after: Cursor | None,
+        limit: int,
+        condition: Condition | None = None,
+    ) -> Listing:
+        """Return at most `limit` messages of the queue in one state, those behind the cursor, each with its cursor."""
+
+
+class HoldRecords(Protocol):
+    """What transactions hold."""
+
+    def hold(
+        self,
+        transaction_id: int,
+        place: Place,
+        *,
+        pages: int,
+        size: int,
+        expires_us: int | None,
+        role: Role = Role.DEQUEUED,
+    ) -> None:
+        """Let the transaction hold a message that was taken out of `ready`."""
+
+    def first_locked(self, transaction_id: int, queue_id: int) -> Holding | None:
+        """Return the first message of the queue that the transaction has locked."""
+
+    def locked(self, transaction_id: int, queue_id: int, message_id: int) -> Holding | None:
+        """Return this message as the transaction has locked it."""
+
+    def dequeue_locked(self, transaction_id: int, place: Place) -> None:
+        """Let the transaction consume, when it commits, a message that it has locked."""
+
+    def give_back(self, transaction_id: int, queue_id: int, role: Role) -> list[Holding]:
+        """Take what the transaction has of the queue for this out of `held`, in the order of the keys."""
+
+    def consume(self, transaction_id: int, queue_id: int) -> Use:
+        """Delete all messages that the transaction dequeued from the queue; return how much that was."""
+
+    def spill(
+        self, transaction_id: int, new: NewMessage, place: bytes, *, delay: int | None, lifetime: int | None
+    ) -> None:
+        """Store a message that the transaction enqueues when it commits; nobody sees it until then."""
+
+    def spilled(self, transaction_id: int, queue_id: int, after: int, limit: int) -> list[Spilled]:
+        """Return at most `limit` messages that the transaction has spilled for the queue, numbered above `after`."""
+
+    def settle(self, message_id: int, standing: Standing) -> None:
+        """Give a spilled message the order key and the times that the commit gives it, without a state yet."""
+
+    def spilled_use(self, transaction_id: int, queue_id: int) -> Use:
+        """Return how much the transaction has spilled for the queue."""
+
+    def forget_spilled(self, transaction_id: int, queue_id: int) -> None:
+        """Let the transaction no longer hold what it has spilled for the queue, which stays stored."""
+
+    def discard_spilled(self, transaction_id: int, queue_id: int) -> Use:
+        """Delete what the transaction has spilled for the queue; return how much that was."""
+
+    def held_in(self, queue_id: int) -> bool:
+        """Tell whether a transaction holds a message of the queue."""
+
+    def holders(self) -> list[int]:
+        """Return the transactions that hold something."""
+
+
+class Store(Counters, MessageRecords, HoldRecords, Protocol):
+    """Where messages stand: on disk, or in the memory of a queue space."""
+
+
+class MemoryStore(Store, Protocol):
+    """The memory of a queue space, which holds its non-persistent messages."""
+
+    def add_counters(self, space_id: int, queue_id: int) -> None:
+        """Begin to count a queue."""
+
+    def abandon(self, queue: Queue) -> None:
+        """Delete all messages of a queue and count it no longer."""
+
+    def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
+        """Delete all messages, and begin to count anew."""
+
+
+class HistoryRecords(Protocol):
+    """Messages that are kept after they were consumed."""
+
+    def retain(self, place: Place, consumed_us: int, consumer: str) -> None:
+        """Keep a message that was taken out of its states."""
+
+    def retain_held(self, transaction_id: int, queue_id: int, consumed_us: int, consumer: str) -> Use:
+        """Keep all messages that the transaction dequeued from the queue; return how much that was."""
+
+    def history(
+        self, space: Space, queue: Queue, after: Cursor | None, limit: int, condition: Condition | None = None
+    ) -> list[tuple[Cursor, ConsumedMessage]]:
+        """Return at most `limit` retained messages of the queue in the order of their consumption."""
+
+    def recall(self, space: Space, queue: Queue, message_id: int) -> Message | None:
+        """Return a retained message with its body."""
+
+    def has_outlived(self, queue_id: int, before_us: int) -> bool:
+        """Tell whether the queue has retained messages that were consumed before a time."""
+
+    def forget(self, queue_id: int, before_us: int, limit: int) -> tuple[int, int]:
+        """Delete at most `limit` messages that were consumed before a time; return how many, and their pages."""
 
 
 class TransactionRecords(Protocol):
-    """Transactions, what they hold, their owners, and those who wait."""
+    """Transactions, their owners, those who wait, and capacity commands that are to be started."""
 
     def add_transaction(self, record: TransactionRecord) -> None:
         """Record an active transaction."""
@@ -238,26 +461,17 @@ class TransactionRecords(Protocol):
     def end_transaction(self, transaction_id: int, owner_id: int) -> bool:
         """Remove the transaction if that owner still has it; False means that it was given up."""
 
+    def mark_committed(self, transaction_id: int, owner_id: int) -> bool:
+        """Record that the transaction is committed and memory has to follow; False means that it was given up."""
+
     def is_active(self, transaction_id: int, owner_id: int) -> bool:
-        """Tell whether that owner still has the transaction."""
+        """Tell whether that owner still has the transaction, and it is active."""
 
     def transactions(self, space_id: int) -> list[TransactionRecord]:
         """Return the transactions of a queue space."""
 
     def transaction_count(self, space_id: int) -> int:
         """Return how many transactions of the queue space are open."""
-
-    def hold(self, transaction_id: int, place: Place, *, pages: int, size: int, expires_us: int | None) -> None:
-        """Let the transaction hold a message that was taken out of `ready`."""
-
-    def give_back(self, transaction_id: int, queue_id: int) -> list[Holding]:
-        """Take all messages that the transaction dequeued from the queue out of `held`, in the order of their keys."""
-
-    def consume(self, transaction_id: int, queue_id: int) -> tuple[int, int, int]:
-        """Delete all messages that the transaction dequeued from the queue; return how many, their pages and size."""
-
-    def held_in(self, queue_id: int) -> bool:
-        """Tell whether a transaction holds a message of the queue."""
 
     def add_owner(self, owner: Owner) -> None:
         """Record who is attached."""
@@ -277,9 +491,39 @@ class TransactionRecords(Protocol):
     def remove_waiter(self, queue_id: int, address: str) -> None:
         """Forget that a message of the queue is waited for."""
 
+    def waits(self, space_id: int) -> dict[int, int]:
+        """Return who waits for messages of the queue space, and how many waits each has."""
 
-class Unit(DeviceRecords, DefinitionRecords, MessageRecords, TransactionRecords, Protocol):
-    """One short database transaction."""
+    def notify(self, queue_id: int) -> None:
+        """Have those told, once the unit is committed, who wait for the queue."""
+
+    def claim(self, claim: Claim, owner_id: int, now_us: int) -> bool:
+        """Claim that a capacity command is started by this owner; False where the limit was reached before."""
+
+    def claims(self, space_id: int) -> list[tuple[Claim, int]]:
+        """Return the capacity commands that were claimed and not started yet, each with the owner who was to."""
+
+    def take_over(self, claim: Claim, of_owner: int, owner_id: int) -> bool:
+        """Claim what another owner had claimed; False where somebody else did."""
+
+    def settle_claim(self, claim: Claim) -> None:
+        """Note that the command was started."""
+
+    def rearm(self, queue_id: int, *, memory: bool) -> bool:
+        """Let the high limit be reached anew; False where it was not reached, or its command is not started yet."""
+
+    def is_tripped(self, queue_id: int, *, memory: bool) -> bool:
+        """Tell whether the high limit was reached and the use has not been down at the low limit since."""
+
+
+class Unit(DeviceRecords, DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protocol):
+    """One short database transaction. It is the store on disk itself."""
+
+    def memory(self, space_id: int) -> MemoryStore | None:
+        """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
+
+    def afterwards(self, action: Callable[[], None]) -> None:
+        """Have something done by whoever asked for the unit, once it is committed."""
 
 
 class Bell(Protocol):
@@ -314,6 +558,15 @@ class Volume(Protocol):
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one database transaction that changes nothing."""
+
+    def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
+        """Run `work` on the caller's own connection to the store, in its transaction; it stands or falls with that."""
+
+    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> None:
+        """Open the memory of a queue space for its non-persistent messages; it is made if need be."""
+
+    def remove_memory(self, space: Space) -> None:
+        """Remove the memory of a queue space, with the messages in it."""
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the volume have `pages` free pages on disk, so that a full disk is found now; tell the percent done."""

@@ -14,6 +14,9 @@ from qmcore.order import OutOfOrder, QueueOrder
 RETRIES_MAX = 2**31 - 1
 DELAY_MAX = 2**31 - 1
 EXPIRATION_MAX = 2**31 - 1
+RETENTION_MAX = 2**31 - 1
+FOREVER = -1
+"""The retention that never ends."""
 
 
 class Delivery(enum.Enum):
@@ -29,6 +32,9 @@ class QueueDefinition:
 
     `retries` is how often a message may be rolled back and still return (0: never), `retry_delay` the seconds it then
     stays unavailable, `expiration` the seconds after which a message without an expiry of its own goes (None: never).
+    `error_queue` is used instead of the queue space's, and with `keep_expired` expired messages go to it too.
+    `grouping` keeps the messages of one transaction together: one consumer at a time has them. `retention` is how many
+    seconds consumed messages are kept for the record, FOREVER or 0.
     """
 
     name: str
@@ -40,9 +46,15 @@ class QueueDefinition:
     memory_threshold: Threshold = dataclasses.field(default_factory=Threshold.none)
     delivery: Delivery = Delivery.PERSIST
     expiration: int | None = None
+    error_queue: str = ""
+    keep_expired: bool = False
+    grouping: bool = False
+    retention: int = 0
 
     def __post_init__(self) -> None:
         names.queue_name(self.name)
+        if self.error_queue:
+            names.queue_name(self.error_queue, f"error queue name of queue {self.name!r}")
         for field, kind in _KINDS.items():
             if not isinstance(getattr(self, field), kind):
                 raise InvalidArgumentError(
@@ -54,6 +66,10 @@ class QueueDefinition:
         whole(self.retry_delay, f"retry delay of queue {self.name!r} in seconds", 0, DELAY_MAX)
         if self.expiration is not None:
             whole(self.expiration, f"default expiration of queue {self.name!r} in seconds", 0, EXPIRATION_MAX)
+        if self.grouping and self.delivery is Delivery.NONPERSIST:
+            raise InvalidArgumentError(f"queue {self.name!r} cannot group non-persistent messages")
+        if self.retention != FOREVER:
+            whole(self.retention, f"retention of queue {self.name!r} in seconds", 0, RETENTION_MAX)
 
 
 _KINDS: dict[str, type] = {
@@ -62,16 +78,21 @@ _KINDS: dict[str, type] = {
     "threshold": Threshold,
     "memory_threshold": Threshold,
     "delivery": Delivery,
+    "error_queue": str,
+    "keep_expired": bool,
+    "grouping": bool,
 }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue as it is stored: its number in the volume and its definition."""
+    """A queue as it is stored: its number in the volume, its definition, and which directions are started."""
 
     id: int
     space_id: int
     definition: QueueDefinition
+    enqueue_enabled: bool = True
+    dequeue_enabled: bool = True
 
     @property
     def name(self) -> str:
@@ -84,7 +105,9 @@ class QueueUsage:
     """What a queue holds now, and what went through it since it was created.
 
     `messages` counts all: `ready`, `delayed` (not yet available) and `held` (by a transaction). `size` is bytes of
-    bodies, `pages` pages of the device. `first_us` is when the message was enqueued that is first in order.
+    bodies, `pages` pages of the device, those of retained messages included. `nonpersistent` are how many of the
+    messages are kept in memory, in `memory_pages` pages of it. `first_us` is when the message was enqueued that is
+    first in order. What went through counts non-persistent messages since their memory was made.
     """
 
     messages: int
@@ -98,4 +121,6 @@ class QueueUsage:
     expired: int
     discarded: int
     moved: int
+    nonpersistent: int = 0
+    memory_pages: int = 0
     first_us: int | None = None

@@ -12,6 +12,9 @@ PAGE_QUANTUM = 4
 """Pages of a queue space are rounded down to a multiple of this."""
 
 NUMBER_MAX = 2**31 - 1
+ACTIONS_DEFAULT = 64
+"""More than Tuxedo's none: here it is the threads of one program that wait beside each other."""
+
 IPC_KEY_RANGE = (32_769, 262_142)
 """The keys that Tuxedo's guide advises; others are accepted, with a warning by the shell."""
 
@@ -36,7 +39,7 @@ class SpaceDefinition:
     messages: int
     error_queue: str = ""
     blocking: int = 16
-    actions: int = 0
+    actions: int = ACTIONS_DEFAULT
     memory: int = 0
     overflow: int = 0
     handles: int = 0
@@ -112,10 +115,12 @@ class Space:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceUsage:
-    """How much of each limit of a queue space is in use."""
+    """How much of each limit of a queue space is in use; `memory` is bytes for non-persistent messages."""
 
     queues: int
     transactions: int
     processes: int
     messages: int
     pages: int
+    actions: int = 0
+    memory: int = 0

@@ -15,7 +15,8 @@ SPAN_MAX = (2**31 - 1) * MICROS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-_LATEST = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+LATEST = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+"""The last time that there is."""
 
 
 class Clock(Protocol):
@@ -79,7 +80,7 @@ def checked_span(micros: object, what: str) -> int:
 
 def checked_moment(micros: object, what: str) -> int:
     """Return a time between the years 1 and 9999."""
-    if isinstance(micros, int) and _EARLIEST <= micros <= _LATEST:
+    if isinstance(micros, int) and _EARLIEST <= micros <= LATEST:
         return micros
     raise InvalidArgumentError(f"the {what} must be between the years 1 and 9999, got {_seconds(micros)} since 1970")
 

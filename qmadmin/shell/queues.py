@@ -151,7 +151,6 @@ def qcreate(
     """Create a queue in the open queue space.
 
     The capacity command is for the high limit, once, and again only after the use has been down at the low limit.
-    This release records the command, out-of-ordering and a non-persistent delivery, and does not act on them yet.
 
         qcreate service1 fifo none 2 30 80% 0% ""
         qcreate -e +60 orders priority top 5 60 90m 10m "mailme orders"
@@ -173,21 +172,7 @@ def qcreate(
     if definition.delivery is Delivery.NONPERSIST and space.definition.memory == 0:
         text = f"queue space '{space.name}' has no memory for non-persistent messages: each enqueue will fail"
         return [Notice(Severity.WARN, text, "The memory is given to qspacecreate with -n."), created]
-    return [*_without_effect_yet(definition), created]
-
-
-def _without_effect_yet(definition: QueueDefinition) -> list[Notice]:
-    asked = {
-        "the capacity command": definition.threshold.command or definition.memory_threshold.command,
-        "out-of-ordering": definition.out_of_order,
-        "non-persistent delivery": definition.delivery is Delivery.NONPERSIST,
-    }
-    found = " and ".join(what for what, given in asked.items() if given)
-    if not found:
-        return []
-    return [
-        Notice(Severity.WARN, f"{found} of queue '{definition.name}': recorded, but without effect in this release")
-    ]
+    return created
 
 
 @QUEUES.command(

@@ -9,7 +9,7 @@ from qmadmin.shell.declare import Confirmation, Failure, Group, Needs, Option, P
 from qmadmin.shell.kinds import ErrorQueueName, Given, Memory, MemorySize, Number, SpaceName, YesNo
 from qmadmin.shell.results import Column, Line, Moment, Notice, Outcome, Record, Severity, Shown, Table
 from qmcore.errors import BadResourceError, QueueError
-from qmcore.space import IPC_KEY_RANGE, Space, SpaceDefinition, SpaceUsage, rounded_pages
+from qmcore.space import ACTIONS_DEFAULT, IPC_KEY_RANGE, Space, SpaceDefinition, SpaceUsage, rounded_pages
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
@@ -38,18 +38,16 @@ def _count(what: str, least: int = 1) -> Number:
     Option(
         "-A",
         "actions",
-        "Concurrent actions beyond one for each process; an action is a dequeue that waits. Recorded; this release does"
-        " not limit them yet.",
+        "Concurrent actions beyond one for each process; an action is a dequeue that waits.",
         _count("number of actions", 0),
         "actions",
-        0,
+        ACTIONS_DEFAULT,
     ),
     Option(
         "-n",
         "memory",
         "Memory for non-persistent messages in bytes (b), rounded down to whole pages, or in blocks (B), which are"
-        " pages of the device and meant where no letter follows. Recorded; this release keeps no non-persistent"
-        " messages yet, and every enqueue of one fails.",
+        " pages of the device and meant where no letter follows. Without it every enqueue of one fails.",
         MemorySize(),
         "nonpersistent_msg_memory[b,B]",
     ),
@@ -159,8 +157,6 @@ def qspacecreate(
     if rounded_pages(pages) != pages:
         shown.append(Notice(Severity.INFO, f"{pages} pages are rounded down to {rounded_pages(pages)}"))
     recorded = {
-        "-A": actions,
-        "-n": memory is not None,
         "-o": overflow,
         "-H": handles,
         "-C": cursors,

@@ -8,16 +8,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
-    Table,
     bindparam,
     delete,
     func,
     insert,
     literal,
-    null,
     select,
-    tuple_,
     union_all,
     update,
 )
@@ -26,15 +22,14 @@ from qmcore import limits, numbers
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.errors import BadResourceError
 from qmcore.limits import Threshold
-from qmcore.message import State
 from qmcore.order import OutOfOrder, QueueOrder
-from qmcore.port import Cursor, Level, Listing
-from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
+from qmcore.queue import Delivery, Queue, QueueDefinition
 from qmcore.space import Space, SpaceDefinition
-from qmstorage import rows
-from qmstorage.runner import Row, Runner, Statement, given, insert_into
+from qmstorage.counters import Counters
+from qmstorage.runner import Row, given, insert_into
 from qmstorage.schema import (
     adopted,
+    chunk,
     counter,
     device,
     due,
@@ -55,6 +50,7 @@ from qmstorage.schema import (
 
 _DEVICE = select(device)
 _ADD_DEVICE = insert_into(device)
+_SET_COMMANDS = update(device).values(commands=bindparam("new_commands"))
 _ENTRIES = select(entry).order_by(entry.c.dlindex)
 _ADD_ENTRY = insert_into(entry)
 _RENAME_ENTRY = update(entry).where(given(entry.c.dlindex, "at")).values(path=bindparam("new_path"))
@@ -69,107 +65,50 @@ _FREE_SPACE_ID = select(func.coalesce(func.max(space.c.id), 0) + 1)
 _ADD_SPACE = insert_into(space)
 _SET_INITIALIZED = update(space).where(given(space.c.id, "space_id")).values(initialized=literal(True))
 _REMOVE_SPACE = delete(space).where(given(space.c.id, "space_id"))
-_ADD_COUNTER = insert_into(counter)
 _GENERATION = select(counter.c.generation).where(given(counter.c.space_id, "space_id"), counter.c.queue_id == 0)
 _CHANGE_GENERATION = (
     update(counter)
     .where(given(counter.c.space_id, "space_id"), counter.c.queue_id == 0)
     .values(generation=bindparam("new_generation"))
 )
-_LEVEL = select(counter.c.sequence, counter.c.messages, counter.c.pages).where(
-    given(counter.c.space_id, "space_id"), counter.c.queue_id == 0
-)
 _QUEUES = select(queue).where(given(queue.c.space_id, "space_id")).order_by(queue.c.name)
 _ADD_QUEUE = (
     insert(queue).values({c.name: bindparam(c.name) for c in queue.columns if c.name != "id"}).returning(queue.c.id)
 )
+_CHANGE_QUEUE = (
+    update(queue)
+    .where(given(queue.c.id, "of_queue"))
+    .values(
+        {c.name: bindparam(f"new_{c.name}") for c in queue.columns if c.name not in ("id", "space_id", "created_at")}
+    )
+)
 _REMOVE_QUEUE = delete(queue).where(given(queue.c.id, "queue_id"))
 _REMOVE_SPACE_QUEUES = delete(queue).where(given(queue.c.space_id, "space_id"))
-_COUNTERS = select(
-    counter.c.messages,
-    counter.c.pages,
-    counter.c.size,
-    counter.c.enqueued,
-    counter.c.dequeued,
-    counter.c.expired,
-    counter.c.discarded,
-    counter.c.moved,
-).where(given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "queue_id"))
-_REMOVE_COUNTER = delete(counter).where(given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "queue_id"))
-_LOWER_SPACE = (
-    update(counter)
-    .where(given(counter.c.space_id, "space_id"), counter.c.queue_id == 0)
-    .values(
-        messages=counter.c.messages - bindparam("by_messages"),
-        pages=counter.c.pages - bindparam("by_pages"),
-        size=counter.c.size - bindparam("by_size"),
-        discarded=counter.c.discarded + bindparam("by_messages"),
-    )
-)
-_COUNT_DUE = (
-    select(func.count())
-    .select_from(due)
-    .where(given(due.c.queue_id, "queue_id"), due.c.available_at > bindparam("now"))
-)
-_COUNT_HELD = select(func.count()).select_from(held).where(given(held.c.queue_id, "queue_id"))
-_FIRST = (
-    select(message.c.enqueued_at)
-    .join(ready, ready.c.message_id == message.c.id)
-    .where(given(ready.c.queue_id, "queue_id"))
-    .order_by(ready.c.order_key)
-    .limit(1)
-)
 _STATES = (ready, due, held, history)
-_REMOVE_MESSAGES = delete(message).where(
-    message.c.id.in_(
-        union_all(*(select(table.c.message_id).where(given(table.c.queue_id, "queue_id")) for table in _STATES))
-    )
-)
+_MESSAGES = union_all(*(select(table.c.message_id).where(given(table.c.queue_id, "queue_id")) for table in _STATES))
 _EMPTY_QUEUE = [
-    delete(table).where(given(table.c.queue_id, "queue_id")) for table in (*_STATES, expiring, waiter, threshold)
+    delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(message.c.id.in_(_MESSAGES)))),
+    delete(message).where(message.c.id.in_(_MESSAGES)),
+    *(delete(table).where(given(table.c.queue_id, "queue_id")) for table in (*_STATES, expiring, waiter, threshold)),
 ]
+_REMOVE_SPACE_BODIES = delete(chunk).where(chunk.c.body_id.between(bindparam("low"), bindparam("high")))
 _REMOVE_SPACE_MESSAGES = delete(message).where(message.c.id.between(bindparam("low"), bindparam("high")))
 _EMPTY_SPACE = [delete(table).where(given(table.c.space_id, "space_id")) for table in (trans, owner, adopted, counter)]
-_INFO = [column for column in message.columns if column.name != "body"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Listing:
-    """How messages in one state are listed: a statement, and a cursor before the first of them."""
-
-    statement: Statement
-    start: Cursor
-
-
-def _list(state: Table, until: ColumnElement[Any], first: ColumnElement[Any], second: ColumnElement[Any]) -> Statement:
-    behind = tuple_(first, second) > tuple_(
-        bindparam("first", type_=first.type), bindparam("second", type_=second.type)
-    )
-    return (
-        select(state.c.retries, until, first, second, *_INFO)
-        .join_from(state, message, state.c.message_id == message.c.id)
-        .where(given(state.c.queue_id, "of_queue"), behind)
-        .order_by(first, second)
-        .limit(bindparam("most"))
-    )
-
-
-_LISTINGS = {
-    State.READY: _Listing(_list(ready, null(), ready.c.order_key, ready.c.message_id), (b"", 0)),
-    State.DELAYED: _Listing(_list(due, due.c.available_at, due.c.available_at, due.c.message_id), (-(2**63), 0)),
-    State.HELD: _Listing(_list(held, null(), held.c.trans_id, held.c.message_id), (0, 0)),
-}
-
-
-class Definitions(Runner):
+class Definitions(Counters):
     """The device list, queue spaces and queues."""
+
+    _generations: dict[int, int]
 
     def device(self) -> DeviceInfo:
         """Return what the device records about itself."""
         row = self.one(_DEVICE)
         if row is None:
             raise BadResourceError("the file has no device record")
-        return DeviceInfo(id=row[0], page_size=row[2], durability=row[3], group=row[4], created_at=row[6])
+        return DeviceInfo(
+            id=row[0], page_size=row[2], durability=row[3], group=row[4], commands=bool(row[5]), created_at=row[6]
+        )
 
     def add_device(self, info: DeviceInfo, *, main: bool) -> None:
         """Record the device in a new volume; `main` in the one that QMCONFIG names."""
@@ -180,9 +119,13 @@ class Definitions(Runner):
             page_size=info.page_size,
             durability=info.durability,
             group_name=info.group,
-            commands=True,
+            commands=info.commands,
             created_at=info.created_at,
         )
+
+    def set_commands(self, *, enabled: bool) -> None:
+        """Record whether capacity commands run."""
+        self.run(_SET_COMMANDS, new_commands=enabled)
 
     def entries(self) -> list[DeviceEntry]:
         """Return the device list in the order of its indexes."""
@@ -236,7 +179,7 @@ class Definitions(Runner):
         values = dataclasses.asdict(definition)
         new = Space(row[0], incarnation, definition, initialized=False, created_at=created_us)
         self.run(_ADD_SPACE, id=new.id, incarnation=incarnation, initialized=False, created_at=created_us, **values)
-        self._add_counter(new.id, 0)
+        self.add_counters(new.id, 0)
         return new
 
     def set_initialized(self, space_id: int) -> None:
@@ -245,11 +188,13 @@ class Definitions(Runner):
 
     def remove_space(self, space_id: int) -> None:
         """Remove a queue space with everything in it."""
+        self._generations.clear()
         low = numbers.number(space_id, 0)
         for old in self.queues(space_id):
             for statement in _EMPTY_QUEUE:
                 self.run(statement, queue_id=old.id)
-        self.run(_REMOVE_SPACE_MESSAGES, low=low, high=numbers.number(space_id + 1, 0) - 1)
+        for removal in (_REMOVE_SPACE_MESSAGES, _REMOVE_SPACE_BODIES):
+            self.run(removal, low=low, high=numbers.number(space_id + 1, 0) - 1)
         self.run(_REMOVE_SPACE_QUEUES, space_id=space_id)
         for statement in _EMPTY_SPACE:
             self.run(statement, space_id=space_id)
@@ -257,8 +202,13 @@ class Definitions(Runner):
 
     def generation(self, space_id: int) -> int | None:
         """Return a number that changes with each change of a definition; None where the queue space is gone."""
-        row = self.one(_GENERATION, space_id=space_id)
-        return None if row is None else int(row[0])
+        known = self._generations.get(space_id)
+        if known is None:
+            row = self.one(_GENERATION, space_id=space_id)
+            if row is None:
+                return None
+            known = self._generations[space_id] = int(row[0])
+        return known
 
     def queues(self, space_id: int) -> list[Queue]:
         """Return the queues of a queue space by name."""
@@ -266,69 +216,36 @@ class Definitions(Runner):
 
     def add_queue(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
         """Record a queue, its counters at zero, and change the generation."""
-        row = self.one(_ADD_QUEUE, space_id=space_id, created_at=created_us, **_queue_values(definition))
+        row = self.one(
+            _ADD_QUEUE, space_id=space_id, created_at=created_us, **_queue_values(Queue(0, space_id, definition))
+        )
         assert row is not None  # noqa: S101 - RETURNING gives the row
-        self._add_counter(space_id, row[0])
+        self.add_counters(space_id, row[0])
         self._change_generation(space_id)
         return Queue(row[0], space_id, definition)
 
+    def change_queue(self, changed: Queue) -> None:
+        """Record what is new about a queue, and change the generation."""
+        self.run(
+            _CHANGE_QUEUE,
+            of_queue=changed.id,
+            **{f"new_{name}": value for name, value in _queue_values(changed).items()},
+        )
+        self._change_generation(changed.space_id)
+
     def remove_queue(self, old: Queue) -> None:
         """Remove a queue with the messages and counters that it has, and change the generation."""
-        messages, pages, size = self.all(_COUNTERS, space_id=old.space_id, queue_id=old.id)[0][:3]
-        self.run(_REMOVE_MESSAGES, queue_id=old.id)
         for statement in _EMPTY_QUEUE:
             self.run(statement, queue_id=old.id)
-        self.run(_LOWER_SPACE, space_id=old.space_id, by_messages=messages, by_pages=pages, by_size=size)
-        self.run(_REMOVE_COUNTER, space_id=old.space_id, queue_id=old.id)
+        self.remove_counters(old)
         self.run(_REMOVE_QUEUE, queue_id=old.id)
         self._change_generation(old.space_id)
-
-    def level(self, space_id: int) -> Level:
-        """Return how much the queue space holds."""
-        return Level(*self.all(_LEVEL, space_id=space_id)[0])
-
-    def usage(self, of: Queue, now_us: int) -> QueueUsage:
-        """Return what the queue holds and what went through it."""
-        messages, pages, size, *flow = self.all(_COUNTERS, space_id=of.space_id, queue_id=of.id)[0]
-        ((delayed,),) = self.all(_COUNT_DUE, queue_id=of.id, now=now_us)
-        ((held_now,),) = self.all(_COUNT_HELD, queue_id=of.id)
-        first = self.one(_FIRST, queue_id=of.id)
-        enqueued, dequeued, expired, discarded, moved = flow
-        return QueueUsage(
-            messages=messages,
-            ready=messages - delayed - held_now,
-            delayed=delayed,
-            held=held_now,
-            pages=pages,
-            size=size,
-            enqueued=enqueued,
-            dequeued=dequeued,
-            expired=expired,
-            discarded=discarded,
-            moved=moved,
-            first_us=None if first is None else first[0],
-        )
-
-    def messages(self, of: Space, in_queue: Queue, state: State, after: Cursor | None, limit: int) -> Listing:
-        """Return at most `limit` messages of the queue in one state, those behind the cursor, each with its cursor."""
-        listing = _LISTINGS[state]
-        first, second = after or listing.start
-        return [
-            ((at, then), rows.to_info(row, of.incarnation, in_queue.name, retries=retries, state=state, until=until))
-            for retries, until, at, then, *row in self.all(
-                listing.statement, of_queue=in_queue.id, first=first, second=second, most=limit
-            )
-        ]
-
-    def _add_counter(self, space_id: int, queue_id: int) -> None:
-        zero = dict.fromkeys((column.name for column in counter.columns), 0)
-        own = {"space_id": space_id, "queue_id": queue_id, "generation": secrets.randbits(62)}
-        self.run(_ADD_COUNTER, **(zero | own))
 
     def _change_generation(self, space_id: int) -> None:
         # By chance, not by counting: a number that was used in a transaction which then failed must not come again,
         # nor one of a destroyed queue space whose own number is used again.
         self.run(_CHANGE_GENERATION, space_id=space_id, new_generation=secrets.randbits(62))
+        self._generations.clear()
 
 
 def _space(row: Row) -> Space:
@@ -350,11 +267,22 @@ def _queue(row: Row) -> Queue:
         memory_threshold=_threshold(values["memory_high"], values["memory_low"], values["memory_command"]),
         delivery=Delivery(values["delivery"]),
         expiration=values["expiration"],
+        error_queue=values["error_queue"] or "",
+        keep_expired=bool(values["keep_expired"]),
+        grouping=bool(values["grouping"]),
+        retention=values["retention"],
     )
-    return Queue(values["id"], values["space_id"], definition)
+    return Queue(
+        values["id"],
+        values["space_id"],
+        definition,
+        enqueue_enabled=bool(values["enqueue_enabled"]),
+        dequeue_enabled=bool(values["dequeue_enabled"]),
+    )
 
 
-def _queue_values(definition: QueueDefinition) -> dict[str, Any]:
+def _queue_values(of: Queue) -> dict[str, Any]:
+    definition = of.definition
     return {
         "name": definition.name,
         "ordering": str(definition.order),
@@ -369,12 +297,12 @@ def _queue_values(definition: QueueDefinition) -> dict[str, Any]:
         "memory_command": definition.memory_threshold.command,
         "delivery": definition.delivery.value,
         "expiration": definition.expiration,
-        "error_queue": None,
-        "keep_expired": False,
-        "grouping": False,
-        "retention": 0,
-        "enqueue_enabled": True,
-        "dequeue_enabled": True,
+        "error_queue": definition.error_queue or None,
+        "keep_expired": definition.keep_expired,
+        "grouping": definition.grouping,
+        "retention": definition.retention,
+        "enqueue_enabled": of.enqueue_enabled,
+        "dequeue_enabled": of.dequeue_enabled,
     }
 
 

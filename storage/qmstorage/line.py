@@ -17,11 +17,12 @@ T = TypeVar("T")
 class Job(Generic[T]):
     """Work of one caller. `commit` is the number of the commit that it became part of, 0 until then."""
 
-    __slots__ = ("_result", "_work", "commit", "error", "settled")
+    __slots__ = ("_actions", "_result", "_work", "commit", "error", "settled")
 
     def __init__(self, work: Callable[[Unit], T]) -> None:
         self._work = work
         self._result: T
+        self._actions: list[Callable[[], None]] = []
         self.error: Exception | None = None
         self.commit = 0
         self.settled = False
@@ -29,10 +30,12 @@ class Job(Generic[T]):
     def run(self, unit: SqlUnit, cursor: sqlite3.Cursor, *, alone: bool) -> None:
         """Do the work; a refusal undoes it and nothing else. Errors of the store are raised: they end them all."""
         self.error = None
+        unit.start_work()
         if not alone:
             cursor.execute("SAVEPOINT job")
         try:
             self._result = self._work(unit)
+            self._actions = unit.actions
         except sqlite3.Error:
             raise
         except Exception as error:  # noqa: BLE001 - whoever asked for the work gets it
@@ -43,9 +46,11 @@ class Job(Generic[T]):
             cursor.execute("RELEASE job")
 
     def outcome(self) -> T:
-        """Return what the work returned, or raise what it raised."""
+        """Return what the work returned, or raise what it raised; before, do what was to be done afterwards."""
         if self.error is not None:
             raise self.error
+        for action in self._actions:
+            action()
         return self._result
 
 

@@ -54,6 +54,11 @@ class Surroundings:
             os.chmod(file, self.mode)  # noqa: PTH101 - a path, or a descriptor
             os.chown(file, self.uid if os.geteuid() == 0 else -1, self.gid)
 
+    def share_directory(self, path: Path) -> None:
+        """Let those enter a directory that we made who may use the volume."""
+        self.share(str(path))
+        path.chmod(0o2770 if self.mode & 0o060 else 0o700)
+
 
 class Gate:
     """Where processes queue for the writer's lock: who finds it closed looks again ever more slowly, not at all late.
@@ -106,7 +111,7 @@ class OwnerFiles:
             process=_this_process(),
             pid=os.getpid(),
             host=os.uname().nodename,
-            boot=_this_boot(),
+            boot=this_boot(),
             lock=name,
             role=role,
             since_us=now_us,
@@ -123,7 +128,7 @@ class OwnerFiles:
         """Tell whether somebody has the owner's file locked."""
         if owner.lock in self._mine:
             return True
-        if owner.process == _this_process() and owner.boot == _this_boot():
+        if owner.process == _this_process() and owner.boot == this_boot():
             # Opening and closing the file would drop our own lock on it; whoever has left has removed it.
             return (self._directory / owner.lock).exists()
         try:
@@ -152,7 +157,7 @@ class OwnerFiles:
 
 def same_boot(owner: Owner) -> bool:
     """Tell whether the machine has run without restart since the owner attached."""
-    return owner.boot == _this_boot()
+    return owner.boot == this_boot()
 
 
 def _lock(fd: int) -> bool:
@@ -172,7 +177,8 @@ def _holder(fd: int) -> int | None:
     return int(found[4]) if found[0] != fcntl.F_UNLCK else None
 
 
-def _this_boot() -> str:
+def this_boot() -> str:
+    """Return what tells this start of the machine from an earlier one."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

@@ -1,140 +1,59 @@
-"""Messages and their states in SQL."""
+"""Messages themselves in SQL: put, read, removed, moved."""
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, delete, exists, literal, or_, select, tuple_, update
+from typing import Any
 
-from qmcore.message import Message, Origin
-from qmcore.port import Level, NewMessage, Place
+from sqlalchemy import bindparam, delete, exists, select, update
+
+from qmcore.message import Message, Origin, State
+from qmcore.port import NewMessage, Place, Routing, Standing
+from qmcore.queue import Delivery
 from qmcore.space import Space
-from qmstorage import rows
-from qmstorage.runner import Runner, Statement, given, insert_into
-from qmstorage.schema import counter, due, expiring, message, ready
+from qmstorage import bodies, rows
+from qmstorage.bodies import Bodies
+from qmstorage.runner import Row, Statement, given, insert_into
+from qmstorage.schema import history, message, ready
 
-_OF_SPACE = (given(counter.c.space_id, "space_id"), counter.c.queue_id == literal(0))
-_OF_SPACE_AND_QUEUE = (
-    given(counter.c.space_id, "space_id"),
-    or_(counter.c.queue_id == 0, given(counter.c.queue_id, "of_queue")),
-)
-_RESERVE = (
-    update(counter)
-    .where(*_OF_SPACE)
-    .values(sequence=counter.c.sequence + bindparam("count"))
-    .returning(counter.c.sequence)
-)
-_ARRIVE = (
-    update(counter)
-    .where(*_OF_SPACE_AND_QUEUE)
-    .values(
-        sequence=counter.c.sequence + bindparam("count"),
-        messages=counter.c.messages + bindparam("count"),
-        pages=counter.c.pages + bindparam("by_pages"),
-        size=counter.c.size + bindparam("by_size"),
-        enqueued=counter.c.enqueued + bindparam("count"),
-    )
-    .returning(counter.c.queue_id, counter.c.sequence, counter.c.messages, counter.c.pages)
-)
-
-
-def _leave(how: str) -> Statement:
-    return (
-        update(counter)
-        .where(*_OF_SPACE_AND_QUEUE)
-        .values(
-            {
-                "messages": counter.c.messages - bindparam("count"),
-                "pages": counter.c.pages - bindparam("by_pages"),
-                "size": counter.c.size - bindparam("by_size"),
-                how: counter.c[how] + bindparam("count"),
-            }
-        )
-    )
-
-
-_LEAVE = {how: _leave(how) for how in ("dequeued", "expired", "discarded", "moved")}
 _PUT = insert_into(message)
-_MAKE_READY = insert_into(ready)
-_MAKE_DUE = insert_into(due)
-_MAKE_EXPIRING = insert_into(expiring)
-_UNMAKE_EXPIRING = delete(expiring).where(
-    given(expiring.c.queue_id, "of_queue"),
-    given(expiring.c.expires_at, "at"),
-    given(expiring.c.message_id, "of_message"),
+_ITS_ID = given(message.c.id, "of_message")
+_FACTS = [column for column in message.columns if column.name != "body"]
+_READ = select(*message.columns).where(_ITS_ID)
+_READ_FACTS = select(*_FACTS).where(_ITS_ID)
+_REMOVE = delete(message).where(_ITS_ID).returning(*message.columns)
+_REMOVE_FACTS = delete(message).where(_ITS_ID).returning(*_FACTS)
+_DISCARD = delete(message).where(_ITS_ID).returning(message.c.pages, message.c.size, message.c.body_id)
+_PEEK = select(ready.c.message_id, ready.c.retries).where(
+    given(ready.c.queue_id, "of_queue"), given(ready.c.order_key, "of_key")
 )
-_NEXT_DUE = select(due.c.available_at).where(given(due.c.queue_id, "of_queue")).order_by(due.c.available_at).limit(1)
-_HAS_DUE = exists().where(given(due.c.queue_id, "of_queue"), due.c.available_at <= bindparam("now"))
-_HAS_EXPIRED = exists().where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
-_PENDING_WORK = select(_HAS_DUE, _HAS_EXPIRED)
-_TAKE_DUE = (
-    delete(due)
-    .where(
-        tuple_(due.c.queue_id, due.c.available_at, due.c.message_id).in_(
-            select(due.c.queue_id, due.c.available_at, due.c.message_id)
-            .where(given(due.c.queue_id, "of_queue"), due.c.available_at <= bindparam("now"))
-            .order_by(due.c.available_at, due.c.message_id)
-            .limit(bindparam("most"))
-        )
+_KEY_OF = select(message.c.order_key).where(
+    _ITS_ID, given(message.c.queue_id, "of_queue"), ~exists().where(history.c.message_id == message.c.id)
+)
+_KEY_IN_MEMORY = select(message.c.order_key).where(_ITS_ID, given(message.c.queue_id, "of_queue"))
+_GROUP_OF = select(message.c.group_id).where(_ITS_ID)
+_ROUTING = select(message.c.priority, message.c.error_queue).where(_ITS_ID)
+_SETTLE = (
+    update(message)
+    .where(_ITS_ID)
+    .values(
+        order_key=bindparam("new_key"),
+        enqueued_at=bindparam("enqueued"),
+        available_at=bindparam("available"),
+        expires_at=bindparam("expires"),
+        group_id=bindparam("new_group"),
     )
-    .returning(due.c.order_key, due.c.message_id, due.c.retries)
 )
-_TAKE_EXPIRING = (
-    delete(expiring)
-    .where(
-        tuple_(expiring.c.queue_id, expiring.c.expires_at, expiring.c.message_id).in_(
-            select(expiring.c.queue_id, expiring.c.expires_at, expiring.c.message_id)
-            .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
-            .order_by(expiring.c.expires_at, expiring.c.message_id)
-            .limit(bindparam("most"))
-        )
-    )
-    .returning(expiring.c.message_id)
-)
-_TAKEN = (ready.c.message_id, ready.c.order_key, ready.c.retries)
-_FIRST_KEY = (
-    select(ready.c.order_key)
-    .where(given(ready.c.queue_id, "of_queue"))
-    .order_by(ready.c.order_key)
-    .limit(1)
-    .scalar_subquery()
-)
-_TAKE_FIRST = (
-    delete(ready).where(given(ready.c.queue_id, "of_queue"), ready.c.order_key == _FIRST_KEY).returning(*_TAKEN)
-)
-_KEY_OF = (
-    select(message.c.order_key)
-    .where(given(message.c.id, "of_message"), given(message.c.queue_id, "of_queue"))
-    .scalar_subquery()
-)
-_TAKE_BY_ID = delete(ready).where(given(ready.c.queue_id, "of_queue"), ready.c.order_key == _KEY_OF).returning(*_TAKEN)
-_CORRELATED_KEY = (
-    select(message.c.order_key)
-    .where(
-        given(message.c.queue_id, "of_queue"),
-        given(message.c.corrid, "corrid"),
-        exists().where(ready.c.queue_id == message.c.queue_id, ready.c.order_key == message.c.order_key),
-    )
-    .order_by(message.c.order_key)
-    .limit(1)
-    .scalar_subquery()
-)
-_TAKE_BY_CORRID = (
-    delete(ready).where(given(ready.c.queue_id, "of_queue"), ready.c.order_key == _CORRELATED_KEY).returning(*_TAKEN)
-)
-_REMOVE_READY_BY_ID = delete(ready).where(given(ready.c.queue_id, "of_queue"), ready.c.order_key == _KEY_OF)
-_REMOVE_DUE_BY_ID = delete(due).where(given(due.c.message_id, "of_message"))
-_READ = select(*message.columns).where(given(message.c.id, "of_message"))
-_REMOVE = delete(message).where(given(message.c.id, "of_message")).returning(*message.columns)
-_DISCARD = delete(message).where(given(message.c.id, "of_message")).returning(message.c.pages, message.c.size)
-_PRIORITY = select(message.c.priority).where(given(message.c.id, "of_message"))
 _MOVE = (
     update(message)
-    .where(given(message.c.id, "of_message"))
+    .where(_ITS_ID)
     .values(
         id=bindparam("new_id"),
         queue_id=bindparam("to_queue"),
         order_key=bindparam("new_key"),
         available_at=None,
         expires_at=None,
+        error_queue=None,
+        group_id=None,
         origin_queue=bindparam("from_queue"),
         origin_msgid=bindparam("from_msgid"),
         origin_reason=bindparam("reason"),
@@ -144,130 +63,82 @@ _MOVE = (
 )
 
 
-class Messages(Runner):
-    """Messages and the states that they pass through."""
+class Messages(Bodies):
+    """Messages, wherever they stand."""
 
-    def reserve(self, space_id: int, count: int) -> int:
-        """Give out `count` sequence numbers and return the last."""
-        return int(self.all(_RESERVE, space_id=space_id, count=count)[0][0])
-
-    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Level:
-        """Count messages in and give out as many sequence numbers; the level's is the last."""
-        for of, *level in self.all(
-            _ARRIVE, space_id=space_id, of_queue=queue_id, count=count, by_pages=pages, by_size=size
-        ):
-            if of == 0:
-                return Level(*level)
-        raise LookupError(f"queue space {space_id} has no counters")
-
-    def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
-        """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
-        self.run(_LEAVE[how], space_id=space_id, of_queue=queue_id, count=count, by_pages=pages, by_size=size)
+    delivery = Delivery.PERSIST
+    """Whether the messages of this store survive a restart."""
 
     def put(self, new: NewMessage) -> None:
         """Store a message, without a state yet."""
-        self._cursor.execute(self._texts[_PUT][0], rows.to_row(new))
+        row = rows.to_row(new)
+        if new.size > bodies.IN_ROW_MAX:
+            self.put_body(new.id, new.body)
+            row["body_id"], row["body"] = new.id, None
+        self._cursor.execute(self._texts[_PUT][0], row)
 
-    def make_ready(self, place: Place) -> None:
-        """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
+    def settle(self, message_id: int, standing: Standing) -> None:
+        """Give a spilled message the order key and the times that the commit gives it, without a state yet."""
         self.run(
-            _MAKE_READY,
-            queue_id=place.queue_id,
-            order_key=place.order_key,
-            message_id=place.message_id,
-            retries=place.retries,
+            _SETTLE,
+            of_message=message_id,
+            new_key=standing.order_key,
+            enqueued=standing.enqueued_us,
+            available=standing.available_us,
+            expires=standing.expires_us,
+            new_group=standing.group_id,
         )
-        self.arrivals.add(place.queue_id)
 
-    def make_due(self, place: Place, available_us: int) -> None:
-        """Keep the message back until a time; those who wait for the queue are told."""
-        self.run(
-            _MAKE_DUE,
-            queue_id=place.queue_id,
-            available_at=available_us,
-            message_id=place.message_id,
-            order_key=place.order_key,
-            retries=place.retries,
-        )
-        self.arrivals.add(place.queue_id)
+    def key_of(self, queue_id: int, message_id: int) -> bytes | None:
+        """Return the order key of a message that is still to be consumed from the queue."""
+        # Non-persistent messages have no history.
+        statement = _KEY_OF if self.delivery is Delivery.PERSIST else _KEY_IN_MEMORY
+        row = self.one(statement, of_message=message_id, of_queue=queue_id)
+        # One that is to be enqueued by a commit has no place yet.
+        return row[0] if row is not None and row[0] else None
 
-    def make_expiring(self, queue_id: int, message_id: int, expires_us: int) -> None:
-        """Note when a message that no transaction holds expires."""
-        self.run(_MAKE_EXPIRING, queue_id=queue_id, message_id=message_id, expires_at=expires_us)
+    def peek(self, space: Space, queue_name: str, queue_id: int, order_key: bytes) -> Message | None:
+        """Return the ready message with that order key, which stays where it is."""
+        row = self.one(_PEEK, of_queue=queue_id, of_key=order_key)
+        if row is None:
+            return None
+        return self.stored(space, queue_name, row[0], State.READY, row[1])
 
-    def unmake_expiring(self, queue_id: int, message_id: int, expires_us: int) -> None:
-        """Forget when the message expires."""
-        self.run(_UNMAKE_EXPIRING, of_queue=queue_id, of_message=message_id, at=expires_us)
+    def stored(self, space: Space, queue_name: str, message_id: int, state: State, retries: int = 0) -> Message:
+        """Return a message with its body, wherever it stands."""
+        return self._message(self._row(_READ, message_id), True, space, queue_name, retries, state)
 
-    def next_due(self, queue_id: int) -> int | None:
-        """Return when the next message of the queue that is kept back becomes available."""
-        row = self.one(_NEXT_DUE, of_queue=queue_id)
-        return None if row is None else int(row[0])
+    def read(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
+        """Return a message that stays stored, and its pages; without its body if that is not wanted."""
+        row = self._row(_READ if body else _READ_FACTS, place.message_id)
+        return self._message(row, body, space, queue_name, place.retries), row[_PAGES]
 
-    def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
-        """Tell whether the queue has messages that became available, and ones that expired."""
-        available, expired = self.all(_PENDING_WORK, of_queue=queue_id, now=now_us)[0]
-        return bool(available), bool(expired)
+    def remove(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
+        """Delete a message and return it, and its pages; without its body if that is not wanted."""
+        row = self._row(_REMOVE if body else _REMOVE_FACTS, place.message_id)
+        found = self._message(row, body, space, queue_name, place.retries)
+        if row[_BODY_ID] is not None:
+            self.discard_body(row[_BODY_ID])
+        return found, row[_PAGES]
 
-    def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
-        """Make at most `limit` messages ready that have become available, and return how many."""
-        released = self.all(_TAKE_DUE, of_queue=queue_id, now=now_us, most=limit)
-        self.many(
-            _MAKE_READY,
-            (
-                {"queue_id": queue_id, "order_key": key, "message_id": number, "retries": retries}
-                for key, number, retries in released
-            ),
-        )
-        if released:
-            self.arrivals.add(queue_id)
-        return len(released)
+    def group_of(self, message_id: int) -> int | None:
+        """Return the group that a message belongs to."""
+        found: int | None = self._row(_GROUP_OF, message_id)[0]
+        return found
 
-    def take_expired(self, queue_id: int, now_us: int, limit: int) -> tuple[int, int, int]:
-        """Delete at most `limit` messages that have expired; return how many, their pages and their size."""
-        expired = self.all(_TAKE_EXPIRING, of_queue=queue_id, now=now_us, most=limit)
-        pages = size = 0
-        for (number,) in expired:
-            self.run(_REMOVE_READY_BY_ID, of_queue=queue_id, of_message=number)
-            self.run(_REMOVE_DUE_BY_ID, of_message=number)
-            had_pages, had_size = self.all(_DISCARD, of_message=number)[0]
-            pages += had_pages
-            size += had_size
-        return len(expired), pages, size
+    def routing(self, message_id: int) -> Routing:
+        """Return what decides where a message goes."""
+        return Routing(*self._row(_ROUTING, message_id))
 
-    def take_first(self, queue_id: int) -> Place | None:
-        """Take the first ready message of the queue out of `ready`."""
-        row = self.one(_TAKE_FIRST, of_queue=queue_id)
-        return None if row is None else Place(row[0], queue_id, row[1], row[2])
-
-    def take_by_id(self, queue_id: int, message_id: int) -> Place | None:
-        """Take this message out of `ready` if it stands there, in this queue."""
-        row = self.one(_TAKE_BY_ID, of_queue=queue_id, of_message=message_id)
-        return None if row is None else Place(row[0], queue_id, row[1], row[2])
-
-    def take_by_corrid(self, queue_id: int, corrid: bytes) -> Place | None:
-        """Take the first ready message with this correlation identifier out of `ready`."""
-        row = self.one(_TAKE_BY_CORRID, of_queue=queue_id, corrid=corrid)
-        return None if row is None else Place(row[0], queue_id, row[1], row[2])
-
-    def read(self, space: Space, queue_name: str, place: Place) -> tuple[Message, int]:
-        """Return a message that stays stored, and its pages."""
-        return self._message(_READ, space, queue_name, place)
-
-    def remove(self, space: Space, queue_name: str, place: Place) -> tuple[Message, int]:
-        """Delete a message and return it, and its pages."""
-        return self._message(_REMOVE, space, queue_name, place)
-
-    def priority(self, message_id: int) -> int:
-        """Return the priority of a message."""
-        return int(self.all(_PRIORITY, of_message=message_id)[0][0])
-
-    def discard(self, message_id: int) -> None:
-        """Delete a message."""
-        self.run(_DISCARD, of_message=message_id).fetchall()
+    def discard(self, message_id: int) -> tuple[int, int]:
+        """Delete a message, and return its pages and its size."""
+        pages, size, body_id = self._row(_DISCARD, message_id)
+        if body_id is not None:
+            self.discard_body(body_id)
+        return pages, size
 
     def move(self, message_id: int, *, new_id: int, queue_id: int, order_key: bytes, origin: Origin) -> None:
-        """Give a message another queue and number; it no longer expires."""
+        """Give a message another queue and number; it no longer expires and names no error queue."""
         self.run(
             _MOVE,
             of_message=message_id,
@@ -281,11 +152,21 @@ class Messages(Runner):
             at=origin.moved_us,
         )
 
-    def _message(self, statement: Statement, space: Space, queue_name: str, place: Place) -> tuple[Message, int]:
-        rows_ = self.all(statement, of_message=place.message_id)
-        if not rows_:
-            raise LookupError(f"message {place.message_id} of queue {queue_name!r} has a place but no row")
-        return rows.to_message(rows_[0], space.incarnation, queue_name, place.retries), rows_[0][_PAGES]
+    def _row(self, statement: Statement, message_id: int) -> Row:
+        found = self.all(statement, of_message=message_id)
+        if not found:
+            raise LookupError(f"message {message_id} has a place but no row")
+        return found[0]
+
+    def _message(
+        self, row: Row, body: bool, space: Space, queue_name: str, retries: int, state: State = State.HELD
+    ) -> Message:
+        facts: dict[str, Any] = rows.facts(row[:_BODY_ID], space.incarnation, queue_name, self.delivery)
+        content = None
+        if body:
+            content = row[_BODY_ID + 1] if row[_BODY_ID] is None else self.body(row[_BODY_ID])
+        return rows.to_message(facts, content, retries, state)
 
 
 _PAGES = message.columns.keys().index("pages")
+_BODY_ID = message.columns.keys().index("body_id")

@@ -7,6 +7,8 @@ from typing import TypeVar
 
 from qmcore.errors import QueueError
 from qmcore.port import Owner, Unit
+from qmcore.queue import Queue
+from qmcore.space import Space
 from qmstorage import sqlite, translate
 from qmstorage.bells import SocketBell
 from qmstorage.locks import same_boot
@@ -33,6 +35,19 @@ class ReadOnlyVolume:
     def write(self, work: Callable[[Unit], T], *, durable: bool = True) -> T:
         """Refuse."""
         del work, durable
+        raise self._refusal()
+
+    def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
+        """Refuse."""
+        del connection, work
+        raise self._refusal()
+
+    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> None:
+        """Do nothing: a reader sees persistent messages only."""
+
+    def remove_memory(self, space: Space) -> None:
+        """Refuse."""
+        del space
         raise self._refusal()
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:

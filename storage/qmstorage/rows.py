@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from qmcore import numbers
@@ -13,22 +13,20 @@ from qmcore.queue import Delivery
 from qmstorage.schema import message
 
 _COLUMNS: Final = tuple(column.name for column in message.columns)
-_NO_ORIGIN: Final = dict.fromkeys(
-    ("error_queue", "group_id", "origin_queue", "origin_msgid", "origin_reason", "origin_error", "moved_at")
-)
+_NO_ORIGIN: Final = dict.fromkeys(("origin_queue", "origin_msgid", "origin_reason", "origin_error", "moved_at"))
 
 
 def to_row(new: NewMessage) -> dict[str, Any]:
     """Return the column values of a new message."""
-    control = new.control
+    control, standing = new.control, new.standing
     return {
         "id": new.id,
         "queue_id": new.queue_id,
-        "order_key": new.order_key,
+        "order_key": standing.order_key,
         "priority": control.priority,
-        "enqueued_at": new.enqueued_us,
-        "available_at": new.available_us,
-        "expires_at": new.expires_us,
+        "enqueued_at": standing.enqueued_us,
+        "available_at": standing.available_us,
+        "expires_at": standing.expires_us,
         "pages": new.pages,
         "size": new.size,
         "urcode": control.urcode,
@@ -36,32 +34,33 @@ def to_row(new: NewMessage) -> dict[str, Any]:
         "corrid": control.corrid,
         "reply_queue": control.reply_queue,
         "failure_queue": control.failure_queue,
+        "error_queue": control.error_queue,
+        "group_id": standing.group_id,
         "reply_delivery": control.reply_delivery and control.reply_delivery.value,
         "client_id": control.client_id or None,
         "type": control.type,
         "subtype": control.subtype or None,
         "headers": new.headers,
+        "body_id": None,
         "body": new.body,
         **_NO_ORIGIN,
     }
 
 
-def to_message(row: Sequence[Any], incarnation: str, queue: str, retries: int) -> Message:
-    """Return the message in a whole row."""
-    return Message(body=row[-1], **_facts(row[:-1], incarnation, queue), retries=retries, state=State.HELD)
+def to_message(facts: Mapping[str, Any], body: bytes | None, retries: int, state: State) -> Message:
+    """Return the message of which `facts` tells all but its body."""
+    return Message(body=body, **facts, retries=retries, state=state)
 
 
-def to_info(
-    row: Sequence[Any], incarnation: str, queue: str, *, retries: int, state: State, until: int | None
-) -> MessageInfo:
-    """Return what a row without its body says; `until` is when a message that is kept back becomes available."""
-    facts = _facts(row, incarnation, queue)
+def to_info(facts: dict[str, Any], *, retries: int, state: State, until: int | None) -> MessageInfo:
+    """Return a message without its body; `until` is when one that is kept back becomes available."""
     if until is not None:
         facts["available_us"] = until
     return MessageInfo(**facts, retries=retries, state=state)
 
 
-def _facts(row: Sequence[Any], incarnation: str, queue: str) -> dict[str, Any]:
+def facts(row: Sequence[Any], incarnation: str, queue: str, delivery: Delivery) -> dict[str, Any]:
+    """Return what a row without its body says of the message."""
     (
         number,
         _queue_id,
@@ -77,12 +76,12 @@ def _facts(row: Sequence[Any], incarnation: str, queue: str) -> dict[str, Any]:
         corrid,
         reply_queue,
         failure_queue,
-        _error_queue,
+        error_queue,
         reply_delivery,
         client_id,
         kind,
         subtype,
-        _group_id,
+        group_id,
         origin_queue,
         origin_msgid,
         origin_reason,
@@ -100,18 +99,20 @@ def _facts(row: Sequence[Any], incarnation: str, queue: str) -> dict[str, Any]:
         "corrid": corrid,
         "reply_queue": reply_queue,
         "failure_queue": failure_queue,
+        "error_queue": error_queue,
         "urcode": urcode,
         "appkey": appkey,
         "client_id": client_id or "",
         "size": size,
-        "delivery": Delivery.PERSIST,
+        "delivery": delivery,
         "reply_delivery": Delivery(reply_delivery) if reply_delivery else None,
         "type": kind,
         "subtype": subtype or "",
         "headers": json.loads(headers) if headers else {},
+        "group": None if group_id is None else message_id(incarnation, numbers.sequence(group_id)),
         "origin": origin_queue
         and Origin(origin_queue, origin_msgid, Reason(origin_reason), moved_at, origin_error or ""),
     }
 
 
-assert _COLUMNS[-2:] == ("headers", "body")  # noqa: S101 - `_facts` and the statements rely on it
+assert _COLUMNS[-3:] == ("headers", "body_id", "body")  # noqa: S101 - `facts` and the statements rely on it

@@ -7,6 +7,7 @@ are constants of their modules, and their text is kept here.
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,27 +23,44 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
-    """The SQL text of each statement in one dialect, compiled when it is first asked for, and its constants."""
+    """The SQL text of each statement in one dialect, compiled when it is first asked for, and its constants.
 
-    def __init__(self, dialect: Dialect) -> None:
+    `schema` names where the tables are: None is the volume itself, else an attached memory. What is built while the
+    program runs goes through `of`, which forgets the text with the statement.
+    """
+
+    def __init__(self, dialect: Dialect, schema: str | None = None) -> None:
         super().__init__()
         self._dialect = dialect
+        self._options: dict[str, Any] = {}
+        if schema is not None:
+            self._options = {"schema_translate_map": {None: schema}, "render_schema_translate": True}
+        self._built: weakref.WeakKeyDictionary[Statement, tuple[str, dict[str, Any]]] = weakref.WeakKeyDictionary()
 
     def __missing__(self, statement: Statement) -> tuple[str, dict[str, Any]]:
-        compiled = statement.compile(dialect=self._dialect)
-        assert isinstance(compiled, SQLCompiler)  # noqa: S101 - statements of this package are no DDL
-        constants = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
-        found = self[statement] = (str(compiled), constants)
+        found = self[statement] = self._compile(statement)
         return found
+
+    def of(self, statement: Statement) -> tuple[str, dict[str, Any]]:
+        """Return the text and the constants of a statement that is no constant of its module."""
+        found = self._built.get(statement)
+        if found is None:
+            found = self._built[statement] = self._compile(statement)
+        return found
+
+    def _compile(self, statement: Statement) -> tuple[str, dict[str, Any]]:
+        compiled = statement.compile(dialect=self._dialect, **self._options)
+        assert isinstance(compiled, SQLCompiler)  # noqa: S101 - statements of this package are no DDL
+        return str(compiled), {str(name): bind.value for name, bind in compiled.binds.items() if not bind.required}
 
 
 class Runner:
     """Runs statements in the database transaction that its cursor is in, and remembers which bells to ring."""
 
-    def __init__(self, cursor: sqlite3.Cursor, texts: Texts) -> None:
+    def __init__(self, cursor: sqlite3.Cursor, texts: Texts, arrivals: set[int] | None = None) -> None:
         self._cursor = cursor
         self._texts = texts
-        self.arrivals: set[int] = set()
+        self.arrivals: set[int] = set() if arrivals is None else arrivals
 
     def run(self, statement: Statement, **values: Any) -> sqlite3.Cursor:
         """Run a statement and return the cursor."""
@@ -59,6 +77,11 @@ class Runner:
     def all(self, statement: Statement, **values: Any) -> list[Row]:
         """Run a statement and return its rows."""
         return self.run(statement, **values).fetchall()
+
+    def built(self, statement: Statement, **values: Any) -> list[Row]:
+        """Run a statement that is no constant of its module, and return its rows."""
+        text, constants = self._texts.of(statement)
+        return self._cursor.execute(text, {**constants, **values}).fetchall()
 
     def many(self, statement: Statement, rows: Iterable[dict[str, Any]]) -> None:
         """Run a statement without constants for each of the rows."""

@@ -163,13 +163,14 @@ message = Table(
     Column("client_id", Text),
     Column("type", Text, nullable=False),
     Column("subtype", Text),
-    Column("group_id", BigInteger, comment="the transaction whose messages stay together"),
+    Column("group_id", BigInteger, comment="the first of the messages that stay together"),
     Column("origin_queue", Text),
     Column("origin_msgid", Text),
     Column("origin_reason", Text),
     Column("origin_error", Text),
     Column("moved_at", BigInteger),
     Column("headers", Text, comment="JSON object"),
+    Column("body_id", BigInteger, comment="where the body is kept apart: its number in chunk"),
     Column("body", LargeBinary),
 )
 Index(
@@ -179,6 +180,17 @@ Index(
     message.c.order_key,
     # An option of another dialect here would load that dialect at every start, which takes a tenth of a second.
     sqlite_where=message.c.corrid.is_not(None),
+)
+Index("message_by_group", message.c.queue_id, message.c.group_id, sqlite_where=message.c.group_id.is_not(None))
+
+chunk = Table(
+    "chunk",
+    metadata,
+    Column("body_id", BigInteger, nullable=False, comment="the number that the message had when it was enqueued"),
+    Column("number", Integer, nullable=False, comment="from 0"),
+    Column("content", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("body_id", "number"),
+    comment="large bodies, and those that a transaction enqueues and its process does not keep",
 )
 
 ready = Table(
@@ -227,7 +239,9 @@ held = Table(
     Column("pages", BigInteger, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("expires_at", BigInteger),
-    Column("enqueued", Boolean, nullable=False, comment="true: was enqueued by the transaction, false: dequeued"),
+    Column("role", SmallInteger, nullable=False, comment="0: dequeued, 1: to be enqueued by the commit, 2: locked"),
+    Column("delay", BigInteger, comment="of one that is to be enqueued: from the commit, microseconds"),
+    Column("lifetime", BigInteger, comment="of one that is to be enqueued: from the commit, microseconds"),
     PrimaryKeyConstraint("queue_id", "trans_id", "message_id"),
     **_NARROW,
 )
@@ -241,8 +255,10 @@ history = Table(
     Column("consumer", Text, nullable=False),
     Column("trans_id", BigInteger),
     PrimaryKeyConstraint("queue_id", "consumed_at", "message_id"),
+    comment="messages that are kept after they were consumed",
     **_NARROW,
 )
+Index("history_by_message", history.c.message_id)
 
 counter = Table(
     "counter",
@@ -267,11 +283,12 @@ threshold = Table(
     "threshold",
     metadata,
     Column("queue_id", Integer, nullable=False),
-    Column("memory", Boolean, nullable=False),
-    Column("armed", Boolean, nullable=False, comment="the command runs when the high limit is reached"),
-    Column("claimed_by", BigInteger, comment="the owner that is to run it"),
+    Column("memory", Boolean, nullable=False, comment="the limit for non-persistent messages"),
+    Column("value", BigInteger, nullable=False, comment="the use that reached the high limit, in its unit"),
+    Column("claimed_by", BigInteger, comment="the owner that is to run the command; none: it was started"),
     Column("claimed_at", BigInteger),
     PrimaryKeyConstraint("queue_id", "memory"),
+    comment="queues whose high limit was reached, until their use is down at the low limit",
 )
 
 trans = Table(
@@ -280,7 +297,7 @@ trans = Table(
     Column("id", _Number, primary_key=True, autoincrement=False, comment="random, so that none is used twice"),
     Column("space_id", Integer, nullable=False),
     Column("owner_id", BigInteger, nullable=False),
-    Column("state", Text, nullable=False, comment="active, prepared, or how it ended heuristically"),
+    Column("state", Text, nullable=False, comment="active, prepared, committed (until memory follows), or heuristic"),
     Column("started_at", BigInteger, nullable=False),
     Column("deadline", BigInteger),
     Column("xid_format", BigInteger),
@@ -322,6 +339,18 @@ adopted = Table(
     Column("shift", BigInteger, nullable=False, comment="added to a foreign sequence number to give ours"),
     PrimaryKeyConstraint("space_id", "incarnation", "first_sequence"),
     comment="message ids of other queue spaces that imports keep valid",
+)
+
+IN_MEMORY: Final = (message, chunk, ready, due, expiring, held, counter)
+"""The tables that stand in the memory of a queue space too, for its non-persistent messages."""
+
+residence = Table(
+    "residence",
+    MetaData(),
+    Column("device_id", Text, nullable=False),
+    Column("incarnation", Text, nullable=False),
+    Column("boot", Text, nullable=False),
+    comment="whose memory this is, and since which start of the machine",
 )
 
 version = Table(

@@ -220,8 +220,7 @@ def surroundings(path: str) -> Surroundings:
     found = Surroundings(directory, stat.S_IMODE(status.st_mode) & SHARED_MODE, status.st_uid, status.st_gid)
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)
-        found.share(str(directory))
-        directory.chmod(0o2770 if found.mode == SHARED_MODE else 0o700)
+        found.share_directory(directory)
     return found
 
 

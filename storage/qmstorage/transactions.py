@@ -1,44 +1,34 @@
-"""Transactions, what they hold, owners and waiters in SQL."""
+"""Transactions, their owners, and those who wait, in SQL."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
 
-from sqlalchemy import delete, false, func, select
+from sqlalchemy import delete, distinct, func, literal, select, update
 
-from qmcore.port import Holding, Owner, Place, TransactionRecord
+from qmcore.port import Outcome, Owner, TransactionRecord
 from qmstorage.runner import Runner, given, insert_into
-from qmstorage.schema import held, message, owner, trans, waiter
+from qmstorage.schema import owner, trans, waiter
 
 _ADD = insert_into(trans)
-_END = delete(trans).where(given(trans.c.id, "trans_id"), given(trans.c.owner_id, "of_owner")).returning(trans.c.id)
-_IS_ACTIVE = select(trans.c.id).where(given(trans.c.id, "trans_id"), given(trans.c.owner_id, "of_owner"))
+_OF_OWNER = (given(trans.c.id, "trans_id"), given(trans.c.owner_id, "of_owner"))
+_ACTIVE_OF_OWNER = (*_OF_OWNER, trans.c.state == Outcome.ACTIVE.value)
+_END = delete(trans).where(*_OF_OWNER).returning(trans.c.id)
+_IS_ACTIVE = select(trans.c.id).where(*_ACTIVE_OF_OWNER)
 _TRANSACTIONS = (
     select(trans.c.id, trans.c.space_id, trans.c.owner_id, trans.c.state, trans.c.started_at, trans.c.deadline)
     .where(given(trans.c.space_id, "of_space"))
     .order_by(trans.c.started_at, trans.c.id)
 )
-_COUNT = select(func.count()).select_from(trans).where(given(trans.c.space_id, "of_space"))
-_HOLD = insert_into(held)
-_DEQUEUED = (given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"), held.c.enqueued == false())
-_GIVE_BACK = (
-    delete(held)
-    .where(*_DEQUEUED)
-    .returning(
-        held.c.message_id,
-        held.c.queue_id,
-        held.c.order_key,
-        held.c.retries,
-        held.c.pages,
-        held.c.size,
-        held.c.expires_at,
-    )
+_COUNT = (
+    select(func.count())
+    .select_from(trans)
+    .where(given(trans.c.space_id, "of_space"), trans.c.state != Outcome.COMMITTED.value)
 )
-_SUMS = select(func.count(), func.sum(held.c.pages), func.sum(held.c.size)).where(*_DEQUEUED)
-_CONSUME = delete(message).where(message.c.id.in_(select(held.c.message_id).where(*_DEQUEUED)))
-_RELEASE = delete(held).where(*_DEQUEUED)
-_HELD_IN = select(held.c.message_id).where(given(held.c.queue_id, "of_queue")).limit(1)
+_MARK_COMMITTED = (
+    update(trans).where(*_ACTIVE_OF_OWNER).values(state=literal(Outcome.COMMITTED.value)).returning(trans.c.id)
+)
 _ADD_OWNER = insert_into(owner)
 _OWNERS = select(owner).where(given(owner.c.space_id, "of_space")).order_by(owner.c.since, owner.c.id)
 _IS_ATTACHED = select(owner.c.id).where(given(owner.c.id, "of_owner"))
@@ -46,11 +36,17 @@ _REMOVE_OWNER = delete(owner).where(given(owner.c.id, "of_owner"))
 _ADD_WAITER = insert_into(waiter)
 _REMOVE_WAITER = delete(waiter).where(given(waiter.c.queue_id, "of_queue"), given(waiter.c.address, "at_address"))
 _REMOVE_WAITERS = delete(waiter).where(given(waiter.c.owner_id, "of_owner")).returning(waiter.c.address)
+_WAITS = (
+    select(waiter.c.owner_id, func.count(distinct(waiter.c.address)))
+    .join_from(waiter, owner, waiter.c.owner_id == owner.c.id)
+    .where(given(owner.c.space_id, "of_space"))
+    .group_by(waiter.c.owner_id)
+)
 _WAITERS = select(waiter.c.address).where(given(waiter.c.queue_id, "of_queue"))
 
 
 class Transactions(Runner):
-    """Transactions, what they hold, their owners, and those who wait."""
+    """Transactions, their owners, and those who wait."""
 
     def add_transaction(self, record: TransactionRecord) -> None:
         """Record an active transaction."""
@@ -59,7 +55,7 @@ class Transactions(Runner):
             id=record.id,
             space_id=record.space_id,
             owner_id=record.owner_id,
-            state=record.state,
+            state=record.state.value,
             started_at=record.started_us,
             deadline=record.deadline_us,
             xid_format=None,
@@ -71,15 +67,24 @@ class Transactions(Runner):
         """Remove the transaction if that owner still has it; False means that it was given up."""
         return self.one(_END, trans_id=transaction_id, of_owner=owner_id) is not None
 
+    def mark_committed(self, transaction_id: int, owner_id: int) -> bool:
+        """Record that the transaction is committed and memory has to follow; False means that it was given up."""
+        return self.one(_MARK_COMMITTED, trans_id=transaction_id, of_owner=owner_id) is not None
+
     def is_active(self, transaction_id: int, owner_id: int) -> bool:
-        """Tell whether that owner still has the transaction."""
+        """Tell whether that owner still has the transaction, and it is active."""
         return self.one(_IS_ACTIVE, trans_id=transaction_id, of_owner=owner_id) is not None
 
     def transactions(self, space_id: int) -> list[TransactionRecord]:
         """Return the transactions of a queue space, the longest first."""
         return [
             TransactionRecord(
-                id=row[0], space_id=row[1], owner_id=row[2], state=row[3], started_us=row[4], deadline_us=row[5]
+                id=row[0],
+                space_id=row[1],
+                owner_id=row[2],
+                state=Outcome(row[3]),
+                started_us=row[4],
+                deadline_us=row[5],
             )
             for row in self.all(_TRANSACTIONS, of_space=space_id)
         ]
@@ -87,42 +92,6 @@ class Transactions(Runner):
     def transaction_count(self, space_id: int) -> int:
         """Return how many transactions of the queue space are open."""
         return int(self.all(_COUNT, of_space=space_id)[0][0])
-
-    def hold(self, transaction_id: int, place: Place, *, pages: int, size: int, expires_us: int | None) -> None:
-        """Let the transaction hold a message that was taken out of `ready`."""
-        self.run(
-            _HOLD,
-            trans_id=transaction_id,
-            message_id=place.message_id,
-            queue_id=place.queue_id,
-            order_key=place.order_key,
-            retries=place.retries,
-            pages=pages,
-            size=size,
-            expires_at=expires_us,
-            enqueued=False,
-        )
-
-    def give_back(self, transaction_id: int, queue_id: int) -> list[Holding]:
-        """Take all messages that the transaction dequeued from the queue out of `held`, in the order of their keys."""
-        taken = [
-            Holding(Place(number, queue, key, retries), pages, size, expires)
-            for number, queue, key, retries, pages, size, expires in self.all(
-                _GIVE_BACK, of_trans=transaction_id, of_queue=queue_id
-            )
-        ]
-        return sorted(taken, key=lambda holding: holding.place.order_key)
-
-    def consume(self, transaction_id: int, queue_id: int) -> tuple[int, int, int]:
-        """Delete all messages that the transaction dequeued from the queue; return how many, their pages and size."""
-        count, pages, size = self.all(_SUMS, of_trans=transaction_id, of_queue=queue_id)[0]
-        self.run(_CONSUME, of_trans=transaction_id, of_queue=queue_id)
-        self.run(_RELEASE, of_trans=transaction_id, of_queue=queue_id)
-        return count, pages or 0, size or 0
-
-    def held_in(self, queue_id: int) -> bool:
-        """Tell whether a transaction holds a message of the queue."""
-        return self.one(_HELD_IN, of_queue=queue_id) is not None
 
     def add_owner(self, new: Owner) -> None:
         """Record who is attached."""
@@ -164,6 +133,14 @@ class Transactions(Runner):
     def remove_waiter(self, queue_id: int, address: str) -> None:
         """Forget that a message of the queue is waited for."""
         self.run(_REMOVE_WAITER, of_queue=queue_id, at_address=address)
+
+    def waits(self, space_id: int) -> dict[int, int]:
+        """Return who waits for messages of the queue space, and how many waits each has."""
+        return {row[0]: row[1] for row in self.all(_WAITS, of_space=space_id)}
+
+    def notify(self, queue_id: int) -> None:
+        """Have those told, once the unit is committed, who wait for the queue."""
+        self.arrivals.add(queue_id)
 
     def waiters(self, queue_ids: Iterable[int]) -> list[str]:
         """Return the bells of those who wait for a message of one of the queues."""

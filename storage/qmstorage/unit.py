@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select, union_all
 
 from qmcore.port import Unit
+from qmcore.queue import Delivery, Queue
 from qmstorage import translate
+from qmstorage.claims import Claims
+from qmstorage.counters import Counters
 from qmstorage.definitions import Definitions
-from qmstorage.messages import Messages
-from qmstorage.runner import Texts
-from qmstorage.schema import counter, space
+from qmstorage.history import History
+from qmstorage.listing import Listings
+from qmstorage.runner import Texts, given
+from qmstorage.schema import IN_MEMORY, chunk, counter, due, expiring, held, message, ready, space
 from qmstorage.transactions import Transactions
 
 T = TypeVar("T")
 
+_MESSAGES = union_all(
+    *(select(table.c.message_id).where(given(table.c.queue_id, "of_queue")) for table in (ready, due, held))
+)
+_EMPTY_QUEUE = [
+    delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(message.c.id.in_(_MESSAGES)))),
+    delete(message).where(message.c.id.in_(_MESSAGES)),
+    *(delete(table).where(given(table.c.queue_id, "of_queue")) for table in (ready, due, held, expiring)),
+]
+_CLEAR = [delete(table) for table in IN_MEMORY]
 _ALLOCATION = "CREATE TABLE IF NOT EXISTS allocation (filling BLOB NOT NULL)"
 _PROMISED = (
     select(func.sum(space.c.pages - counter.c.pages))
@@ -27,8 +40,46 @@ _PROMISED = (
 """Pages that queue spaces have been promised and do not use yet."""
 
 
-class SqlUnit(Definitions, Messages, Transactions):
+class MemoryStore(Counters, Listings):
+    """The non-persistent messages of a queue space, in its memory."""
+
+    delivery = Delivery.NONPERSIST
+
+    def abandon(self, old: Queue) -> None:
+        """Delete all messages of a queue and count it no longer."""
+        for statement in _EMPTY_QUEUE:
+            self.run(statement, of_queue=old.id)
+        self.remove_counters(old)
+
+    def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
+        """Delete all messages, and begin to count anew."""
+        for statement in _CLEAR:
+            self.run(statement)
+        for queue_id in (0, *(queue.id for queue in queues)):
+            self.add_counters(space_id, queue_id)
+
+
+class SqlUnit(Definitions, Listings, History, Transactions, Claims):
     """One short database transaction on a volume."""
+
+    def __init__(self, cursor: sqlite3.Cursor, texts: Texts, memories: Mapping[int, Texts] | None = None) -> None:
+        super().__init__(cursor, texts)
+        self._memories = memories or {}
+        self.start_work()
+
+    def start_work(self) -> None:
+        """Begin the work of one caller: what was read for another, whose work may have been undone, is forgotten."""
+        self.actions: list[Callable[[], None]] = []
+        self._generations = {}
+
+    def memory(self, space_id: int) -> MemoryStore | None:
+        """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
+        texts = self._memories.get(space_id)
+        return None if texts is None else MemoryStore(self._cursor, texts, self.arrivals)
+
+    def afterwards(self, action: Callable[[], None]) -> None:
+        """Have something done by whoever asked for the unit, once it is committed."""
+        self.actions.append(action)
 
     def pages_to_allocate(self, pages: int) -> int:
         """Return how many pages must be filled so that `pages` are free besides those that are promised already.
@@ -56,12 +107,18 @@ class SqlUnit(Definitions, Messages, Transactions):
         self._cursor.execute("DROP TABLE IF EXISTS allocation")
 
 
-def read_once(connection: sqlite3.Connection, texts: Texts, path: str, work: Callable[[Unit], T]) -> T:
+def read_once(
+    connection: sqlite3.Connection,
+    texts: Texts,
+    path: str,
+    work: Callable[[Unit], T],
+    memories: Mapping[int, Texts] | None = None,
+) -> T:
     """Run `work` in one database transaction that is rolled back."""
     cursor = connection.cursor()
     try:
         cursor.execute("BEGIN")
-        return work(SqlUnit(cursor, texts))
+        return work(SqlUnit(cursor, texts, memories))
     except sqlite3.Error as error:
         raise translate.from_sqlite(error, path) from error
     finally:

@@ -14,18 +14,24 @@ import sqlite3
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qmcore.errors import NotOpenError, QueueError
 from qmcore.port import Owner, Unit
-from qmstorage import sqlite, translate
+from qmcore.queue import Queue
+from qmcore.space import Space
+from qmstorage import joining, sqlite, translate
 from qmstorage.bells import SocketBell
 from qmstorage.beside import Beside
 from qmstorage.line import Job, fail, settle
 from qmstorage.locks import same_boot
+from qmstorage.residences import Residences
 from qmstorage.runner import Texts
 from qmstorage.unit import SqlUnit, read_once, roll_back
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 T = TypeVar("T")
 
@@ -45,9 +51,12 @@ class SqliteVolume:
         self.path = path
         self._connection = connection
         self._texts = Texts(sqlite.DIALECT)
+        self._residences = Residences(path, connection)
         self._line: deque[Job[Any]] = deque()
         self._writing = threading.Lock()
         self._closed = ""
+        self.followers: weakref.WeakKeyDictionary[Connection, joining.Follower] = weakref.WeakKeyDictionary()
+        """What is to be done when applications commit that work with us in transactions of their own."""
         try:
             self._beside = Beside(path, durable=durable)
         except OSError as error:
@@ -75,7 +84,21 @@ class SqliteVolume:
         """Run `work` in one database transaction that changes nothing."""
         with self._writing:
             self._check_usable()
-            return read_once(self._connection, self._texts, self.path, work)
+            return read_once(self._connection, self._texts, self.path, work, self._residences.texts)
+
+    def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
+        """Run `work` on the caller's own connection to the file, in its transaction; it stands or falls with that."""
+        return joining.write_on(self, self._texts, connection, work)
+
+    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> None:
+        """Open the memory of a queue space for its non-persistent messages; it is made if need be."""
+        with self._alone():
+            self._residences.attach(space, queues)
+
+    def remove_memory(self, space: Space) -> None:
+        """Remove the memory of a queue space, with the messages in it."""
+        with self._alone():
+            self._residences.remove(space)
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the file have `pages` free pages, so that a full disk is found now; `progress` gets percent."""
@@ -164,6 +187,16 @@ class SqliteVolume:
             self._beside.abandon()
         self._writing = threading.Lock()
 
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep out all who write, in this process and in others."""
+        with self._writing, self._beside.gate or contextlib.nullcontext():
+            self._check_usable()
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise translate.from_sqlite(error, self.path) from error
+
     def _sync(self, commit: int) -> None:
         if self._beside.log is not None:
             self._beside.log.sync(commit)
@@ -202,7 +235,7 @@ class SqliteVolume:
                 cursor = self._connection.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
                 before = self._connection.total_changes
-                unit = SqlUnit(cursor, self._texts)
+                unit = SqlUnit(cursor, self._texts, self._residences.texts)
                 for job in jobs:
                     job.run(unit, cursor, alone=len(jobs) == 1)
                 if any(job.error is None for job in jobs):

@@ -11,6 +11,7 @@ import pytest
 import qmadmin
 from qmadmin import atmi
 from qmadmin.atmi import (
+    TPQBEFOREMSGID,
     TPQCORRID,
     TPQCTL,
     TPQDELIVERYQOS,
@@ -155,7 +156,8 @@ def test_an_unknown_queue_is_qmebadqueue_and_an_unknown_queue_space_tpenoent() -
         (TPQEXPTIME_ABS | TPQEXPTIME_REL, -1),
         (TPQEXPTIME_REL | TPQEXPTIME_NONE, -1),
         (0x4000000, -1),
-        (TPQTOP, -14),
+        (TPQTOP, -1),
+        (TPQTOP | TPQBEFOREMSGID, -1),
     ],
 )
 def test_flags_that_contradict_or_cannot_be_honoured_are_refused_and_nothing_is_enqueued(
@@ -168,19 +170,19 @@ def test_flags_that_contradict_or_cannot_be_honoured_are_refused_and_nothing_is_
 
 
 @pytest.mark.usefixtures("joined")
-def test_a_priority_out_of_range_a_long_correlation_identifier_and_a_peek_are_refused() -> None:
+def test_a_priority_out_of_range_a_long_correlation_identifier_and_a_peek_in_a_transaction_are_refused() -> None:
     assert refused(tpenqueue, "QSPACE", "STRING", TPQCTL(flags=TPQPRIORITY, priority=101), b"").diagnostic == -1
     assert refused(tpenqueue, "QSPACE", "STRING", TPQCTL(flags=TPQCORRID, corrid=b"x" * 33), b"").diagnostic == -1
-    assert refused(tpdequeue, "QSPACE", "STRING", TPQCTL(flags=TPQPEEK)).diagnostic == -14
+    assert refused(tpdequeue, "QSPACE", "STRING", TPQCTL(flags=TPQPEEK)).diagnostic == -1
     both = TPQCTL(flags=TPQGETBYMSGID | TPQGETBYCORRID, msgid=b"0" * 32, corrid=b"x")
     assert refused(tpdequeue, "QSPACE", "STRING", both).diagnostic == -1
     assert refused(tpdequeue, "QSPACE", "STRING", TPQCTL(flags=TPQGETBYMSGID, msgid=b"short")).diagnostic == -5
 
 
 @pytest.mark.usefixtures("joined")
-def test_a_non_persistent_message_is_refused_because_there_is_no_memory_store() -> None:
+def test_a_non_persistent_message_is_refused_where_the_queue_space_has_no_memory() -> None:
     control = TPQCTL(flags=TPQDELIVERYQOS, delivery_qos=TPQQOSNONPERSISTENT)
-    assert refused(tpenqueue, "QSPACE", "STRING", control, b"").diagnostic == -14
+    assert refused(tpenqueue, "QSPACE", "STRING", control, b"").diagnostic == -13
 
 
 @pytest.mark.usefixtures("joined")

@@ -247,3 +247,57 @@ def test_workers_that_are_killed_at_random_lose_and_double_nothing(real_device, 
         usage = space.usage("Q")
         assert (usage.messages, usage.dequeued, usage.moved, usage.discarded) == (0, 60, 0, 0)
         assert real_device.space_usage("SPACE").transactions == 0
+
+
+SPILL = """
+device = open_device(sys.argv[1])
+space = device.open_space("SPACE")
+transaction = space.transaction()
+transaction.join_context()
+space.dequeue("IN")
+for number in range(12):
+    space.enqueue("Q", bytes([number]) * 1_000_000)
+space.enqueue("Q", b"x" * 9_000_000)
+say("spilled")
+heard()
+transaction.commit()
+say("committed")
+heard()
+"""
+
+
+def tables(device, *names):
+    with device.open_space("SPACE") as space:
+        volume = space._attachment.volume
+        count = "SELECT count(*) FROM {}"
+        return [volume.read(lambda unit, n=name: unit._cursor.execute(count.format(n)).fetchone()[0]) for name in names]
+
+
+def test_what_a_transaction_has_spilled_goes_with_its_process(real_device, start):
+    with real_device.open_space("SPACE") as space:
+        make_queue(space, "IN", retries=1)
+        space.enqueue("IN", "request")
+    child = start(SPILL, real_device.path)
+    child.expect("spilled")
+    assert real_device.space_usage("SPACE").pages > 2000
+    child.kill()
+    with real_device.open_space("SPACE") as space:
+        assert drain(space, "IN") == ["request"]
+        assert space.usage("Q").messages == 0
+    assert real_device.space_usage("SPACE").pages == 0
+    assert tables(real_device, "message", "chunk", "held", "trans") == [0, 0, 0, 0]
+
+
+def test_what_a_transaction_has_spilled_and_committed_survives_its_process(real_device, start):
+    with real_device.open_space("SPACE") as space:
+        make_queue(space, "IN", retries=1)
+        space.enqueue("IN", "request")
+    child = start(SPILL, real_device.path)
+    child.expect("spilled")
+    child.say()
+    child.expect("committed")
+    child.kill()
+    with real_device.open_space("SPACE") as space:
+        assert drain(space, "IN") == []
+        assert [message.size for message in space.dequeue_many("Q", 100)] == [1_000_000] * 12 + [9_000_000]
+    assert tables(real_device, "message", "chunk", "held", "trans") == [0, 0, 0, 0]

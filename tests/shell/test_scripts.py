@@ -175,7 +175,7 @@ def test_options_without_effect_are_recorded_and_told(shell):
         f"crdl {shell.device} 0 2000\n"
         "qspacecreate -A 7 -o 100 -H 1 -C 2 -O 3 -Q 4 -f 5 S 54320 52 5 10 10 100 '' y 32\n"
     )
-    assert ran.err == "INFO: -A, -o, -H, -C, -O, -Q, -f: recorded, but without effect\n"
+    assert ran.err == "INFO: -o, -H, -C, -O, -Q, -f: recorded, but without effect\n"
     with open_device(shell.device) as device:
         d = device.space("S").definition
     assert (d.actions, d.overflow, d.handles, d.cursors, d.owners, d.temporary_queues, d.filter_memory, d.blocking) == (

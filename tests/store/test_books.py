@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from qmcore.errors import AbortedError, NoSpaceError, Resource
-from qmcore.message import State
+from qmcore.message import STORED, State
 from tests.fix_store import MovableClock, Store, make_queue
 
 LIMIT = 12
@@ -362,7 +362,7 @@ class Books(RuleBasedStateMachine):
             mine = [message for message in self.there if message.queue == queue]
             states = Counter(self.state(message) for message in mine)
             assert usage.messages == len(mine)
-            assert (usage.ready, usage.delayed, usage.held) == tuple(states[state] for state in State)
+            assert (usage.ready, usage.delayed, usage.held) == tuple(states[state] for state in STORED)
             for what in ("enqueued", "dequeued", "expired", "moved", "discarded"):
                 assert getattr(usage, what) == self.counts[queue, what], (queue, what)
             gone = usage.dequeued + usage.expired + usage.discarded + usage.moved

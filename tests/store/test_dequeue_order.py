@@ -175,7 +175,7 @@ class TestByCorrelationId:
 
 
 def test_a_message_is_looked_for_by_one_thing_at_a_time(space):
-    with pytest.raises(InvalidArgumentError, match="not both"):
+    with pytest.raises(InvalidArgumentError, match="msgid and corrid"):
         space.dequeue("Q", msgid="0" * 32, corrid="x")
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qmcore.errors import BadQueueError, InvalidArgumentError, ReleaseError
+from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.message import BODY_MAX, State
 from tests.fix_store import drain, make_queue
 
@@ -184,10 +184,11 @@ def test_a_queue_that_is_not_there_is_named(space, name):
         assert refusal.value.facts == {"queue": name, "space": "SPACE"}
 
 
-def test_a_message_without_persistence_is_refused_for_now_and_a_persistent_one_is_taken(space):
+def test_a_message_without_persistence_is_refused_where_there_is_no_memory_and_a_persistent_one_is_taken(space):
     space.enqueue("Q", b"", persistent=True)
-    with pytest.raises(ReleaseError):
+    with pytest.raises(NoSpaceError) as caught:
         space.enqueue("Q", b"", persistent=False)
+    assert (caught.value.resource, caught.value.limit) == (Resource.MEMORY, 0)
     assert space.usage("Q").enqueued == 1
 
 

@@ -8,8 +8,10 @@ from qmcore.errors import NoSpaceError, Resource
 from qmcore.port import Owner, Unit, Volume
 
 
-def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> Owner:
+def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> None:
     """Attach this process to a queue space; what processes that died have left is ended first."""
+    if opened.space.definition.memory:
+        volume.attach_memory(opened.space, volume.read(lambda unit: unit.queues(opened.space.id)))
     end_what_was_left(volume, opened, now)
     owner = volume.new_owner(opened.space.id, role, now)
 
@@ -25,7 +27,7 @@ def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> Owner:
     except BaseException:
         volume.release_owner(owner)
         raise
-    return owner
+    opened.me = owner
 
 
 def detach(volume: Volume, opened: OpenSpace, owner: Owner, now: int) -> None:

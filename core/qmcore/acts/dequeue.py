@@ -1,26 +1,22 @@
-"""The act of dequeuing, at once or held by a transaction until it ends."""
+"""The act of dequeuing: taking messages out of `ready` and consuming them at once, or looking at them.
+
+What a transaction takes it holds until it ends (`qmcore.acts.transactions`).
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
-from qmcore import numbers
+from qmcore.acts.consuming import consume_one
+from qmcore.acts.enqueue import stopped
+from qmcore.acts.stores import stores
 from qmcore.acts.upkeep import freshen
 from qmcore.definitions import OpenSpace
-from qmcore.message import Message, sequence_of
-from qmcore.port import Place, Unit
+from qmcore.message import Message
+from qmcore.port import Place, Store, Unit
 from qmcore.queue import Queue
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Selection:
-    """Which message of a queue is wanted; without either, the first in the order of the queue."""
-
-    msgid: str | None = None
-    corrid: bytes | None = None
-
-
-FIRST = Selection()
+from qmcore.selection import FIRST_CHOICE, Choice, Selection
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,7 +27,7 @@ class Nothing:
     `unfinished`: there was so much to release or to remove that only a step was done, and it should be tried again.
     """
 
-    queue_id: int
+    queue_ids: tuple[int, ...]
     next_due_us: int | None
     held: bool = False
     unfinished: bool = False
@@ -39,51 +35,119 @@ class Nothing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Taken:
-    """A message that was taken out of `ready`, and what a transaction has to know to hold it."""
+    """A message that was taken out of `ready`, and the store that it stays in."""
 
-    message: Message
+    store: Store
     place: Place
-    pages: int
 
 
-def dequeue(unit: Unit, opened: OpenSpace, name: str, selection: Selection, now: int) -> Message | Nothing:
-    """Delete a message from its queue and return it."""
-    known = opened.definitions(unit)
-    queue = known.queue(name)
-    place = _take(unit, opened, queue, selection, now)
-    if isinstance(place, Nothing):
-        return place
-    message, pages = unit.remove(known.space, name, place)
-    if message.expires_us is not None:
-        unit.unmake_expiring(queue.id, place.message_id, message.expires_us)
-    unit.leave(known.space.id, queue.id, count=1, pages=pages, size=message.size, how="dequeued")
-    return message
+def dequeue(
+    unit: Unit, opened: OpenSpace, name: str, selection: Selection, limit: int, now: int, *, body: bool = True
+) -> list[Message] | Nothing:
+    """Consume at most `limit` messages of a queue, in its order; of a queue that groups them, of one group."""
+    queue = dequeuable(unit, opened, name)
+    if not freshen(unit, opened, queue, now):
+        return Nothing((queue.id,), None, unfinished=True)
+    taken = take(unit, opened, queue, selection, limit)
+    if not taken:
+        return nothing(unit, queue)
+    return [consume_one(unit, opened, item.store, queue, item.place, now, body=body) for item in taken]
 
 
-def take(unit: Unit, opened: OpenSpace, name: str, selection: Selection, now: int) -> Taken | Nothing:
-    """Take a message out of `ready` and return it; it stays stored, for a transaction to hold."""
-    known = opened.definitions(unit)
-    queue = known.queue(name)
-    place = _take(unit, opened, queue, selection, now)
-    if isinstance(place, Nothing):
-        return place
-    message, pages = unit.read(known.space, name, place)
-    if message.expires_us is not None:
-        unit.unmake_expiring(queue.id, place.message_id, message.expires_us)
-    return Taken(message, place, pages)
+def peek(unit: Unit, opened: OpenSpace, name: str, selection: Selection) -> Message | Nothing:
+    """Return a message that stays where it is, as it would be dequeued now."""
+    queue = dequeuable(unit, opened, name)
+    choice = selection.choice(opened.space)
+    first = choice and _first(unit, opened, queue, choice)
+    message = first and first[1].peek(opened.space, name, queue.id, first[0])
+    return message or nothing(unit, queue)
 
 
-def _take(unit: Unit, opened: OpenSpace, queue: Queue, selection: Selection, now: int) -> Place | Nothing:
-    if not freshen(unit, queue, now):
-        return Nothing(queue.id, None, unfinished=True)
-    place: Place | None
-    if selection.msgid is not None:
-        sequence = sequence_of(selection.msgid, opened.space.incarnation)
-        place = None
-        if sequence is not None:
-            place = unit.take_by_id(queue.id, numbers.number(queue.space_id, sequence))
-    elif selection.corrid is not None:
-        place = unit.take_by_corrid(queue.id, selection.corrid)
-    else:
-        place = unit.take_first(queue.id)
-    return place if place is not None else Nothing(queue.id, unit.next_due(queue.id), held=unit.held_in(queue.id))
+def listen(unit: Unit, opened: OpenSpace, names: Sequence[str], now: int) -> str | Nothing:
+    """Return the first of the queues that has a message; nothing is taken."""
+    empty: list[Nothing] = []
+    for name in names:
+        queue = dequeuable(unit, opened, name)
+        if not freshen(unit, opened, queue, now):
+            return Nothing((queue.id,), None, unfinished=True)
+        if first_ready(unit, opened, queue) is not None:
+            return name
+        empty.append(nothing(unit, queue))
+    return Nothing(
+        tuple(queue_id for found in empty for queue_id in found.queue_ids),
+        min((found.next_due_us for found in empty if found.next_due_us is not None), default=None),
+        held=any(found.held for found in empty),
+    )
+
+
+def dequeuable(unit: Unit, opened: OpenSpace, name: str) -> Queue:
+    """Return the queue of that name, if messages may be dequeued from it."""
+    queue = opened.definitions(unit).queue(name)
+    if not queue.dequeue_enabled:
+        raise stopped(queue, "dequeuing")
+    return queue
+
+
+def take(unit: Unit, opened: OpenSpace, queue: Queue, selection: Selection, limit: int) -> list[Taken]:
+    """Take at most `limit` messages out of `ready`, in the order of the queue, of one group where it has groups."""
+    choice = selection.choice(opened.space)
+    if choice is None:
+        return []
+    if limit > 1 and queue.definition.grouping:
+        return _take_of_group(unit, opened, queue, choice, limit)
+    if limit > 1 and unit.memory(queue.space_id) is None:
+        return [Taken(unit, place) for place in unit.take_many(opened.space, queue.id, choice, limit)]
+    taken: list[Taken] = []
+    while len(taken) < limit and (one := _take_one(unit, opened, queue, choice)):
+        taken.append(one)
+    return taken
+
+
+def rest_of_group(store: Store, queue: Queue, place: Place) -> list[Place]:
+    """Take the others of the group of a message out of `ready`."""
+    group_id = store.group_of(place.message_id) if queue.definition.grouping else None
+    return [] if group_id is None else store.take_group(queue.id, group_id)
+
+
+def first_ready(unit: Unit, opened: OpenSpace, queue: Queue) -> bytes | None:
+    """Return the order key of the first ready message of a queue."""
+    found = _first(unit, opened, queue, FIRST_CHOICE)
+    return found and found[0]
+
+
+def nothing(unit: Unit, queue: Queue) -> Nothing:
+    """Return that there was no message, and what is known of when there may be one."""
+    both = stores(unit, queue.space_id)
+    due = [moment for store in both if (moment := store.next_due(queue.id)) is not None]
+    return Nothing((queue.id,), min(due, default=None), held=any(store.held_in(queue.id) for store in both))
+
+
+def _take_one(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice) -> Taken | None:
+    if unit.memory(queue.space_id) is None:
+        place = unit.take(opened.space, queue.id, choice)
+        return None if place is None else Taken(unit, place)
+    first = _first(unit, opened, queue, choice)
+    if first is None:
+        return None
+    place = first[1].take(opened.space, queue.id, choice)
+    return None if place is None else Taken(first[1], place)
+
+
+def _first(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice) -> tuple[bytes, Store] | None:
+    """Return the lowest order key of what is chosen, and the store that it is in."""
+    found: tuple[bytes, Store] | None = None
+    for store in stores(unit, queue.space_id):
+        key = store.find(opened.space, queue.id, choice)
+        if key is not None and (found is None or key < found[0]):
+            found = key, store
+    return found
+
+
+def _take_of_group(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice, limit: int) -> list[Taken]:
+    first = _take_one(unit, opened, queue, choice)
+    if first is None:
+        return []
+    rest = rest_of_group(first.store, queue, first.place)
+    for place in rest[limit - 1 :]:
+        first.store.make_ready(place)
+    return [first, *(Taken(first.store, place) for place in rest[: limit - 1])]

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
 from qmcore import numbers
-from qmcore.acts.upkeep import make_room
+from qmcore.acts import thresholds
+from qmcore.acts.room import refuse_overflow
+from qmcore.acts.stores import delivery_of, store_for, stores
 from qmcore.definitions import Definitions, OpenSpace
-from qmcore.errors import NoSpaceError, ReleaseError, Resource
-from qmcore.message import EnqueueControl, checked_body, message_id, pages_of
-from qmcore.port import Level, NewMessage, Place, Unit, Volume
+from qmcore.errors import BadMessageIdError, BadQueueError, InvalidArgumentError
+from qmcore.message import Body, EnqueueControl, checked_body, message_id, pages_of, sequence_of
+from qmcore.order import OutOfOrder, key_before, key_on_top
+from qmcore.port import NewMessage, Place, Spilled, Standing, Store, Unit, Use
 from qmcore.queue import Delivery, Queue
 
-T = TypeVar("T")
+_SPILLED_AT_A_TIME = 500
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,138 +25,318 @@ class Outgoing:
     """A message that is to be enqueued: checked, and its pages counted."""
 
     queue: str
-    body: bytes | None
+    body: Body
     control: EnqueueControl
     headers: str | None
     size: int
     pages: int
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Pending:
-    """A message that a transaction enqueues when it commits, with the sequence number of its identifier."""
-
-    outgoing: Outgoing
-    sequence: int
+    @property
+    def use(self) -> Use:
+        """What it takes of the queue space."""
+        return Use(1, self.pages, self.size)
 
 
-def prepare(queue: str, body: bytes | None, control: EnqueueControl, page_size: int) -> Outgoing:
+def prepare(queue: str, body: Body, control: EnqueueControl, page_size: int) -> Outgoing:
     """Return a message ready to be enqueued."""
-    size = len(checked_body(body) or b"")
+    content = checked_body(body)
+    size = 0 if content is None else len(content)
     headers = json.dumps(dict(control.headers), separators=(",", ":")) if control.headers else None
-    return Outgoing(queue, body, control, headers, size, pages_of(size, headers, page_size))
+    return Outgoing(queue, content, control, headers, size, pages_of(size, headers, page_size))
 
 
-def enqueue(volume: Volume, opened: OpenSpace, outgoing: Outgoing, now: int) -> str:
-    """Put a message on its queue and return its identifier."""
+def enqueue(unit: Unit, opened: OpenSpace, outgoing: Sequence[Outgoing], now: int) -> list[str]:
+    """Put messages on their queues, all or none, and return their identifiers in the same order.
 
-    def put(unit: Unit) -> str:
-        known = opened.definitions(unit)
-        queue = _accepting(known, outgoing)
-        level = unit.arrive(known.space.id, queue.id, count=1, pages=outgoing.pages, size=outgoing.size)
-        _refuse_overflow(known, level, 1, outgoing.pages)
-        _place(unit, known, queue, outgoing, id_sequence=level.sequence, order_sequence=level.sequence, now=now)
-        return message_id(known.space.incarnation, level.sequence)
-
-    return with_room(volume, [opened], now, lambda: volume.write(put))
-
-
-def with_room(volume: Volume, spaces: Sequence[OpenSpace], now: int, act: Callable[[], T]) -> T:
-    """Do what needs room; where there is none, remove what has expired and do it again."""
-    try:
-        return act()
-    except NoSpaceError:
-        if sum(make_room(volume, opened, now) for opened in spaces) == 0:
-            raise
-        return act()
-
-
-def check(unit: Unit, opened: OpenSpace, outgoing: Outgoing, more: Level) -> None:
-    """Refuse now what could not be enqueued when the transaction commits.
-
-    `more` is what the whole transaction will add to the queue space, this message included; less than nothing where
-    it takes more away.
+    They take their places in that order. In a queue that groups messages they stay together.
     """
     known = opened.definitions(unit)
-    _accepting(known, outgoing)
-    level = unit.level(known.space.id)
-    after = Level(level.sequence, level.messages + more.messages, level.pages + more.pages)
-    _refuse_overflow(known, after, 1, outgoing.pages)
+    waiting = [accepted(unit, known, item) for item in outgoing]
+    parts = _parts(waiting)
+    if len(parts) > 1:
+        return _enqueue_apart(unit, opened, waiting, parts, now)
+    ((queue_id, delivery),) = parts
+    arrived = arrive(unit, opened, known.by_id[queue_id], store_for(unit, known, delivery), waiting, now)
+    return [message_id(known.space.incarnation, sequence) for sequence in arrived]
 
 
-def enqueue_pending(unit: Unit, known: Definitions, pending: Iterable[Pending], now: int) -> None:
-    """Put the messages of a transaction on their queues; they take the places that the commit gives them."""
-    by_queue: dict[str, list[Pending]] = {}
-    for item in pending:
-        by_queue.setdefault(item.outgoing.queue, []).append(item)
-    for items in by_queue.values():
-        queue = _accepting(known, items[0].outgoing)
-        pages = sum(item.outgoing.pages for item in items)
-        size = sum(item.outgoing.size for item in items)
-        level = unit.arrive(known.space.id, queue.id, count=len(items), pages=pages, size=size)
-        _refuse_overflow(known, level, len(items), pages)
-        first = level.sequence - len(items) + 1
-        for at, item in enumerate(items):
-            _place(unit, known, queue, item.outgoing, id_sequence=item.sequence, order_sequence=first + at, now=now)
+def _enqueue_apart(
+    unit: Unit,
+    opened: OpenSpace,
+    waiting: Sequence[Accepted],
+    parts: Mapping[tuple[int, Delivery], list[int]],
+    now: int,
+) -> list[str]:
+    """Put messages on different queues, or in different stores, and keep the order that they have together."""
+    known = opened.definitions(unit)
+    first = unit.reserve(known.space.id, len(waiting)) - len(waiting) + 1
+    numbered = [dataclasses.replace(item, sequence=first + at) for at, item in enumerate(waiting)]
+    orders = {first + at: first + at for at in range(len(waiting))}
+    for (queue_id, delivery), part in parts.items():
+        store = store_for(unit, known, delivery)
+        arrive(unit, opened, known.by_id[queue_id], store, [numbered[at] for at in part], now, orders=orders)
+    return [message_id(known.space.incarnation, sequence) for sequence in orders]
 
 
-def _accepting(known: Definitions, outgoing: Outgoing) -> Queue:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Accepted:
+    """A message that its queue accepts.
+
+    `place` is empty, Spilled.TOP, or the order key of the message that it stands before. `sequence` is the number of
+    its identifier, where it was given before.
+    """
+
+    outgoing: Outgoing
+    queue_id: int
+    delivery: Delivery
+    place: bytes
+    sequence: int | None = None
+
+
+def accepted(unit: Unit, known: Definitions, outgoing: Outgoing) -> Accepted:
+    """Return the message as its queue accepts it, or refuse what the queue does not allow."""
     queue = known.queue(outgoing.queue)
-    if (outgoing.control.delivery or queue.definition.delivery) is Delivery.NONPERSIST:
-        raise ReleaseError(
-            f"a non-persistent message for queue {queue.name!r} cannot be kept: this release has no memory store",
+    if not queue.enqueue_enabled:
+        raise stopped(queue, "enqueuing")
+    delivery = delivery_of(queue, outgoing.control)
+    store_for(unit, known, delivery)
+    if queue.definition.grouping and delivery is Delivery.NONPERSIST:
+        raise InvalidArgumentError(
+            f"queue {queue.name!r} groups messages, which non-persistent ones cannot be",
             hint="Send it as a persistent message.",
             queue=queue.name,
         )
-    return queue
+    return Accepted(outgoing, queue.id, delivery, _place_asked_for(unit, known, queue, outgoing.control))
 
 
-def _place(
+def stopped(queue: Queue, what: str) -> BadQueueError:
+    """Return the diagnostic for a queue that an administrator has stopped."""
+    return BadQueueError(
+        f"queue {queue.name!r} is stopped for {what}", hint="Have it started again.", queue=queue.name, stopped=what
+    )
+
+
+def check_room(unit: Unit, known: Definitions, new: Accepted, more: Use) -> None:
+    """Refuse now what could not be enqueued when the transaction commits.
+
+    `more` is what the whole transaction will add to the store of this message, itself included; less than nothing
+    where it takes more away.
+    """
+    store = store_for(unit, known, new.delivery)
+    level = store.level(known.space.id)
+    after = Use(level.messages + more.messages, level.pages + more.pages, level.size + more.size)
+    refuse_overflow(unit, known, store, after, new.outgoing.use)
+
+
+def arrive(
     unit: Unit,
+    opened: OpenSpace,
+    queue: Queue,
+    store: Store,
+    items: Sequence[Accepted],
+    now: int,
+    spilled_by: int | None = None,
+    orders: Mapping[int, int] | None = None,
+) -> list[int]:
+    """Let messages arrive in a queue and return the sequence numbers of the identifiers of `items`.
+
+    Where a transaction is named, what it has spilled for the queue arrives too, before the others. `orders` gives by
+    the sequence numbers of identifiers those that the order goes by, where messages of several stores mix.
+    """
+    known = opened.definitions(unit)
+    more = _sum([item.outgoing.use for item in items])
+    if spilled_by is not None:
+        more = _sum([more, _uncharge(known, queue, store, spilled_by)])
+    sequence = _count_in(unit, known, queue, store, more) - more.messages
+    group = _Group() if queue.definition.grouping and more.messages > 1 else None
+    counts = False
+    given: list[int] = []
+    for number, terms, outgoing in _arriving(known, queue, store, items, now, sequence, spilled_by):
+        sequence += 1
+        its = group.terms(number, terms) if group else terms
+        order = sequence if orders is None else orders[numbers.sequence(number)]
+        standing = _standing(queue, its, order, now, group.id if group else None)
+        if outgoing is None:
+            store.settle(number, standing)
+        else:
+            store.put(_new_message(number, queue, outgoing, standing))
+            given.append(numbers.sequence(number))
+        _stand(store, Place(number, queue.id, standing.order_key, 0), standing, now)
+        counts = counts or its.expires_us is None or its.expires_us > now
+    if spilled_by is not None:
+        store.forget_spilled(spilled_by, queue.id)
+    if counts:
+        thresholds.note_arrival(unit, opened, queue, store, now)
+    return given
+
+
+def _uncharge(known: Definitions, queue: Queue, store: Store, transaction_id: int) -> Use:
+    """Give back the room that was kept for what a transaction has spilled, and return how much it is."""
+    kept = store.spilled_use(transaction_id, queue.id)
+    store.charge(known.space.id, messages=-kept.messages, pages=-kept.pages, size=-kept.size)
+    return kept
+
+
+def _arriving(
     known: Definitions,
     queue: Queue,
-    outgoing: Outgoing,
-    *,
-    id_sequence: int,
-    order_sequence: int,
+    store: Store,
+    items: Sequence[Accepted],
     now: int,
-) -> None:
-    control = outgoing.control
-    available = control.available_at(now)
+    before: int,
+    spilled_by: int | None,
+) -> Iterator[tuple[int, _Terms, Outgoing | None]]:
+    """Yield what arrives: its number, its terms, and what is to be stored of it, None where that was done.
+
+    `before` is the sequence number before the first, from which those take their identifiers that have none yet.
+    """
+    if spilled_by is not None:
+        for spilled in _spilled(store, queue, spilled_by):
+            before += 1
+            yield spilled.message_id, _terms_of_spilled(spilled, now), None
+    for at, item in enumerate(items, before + 1):
+        sequence = at if item.sequence is None else item.sequence
+        yield numbers.number(known.space.id, sequence), _terms(item, queue, now), item.outgoing
+
+
+def spilled_sequences(store: Store, queue: Queue, transaction_id: int) -> list[int]:
+    """Return the sequence numbers of the identifiers of what a transaction has spilled for a queue."""
+    return [numbers.sequence(spilled.message_id) for spilled in _spilled(store, queue, transaction_id)]
+
+
+def _spilled(store: Store, queue: Queue, transaction_id: int) -> Iterator[Spilled]:
+    step = store.spilled(transaction_id, queue.id, -1, _SPILLED_AT_A_TIME)
+    while step:
+        yield from step
+        step = store.spilled(transaction_id, queue.id, step[-1].message_id, _SPILLED_AT_A_TIME)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Terms:
+    """On what terms a message arrives: what its place in the order depends on, and its times."""
+
+    priority: int
+    available_us: int | None
+    expires_us: int | None
+    place: bytes
+
+
+class _Group:
+    """The messages of one arrival that stay together: the first says when they are available and where they stand."""
+
+    def __init__(self) -> None:
+        self.id: int | None = None
+        self._terms: _Terms | None = None
+
+    def terms(self, number: int, own: _Terms) -> _Terms:
+        """Return the terms of a message of the group."""
+        if self._terms is None:
+            self.id, self._terms = number, own
+        return self._terms
+
+
+def _terms(item: Accepted, queue: Queue, now: int) -> _Terms:
+    control = item.outgoing.control
     expires = control.expires_at(now, queue.definition.expiration)
-    key = queue.definition.order.key(
-        priority=control.priority,
-        available_at=now if available is None else available,
-        expires_at=expires,
-        sequence=order_sequence,
+    return _Terms(control.priority, control.available_at(now), expires, item.place)
+
+
+def _terms_of_spilled(item: Spilled, now: int) -> _Terms:
+    return _Terms(
+        item.priority,
+        item.available_us if item.delay is None else now + item.delay,
+        item.expires_us if item.lifetime is None else now + item.lifetime,
+        item.place,
     )
-    new = NewMessage(
-        id=numbers.number(known.space.id, id_sequence),
+
+
+def _count_in(unit: Unit, known: Definitions, queue: Queue, store: Store, more: Use) -> int:
+    """Count an arrival, refuse it where there is no room, and return the last of its sequence numbers."""
+    space_id, count = known.space.id, more.messages
+    arrival = store.arrive(space_id, queue.id, count=count, pages=more.pages, size=more.size)
+    refuse_overflow(unit, known, store, arrival.space, more)
+    # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
+    return arrival.sequence if store is unit else unit.reserve(space_id, count)
+
+
+def _standing(queue: Queue, terms: _Terms, sequence: int, now: int, group_id: int | None) -> Standing:
+    if terms.place == Spilled.TOP:
+        key = key_on_top(sequence)
+    elif terms.place:
+        key = key_before(terms.place, sequence)
+    else:
+        key = queue.definition.order.key(
+            priority=terms.priority,
+            available_at=now if terms.available_us is None else terms.available_us,
+            expires_at=terms.expires_us,
+            sequence=sequence,
+        )
+    return Standing(key, now, terms.available_us, terms.expires_us, group_id)
+
+
+def _new_message(number: int, queue: Queue, outgoing: Outgoing, standing: Standing) -> NewMessage:
+    return NewMessage(
+        id=number,
         queue_id=queue.id,
-        order_key=key,
-        enqueued_us=now,
-        available_us=available,
-        expires_us=expires,
+        standing=standing,
         pages=outgoing.pages,
         size=outgoing.size,
         headers=outgoing.headers,
-        control=control,
+        control=outgoing.control,
         body=outgoing.body,
     )
-    unit.put(new)
-    place = Place(new.id, queue.id, key, 0)
-    if available is not None and available > now:
-        unit.make_due(place, available)
+
+
+def _stand(store: Store, place: Place, standing: Standing, now: int) -> None:
+    if standing.available_us is not None and standing.available_us > now:
+        store.make_due(place, standing.available_us)
     else:
-        unit.make_ready(place)
-    if expires is not None:
-        unit.make_expiring(queue.id, new.id, expires)
+        store.make_ready(place)
+    if standing.expires_us is not None:
+        store.make_expiring(place.queue_id, place.message_id, standing.expires_us)
 
 
-def _refuse_overflow(known: Definitions, after: Level, count: int, pages: int) -> None:
-    limits = known.space.definition
-    owner = f"queue space {limits.name!r}"
-    if after.messages > limits.messages:
-        raise NoSpaceError(owner, Resource.MESSAGES, used=after.messages - count, limit=limits.messages, wanted=count)
-    if after.pages > limits.capacity:
-        raise NoSpaceError(owner, Resource.PAGES, used=after.pages - pages, limit=limits.capacity, wanted=pages)
+def _place_asked_for(unit: Unit, known: Definitions, queue: Queue, control: EnqueueControl) -> bytes:
+    """Return the place that the sender asks for, if the queue grants such."""
+    if control.top:
+        _refuse_unless_granted(queue, OutOfOrder.TOP, "on top")
+        return Spilled.TOP
+    if control.before is None:
+        return b""
+    _refuse_unless_granted(queue, OutOfOrder.MSGID, "before another message")
+    sequence = sequence_of(control.before, known.space.incarnation)
+    if sequence is not None:
+        for store in stores(unit, known.space.id):
+            key = store.key_of(queue.id, numbers.number(known.space.id, sequence))
+            if key is not None:
+                return key
+    raise BadMessageIdError(
+        f"queue {queue.name!r} has no message {control.before!r} to enqueue before",
+        hint="It may have been dequeued meanwhile.",
+        queue=queue.name,
+        msgid=control.before,
+    )
+
+
+def _refuse_unless_granted(queue: Queue, wanted: OutOfOrder, what: str) -> None:
+    if wanted not in queue.definition.out_of_order:
+        raise InvalidArgumentError(
+            f"queue {queue.name!r} does not let messages be enqueued {what}"
+            f" (its out-of-ordering is {queue.definition.out_of_order})",
+            hint="Enqueue in order, or have the queue allow it.",
+            queue=queue.name,
+        )
+
+
+def _parts(items: Sequence[Accepted]) -> dict[tuple[int, Delivery], list[int]]:
+    """Return which of the messages go to the same queue and store, each in their order."""
+    parts: dict[tuple[int, Delivery], list[int]] = {}
+    for at, item in enumerate(items):
+        parts.setdefault((item.queue_id, item.delivery), []).append(at)
+    return parts
+
+
+def _sum(uses: Sequence[Use]) -> Use:
+    if len(uses) == 1:
+        return uses[0]
+    return Use(sum(use.messages for use in uses), sum(use.pages for use in uses), sum(use.size for use in uses))

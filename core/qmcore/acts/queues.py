@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from qmcore.acts.looking import usage
+from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.port import Owner, Unit
@@ -18,7 +22,56 @@ def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int)
         )
     if len(known.queues) >= limit:
         raise NoSpaceError(f"queue space {known.space.name!r}", Resource.QUEUES, used=len(known.queues), limit=limit)
-    return unit.add_queue(known.space.id, definition, now)
+    new = unit.add_queue(known.space.id, definition, now)
+    memory = unit.memory(known.space.id)
+    if memory is not None:
+        memory.add_counters(known.space.id, new.id)
+    return new
+
+
+def change(unit: Unit, opened: OpenSpace, definition: QueueDefinition) -> Queue:
+    """Give a queue another definition; its order and whether it groups messages cannot be changed.
+
+    Messages that it has keep their expiry. A capacity limit that was reached can be reached anew.
+    """
+    old = opened.definitions(unit).queue(definition.name)
+    for what, was, wanted in (
+        ("order", old.definition.order, definition.order),
+        ("grouping", old.definition.grouping, definition.grouping),
+    ):
+        if was != wanted:
+            raise InvalidArgumentError(
+                f"the {what} of queue {old.name!r} is {was} and cannot be changed to {wanted}",
+                hint="Destroy the queue and create it anew.",
+                queue=old.name,
+            )
+    changed = dataclasses.replace(old, definition=definition)
+    unit.change_queue(changed)
+    limits = (old.definition.threshold, old.definition.memory_threshold)
+    for memory, limit in enumerate((definition.threshold, definition.memory_threshold)):
+        if limit != limits[memory]:
+            unit.rearm(old.id, memory=bool(memory))
+    return changed
+
+
+def switch(unit: Unit, opened: OpenSpace, name: str, *, enqueue: bool | None, dequeue: bool | None) -> Queue:
+    """Start or stop a queue for enqueuing and for dequeuing; None leaves it as it is. Those who wait are told."""
+    old = opened.definitions(unit).queue(name)
+    changed = dataclasses.replace(
+        old,
+        enqueue_enabled=old.enqueue_enabled if enqueue is None else enqueue,
+        dequeue_enabled=old.dequeue_enabled if dequeue is None else dequeue,
+    )
+    if changed != old:
+        unit.change_queue(changed)
+        unit.notify(old.id)
+    return old
+
+
+def refuse_held(unit: Unit, queue: Queue, hint: str) -> None:
+    """Refuse what cannot be done while a transaction holds a message of the queue."""
+    if any(store.held_in(queue.id) for store in stores(unit, queue.space_id)):
+        raise InUseError(f"a transaction holds a message of queue {queue.name!r}", hint=hint, queue=queue.name)
 
 
 def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, purge: bool, force: bool) -> None:
@@ -28,12 +81,7 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
     unless `force`; and always while a transaction holds one of its messages.
     """
     queue = opened.definitions(unit).queue(name)
-    if unit.held_in(queue.id):
-        raise InUseError(
-            f"a transaction holds a message of queue {name!r}",
-            hint="Wait until the transaction has ended, or end its process.",
-            queue=name,
-        )
+    refuse_held(unit, queue, "Wait until the transaction has ended, or end its process.")
     if not force:
         others = [owner for owner in unit.owners(queue.space_id) if owner.id != me.id]
         if others:
@@ -42,11 +90,14 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
                 hint="End it, or force it with -f.",
                 queue=name,
             )
-        messages = unit.usage(queue, now).messages
+        messages = usage(unit, opened, queue, now).messages
         if messages and not purge:
             raise InUseError(
                 f"queue {name!r} holds {messages} {'message' if messages == 1 else 'messages'}",
                 hint="Dequeue them, or give them up with -p.",
                 queue=name,
             )
+    memory = unit.memory(queue.space_id)
+    if memory is not None:
+        memory.abandon(queue)
     unit.remove_queue(queue)

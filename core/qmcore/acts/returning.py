@@ -9,14 +9,19 @@ not count.
 from __future__ import annotations
 
 import enum
+import logging
 from collections.abc import Iterable
 
-from qmcore import numbers
-from qmcore.definitions import Definitions
-from qmcore.message import Origin, Reason, message_id
-from qmcore.port import Holding, Place, Unit
+from qmcore.acts.expiry import expire_one
+from qmcore.acts.moving import move, name_of, remove
+from qmcore.acts.stores import stores
+from qmcore.definitions import OpenSpace
+from qmcore.message import Reason
+from qmcore.port import Holding, Place, Role, Store, Unit
 from qmcore.queue import Queue
 from qmcore.times import MICROS
+
+logger = logging.getLogger("qmadmin.engine")
 
 
 class Cause(enum.Enum):
@@ -42,77 +47,117 @@ class Cause(enum.Enum):
 
 def give_back(
     unit: Unit,
-    known: Definitions,
+    opened: OpenSpace,
     transaction_id: int,
     queue_ids: Iterable[int],
     now: int,
     cause: Cause,
     error: str = "",
-) -> list[str]:
-    """Return what a transaction held of these queues to where it belongs now; tell what should be logged.
+) -> None:
+    """Return what a transaction held of these queues to where it belongs now, and delete what it would have brought.
 
     `error` is the last error text of whoever tried, and is kept with a message that goes to the error queue.
     """
-    events = []
-    for queue_id in queue_ids:
-        for holding in unit.give_back(transaction_id, queue_id):
-            event = _give_back_one(unit, known, known.by_id[queue_id], holding, now, cause, error)
-            if event:
-                events.append(event)
-    return events
+    known = opened.definitions(unit)
+    for store in stores(unit, known.space.id):
+        for queue_id in queue_ids:
+            queue = known.by_id[queue_id]
+            drop_spilled(opened, store, queue, transaction_id)
+            tried = store.give_back(transaction_id, queue_id, Role.DEQUEUED)
+            # The rest of a group waits as long as those of it that were tried.
+            waits = queue.definition.grouping and cause.counts and bool(tried)
+            give_back_locked(unit, opened, store, queue, transaction_id, now, waits=waits)
+            for holding in tried:
+                _give_back_one(unit, opened, store, queue, holding, now, cause, error)
+
+
+def give_back_locked(
+    unit: Unit,
+    opened: OpenSpace,
+    store: Store,
+    queue: Queue,
+    transaction_id: int,
+    now: int,
+    *,
+    waits: bool = False,
+) -> None:
+    """Return what a transaction has only locked; that is no try. `waits` for the retry delay all the same."""
+    for holding in store.give_back(transaction_id, queue.id, Role.LOCKED):
+        if _is_over(holding, now):
+            expire_one(unit, opened, store, queue, holding, now)
+        else:
+            _return(store, queue, holding, holding.place.retries, now, waits=waits)
+
+
+def drop_spilled(opened: OpenSpace, store: Store, queue: Queue, transaction_id: int) -> None:
+    """Delete what a transaction has spilled for a queue, and give back the room that was kept for it."""
+    use = store.discard_spilled(transaction_id, queue.id)
+    if use.messages:
+        store.charge(opened.space.id, messages=-use.messages, pages=-use.pages, size=-use.size)
 
 
 def _give_back_one(
-    unit: Unit, known: Definitions, queue: Queue, holding: Holding, now: int, cause: Cause, error: str
-) -> str:
+    unit: Unit,
+    opened: OpenSpace,
+    store: Store,
+    queue: Queue,
+    holding: Holding,
+    now: int,
+    cause: Cause,
+    error: str,
+) -> None:
     place = holding.place
-    if holding.expires_us is not None and holding.expires_us <= now:
-        _remove(unit, queue, holding, "expired")
-        return ""
-    if not cause.counts:
-        _return(unit, queue, holding, place.retries, now)
-        return ""
-    tries = place.retries + 1
-    if tries <= queue.definition.retries or queue == known.error_queue:
-        _return(unit, queue, holding, tries, now)
-        return ""
-    name = message_id(known.space.incarnation, numbers.sequence(place.message_id))
-    where = f"message {name} of queue {queue.name!r} in queue space {known.space.name!r}"
-    if known.error_queue is not None:
-        _move(unit, known, queue, known.error_queue, holding, Origin(queue.name, name, Reason.RETRIES, now, error))
-        return f"{where} is out of retries ({queue.definition.retries}) and went to {known.error_queue.name!r}"
-    if not cause.discards:
-        _return(unit, queue, holding, tries, now)
-        return f"{where} is out of retries ({queue.definition.retries}), and stays because {cause.value}"
-    _remove(unit, queue, holding, "discarded")
-    return f"{where} is out of retries ({queue.definition.retries}) and was discarded: there is no error queue"
+    if _is_over(holding, now):
+        expire_one(unit, opened, store, queue, holding, now)
+        return
+    tries = place.retries + 1 if cause.counts else place.retries
+    if not cause.counts or tries <= queue.definition.retries:
+        _return(store, queue, holding, tries, now)
+        return
+    routing = store.routing(place.message_id)
+    target = opened.definitions(unit).error_queue_for(queue, routing.error_queue)
+    if target == queue:
+        _return(store, queue, holding, tries, now)
+        return
+    what = f"message {name_of(opened, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
+    spent = f"{what} is out of retries ({queue.definition.retries})"
+    if target is not None:
+        move(
+            unit,
+            opened,
+            store,
+            queue,
+            target,
+            holding,
+            priority=routing.priority,
+            reason=Reason.RETRIES,
+            now=now,
+            error=error,
+        )
+        _tell(unit, f"{spent} and went to {target.name!r}")
+    elif not cause.discards:
+        _return(store, queue, holding, tries, now)
+        _tell(unit, f"{spent}, and stays because {cause.value}")
+    else:
+        remove(unit, opened, store, queue, holding, "discarded")
+        _tell(unit, f"{spent} and was discarded: there is no error queue")
 
 
-def _return(unit: Unit, queue: Queue, holding: Holding, retries: int, now: int) -> None:
+def _return(store: Store, queue: Queue, holding: Holding, retries: int, now: int, *, waits: bool = False) -> None:
     old = holding.place
     place = Place(old.message_id, old.queue_id, old.order_key, retries)
-    counted = retries > old.retries
-    if counted and queue.definition.retry_delay:
-        unit.make_due(place, now + queue.definition.retry_delay * MICROS)
+    waits = waits or retries > old.retries
+    if waits and queue.definition.retry_delay:
+        store.make_due(place, now + queue.definition.retry_delay * MICROS)
     else:
-        unit.make_ready(place)
+        store.make_ready(place)
     if holding.expires_us is not None:
-        unit.make_expiring(old.queue_id, old.message_id, holding.expires_us)
+        store.make_expiring(old.queue_id, old.message_id, holding.expires_us)
 
 
-def _move(unit: Unit, known: Definitions, queue: Queue, target: Queue, holding: Holding, origin: Origin) -> None:
-    space_id, place = known.space.id, holding.place
-    priority = unit.priority(place.message_id)
-    unit.leave(space_id, queue.id, count=1, pages=holding.pages, size=holding.size, how="moved")
-    sequence = unit.arrive(space_id, target.id, count=1, pages=holding.pages, size=holding.size).sequence
-    key = target.definition.order.key(
-        priority=priority, available_at=origin.moved_us, expires_at=None, sequence=sequence
-    )
-    new_id = numbers.number(space_id, sequence)
-    unit.move(place.message_id, new_id=new_id, queue_id=target.id, order_key=key, origin=origin)
-    unit.make_ready(Place(new_id, target.id, key, 0))
+def _is_over(holding: Holding, now: int) -> bool:
+    return holding.expires_us is not None and holding.expires_us <= now
 
 
-def _remove(unit: Unit, queue: Queue, holding: Holding, how: str) -> None:
-    unit.discard(holding.place.message_id)
-    unit.leave(queue.space_id, queue.id, count=1, pages=holding.pages, size=holding.size, how=how)
+def _tell(unit: Unit, event: str) -> None:
+    unit.afterwards(lambda: logger.warning("%s", event))

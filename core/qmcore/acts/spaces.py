@@ -15,7 +15,7 @@ from qmcore import device, space
 from qmcore.definitions import no_such_space
 from qmcore.device import Extent
 from qmcore.errors import InUseError, InvalidArgumentError
-from qmcore.port import Unit, Volume
+from qmcore.port import Unit, Use, Volume
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
 
 VolumeOf = Callable[[str], Volume]
@@ -99,6 +99,15 @@ def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
     volume.write(sweep)
 
 
+def clear_memory(unit: Unit, found: Space, *, force: bool) -> None:
+    """Give up the non-persistent messages of a queue space; `force` although processes are attached."""
+    if not force:
+        _refuse_attached(unit, found)
+    memory = unit.memory(found.id)
+    if memory is not None:
+        memory.clear(found.id, unit.queues(found.id))
+
+
 def find(unit: Unit, name: str) -> Space:
     """Return the queue space of that name, or refuse."""
     found = unit.space(name)
@@ -123,13 +132,16 @@ def names(unit: Unit) -> list[str]:
 
 def usage(unit: Unit, of: Space) -> SpaceUsage:
     """Return how much of each limit of a queue space is in use."""
-    level = unit.level(of.id)
+    level, memory = unit.level(of.id), unit.memory(of.id)
+    in_memory = memory.level(of.id) if memory is not None else Use(0, 0, 0)
     return SpaceUsage(
         queues=len(unit.queues(of.id)),
         transactions=unit.transaction_count(of.id),
         processes=len(unit.owners(of.id)),
-        messages=level.messages,
+        messages=level.messages + in_memory.messages,
         pages=level.pages,
+        actions=sum(waits - 1 for waits in unit.waits(of.id).values()),
+        memory=in_memory.pages * unit.device().page_size,
     )
 
 
@@ -145,6 +157,11 @@ def _plan(unit: Unit, wanted: SpaceDefinition) -> tuple[str, list[Extent]]:
 
 
 def _refuse_in_use(unit: Unit, found: Space) -> None:
+    _refuse_attached(unit, found)
+    _refuse_full(unit, found)
+
+
+def _refuse_attached(unit: Unit, found: Space) -> None:
     owners = unit.owners(found.id)
     if owners:
         who = ", ".join(f"{owner.role} {owner.pid}" for owner in owners[:5])
@@ -154,7 +171,11 @@ def _refuse_in_use(unit: Unit, found: Space) -> None:
             hint="End them, or force it with -f.",
             space=found.name,
         )
-    messages = unit.level(found.id).messages
+
+
+def _refuse_full(unit: Unit, found: Space) -> None:
+    memory = unit.memory(found.id)
+    messages = unit.level(found.id).messages + (memory.level(found.id).messages if memory is not None else 0)
     if messages:
         raise InUseError(
             f"queue space {found.name!r} holds {messages} {'message' if messages == 1 else 'messages'}",

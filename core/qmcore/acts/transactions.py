@@ -1,8 +1,8 @@
 """The act of transacting.
 
 A transaction holds no database transaction. What it dequeues is moved to `held` at once; what it enqueues is kept here
-until the commit, which does everything in one database transaction. The volume knows of the transaction from its first
-dequeue on.
+until the commit, which does everything in one database transaction, or spilled where it gets too large. The volume
+knows of the transaction from its first dequeue, or its first spilling, on.
 """
 
 from __future__ import annotations
@@ -12,16 +12,29 @@ import secrets
 from collections.abc import Sequence
 
 from qmcore.acts import enqueue as enqueuing
-from qmcore.acts.dequeue import Nothing, Selection, Taken, take
-from qmcore.acts.enqueue import Outgoing, Pending
+from qmcore.acts.consuming import consume
+from qmcore.acts.dequeue import Nothing, dequeuable, first_ready, nothing, rest_of_group, take
+from qmcore.acts.enqueue import Accepted, Outgoing
+from qmcore.acts.making_room import with_room
 from qmcore.acts.returning import Cause, give_back
+from qmcore.acts.spilling import spill
+from qmcore.acts.stores import store_for, stores
+from qmcore.acts.upkeep import freshen
 from qmcore.definitions import OpenSpace
 from qmcore.errors import AbortedError, NoSpaceError, Resource
 from qmcore.message import Message, message_id
-from qmcore.port import Level, Owner, TransactionRecord, Unit, Volume
+from qmcore.port import Holding, Outcome, Owner, Place, Role, Store, TransactionRecord, Unit, Use, Volume
+from qmcore.queue import Delivery, Queue
+from qmcore.selection import Selection
+
+SPILL_BYTES = 8 * 1024 * 1024
+"""What a transaction enqueues is kept by its process up to this many bytes, and above them in the store."""
 
 _RESERVED_AT_A_TIME = 8
 """Sequence numbers that a transaction takes at a time for the identifiers of what it enqueues."""
+
+_CONTROL_BYTES = 512
+"""About what a message takes of the memory of its process beside its body and headers."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -35,87 +48,117 @@ class Branch:
     id: int = dataclasses.field(default_factory=lambda: secrets.randbits(62))
     recorded: bool = False
     may_hold: bool = False
+    locks: bool = False
     queue_ids: set[int] = dataclasses.field(default_factory=set)
-    held_messages: int = 0
-    held_pages: int = 0
-    pending: list[Pending] = dataclasses.field(default_factory=list)
-    pending_pages: int = 0
+    holds: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
+    pending: list[Accepted] = dataclasses.field(default_factory=list)
+    brings: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
+    kept_bytes: int = 0
     reserved: range = range(0)
 
 
-def enqueue(volume: Volume, branch: Branch, outgoing: Outgoing, now: int) -> str:
-    """Let the transaction enqueue a message when it commits, and return the identifier that it will have."""
-
-    def checked(unit: Unit) -> range:
-        after = Level(
-            sequence=0,
-            messages=1 + len(branch.pending) - branch.held_messages,
-            pages=outgoing.pages + branch.pending_pages - branch.held_pages,
-        )
-        enqueuing.check(unit, branch.opened, outgoing, after)
-        return branch.reserved or _reserve(unit, branch)
-
-    def reserved_numbers() -> range:
-        return volume.read(checked) if branch.reserved else volume.write(checked, durable=False)
-
-    reserved = enqueuing.with_room(volume, [branch.opened], now, reserved_numbers)
-    branch.pending.append(Pending(outgoing, reserved[0]))
-    branch.pending_pages += outgoing.pages
-    branch.reserved = reserved[1:]
-    return message_id(branch.opened.space.incarnation, reserved[0])
+_NO_USE = Use(0, 0, 0)
 
 
-def dequeue(volume: Volume, branch: Branch, name: str, selection: Selection, now: int) -> Message | Nothing:
-    """Take a message and let the transaction hold it."""
+def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: int) -> list[str]:
+    """Let the transaction enqueue messages when it commits, and return the identifiers that they will have."""
+    kept = branch.kept_bytes + sum(map(_bytes_kept, outgoing))
+    spills = kept > SPILL_BYTES
+    renumbers = len(branch.reserved) < len(outgoing)
 
-    def held(unit: Unit) -> tuple[Taken | Nothing, range]:
-        taken = take(unit, branch.opened, name, selection, now)
-        if isinstance(taken, Nothing):
-            return taken, branch.reserved
-        if not branch.recorded:
-            _record(unit, branch)
-        elif not unit.is_active(branch.id, branch.owner.id):
-            raise given_up(branch)
-        message = taken.message
-        branch.queue_ids.add(taken.place.queue_id)
-        unit.hold(branch.id, taken.place, pages=taken.pages, size=message.size, expires_us=message.expires_us)
-        return taken, branch.reserved or _reserve(unit, branch)
+    def accepted(unit: Unit) -> tuple[list[Accepted], range]:
+        known = branch.opened.definitions(unit)
+        reserved = _reserve(unit, branch, len(outgoing)) if renumbers else branch.reserved
+        items = [
+            dataclasses.replace(enqueuing.accepted(unit, known, item), sequence=sequence)
+            for item, sequence in zip(outgoing, reserved, strict=False)
+        ]
+        _check_room(unit, branch, items)
+        if spills:
+            _spill(unit, branch, [*branch.pending, *items])
+        return items, reserved[len(items) :]
+
+    def noted() -> tuple[list[Accepted], range]:
+        # Where nothing is spilled and no number is needed, nothing changes.
+        return volume.write(accepted, durable=False) if spills or renumbers else volume.read(accepted)
+
+    # Noted before: whatever interrupts us behind the commit, the rollback looks for what is spilled.
+    branch.may_hold = branch.may_hold or spills
+    items, branch.reserved = with_room(volume, [branch.opened], now, noted)
+    if spills:
+        branch.recorded = True
+        _keep_no_longer(branch, [*branch.pending, *items])
+    else:
+        branch.pending += items
+        branch.kept_bytes = kept
+        for item in items:
+            branch.brings[item.delivery] = _sum(branch.brings.get(item.delivery, _NO_USE), item.outgoing.use)
+    return [message_id(branch.opened.space.incarnation, item.sequence or 0) for item in items]
+
+
+def dequeue(
+    volume: Volume,
+    branch: Branch,
+    name: str,
+    selection: Selection,
+    limit: int,
+    now: int,
+    *,
+    body: bool = True,
+    role: Role = Role.DEQUEUED,
+) -> list[Message] | Nothing:
+    """Take at most `limit` messages and let the transaction hold them: to consume them, or to lock them only."""
+
+    def held(unit: Unit) -> tuple[list[_Held] | Nothing, range]:
+        queue = dequeuable(unit, branch.opened, name)
+        if not freshen(unit, branch.opened, queue, now):
+            return Nothing((queue.id,), None, unfinished=True), branch.reserved
+        found = _take(unit, branch, queue, selection, limit, role)
+        if not found:
+            return nothing(unit, queue), branch.reserved
+        _record_once(unit, branch)
+        branch.queue_ids.add(queue.id)
+        # Numbers for the replies come with this commit, so that they need none of their own.
+        reserved = branch.reserved or _reserve(unit, branch, 1)
+        return [_hold(branch, queue, item, role, body=body) for item in found], reserved
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
     branch.may_hold = True
-    taken, reserved = volume.write(held, durable=False)
-    if isinstance(taken, Nothing):
-        return taken
+    found, reserved = volume.write(held, durable=False)
+    if isinstance(found, Nothing):
+        return found
     branch.recorded = True
-    branch.held_messages += 1
-    branch.held_pages += taken.pages
     branch.reserved = reserved
-    return taken.message
+    for item in found:
+        branch.locks = branch.locks or item.locks
+        if role is Role.DEQUEUED:
+            branch.holds[item.delivery] = _sum(branch.holds.get(item.delivery, _NO_USE), item.use)
+    return [item.message for item in found]
 
 
 def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
     """Remove what the transaction holds and enqueue what it brought, in one database transaction."""
     busy = [branch for branch in branches if branch.recorded or branch.pending]
+    for branch in busy:
+        _bring_to_memory(volume, branch, now)
     if busy:
-        spaces = [branch.opened for branch in busy if branch.pending]
-        enqueuing.with_room(volume, spaces, now, lambda: volume.write(lambda unit: _commit_branches(unit, busy, now)))
+        spaces = [branch.opened for branch in busy]
+        with_room(volume, spaces, now, lambda: volume.write(lambda unit: _commit_branches(unit, busy, now)))
 
 
-def roll_back(volume: Volume, branch: Branch, now: int, cause: Cause, error: str = "") -> list[str]:
-    """Give back what the transaction holds and forget what it enqueued; tell what should be logged.
+def roll_back(volume: Volume, branch: Branch, now: int, cause: Cause, error: str = "") -> None:
+    """Give back what the transaction holds and forget what it enqueued.
 
     A transaction that was given up meanwhile has been rolled back already.
     """
     if not branch.may_hold:
-        return []
+        return
 
-    def undone(unit: Unit) -> list[str]:
-        if not unit.end_transaction(branch.id, branch.owner.id):
-            return []
-        known = branch.opened.definitions(unit)
-        return give_back(unit, known, branch.id, branch.queue_ids, now, cause, error)
+    def undone(unit: Unit) -> None:
+        if unit.end_transaction(branch.id, branch.owner.id):
+            give_back(unit, branch.opened, branch.id, branch.queue_ids, now, cause, error)
 
-    return volume.write(undone, durable=False)
+    volume.write(undone, durable=False)
 
 
 def given_up(branch: Branch) -> AbortedError:
@@ -128,6 +171,153 @@ def given_up(branch: Branch) -> AbortedError:
     )
 
 
+# ---- what is taken --------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Found:
+    """A message that was found: where, and whether the transaction has locked it already."""
+
+    store: Store
+    place: Place
+    locked: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Held:
+    """A message that the transaction holds now; `locks`: it has locked others with it, or it alone."""
+
+    message: Message
+    queue_id: int
+    delivery: Delivery
+    use: Use
+    locks: bool
+
+
+def _take(unit: Unit, branch: Branch, queue: Queue, selection: Selection, limit: int, role: Role) -> list[_Found]:
+    """Take what is selected: of what the transaction has locked already, if it is to be consumed, and of `ready`."""
+    found: list[_Found] = []
+    if branch.locks and role is Role.DEQUEUED:
+        while len(found) < limit and (one := _take_locked(unit, branch, queue, selection)):
+            found.append(one)
+    if found and queue.definition.grouping:
+        return found
+    if len(found) < limit:
+        taken = take(unit, branch.opened, queue, selection, limit - len(found))
+        found += [_Found(item.store, item.place) for item in taken]
+    return found
+
+
+def _take_locked(unit: Unit, branch: Branch, queue: Queue, selection: Selection) -> _Found | None:
+    """Take a message that the transaction has locked: the one with that identifier, or the first if it is its turn."""
+    choice = selection.choice(branch.opened.space)
+    if choice is None:
+        return None
+    if choice.message_id is not None:
+        for store in stores(unit, queue.space_id):
+            holding = store.locked(branch.id, queue.id, choice.message_id)
+            if holding is not None:
+                return _consume_locked(branch, store, holding)
+        return None
+    if selection.is_first:
+        locked = [
+            (holding.place.order_key, store, holding)
+            for store in stores(unit, queue.space_id)
+            if (holding := store.first_locked(branch.id, queue.id)) is not None
+        ]
+        if locked:
+            key, store, holding = min(locked, key=lambda item: item[0])
+            ready = None if queue.definition.grouping else first_ready(unit, branch.opened, queue)
+            # The rest of a group comes before what has arrived since, whatever its order.
+            if ready is None or key < ready:
+                return _consume_locked(branch, store, holding)
+    return None
+
+
+def _consume_locked(branch: Branch, store: Store, holding: Holding) -> _Found:
+    store.dequeue_locked(branch.id, holding.place)
+    return _Found(store, holding.place, locked=True)
+
+
+def _hold(branch: Branch, queue: Queue, found: _Found, role: Role, *, body: bool) -> _Held:
+    """Let the transaction hold a message, and lock the others of its group."""
+    store, place = found.store, found.place
+    message, pages = store.read(branch.opened.space, queue.name, place, body=body)
+    locks = role is Role.LOCKED
+    if not found.locked:
+        _hold_one(store, branch, place, message, pages, role)
+        for other in rest_of_group(store, queue, place):
+            info, other_pages = store.read(branch.opened.space, queue.name, other, body=False)
+            _hold_one(store, branch, other, info, other_pages, Role.LOCKED)
+            locks = True
+    return _Held(message, queue.id, message.delivery, Use(1, pages, message.size), locks)
+
+
+def _hold_one(store: Store, branch: Branch, place: Place, message: Message, pages: int, role: Role) -> None:
+    if message.expires_us is not None:
+        store.unmake_expiring(place.queue_id, place.message_id, message.expires_us)
+    store.hold(branch.id, place, pages=pages, size=message.size, expires_us=message.expires_us, role=role)
+
+
+# ---- what is brought ------------------------------------------------------------------------------------------------
+
+
+def _check_room(unit: Unit, branch: Branch, items: Sequence[Accepted]) -> None:
+    """Refuse what would not fit when the transaction commits; what it consumes makes room."""
+    known = branch.opened.definitions(unit)
+    adds: dict[Delivery, Use] = {}
+    for item in items:
+        so_far = adds.get(item.delivery)
+        if so_far is None:
+            holds = branch.holds.get(item.delivery, _NO_USE)
+            so_far = _sum(branch.brings.get(item.delivery, _NO_USE), Use(-holds.messages, -holds.pages, -holds.size))
+        adds[item.delivery] = _sum(so_far, item.outgoing.use)
+        enqueuing.check_room(unit, known, item, adds[item.delivery])
+
+
+def _bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
+    """Put non-persistent messages into memory before the commit, so that they can follow it whatever happens."""
+    bound = [item for item in branch.pending if item.delivery is Delivery.NONPERSIST]
+    if not bound:
+        return
+
+    def brought(unit: Unit) -> None:
+        _spill(unit, branch, bound)
+
+    branch.may_hold = True
+    with_room(volume, [branch.opened], now, lambda: volume.write(brought, durable=False))
+    branch.recorded = True
+    _keep_no_longer(branch, bound)
+
+
+def _spill(unit: Unit, branch: Branch, items: Sequence[Accepted]) -> None:
+    """Leave messages to the store. Where they are looked for is noted here: an interrupt may come before the end."""
+    _record_once(unit, branch)
+    branch.queue_ids.update(item.queue_id for item in items)
+    spill(unit, branch.opened, branch.id, items)
+
+
+def _keep_no_longer(branch: Branch, spilled: Sequence[Accepted]) -> None:
+    """Forget messages that stand in the store now."""
+    gone = {item.sequence for item in spilled}
+    branch.pending = [item for item in branch.pending if item.sequence not in gone]
+    branch.kept_bytes = sum(_bytes_kept(item.outgoing) for item in branch.pending)
+    branch.brings = {}
+    for item in branch.pending:
+        branch.brings[item.delivery] = _sum(branch.brings.get(item.delivery, _NO_USE), item.outgoing.use)
+
+
+def _bytes_kept(outgoing: Outgoing) -> int:
+    return outgoing.size + len(outgoing.headers or "") + _CONTROL_BYTES
+
+
+def _sum(one: Use, other: Use) -> Use:
+    return Use(one.messages + other.messages, one.pages + other.pages, one.size + other.size)
+
+
+# ---- the commit -----------------------------------------------------------------------------------------------------
+
+
 def _commit_branches(unit: Unit, branches: Sequence[Branch], now: int) -> None:
     for branch in branches:
         _commit_branch(unit, branch, now)
@@ -135,18 +325,68 @@ def _commit_branches(unit: Unit, branches: Sequence[Branch], now: int) -> None:
 
 def _commit_branch(unit: Unit, branch: Branch, now: int) -> None:
     known = branch.opened.definitions(unit)
-    if branch.recorded:
-        if not unit.end_transaction(branch.id, branch.owner.id):
+    if not branch.recorded:
+        if not unit.is_attached(branch.owner.id):
             raise given_up(branch)
-        for queue_id in branch.queue_ids:
-            count, pages, size = unit.consume(branch.id, queue_id)
-            unit.leave(known.space.id, queue_id, count=count, pages=pages, size=size, how="dequeued")
-    elif not unit.is_attached(branch.owner.id):
+    elif not _end(unit, branch):
         raise given_up(branch)
-    enqueuing.enqueue_pending(unit, known, branch.pending, now)
+    pending: dict[tuple[int, Delivery], list[Accepted]] = {}
+    for item in branch.pending:
+        # By its name: a queue that was destroyed and made anew meanwhile takes it as well.
+        pending.setdefault((known.queue(item.outgoing.queue).id, item.delivery), []).append(item)
+    both = (Delivery.PERSIST, Delivery.NONPERSIST)[: len(stores(unit, known.space.id))]
+    for delivery in both if branch.recorded else ():
+        for queue_id in branch.queue_ids:
+            _consume(unit, branch, queue_id, store_for(unit, known, delivery), now)
+    for queue_id in branch.queue_ids | {queue_id for queue_id, _ in pending}:
+        items = {store_for(unit, known, delivery): pending.get((queue_id, delivery), []) for delivery in both}
+        _arrive(unit, branch, queue_id, items, now)
 
 
-def _record(unit: Unit, branch: Branch) -> None:
+def _end(unit: Unit, branch: Branch) -> bool:
+    """End the transaction on disk; where it has a part in memory, leave a record for that to follow."""
+    memory = unit.memory(branch.opened.space.id)
+    if memory is not None and branch.id in memory.holders():
+        return unit.mark_committed(branch.id, branch.owner.id)
+    return unit.end_transaction(branch.id, branch.owner.id)
+
+
+def _consume(unit: Unit, branch: Branch, queue_id: int, store: Store, now: int) -> None:
+    queue = branch.opened.definitions(unit).by_id.get(queue_id)
+    if queue is not None:
+        consume(unit, branch.opened, store, queue, branch.id, now)
+
+
+def _arrive(unit: Unit, branch: Branch, queue_id: int, items: dict[Store, list[Accepted]], now: int) -> None:
+    """Let what the transaction brings to a queue arrive in its stores."""
+    queue = branch.opened.definitions(unit).by_id.get(queue_id)
+    if queue is None:
+        return
+    spilled = queue_id in branch.queue_ids
+    brings = [
+        store for store, kept in items.items() if kept or (spilled and store.spilled_use(branch.id, queue_id).messages)
+    ]
+    orders = _common_order(unit, branch, queue, items) if len(brings) > 1 else None
+    for store in brings:
+        spiller = branch.id if spilled and store.spilled_use(branch.id, queue_id).messages else None
+        enqueuing.arrive(unit, branch.opened, queue, store, items[store], now, spiller, orders)
+
+
+def _common_order(unit: Unit, branch: Branch, queue: Queue, items: dict[Store, list[Accepted]]) -> dict[int, int]:
+    """Return the order that messages have together which go to several stores: that of their enqueuing."""
+    sequences = [item.sequence or 0 for kept in items.values() for item in kept]
+    for store in items:
+        sequences += enqueuing.spilled_sequences(store, queue, branch.id)
+    first = unit.reserve(branch.opened.space.id, len(sequences)) - len(sequences) + 1
+    return {sequence: first + at for at, sequence in enumerate(sorted(sequences))}
+
+
+def _record_once(unit: Unit, branch: Branch) -> None:
+    """Make the transaction known to the volume, or see that it still is."""
+    if branch.recorded:
+        if not unit.is_active(branch.id, branch.owner.id):
+            raise given_up(branch)
+        return
     space = branch.opened.definitions(unit).space
     if not unit.is_attached(branch.owner.id):
         raise given_up(branch)
@@ -158,13 +398,14 @@ def _record(unit: Unit, branch: Branch) -> None:
             id=branch.id,
             space_id=space.id,
             owner_id=branch.owner.id,
-            state="active",
+            state=Outcome.ACTIVE,
             started_us=branch.started_us,
             deadline_us=branch.deadline_us,
         )
     )
 
 
-def _reserve(unit: Unit, branch: Branch) -> range:
-    last = unit.reserve(branch.opened.space.id, _RESERVED_AT_A_TIME)
-    return range(last - _RESERVED_AT_A_TIME + 1, last + 1)
+def _reserve(unit: Unit, branch: Branch, least: int) -> range:
+    count = max(least, _RESERVED_AT_A_TIME)
+    last = unit.reserve(branch.opened.space.id, count)
+    return range(last - count + 1, last + 1)

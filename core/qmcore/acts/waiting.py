@@ -10,9 +10,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from qmcore.acts.dequeue import Nothing
-from qmcore.errors import QueueError
+from qmcore.acts.dequeue import Nothing, nothing
+from qmcore.definitions import OpenSpace
+from qmcore.errors import QueueError, Resource, SystemFailureError
 from qmcore.port import Bell, Owner, Unit, Volume
+from qmcore.queue import Queue
 from qmcore.times import MICROS, Clock
 
 T = TypeVar("T")
@@ -22,14 +24,14 @@ CHECK_SECONDS = 1.0
 
 
 def wait_for(
-    attempt: Callable[[], T | Nothing], volume: Volume, owner: Owner, clock: Clock, seconds: float
+    attempt: Callable[[], T | Nothing], volume: Volume, opened: OpenSpace, clock: Clock, seconds: float
 ) -> T | Nothing:
     """Try `attempt` until it brings something or the seconds are over; 0 tries once."""
     found = attempt()
     if not isinstance(found, Nothing) or seconds <= 0:
         return found
     end = clock.monotonic() + seconds
-    with listening(volume, owner, [found.queue_id]) as bell:
+    with listening(volume, opened, found.queue_ids) as bell:
         while True:
             found = attempt()
             left = end - clock.monotonic()
@@ -39,21 +41,37 @@ def wait_for(
 
 
 def sleep_until_any(
-    volume: Volume, owner: Owner, clock: Clock, queue_ids: Sequence[int], seconds: float, ready: Callable[[], bool]
+    volume: Volume,
+    opened: OpenSpace,
+    clock: Clock,
+    queue_ids: Sequence[int],
+    seconds: float,
+    ready: Callable[[], bool],
 ) -> None:
     """Sleep until one of the queues may have a message, `ready` says so, or the seconds are over.
 
     `ready` is asked once the bell hangs, so that what came in between is not slept over.
     """
-    with listening(volume, owner, queue_ids) as bell:
+    with listening(volume, opened, queue_ids) as bell:
         end = clock.monotonic() + seconds
         rang = False
         while not rang and not ready() and (left := end - clock.monotonic()) > 0:
-            due = volume.read(lambda unit: [unit.next_due(queue_id) for queue_id in queue_ids])
+            due = volume.read(
+                lambda unit: [nothing(unit, queue).next_due_us for queue in _queues(unit, opened, queue_ids)]
+            )
             soonest = min((seconds_until(moment, clock) for moment in due), default=float("inf"))
             if soonest <= 0:
                 return
             rang = bell.wait(min(left, CHECK_SECONDS, soonest))
+
+
+def pause(volume: Volume, seconds: float) -> None:
+    """Sleep, unless the process is woken before."""
+    bell = volume.bell()
+    try:
+        bell.wait(seconds)
+    finally:
+        bell.close()
 
 
 def seconds_until(moment_us: int | None, clock: Clock) -> float:
@@ -62,11 +80,16 @@ def seconds_until(moment_us: int | None, clock: Clock) -> float:
 
 
 @contextlib.contextmanager
-def listening(volume: Volume, owner: Owner, queue_ids: Sequence[int]) -> Iterator[Bell]:
-    """Give a bell that rings when messages come to one of the queues."""
+def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int]) -> Iterator[Bell]:
+    """Give a bell that rings when messages come to one of the queues.
+
+    Raises SystemFailureError where as many wait already as the queue space has actions for.
+    """
+    owner = opened.owner
     bell = volume.bell()
 
     def record(unit: Unit) -> None:
+        _refuse_without_action(unit, opened, owner)
         for queue_id in queue_ids:
             unit.add_waiter(queue_id, bell.address, owner.id)
 
@@ -84,3 +107,26 @@ def listening(volume: Volume, owner: Owner, queue_ids: Sequence[int]) -> Iterato
             bell.close()
         with contextlib.suppress(QueueError):
             volume.write(forget, durable=False)
+
+
+def _refuse_without_action(unit: Unit, opened: OpenSpace, owner: Owner) -> None:
+    """Refuse a wait beyond one of each process and the actions of the queue space."""
+    space = opened.definitions(unit).space
+    waits = unit.waits(space.id)
+    waits[owner.id] = waits.get(owner.id, 0) + 1
+    used, limit = sum(count - 1 for count in waits.values()), space.definition.actions
+    if waits[owner.id] > 1 and used > limit:
+        raise SystemFailureError(
+            f"queue space {space.name!r} has {used - 1} of {limit} actions in use, which waits beyond the first of each"
+            " process take, and cannot take 1 more",
+            hint="Wait in fewer threads at a time, or give the queue space more actions with -A.",
+            space=space.name,
+            resource=Resource.ACTIONS,
+            used=used - 1,
+            limit=limit,
+        )
+
+
+def _queues(unit: Unit, opened: OpenSpace, queue_ids: Sequence[int]) -> list[Queue]:
+    known = opened.definitions(unit).by_id
+    return [known[queue_id] for queue_id in queue_ids if queue_id in known]

@@ -27,6 +27,19 @@ def upgrade() -> None:
         comment="message ids of other queue spaces that imports keep valid",
     )
     op.create_table(
+        "chunk",
+        sa.Column(
+            "body_id",
+            sa.BigInteger(),
+            nullable=False,
+            comment="the number that the message had when it was enqueued",
+        ),
+        sa.Column("number", sa.Integer(), nullable=False, comment="from 0"),
+        sa.Column("content", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("body_id", "number", name=op.f("chunk_pkey")),
+        comment="large bodies, and those that a transaction enqueues and its process does not keep",
+    )
+    op.create_table(
         "counter",
         sa.Column("space_id", sa.Integer(), nullable=False),
         sa.Column("queue_id", sa.Integer(), nullable=False, comment="0: the queue space as a whole"),
@@ -107,7 +120,22 @@ def upgrade() -> None:
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("expires_at", sa.BigInteger(), nullable=True),
         sa.Column(
-            "enqueued", sa.Boolean(), nullable=False, comment="true: was enqueued by the transaction, false: dequeued"
+            "role",
+            sa.SmallInteger(),
+            nullable=False,
+            comment="0: dequeued, 1: to be enqueued by the commit, 2: locked",
+        ),
+        sa.Column(
+            "delay",
+            sa.BigInteger(),
+            nullable=True,
+            comment="of one that is to be enqueued: from the commit, microseconds",
+        ),
+        sa.Column(
+            "lifetime",
+            sa.BigInteger(),
+            nullable=True,
+            comment="of one that is to be enqueued: from the commit, microseconds",
         ),
         sa.PrimaryKeyConstraint("queue_id", "trans_id", "message_id", name=op.f("held_pkey")),
         sqlite_with_rowid=False,
@@ -120,8 +148,10 @@ def upgrade() -> None:
         sa.Column("consumer", sa.Text(), nullable=False),
         sa.Column("trans_id", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("queue_id", "consumed_at", "message_id", name=op.f("history_pkey")),
+        comment="messages that are kept after they were consumed",
         sqlite_with_rowid=False,
     )
+    op.create_index("history_by_message", "history", ["message_id"], unique=False)
     op.create_table(
         "message",
         sa.Column(
@@ -149,13 +179,16 @@ def upgrade() -> None:
         sa.Column("client_id", sa.Text(), nullable=True),
         sa.Column("type", sa.Text(), nullable=False),
         sa.Column("subtype", sa.Text(), nullable=True),
-        sa.Column("group_id", sa.BigInteger(), nullable=True, comment="the transaction whose messages stay together"),
+        sa.Column("group_id", sa.BigInteger(), nullable=True, comment="the first of the messages that stay together"),
         sa.Column("origin_queue", sa.Text(), nullable=True),
         sa.Column("origin_msgid", sa.Text(), nullable=True),
         sa.Column("origin_reason", sa.Text(), nullable=True),
         sa.Column("origin_error", sa.Text(), nullable=True),
         sa.Column("moved_at", sa.BigInteger(), nullable=True),
         sa.Column("headers", sa.Text(), nullable=True, comment="JSON object"),
+        sa.Column(
+            "body_id", sa.BigInteger(), nullable=True, comment="where the body is kept apart: its number in chunk"
+        ),
         sa.Column("body", sa.LargeBinary(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("message_pkey")),
     )
@@ -165,6 +198,13 @@ def upgrade() -> None:
         ["queue_id", "corrid", "order_key"],
         unique=False,
         sqlite_where=sa.text("corrid IS NOT NULL"),
+    )
+    op.create_index(
+        "message_by_group",
+        "message",
+        ["queue_id", "group_id"],
+        unique=False,
+        sqlite_where=sa.text("group_id IS NOT NULL"),
     )
     op.create_table(
         "owner",
@@ -220,11 +260,17 @@ def upgrade() -> None:
     op.create_table(
         "threshold",
         sa.Column("queue_id", sa.Integer(), nullable=False),
-        sa.Column("memory", sa.Boolean(), nullable=False),
-        sa.Column("armed", sa.Boolean(), nullable=False, comment="the command runs when the high limit is reached"),
-        sa.Column("claimed_by", sa.BigInteger(), nullable=True, comment="the owner that is to run it"),
+        sa.Column("memory", sa.Boolean(), nullable=False, comment="the limit for non-persistent messages"),
+        sa.Column("value", sa.BigInteger(), nullable=False, comment="the use that reached the high limit, in its unit"),
+        sa.Column(
+            "claimed_by",
+            sa.BigInteger(),
+            nullable=True,
+            comment="the owner that is to run the command; none: it was started",
+        ),
         sa.Column("claimed_at", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("queue_id", "memory", name=op.f("threshold_pkey")),
+        comment="queues whose high limit was reached, until their use is down at the low limit",
     )
     op.create_table(
         "trans",
@@ -237,7 +283,12 @@ def upgrade() -> None:
         ),
         sa.Column("space_id", sa.Integer(), nullable=False),
         sa.Column("owner_id", sa.BigInteger(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False, comment="active, prepared, or how it ended heuristically"),
+        sa.Column(
+            "state",
+            sa.Text(),
+            nullable=False,
+            comment="active, prepared, committed (until memory follows), or heuristic",
+        ),
         sa.Column("started_at", sa.BigInteger(), nullable=False),
         sa.Column("deadline", sa.BigInteger(), nullable=True),
         sa.Column("xid_format", sa.BigInteger(), nullable=True),

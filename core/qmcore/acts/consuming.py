@@ -1,0 +1,43 @@
+"""How messages leave for good: deleted, or kept for the record where their queue says so."""
+
+from __future__ import annotations
+
+from qmcore.acts import thresholds
+from qmcore.acts.returning import give_back_locked
+from qmcore.definitions import OpenSpace
+from qmcore.message import Message
+from qmcore.port import Place, Store, Unit
+from qmcore.queue import Queue
+
+
+def consume_one(
+    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, place: Place, now: int, *, body: bool
+) -> Message:
+    """Consume a message that was taken out of `ready` and return it, without its body if that is not wanted."""
+    space = opened.definitions(unit).space
+    if store is unit and queue.definition.retention:
+        message, _ = unit.read(space, queue.name, place, body=body)
+        unit.retain(place, now, str(opened.me))
+        # The room of what is kept is given back when it is forgotten.
+        pages = 0
+    else:
+        message, pages = store.remove(space, queue.name, place, body=body)
+    if message.expires_us is not None:
+        store.unmake_expiring(queue.id, place.message_id, message.expires_us)
+    store.leave(space.id, queue.id, count=1, pages=pages, size=message.size, how="dequeued")
+    thresholds.note_departure(unit, opened, queue, store)
+    return message
+
+
+def consume(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, transaction_id: int, now: int) -> None:
+    """Consume all that a transaction has dequeued from a queue, and return what it has only locked."""
+    if store is unit and queue.definition.retention:
+        use = unit.retain_held(transaction_id, queue.id, now, str(opened.me))
+        pages = 0
+    else:
+        use = store.consume(transaction_id, queue.id)
+        pages = use.pages
+    if use.messages:
+        store.leave(queue.space_id, queue.id, count=use.messages, pages=pages, size=use.size, how="dequeued")
+    give_back_locked(unit, opened, store, queue, transaction_id, now)
+    thresholds.note_departure(unit, opened, queue, store)

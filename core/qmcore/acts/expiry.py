@@ -1,0 +1,64 @@
+"""What becomes of messages whose time is over: they are removed, or go to the error queue where their queue says so."""
+
+from __future__ import annotations
+
+import logging
+
+from qmcore.acts import thresholds
+from qmcore.acts.moving import move, remove
+from qmcore.definitions import OpenSpace
+from qmcore.message import Reason
+from qmcore.port import Holding, Store, Unit
+from qmcore.queue import Queue
+
+logger = logging.getLogger("qmadmin.engine")
+
+
+def expire(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, now: int, limit: int) -> int:
+    """Do away with at most `limit` messages of a queue whose time is over, and return how many it was."""
+    expired = store.take_expired(queue.id, now, limit)
+    if expired and queue.definition.keep_expired:
+        for holding in expired:
+            expire_one(unit, opened, store, queue, holding, now)
+    elif expired:
+        _remove_all(unit, opened, store, queue, expired)
+    return len(expired)
+
+
+def expire_one(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int) -> None:
+    """Do away with a message that was taken out of its state and whose time is over."""
+    known = opened.definitions(unit)
+    if queue.definition.keep_expired:
+        routing = store.routing(holding.place.message_id)
+        target = known.error_queue_for(queue, routing.error_queue)
+        if target is not None and target != queue:
+            move(
+                unit,
+                opened,
+                store,
+                queue,
+                target,
+                holding,
+                priority=routing.priority,
+                reason=Reason.EXPIRED,
+                now=now,
+            )
+            return
+    remove(unit, opened, store, queue, holding, "expired")
+    _tell(unit, opened, queue, 1)
+
+
+def _remove_all(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, expired: list[Holding]) -> None:
+    for holding in expired:
+        store.discard(holding.place.message_id)
+    pages, size = sum(holding.pages for holding in expired), sum(holding.size for holding in expired)
+    store.leave(queue.space_id, queue.id, count=len(expired), pages=pages, size=size, how="expired")
+    thresholds.note_departure(unit, opened, queue, store)
+    _tell(unit, opened, queue, len(expired))
+
+
+def _tell(unit: Unit, opened: OpenSpace, queue: Queue, count: int) -> None:
+    what = "1 message has" if count == 1 else f"{count} messages have"
+    unit.afterwards(
+        lambda: logger.info("%s expired in queue %r of queue space %r", what, queue.name, opened.space.name)
+    )

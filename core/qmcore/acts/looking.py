@@ -1,0 +1,64 @@
+"""Looking at what a queue holds, in all of its stores."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from qmcore.acts.stores import stores
+from qmcore.condition import Condition
+from qmcore.definitions import OpenSpace
+from qmcore.message import State
+from qmcore.port import Cursor, Listing, Store, Unit
+from qmcore.queue import Queue, QueueUsage
+from qmcore.selection import FIRST_CHOICE
+
+STORES = 2
+"""How many stores a queue space may have at most."""
+
+
+def usage(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> QueueUsage:
+    """Return what the queue holds and what went through it."""
+    on_disk = unit.usage(queue, now)
+    memory = unit.memory(queue.space_id)
+    if memory is None:
+        return on_disk
+    in_memory = memory.usage(queue, now)
+    both = {field: getattr(on_disk, field) + getattr(in_memory, field) for field in _ADDED}
+    return dataclasses.replace(
+        on_disk,
+        **both,
+        nonpersistent=in_memory.messages,
+        memory_pages=in_memory.pages,
+        first_us=_first(opened, queue, (unit, on_disk), (memory, in_memory)),
+    )
+
+
+def listing(
+    unit: Unit,
+    opened: OpenSpace,
+    store_number: int,
+    name: str,
+    state: State,
+    after: Cursor | None,
+    limit: int,
+    condition: Condition | None,
+) -> Listing:
+    """Return a part of the messages of a queue in one of its stores."""
+    known = opened.definitions(unit)
+    both = stores(unit, known.space.id)
+    if store_number >= len(both):
+        return []
+    return both[store_number].messages(known.space, known.queue(name), state, after, limit, condition)
+
+
+_ADDED = ("messages", "ready", "delayed", "held", "size", "enqueued", "dequeued", "expired", "discarded", "moved")
+
+
+def _first(opened: OpenSpace, queue: Queue, *uses: tuple[Store, QueueUsage]) -> int | None:
+    """Return when the message was enqueued that is first in order over all stores."""
+    keyed = [
+        (key, use.first_us)
+        for store, use in uses
+        if (key := store.find(opened.space, queue.id, FIRST_CHOICE)) is not None
+    ]
+    return min(keyed)[1] if keyed else None

@@ -1,0 +1,45 @@
+"""Making room: what has expired, or was kept long enough, goes before something is refused for want of room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from qmcore.acts.expiry import expire
+from qmcore.acts.retention import forget_outlived
+from qmcore.acts.stores import stores
+from qmcore.definitions import OpenSpace
+from qmcore.errors import NoSpaceError
+from qmcore.port import Unit, Volume
+from qmcore.queue import Queue
+
+T = TypeVar("T")
+
+_STEP = 1000
+
+
+def with_room(volume: Volume, spaces: Sequence[OpenSpace], now: int, act: Callable[[], T]) -> T:
+    """Do what needs room; where there is none, remove what has expired and do it again."""
+    try:
+        return act()
+    except NoSpaceError:
+        if sum(_make_room(volume, opened, now) for opened in spaces) == 0:
+            raise
+        return act()
+
+
+def _make_room(volume: Volume, opened: OpenSpace, now: int) -> int:
+    """Remove all that has expired or outlived its retention, a step at a time; return how many messages it was."""
+
+    def step(unit: Unit) -> int:
+        return sum(_clean(unit, opened, queue, now) for queue in opened.definitions(unit).queues.values())
+
+    total = 0
+    while count := volume.write(step, durable=False):
+        total += count
+    return total
+
+
+def _clean(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> int:
+    expired = sum(expire(unit, opened, store, queue, now, _STEP) for store in stores(unit, queue.space_id))
+    return expired + forget_outlived(unit, queue, now, _STEP)

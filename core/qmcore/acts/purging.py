@@ -1,0 +1,55 @@
+"""The act of purging a queue: messages that no transaction holds are given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qmcore.acts.moving import remove
+from qmcore.acts.retention import forget
+from qmcore.acts.stores import stores
+from qmcore.acts.upkeep import STEP
+from qmcore.condition import Condition
+from qmcore.definitions import OpenSpace
+from qmcore.port import Holding, Place, Store, Unit, Volume
+from qmcore.queue import Queue
+from qmcore.selection import Choice
+
+
+def purge(volume: Volume, opened: OpenSpace, name: str, condition: Condition | None) -> int:
+    """Give up the messages of a queue that fulfil the condition, ready and delayed; return how many it was.
+
+    They go a thousand at a time, so that others are not held up; an error leaves those that are gone.
+    """
+
+    def step(unit: Unit) -> int:
+        queue = opened.definitions(unit).queue(name)
+        return sum(_purge_step(unit, opened, store, queue, condition) for store in stores(unit, queue.space_id))
+
+    return _in_steps(volume, step)
+
+
+def purge_retained(volume: Volume, opened: OpenSpace, name: str, before: int) -> int:
+    """Give up the messages of a queue that were consumed before a time; return how many it was."""
+    return _in_steps(volume, lambda unit: forget(unit, opened.definitions(unit).queue(name), before, STEP))
+
+
+def _purge_step(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, condition: Condition | None) -> int:
+    places = store.take_many(opened.space, queue.id, Choice(condition=condition), STEP)
+    places += store.take_due(opened.space, queue.id, condition, STEP)
+    for place in places:
+        remove(unit, opened, store, queue, _holding(opened, store, queue, place), "discarded")
+    return len(places)
+
+
+def _holding(opened: OpenSpace, store: Store, queue: Queue, place: Place) -> Holding:
+    message, pages = store.read(opened.space, queue.name, place, body=False)
+    if message.expires_us is not None:
+        store.unmake_expiring(queue.id, place.message_id, message.expires_us)
+    return Holding(place, pages, message.size, message.expires_us)
+
+
+def _in_steps(volume: Volume, step: Callable[[Unit], int]) -> int:
+    total = 0
+    while count := volume.write(step):
+        total += count
+    return total

@@ -1,0 +1,44 @@
+"""Whether there is room for what arrives: the limits of a queue space, each named with its use where it is reached."""
+
+from __future__ import annotations
+
+from qmcore.definitions import Definitions
+from qmcore.errors import NoSpaceError, Resource
+from qmcore.port import Store, Unit, Use
+
+
+def refuse_overflow(unit: Unit, known: Definitions, store: Store, after: Use, more: Use) -> None:
+    """Refuse an arrival that the queue space has no room for.
+
+    `after` is what the store holds of the queue space with the arrival, `more` the arrival alone.
+    """
+    limits = known.space.definition
+    owner = f"queue space {limits.name!r}"
+    messages = after.messages + _elsewhere(unit, known, store)
+    if messages > limits.messages:
+        raise NoSpaceError(
+            owner,
+            Resource.MESSAGES,
+            used=messages - more.messages,
+            limit=limits.messages,
+            wanted=more.messages,
+        )
+    if store is unit:
+        if after.pages > limits.capacity:
+            raise NoSpaceError(
+                owner, Resource.PAGES, used=after.pages - more.pages, limit=limits.capacity, wanted=more.pages
+            )
+    elif after.pages * known.page_size > limits.memory:
+        raise NoSpaceError(
+            owner,
+            Resource.MEMORY,
+            used=(after.pages - more.pages) * known.page_size,
+            limit=limits.memory,
+            wanted=more.pages * known.page_size,
+        )
+
+
+def _elsewhere(unit: Unit, known: Definitions, store: Store) -> int:
+    """Return how many messages the other store holds: their number is limited together."""
+    other = unit.memory(known.space.id) if store is unit else unit
+    return 0 if other is None else other.level(known.space.id).messages

@@ -1,0 +1,40 @@
+"""Which store messages stand in: on disk, or in the memory of the queue space."""
+
+from __future__ import annotations
+
+from qmcore.definitions import Definitions
+from qmcore.errors import InvalidArgumentError, NoSpaceError, Resource
+from qmcore.message import EnqueueControl
+from qmcore.port import Store, Unit
+from qmcore.queue import Delivery, Queue
+
+
+def stores(unit: Unit, space_id: int) -> tuple[Store, ...]:
+    """Return the stores of a queue space, the one on disk first."""
+    memory = unit.memory(space_id)
+    return (unit,) if memory is None else (unit, memory)
+
+
+def delivery_of(queue: Queue, control: EnqueueControl) -> Delivery:
+    """Return where a message is to be kept: as its sender says, else as the queue says."""
+    return control.delivery or queue.definition.delivery
+
+
+def store_for(unit: Unit, known: Definitions, delivery: Delivery) -> Store:
+    """Return the store for messages of this quality of service.
+
+    Raises NoSpaceError for non-persistent messages in a queue space without memory for them.
+    """
+    if delivery is Delivery.PERSIST:
+        return unit
+    memory = unit.memory(known.space.id)
+    if memory is not None:
+        return memory
+    if known.space.definition.memory:
+        raise InvalidArgumentError(
+            f"queue space {known.space.name!r} keeps non-persistent messages in a memory of its own,"
+            " which has no part in a transaction of the application",
+            hint="Send it as a persistent message, or outside of that transaction.",
+            space=known.space.name,
+        )
+    raise NoSpaceError(f"queue space {known.space.name!r}", Resource.MEMORY, used=0, limit=0, wanted=known.page_size)

@@ -1,0 +1,85 @@
+"""Capacity limits of queues: at the high limit a command is claimed, once; it is armed again at the low limit.
+
+The transaction that reaches the limit claims the command in its own commit, and its process starts it afterwards. What
+was claimed by a process that died is started by whoever finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qmcore.definitions import Definitions, OpenSpace
+from qmcore.limits import Threshold
+from qmcore.limits import Unit as LimitUnit
+from qmcore.port import Claim, Store, Unit, Use
+from qmcore.queue import Queue
+
+
+def note_arrival(unit: Unit, opened: OpenSpace, queue: Queue, store: Store, now: int) -> None:
+    """Claim the capacity commands whose high limit an arrival in the queue has reached."""
+    if not _has_command(queue):
+        return
+    known = opened.definitions(unit)
+    for memory, threshold in _concerned(unit, queue, store):
+        use, capacity = _use(unit, known, queue, memory, threshold), _capacity(known, memory)
+        high = threshold.high
+        if not high.reached(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity):
+            continue
+        value = high.measure(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity)
+        claim = Claim(queue_id=queue.id, memory=memory, value=value)
+        if opened.me is not None and unit.claim(claim, opened.me.id, now):
+            unit.afterwards(lambda claim=claim: opened.start(claim))  # type: ignore[misc]
+
+
+def note_departure(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> None:
+    """Arm the capacity commands anew whose low limit a departure from the queue has reached."""
+    if not _has_command(queue):
+        return
+    known = opened.definitions(unit)
+    for memory, threshold in _concerned(unit, queue, store):
+        if not unit.is_tripped(queue.id, memory=memory):
+            continue
+        use = _use(unit, known, queue, memory, threshold)
+        if threshold.low.undercut(
+            messages=use.messages, pages=use.pages, size=use.size, capacity=_capacity(known, memory)
+        ):
+            unit.rearm(queue.id, memory=memory)
+
+
+def start_what_was_left(unit: Unit, opened: OpenSpace) -> None:
+    """Start the capacity commands that were claimed by processes that are no longer attached."""
+    if opened.me is None:
+        return
+    attached = {owner.id for owner in unit.owners(opened.space.id)}
+    for claim, owner_id in unit.claims(opened.space.id):
+        if owner_id not in attached and unit.take_over(claim, owner_id, opened.me.id):
+            unit.afterwards(lambda claim=claim: opened.start(claim))  # type: ignore[misc]
+
+
+def _has_command(queue: Queue) -> bool:
+    return bool(queue.definition.threshold.command or queue.definition.memory_threshold.command)
+
+
+def _concerned(unit: Unit, queue: Queue, store: Store) -> Iterator[tuple[bool, Threshold]]:
+    """Yield the limits that a change in a store can reach; a number of messages counts those of both."""
+    on_disk = store is unit
+    persistent, memory = queue.definition.threshold, queue.definition.memory_threshold
+    if persistent.command and (on_disk or persistent.high.unit is LimitUnit.MESSAGES):
+        yield False, persistent
+    if memory.command and not on_disk:
+        yield True, memory
+
+
+def _use(unit: Unit, known: Definitions, queue: Queue, memory: bool, threshold: Threshold) -> Use:
+    in_memory = unit.memory(known.space.id)
+    if memory:
+        return in_memory.use(queue) if in_memory is not None else Use(0, 0, 0)
+    use = unit.use(queue)
+    if threshold.high.unit is LimitUnit.MESSAGES and in_memory is not None:
+        return Use(use.messages + in_memory.use(queue).messages, use.pages, use.size)
+    return use
+
+
+def _capacity(known: Definitions, memory: bool) -> int:
+    definition = known.space.definition
+    return definition.memory // known.page_size if memory else definition.capacity

@@ -1,0 +1,253 @@
+"""Conditions over the properties of messages: what they are made of, and the text that says the same.
+
+A condition selects the messages for which it is true. As in SQL, comparing a property that a message does not have
+gives neither true nor false but unknown: `subtype <> 'x'` leaves out messages without a subtype, and so does
+`NOT subtype = 'x'`. `qmcore.condition_text` reads conditions, and is the only place that makes them: values here are
+of the kind of their property, within its range, and not nested too deeply.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from qmcore import times
+
+
+class Kind(enum.Enum):
+    """What the values of a property are, and so what they can be compared with."""
+
+    WHOLE = "a whole number"
+    TIME = "a time"
+    TEXT = "text"
+    BYTES = "bytes, written as text"
+    MSGID = "a message identifier"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Property:
+    """A property that every message may have; `meaning` is one line for help and manuals."""
+
+    name: str
+    kind: Kind
+    meaning: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+PROPERTIES: Final = (
+    Property("msgid", Kind.MSGID, "the identifier of the message, 32 hexadecimal digits"),
+    Property("priority", Kind.WHOLE, "the priority, 1 to 100"),
+    Property("corrid", Kind.BYTES, "the correlation identifier"),
+    Property("size", Kind.WHOLE, "how many bytes the body has"),
+    Property("retries", Kind.WHOLE, "how often the message came back because a transaction rolled back"),
+    Property("enqueued_at", Kind.TIME, "when the message took its place in the queue"),
+    Property("available_at", Kind.TIME, "from when on the message can be dequeued, if not at once"),
+    Property("expires_at", Kind.TIME, "when the message expires, if ever"),
+    Property("urcode", Kind.WHOLE, "the user return code"),
+    Property("appkey", Kind.WHOLE, "the application key"),
+    Property("client_id", Kind.TEXT, "the client that enqueued the message, if it was named"),
+    Property("type", Kind.TEXT, "the type of the body, such as STRING"),
+    Property("subtype", Kind.TEXT, "the subtype of the body, if it has one"),
+    Property("reply_queue", Kind.TEXT, "the queue for replies, if any are wanted"),
+    Property("failure_queue", Kind.TEXT, "the queue for failure messages, if any are wanted"),
+    Property("origin_queue", Kind.TEXT, "the queue that the message was moved from, if it was"),
+    Property("origin_msgid", Kind.TEXT, "the identifier that the message had before it was moved"),
+    Property("origin_reason", Kind.TEXT, "why the message was moved: retries, expired, admin or forward"),
+    Property("origin_error", Kind.TEXT, "the last error before the message was moved, if it is known"),
+    Property("moved_at", Kind.TIME, "when the message was moved"),
+)
+
+HEADER: Final = Property("header.NAME", Kind.TEXT, 'a header by its name; header."any name" for one with other signs')
+"""What to say about headers beside the properties: they have names of the sender's choice."""
+
+BY_NAME: Final[Mapping[str, Property]] = MappingProxyType({known.name: known for known in PROPERTIES})
+
+PLAIN_HEADER_NAME: Final = r"[A-Za-z0-9_.\-]+"
+"""Names of headers that need no quotes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Header:
+    """The property that a message has if it carries a header of this name: the header's text."""
+
+    name: str
+
+    @property
+    def kind(self) -> Kind:
+        """Headers are text."""
+        return HEADER.kind
+
+    def __str__(self) -> str:
+        return f"header.{self.name}" if re.fullmatch(PLAIN_HEADER_NAME, self.name) else f'header."{self.name}"'
+
+
+Subject: TypeAlias = Property | Header
+"""What a condition looks at."""
+
+Value: TypeAlias = int | str | bytes
+"""A literal as the kind of its property wants it: times are microseconds since 1970, message ids in lower case."""
+
+
+class Operator(enum.Enum):
+    """How a property is compared with a value. Text and bytes are ordered by the bytes of their UTF-8."""
+
+    EQUAL = "="
+    UNEQUAL = "<>"
+    LESS = "<"
+    AT_MOST = "<="
+    GREATER = ">"
+    AT_LEAST = ">="
+
+
+EQUALITY: Final = frozenset((Operator.EQUAL, Operator.UNEQUAL))
+"""The operators that need no order of values."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Comparison:
+    """The property compares like this with the value."""
+
+    property: Subject
+    operator: Operator
+    value: Value
+
+    def __str__(self) -> str:
+        return f"{self.property} {self.operator.value} {_literal(self.property, self.value)}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Between:
+    """The property is neither below `low` nor above `high`."""
+
+    property: Subject
+    low: Value
+    high: Value
+
+    def __str__(self) -> str:
+        return _between(self, "BETWEEN")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OneOf:
+    """The property is one of these values, of which there is at least one."""
+
+    property: Subject
+    values: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        return _one_of(self, "IN")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Like:
+    """The property is text of this pattern: `%` is any text, `_` one character, and a backslash takes either as it is.
+
+    Upper and lower case differ. `wildcards` reads a pattern.
+    """
+
+    property: Subject
+    pattern: str
+
+    def __str__(self) -> str:
+        return _like(self, "LIKE")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IsNull:
+    """The message does not have the property."""
+
+    property: Subject
+
+    def __str__(self) -> str:
+        return f"{self.property} IS NULL"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class And:
+    """All parts are true; there are at least two."""
+
+    parts: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return " AND ".join(_grouped(part, And, Or) for part in self.parts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Or:
+    """One of the parts is true; there are at least two."""
+
+    parts: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return " OR ".join(_grouped(part, Or) for part in self.parts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Not:
+    """The part is false, which is more than not being true: it may be unknown."""
+
+    part: Condition
+
+    def __str__(self) -> str:
+        match self.part:
+            case Between():
+                return _between(self.part, "NOT BETWEEN")
+            case OneOf():
+                return _one_of(self.part, "NOT IN")
+            case Like():
+                return _like(self.part, "NOT LIKE")
+            case IsNull():
+                return f"{self.part.property} IS NOT NULL"
+            case _:
+                return f"NOT {_grouped(self.part, And, Or)}"
+
+
+Condition: TypeAlias = Comparison | Between | OneOf | Like | IsNull | And | Or | Not
+"""What is true, false or unknown of a message. `str` of it is text that reads as the same condition."""
+
+
+def wildcards(pattern: str) -> Iterator[tuple[str, bool]]:
+    """Give each character of a LIKE pattern that stands for something, and whether it is a wildcard, `%` or `_`."""
+    characters = iter(pattern)
+    for character in characters:
+        if character == "\\":
+            yield next(characters, character), False
+        else:
+            yield character, character in "%_"
+
+
+def _grouped(part: Condition, *weaker: type[And | Or]) -> str:
+    return f"({part})" if isinstance(part, weaker) else str(part)
+
+
+def _between(it: Between, word: str) -> str:
+    return f"{it.property} {word} {_literal(it.property, it.low)} AND {_literal(it.property, it.high)}"
+
+
+def _one_of(it: OneOf, word: str) -> str:
+    # No blanks: long lists are what brings a condition near the limit of its length.
+    return f"{it.property} {word} ({','.join(_literal(it.property, value) for value in it.values)})"
+
+
+def _like(it: Like, word: str) -> str:
+    return f"{it.property} {word} {_quoted(it.pattern)}"
+
+
+def _literal(of: Subject, value: Value) -> str:
+    if isinstance(value, bytes):
+        return _quoted(value.decode())
+    if isinstance(value, str):
+        return _quoted(value)
+    if of.kind is Kind.TIME:
+        return _quoted(times.to_datetime(value).isoformat().replace("+00:00", "Z"))
+    return str(value)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

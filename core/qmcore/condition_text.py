@@ -1,0 +1,364 @@
+"""Reading conditions over the properties of messages from text.
+
+    condition   = conjunction { OR conjunction }
+    conjunction = negation { AND negation }
+    negation    = { NOT } ( "(" condition ")" | test )
+    test        = property ( = | <> | != | < | <= | > | >= ) literal
+                | property [NOT] BETWEEN literal AND literal
+                | property [NOT] IN "(" literal { "," literal } ")"
+                | property [NOT] LIKE 'pattern'
+                | property IS [NOT] NULL
+    property    = a name of `qmcore.condition.PROPERTIES` | header.NAME | header."any name"
+    literal     = 'text, with '' for a quote' | 12 | -1 | 1700000000.5
+
+Words and the names of properties are the same in upper and lower case, the names of headers and all text are not.
+A time is text of ISO 8601 with its zone, or a number of seconds since 1970 with at most six decimals.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final, NoReturn
+
+from qmcore import condition as tree
+from qmcore import times
+from qmcore.condition import Condition, Kind, Operator, Subject, Value
+from qmcore.errors import BadMessageIdError, InvalidArgumentError
+from qmcore.message import sequence_of
+
+TEXT_MAX: Final = 4000
+"""Characters of a condition, as it is given and as `str` gives it again."""
+
+DEPTH_MAX: Final = 20
+"""How many parentheses and NOTs may be open at one place.
+
+SQLite's parser has a stack of a hundred symbols: conditions nested 32 deep break it (seen), less deep ones inside of a
+statement's own parentheses.
+"""
+
+LITERALS_MAX: Final = 1000
+
+_INT64: Final = (-(2**63), 2**63 - 1)
+_DIGITS_MAX: Final = 19
+_DECIMALS_MAX: Final = 6
+_WORDS: Final = frozenset(("AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "NULL"))
+_OPERATORS: Final = {operator.value: operator for operator in Operator} | {"!=": Operator.UNEQUAL}
+_TIMES: Final = "Write a time such as '2026-11-21T12:00:00Z', or a number of seconds since 1970."
+_KNOWN: Final = f"Known are {', '.join(tree.BY_NAME)} and {tree.HEADER.name}."
+_UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")
+_TOKEN: Final = re.compile(
+    rf"""
+    (?P<blank> [ \t\r\n\f\v]+ )
+    | (?P<text> '(?:[^']|'')*+' )
+    | (?P<number> [+-]?[0-9]+(?:\.[0-9]+)? ) (?![A-Za-z0-9_.])
+    | (?i:header) \. (?: "(?P<quoted>[^"]+)" | (?P<header>{tree.PLAIN_HEADER_NAME}) )
+    | (?P<word> [A-Za-z_][A-Za-z0-9_]* )
+    | (?P<sign> <> | != | <= | >= | [=<>(),] )
+    """,
+    re.VERBOSE,
+)
+
+
+def parse(text: str) -> Condition:
+    """Read a condition. Whatever is wrong with it is refused with InvalidArgumentError, whose `column` says where."""
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"the condition must be a str, got {text!r}")
+    _check_length(len(text), "the condition has")
+    found = _Reader(list(_tokens(text))).whole()
+    # What `str` gives can be read again; it may be longer, because it is written out.
+    _check_length(len(str(found)), "written out with blanks and full times, the condition has")
+    return found
+
+
+def _check_length(length: int, what: str) -> None:
+    if length > TEXT_MAX:
+        raise InvalidArgumentError(f"{what} {length} characters, the limit is {TEXT_MAX}", column=TEXT_MAX + 1)
+
+
+class _Form(enum.Enum):
+    """What a token is: a word of the grammar or a name, a header's name, a literal, a sign, or the end of the text."""
+
+    WORD = enum.auto()
+    HEADER = enum.auto()
+    TEXT = enum.auto()
+    NUMBER = enum.auto()
+    SIGN = enum.auto()
+    END = enum.auto()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Token:
+    """A token: words in upper case, text without its quotes. `column` counts characters from 1, `shown` is as given."""
+
+    form: _Form
+    content: str
+    column: int
+    shown: str
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    if unusable := _UNUSABLE.search(text):
+        _refuse(unusable.start() + 1, f"the character {unusable[0]!a} cannot be stored in text")
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            _refuse_start(text, at)
+        if match.lastgroup != "blank":
+            yield _token(match)
+        at = match.end()
+    yield _Token(_Form.END, "", len(text) + 1, "the end")
+
+
+def _token(match: re.Match[str]) -> _Token:
+    column, shown = match.start() + 1, _shown(match[0])
+    match match.lastgroup:
+        case "text":
+            return _Token(_Form.TEXT, match["text"][1:-1].replace("''", "'"), column, shown)
+        case "number":
+            return _Token(_Form.NUMBER, match["number"], column, shown)
+        case "word":
+            return _Token(_Form.WORD, match["word"].upper(), column, shown)
+        case "sign":
+            return _Token(_Form.SIGN, match["sign"], column, shown)
+        case _:
+            return _Token(_Form.HEADER, match["quoted"] or match["header"], column, shown)
+
+
+class _Reader:
+    """Reads tokens from left to right; each method takes what it is named after."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._depth = 0
+        self._literals = 0
+
+    def whole(self) -> Condition:
+        found = self._condition()
+        if self._next.form is not _Form.END:
+            self._expected("AND, OR or the end")
+        return found
+
+    def _condition(self) -> Condition:
+        parts = [self._conjunction()]
+        while self._has("OR"):
+            parts.append(self._conjunction())
+        return parts[0] if len(parts) == 1 else tree.Or(tuple(parts))
+
+    def _conjunction(self) -> Condition:
+        parts = [self._negation()]
+        while self._has("AND"):
+            parts.append(self._negation())
+        return parts[0] if len(parts) == 1 else tree.And(tuple(parts))
+
+    def _negation(self) -> Condition:
+        column = self._next.column
+        if self._has("NOT"):
+            self._go_deeper(column)
+            found: Condition = tree.Not(self._negation())
+            self._depth -= 1
+            return found
+        if self._has("("):
+            self._go_deeper(column)
+            found = self._condition()
+            self._take(")", "AND, OR or )")
+            self._depth -= 1
+            return found
+        return self._test()
+
+    def _go_deeper(self, column: int) -> None:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            _refuse(column, f"parentheses and NOT are nested more than {DEPTH_MAX} deep")
+
+    def _test(self) -> Condition:
+        of = self._property()
+        if self._has("IS"):
+            inverted = self._has("NOT")
+            self._take("NULL", "NULL" if inverted else "NULL or NOT NULL")
+            found: Condition = tree.IsNull(of)
+        elif self._next.content in _OPERATORS and self._next.form is _Form.SIGN:
+            return self._comparison(of)
+        else:
+            inverted = self._has("NOT")
+            found = self._membership(of)
+        return tree.Not(found) if inverted else found
+
+    def _property(self) -> Subject:
+        token = self._next
+        if token.form is _Form.HEADER:
+            self._at += 1
+            return tree.Header(token.content)
+        if token.form is not _Form.WORD or token.content in _WORDS:
+            self._expected("a property", hint=_KNOWN)
+        known = tree.BY_NAME.get(token.content.lower())
+        if known is None:
+            _refuse(token.column, f"{token.shown} is not a property of messages", hint=_KNOWN)
+        self._at += 1
+        return known
+
+    def _comparison(self, of: Subject) -> Condition:
+        sign = self._next
+        operator = _OPERATORS[sign.content]
+        self._at += 1
+        if of.kind is Kind.MSGID and operator not in tree.EQUALITY:
+            self._refuse_unordered(of, sign)
+        return tree.Comparison(of, operator, self._literal(of))
+
+    def _membership(self, of: Subject) -> Condition:
+        word = self._next
+        if self._has("IN"):
+            self._take("(", "(")
+            values = [self._literal(of)]
+            while self._has(","):
+                values.append(self._literal(of))
+            self._take(")", ", or )")
+            return tree.OneOf(of, tuple(values))
+        if self._has("BETWEEN"):
+            if of.kind is Kind.MSGID:
+                self._refuse_unordered(of, word)
+            low = self._literal(of)
+            self._take("AND", "AND")
+            return tree.Between(of, low, self._literal(of))
+        if self._has("LIKE"):
+            return tree.Like(of, self._pattern(of, word))
+        return self._expected("a comparison such as =, <>, <, IN, LIKE, BETWEEN or IS NULL")
+
+    def _literal(self, of: Subject) -> Value:
+        token = self._next
+        if token.form not in {_Form.TEXT, _Form.NUMBER}:
+            self._expected(f"a value for {_shown(str(of))}", hint="Write IS NULL." if token.content == "NULL" else "")
+        self._count()
+        return _value(of, token)
+
+    def _pattern(self, of: Subject, like: _Token) -> str:
+        if of.kind not in {Kind.TEXT, Kind.BYTES}:
+            _refuse(like.column, f"LIKE is for text, and {of} is {of.kind.value}")
+        token = self._next
+        if token.form is not _Form.TEXT:
+            self._expected("a pattern in single quotes")
+        if (len(token.content) - len(token.content.rstrip("\\"))) % 2:
+            _refuse(token.column, "the pattern ends in a backslash that takes nothing as it is", hint="Double it.")
+        self._count()
+        return token.content
+
+    def _count(self) -> None:
+        self._literals += 1
+        if self._literals > LITERALS_MAX:
+            _refuse(self._next.column, f"the condition has more than {LITERALS_MAX} values")
+        self._at += 1
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _has(self, content: str) -> bool:
+        """Take the next token if it is this word or sign, and tell whether it was."""
+        found = self._next.form in {_Form.WORD, _Form.SIGN} and self._next.content == content
+        self._at += found
+        return found
+
+    def _take(self, content: str, expected: str) -> None:
+        if not self._has(content):
+            self._expected(expected)
+
+    def _expected(self, what: str, hint: str = "") -> NoReturn:
+        _refuse(self._next.column, f"expected {what}, got {self._next.shown}", hint)
+
+    def _refuse_unordered(self, of: Subject, token: _Token) -> NoReturn:
+        _refuse(token.column, f"{of} has no order, so {token.shown} has no meaning for it", "Use =, <>, IN or IS NULL.")
+
+
+def _value(of: Subject, token: _Token) -> Value:
+    is_text = token.form is _Form.TEXT
+    if of.kind is not Kind.TIME and is_text is (of.kind is Kind.WHOLE):
+        hint = "Leave the quotes away." if is_text else "Put it in single quotes."
+        _refuse(token.column, f"{_shown(str(of))} is {of.kind.value}, got {token.shown}", hint)
+    match of.kind:
+        case Kind.TIME:
+            return _micros_of_text(of, token) if is_text else _micros_of_seconds(of, token)
+        case Kind.WHOLE:
+            return _whole(of, token)
+        case Kind.MSGID:
+            return _msgid(token)
+        case Kind.BYTES:
+            return token.content.encode()
+        case Kind.TEXT:
+            return token.content
+
+
+def _whole(of: Subject, token: _Token) -> int:
+    if "." in token.content:
+        _refuse(token.column, f"{of} is a whole number, got {token.shown}")
+    number = _number(token.content)
+    if number is None or not _INT64[0] <= number <= _INT64[1]:
+        _refuse(token.column, f"numbers go from {_INT64[0]} to {_INT64[1]}, got {token.shown}")
+    return number
+
+
+def _number(text: str) -> int | None:
+    """Return the number in digits with a sign; None where it is far beyond 64 bits."""
+    digits = text.lstrip("+-0") or "0"
+    # Python refuses to read thousands of digits.
+    if len(digits) > _DIGITS_MAX:
+        return None
+    return -int(digits) if text.startswith("-") else int(digits)
+
+
+def _micros_of_text(of: Subject, token: _Token) -> int:
+    try:
+        moment = datetime.fromisoformat(token.content)
+    except (ValueError, OverflowError):
+        _refuse(token.column, f"{of} is a time, got {token.shown}", _TIMES)
+    if moment.utcoffset() is None:
+        _refuse(token.column, f"the time {token.shown} has no zone", _TIMES)
+    return _moment(times.from_datetime(moment), token)
+
+
+def _micros_of_seconds(of: Subject, token: _Token) -> int:
+    whole, _, decimals = token.content.partition(".")
+    if len(decimals) > _DECIMALS_MAX:
+        _refuse(token.column, f"{of} is a time of at most {_DECIMALS_MAX} decimals, got {token.shown}")
+    return _moment(_number(whole + decimals.ljust(_DECIMALS_MAX, "0")), token)
+
+
+def _moment(micros: int | None, token: _Token) -> int:
+    try:
+        return times.checked_moment(micros, "time")
+    except InvalidArgumentError:
+        _refuse(token.column, f"times are between the years 1 and 9999, got {token.shown}", _TIMES)
+
+
+def _msgid(token: _Token) -> str:
+    try:
+        sequence_of(token.content, "")
+    except BadMessageIdError:
+        _refuse(token.column, f"a message identifier has 32 hexadecimal digits, got {token.shown}")
+    return token.content.strip().lower()
+
+
+def _refuse_start(text: str, at: int) -> NoReturn:
+    rest, column = text[at:], at + 1
+    if rest.startswith("'"):
+        _refuse(column, "the text that begins here has no closing quote", "Write a quote within text as ''.")
+    if rest.startswith('"'):
+        _refuse(column, "double quotes are only for the names of headers", "Put text in single quotes.")
+    if text[:at].lower().endswith("header") and rest.startswith("."):
+        _refuse(column, 'expected the name of a header, such as header.region or header."any name"')
+    if number := re.match(r"[+-]?[0-9][A-Za-z0-9_.]*", rest):
+        _refuse(column, f"{_shown(number[0])} is not a number", "Write such as 5, -1 or 1.5.")
+    _refuse(column, f"the character {rest[0]!a} has no meaning here")
+
+
+def _shown(text: str) -> str:
+    short = text if len(text) <= 40 else text[:37] + "..."
+    return short if short.isprintable() else ascii(short)
+
+
+def _refuse(column: int, sentence: str, hint: str = "") -> NoReturn:
+    raise InvalidArgumentError(f"column {column} of the condition: {sentence}", hint=hint, column=column)

@@ -1,0 +1,64 @@
+"""Which message of a queue is wanted."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from qmcore import numbers
+from qmcore.errors import InvalidArgumentError
+from qmcore.message import sequence_of
+from qmcore.space import Space
+
+if TYPE_CHECKING:
+    from qmcore.condition import Condition
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Selection:
+    """What a consumer asks for; without anything, the first message in the order of the queue.
+
+    At most one of: a message identifier, a correlation identifier, a pattern of it (`%` any bytes, `_` one, a
+    backslash before what is meant itself), a condition. Of several that fit, the first in the order is meant.
+    """
+
+    msgid: str | None = None
+    corrid: bytes | None = None
+    corrid_like: str | None = None
+    condition: Condition | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in self.__slots__ if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InvalidArgumentError(f"a message is asked for by one thing, not by {' and '.join(given)}")
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the first message in the order is asked for, whatever it is."""
+        return self == FIRST
+
+    def choice(self, space: Space) -> Choice | None:
+        """Return what a store looks for; None for an identifier of another queue space, which no message here has.
+
+        Raises BadMessageIdError for an identifier that is none.
+        """
+        if self.msgid is None:
+            return Choice(None, self.corrid, self.corrid_like, self.condition)
+        sequence = sequence_of(self.msgid, space.incarnation)
+        return None if sequence is None else Choice(numbers.number(space.id, sequence))
+
+
+FIRST = Selection()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """A selection as a store understands it: the message's number instead of its identifier."""
+
+    message_id: int | None = None
+    corrid: bytes | None = None
+    corrid_like: str | None = None
+    condition: Condition | None = None
+
+
+FIRST_CHOICE = Choice()

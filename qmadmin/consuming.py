@@ -1,0 +1,326 @@
+"""Dequeuing and looking at messages, as applications do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from qmadmin.browsing import BrowseCursor
+from qmadmin.handle import SpaceHandle
+from qmadmin.producing import refuse_both
+from qmadmin.transaction import Transaction, current
+from qmcore import names
+from qmcore.acts import dequeue as dequeuing
+from qmcore.acts import transactions, upkeep, waiting
+from qmcore.acts.dequeue import Nothing
+from qmcore.checks import whole
+from qmcore.condition import Condition
+from qmcore.condition_text import parse
+from qmcore.errors import InvalidArgumentError, ProtocolError
+from qmcore.message import Message, MessageInfo
+from qmcore.port import Role
+from qmcore.queue import Delivery
+from qmcore.selection import FIRST, Selection
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from qmadmin.device import Attachment
+    from qmcore.port import Unit
+
+T = TypeVar("T")
+
+MANY_MAX = 1_000_000
+"""The most messages that one call dequeues."""
+
+
+class Consuming(SpaceHandle):
+    """Taking messages off queues, and looking at them."""
+
+    def dequeue(
+        self,
+        queue: str,
+        *,
+        msgid: str | None = None,
+        corrid: bytes | str | None = None,
+        corrid_like: str | None = None,
+        condition: str | Condition | None = None,
+        wait: float | None = None,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> Message | None:
+        """Take a message off a queue: the first in its order, or the first that is asked for.
+
+        Outside of a transaction the message is gone when the call returns. Inside of one it is gone when the
+        transaction commits, and comes back when it rolls back. Returns None if there was none.
+
+        At most one of: `msgid`, an identifier; `corrid`, a correlation identifier; `corrid_like`, a pattern of one
+        (`%` stands for any characters, `_` for one, a backslash makes either mean itself); `condition`, a text in the
+        grammar of qmadmin-queue(7), such as `priority > 50 AND header.region = 'eu'`. None of them reaches another
+        queue, or a message that is not available yet.
+        `wait`: how many seconds to wait for a message; None or 0 does not wait, math.inf waits for ever.
+        `transactional`: False keeps the call out of an open transaction (TPNOTRAN).
+        `connection`: a SQLAlchemy connection to the file of the queue space; the message is consumed when the
+        transaction on it commits. It cannot wait.
+
+        Raises BadQueueError for a queue that is absent or stopped, BadMessageIdError for an identifier that is none,
+        SystemFailureError where as many wait as the queue space has actions for, and AbortedError where the
+        transaction's time is over.
+        """
+        selection = selected(msgid, corrid, corrid_like, condition)
+        found = self._take(queue, selection, 1, wait, transactional=transactional, connection=connection)
+        return found[0] if found else None
+
+    def dequeue_many(
+        self,
+        queue: str,
+        limit: int,
+        *,
+        corrid: bytes | str | None = None,
+        corrid_like: str | None = None,
+        condition: str | Condition | None = None,
+        wait: float | None = None,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> list[Message]:
+        """Take up to `limit` messages off a queue at once, in its order; fewer, or none, is no error.
+
+        They are taken together or not at all. In a queue that groups messages they are of one group. `wait` is for
+        the first of them. The other arguments, and the errors, are those of `dequeue`.
+        """
+        whole(limit, "number of messages to dequeue", 1, MANY_MAX)
+        selection = selected(None, corrid, corrid_like, condition)
+        return self._take(queue, selection, limit, wait, transactional=transactional, connection=connection)
+
+    def remove(
+        self,
+        queue: str,
+        *,
+        msgid: str | None = None,
+        corrid: bytes | str | None = None,
+        corrid_like: str | None = None,
+        condition: str | Condition | None = None,
+        wait: float | None = None,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> MessageInfo | None:
+        """Take a message off a queue as `dequeue` does, without reading its body: for one that was looked at before."""
+        selection = selected(msgid, corrid, corrid_like, condition)
+        found = self._take(queue, selection, 1, wait, transactional=transactional, connection=connection, body=False)
+        return found[0] if found else None
+
+    def lock(
+        self,
+        queue: str,
+        *,
+        msgid: str | None = None,
+        corrid: bytes | str | None = None,
+        corrid_like: str | None = None,
+        condition: str | Condition | None = None,
+        wait: float | None = None,
+    ) -> Message | None:
+        """Look at a message and keep it from all others until the transaction ends.
+
+        The transaction may then dequeue or remove it, by its identifier or as the first in the order. What it does
+        not, stays in the queue when it ends, in its place, and that is no try. Another call locks the next message.
+        Raises ProtocolError outside of a transaction, and as `dequeue` does.
+        """
+        if current(self._device, self.name) is None:
+            raise ProtocolError(
+                "a message can only be locked inside a transaction, which is what keeps it",
+                hint="Call it inside of `with space.transaction():`, or peek.",
+            )
+        selection = selected(msgid, corrid, corrid_like, condition)
+        found = self._take(queue, selection, 1, wait, role=Role.LOCKED)
+        return found[0] if found else None
+
+    def peek(
+        self,
+        queue: str,
+        *,
+        msgid: str | None = None,
+        corrid: bytes | str | None = None,
+        corrid_like: str | None = None,
+        condition: str | Condition | None = None,
+        wait: float | None = None,
+    ) -> Message | None:
+        """Look at a message, which stays where it is, and may be gone the next moment.
+
+        It never belongs to a transaction. The arguments, and the errors, are those of `dequeue`.
+        """
+        selection = selected(msgid, corrid, corrid_like, condition)
+
+        def attempt() -> Message | Nothing:
+            attachment = self._attachment
+            upkeep.freshen_now(attachment.volume, attachment.opened, queue, self._device.clock.now())
+            return attachment.volume.read(lambda unit: dequeuing.peek(unit, attachment.opened, queue, selection))
+
+        found = self._wait_for(attempt, seconds_of(wait))
+        return None if isinstance(found, Nothing) else found
+
+    def listen(self, queues: Sequence[str], *, wait: float | None = None) -> str | None:
+        """Return the first of the queues that has a message to dequeue; nothing is taken.
+
+        Queues that come first in the list are preferred. None is returned where none had a message in time. Raises
+        as `dequeue` does.
+        """
+        if isinstance(queues, str) or not queues:
+            raise InvalidArgumentError(f"listen takes a list of one or more queue names, got {queues!r}")
+
+        def look(unit: Unit, attachment: Attachment) -> str | Nothing:
+            return dequeuing.listen(unit, attachment.opened, queues, self._device.clock.now())
+
+        def attempt() -> str | Nothing:
+            attachment = self._attachment
+            return attachment.volume.write(lambda unit: look(unit, attachment), durable=False)
+
+        found = self._wait_for(attempt, seconds_of(wait))
+        return None if isinstance(found, Nothing) else found
+
+    def browse(self, queue: str, *, condition: str | Condition | None = None) -> BrowseCursor:
+        """Return a cursor over the messages that can be dequeued from a queue now, in its order; all stay there.
+
+        What arrives later is not shown, and what is gone when its turn comes is passed over.
+        """
+        self._freshen(queue)
+        return BrowseCursor(self._attachment, queue, parsed(condition), self._check_open)
+
+    def _take(
+        self,
+        queue: str,
+        selection: Selection,
+        limit: int,
+        wait: float | None,
+        *,
+        transactional: bool = True,
+        connection: Connection | None = None,
+        body: bool = True,
+        role: Role = Role.DEQUEUED,
+    ) -> list[Message]:
+        transaction = current(self._device, self.name) if transactional else None
+        seconds = seconds_of(wait)
+        if connection is not None:
+            refuse_both(transaction)
+            return self._take_on(connection, queue, selection, limit, seconds, body=body)
+        if transaction is not None:
+            seconds = min(seconds, transaction.remaining())
+
+        def attempt() -> list[Message] | Nothing:
+            attachment = self._attachment
+            now = self._device.clock.now()
+            if transaction is None:
+                return attachment.volume.write(
+                    lambda unit: dequeuing.dequeue(unit, attachment.opened, queue, selection, limit, now, body=body)
+                )
+            return self._take_in(transaction, attachment, queue, selection, limit, now, body=body, role=role)
+
+        found = self._wait_for(attempt, seconds)
+        return [] if isinstance(found, Nothing) else found
+
+    def _take_in(
+        self,
+        transaction: Transaction,
+        attachment: Attachment,
+        queue: str,
+        selection: Selection,
+        limit: int,
+        now: int,
+        *,
+        body: bool,
+        role: Role,
+    ) -> list[Message] | Nothing:
+        branch = transaction.branch(attachment)
+        try:
+            return transactions.dequeue(attachment.volume, branch, queue, selection, limit, now, body=body, role=role)
+        except BaseException as error:
+            transaction.note(error)
+            attachment.renew(error)
+            raise
+
+    def _take_on(
+        self, connection: Connection, queue: str, selection: Selection, limit: int, seconds: float, *, body: bool
+    ) -> list[Message]:
+        """Take messages in the application's own transaction."""
+        if seconds > 0:
+            raise InvalidArgumentError(
+                "a dequeue in a transaction of the application cannot wait: it would keep all others from writing",
+                hint="Use listen() first.",
+            )
+        attachment, now = self._attachment, self._device.clock.now()
+        attachment.look_after()
+
+        def taken(unit: Unit) -> list[Message] | Nothing:
+            found = attachment.opened.definitions(unit).queue(queue)
+            if found.definition.delivery is Delivery.NONPERSIST:
+                raise InvalidArgumentError(
+                    f"queue {queue!r} is for non-persistent messages, which have no part in a transaction of the"
+                    " application",
+                    hint="Dequeue outside of that transaction.",
+                    queue=queue,
+                )
+            return dequeuing.dequeue(unit, attachment.opened, queue, selection, limit, now, body=body)
+
+        while isinstance(result := attachment.volume.write_on(connection, taken), Nothing):
+            if not result.unfinished:
+                return []
+        return result
+
+    def _wait_for(self, attempt: Callable[[], T | Nothing], seconds: float) -> T | Nothing:
+        attachment = self._attachment
+
+        def looked_after() -> T | Nothing:
+            return self._look(attempt)
+
+        if seconds <= 0:
+            return looked_after()
+        return waiting.wait_for(looked_after, attachment.volume, attachment.opened, self._device.clock, seconds)
+
+    def _look(self, attempt: Callable[[], T | Nothing]) -> T | Nothing:
+        """Try until what is due is done, and once more after what others left behind is."""
+        looked_after = False
+        while True:
+            # A waiter, too: what it waits for may be what a process that died holds in another queue.
+            self._attachment.look_after()
+            found = attempt()
+            if not isinstance(found, Nothing):
+                return found
+            if found.unfinished:
+                continue
+            if looked_after or not found.held:
+                return found
+            # Whoever holds what is missing may have died.
+            self._attachment.look_after(now=True)
+            looked_after = True
+
+
+def selected(
+    msgid: str | None, corrid: bytes | str | None, corrid_like: str | None, condition: str | Condition | None
+) -> Selection:
+    """Return the selection that a caller means."""
+    if msgid is None and corrid is None and corrid_like is None and condition is None:
+        return FIRST
+    if corrid_like is not None:
+        _check_pattern(corrid_like)
+    return Selection(msgid, None if corrid is None else names.correlation_id(corrid), corrid_like, parsed(condition))
+
+
+def _check_pattern(pattern: object) -> None:
+    if not isinstance(pattern, str):
+        raise InvalidArgumentError(f"the pattern of a correlation identifier must be a str, got {pattern!r}")
+    quoted = pattern.replace("'", "''")
+    parse(f"corrid LIKE '{quoted}'")
+
+
+def parsed(condition: str | Condition | None) -> Condition | None:
+    """Return a condition that may have been given as text."""
+    return parse(condition) if isinstance(condition, str) else condition
+
+
+def seconds_of(wait: object) -> float:
+    """Return how long to wait; None is not at all."""
+    if wait is None:
+        return 0.0
+    # Not a number is not from 0 on either.
+    if isinstance(wait, (int, float)) and wait >= 0:
+        return float(wait)
+    raise InvalidArgumentError(f"the seconds to wait must be a number from 0 on, got {wait!r}")

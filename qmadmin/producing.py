@@ -1,0 +1,250 @@
+"""Enqueuing, as applications do it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from qmadmin.handle import SpaceHandle
+from qmadmin.transaction import Transaction, current
+from qmcore import message, names, times
+from qmcore.acts import enqueue as enqueuing
+from qmcore.acts import transactions
+from qmcore.acts.enqueue import Outgoing
+from qmcore.acts.making_room import with_room
+from qmcore.errors import InvalidArgumentError, ProtocolError
+from qmcore.message import PLAIN_CONTROL, PRIORITY_DEFAULT, EnqueueControl
+from qmcore.queue import Delivery
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from qmadmin.device import Attachment
+
+Body = bytes | bytearray | memoryview | str | None
+"""What an application may send: a str is sent as UTF-8; None is a message without a body."""
+
+
+class Producing(SpaceHandle):
+    """Putting messages on queues."""
+
+    def enqueue(
+        self,
+        queue: str,
+        body: Body,
+        *,
+        priority: int = PRIORITY_DEFAULT,
+        corrid: bytes | str | None = None,
+        delay: float | timedelta | None = None,
+        available_at: datetime | None = None,
+        expires_in: float | timedelta | None = None,
+        expires_at: datetime | None = None,
+        reply_queue: str | None = None,
+        failure_queue: str | None = None,
+        error_queue: str | None = None,
+        urcode: int = 0,
+        persistent: bool | None = None,
+        reply_persistent: bool | None = None,
+        headers: Mapping[str, str] | None = None,
+        type: str | None = None,  # noqa: A002 - it is what the field is called everywhere else
+        subtype: str = "",
+        top: bool = False,
+        before: str | None = None,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> str:
+        """Put a message on a queue and return its identifier, 32 characters.
+
+        When the call returns outside of a transaction, the message is on the disk. Inside of one it is enqueued when
+        the transaction commits.
+
+        `body`: bytes-like, or a str, which is kept as UTF-8; None is a message without a body, which is not the same
+        as an empty one. At most 64 MiB.
+        `priority`: 1 to 100, the higher the sooner in a queue that is ordered by priority.
+        `corrid`: at most 32 bytes by which a reply finds its request; a str is taken as UTF-8.
+        `delay` (seconds or timedelta) or `available_at` (aware datetime): before that nobody can dequeue the message.
+        `expires_in` (seconds, timedelta, or math.inf for never) or `expires_at`: then the message is removed.
+        Without either, the default expiration of the queue holds. Spans count from the end of the enqueue, inside a
+        transaction from its commit.
+        `reply_queue`, `failure_queue`: where whoever works on the message puts the answer. `error_queue`: where it
+        goes when nobody can, instead of the error queue of the queue or of the queue space.
+        `urcode`: the user return code, 64 bits. `headers`: names and values, both str. `type` and `subtype`: at most
+        127 bytes; without a type, STRING for a str and CARRAY for bytes.
+        `persistent`: None is what the queue says. False keeps the message in memory only, where it is lost when the
+        machine restarts. `reply_persistent`: the same for its reply.
+        `top` puts it before all others, `before` (an identifier) directly before that message, if the queue allows
+        it; several before the same stand in the order of their arrival, the last on top is the first.
+        `transactional`: False keeps the message out of an open transaction (TPNOTRAN).
+        `connection`: a SQLAlchemy connection to the file of the queue space; the message stands or falls with the
+        transaction on it.
+
+        Raises BadQueueError for a queue that is absent or stopped, NoSpaceError (its `resource` says what ran out),
+        InvalidArgumentError, BadMessageIdError where the message to stand before is gone, OperatingSystemError for a
+        full disk, and AbortedError where the transaction's time is over.
+        """
+        data, kind = _bytes_of(body)
+        if (
+            priority == PRIORITY_DEFAULT
+            and all(option is None for option in (corrid, delay, available_at, expires_in, expires_at, before, type))
+            and all(option is None for option in (reply_queue, failure_queue, error_queue, persistent, headers))
+            and reply_persistent is None
+            and urcode == 0
+            and kind == PLAIN_CONTROL.type
+            and not top
+            and not subtype
+        ):
+            control = PLAIN_CONTROL
+        else:
+            control = EnqueueControl(
+                priority=priority,
+                corrid=None if corrid is None else names.correlation_id(corrid),
+                delay=None if delay is None else times.span(delay, "delay"),
+                available_us=None if available_at is None else times.from_datetime(available_at),
+                lifetime=None if expires_in in (None, math.inf) else times.span(expires_in, "expiry"),
+                expires_us=None if expires_at is None else times.from_datetime(expires_at),
+                never_expires=expires_in == math.inf,
+                reply_queue=reply_queue,
+                failure_queue=failure_queue,
+                error_queue=error_queue,
+                urcode=urcode,
+                delivery=_delivery(persistent),
+                reply_delivery=_delivery(reply_persistent),
+                headers=_checked_headers(headers),
+                type=kind if type is None else type,
+                subtype=subtype,
+                top=top,
+                before=before,
+            )
+        return self.put(queue, data, control, transactional=transactional, connection=connection)
+
+    def enqueue_many(
+        self,
+        queue: str,
+        bodies: Iterable[Body],
+        control: EnqueueControl | None = None,
+        *,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> list[str]:
+        """Put messages on a queue, all or none, and return their identifiers in the same order.
+
+        They take their places in that order. `control` holds for all of them; a body that is a str is of type STRING
+        unless it says otherwise. Raises as `enqueue` does, and nothing is enqueued then.
+        """
+        items = [(queue, *_with_kind(body, control)) for body in bodies]
+        return self.put_many(items, transactional=transactional, connection=connection)
+
+    def put(
+        self,
+        queue: str,
+        body: message.Body,
+        control: EnqueueControl,
+        *,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> str:
+        """Put a message on a queue, as `enqueue` does, its control information given as one value."""
+        return self.put_many([(queue, body, control)], transactional=transactional, connection=connection)[0]
+
+    def put_many(
+        self,
+        items: Iterable[tuple[str, message.Body, EnqueueControl]],
+        *,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> list[str]:
+        """Put messages on queues of the queue space, each with its control information, all or none.
+
+        Returns their identifiers in the same order.
+        """
+        attachment = self._attachment
+        attachment.look_after()
+        page_size = self._device.info.page_size
+        outgoing = [enqueuing.prepare(queue, body, control, page_size) for queue, body, control in items]
+        transaction = current(self._device, self.name) if transactional else None
+        now = self._device.clock.now()
+        if not outgoing:
+            return []
+        if connection is not None:
+            refuse_both(transaction)
+            return attachment.volume.write_on(
+                connection, lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now)
+            )
+        if transaction is not None:
+            return self._put_in(transaction, attachment, outgoing, now)
+        return with_room(
+            attachment.volume,
+            [attachment.opened],
+            now,
+            lambda: attachment.volume.write(lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now)),
+        )
+
+    def _put_in(
+        self, transaction: Transaction, attachment: Attachment, outgoing: list[Outgoing], now: int
+    ) -> list[str]:
+        branch = transaction.branch(attachment)
+        try:
+            return transactions.enqueue(attachment.volume, branch, [_kept(item) for item in outgoing], now)
+        except BaseException as error:
+            transaction.note(error)
+            attachment.renew(error)
+            raise
+
+
+def refuse_both(transaction: Transaction | None) -> None:
+    """Refuse a call that would belong to two transactions."""
+    if transaction is not None:
+        raise ProtocolError(
+            "a call belongs to the transaction of the queue space or to that of the connection, not to both",
+            hint="Use one of them, or transactional=False.",
+        )
+
+
+def _kept(outgoing: Outgoing) -> Outgoing:
+    """Return a message that may be kept after the call: what it is a view of may change then."""
+    if not isinstance(outgoing.body, memoryview) or outgoing.size > transactions.SPILL_BYTES:
+        return outgoing
+    return Outgoing(
+        outgoing.queue, bytes(outgoing.body), outgoing.control, outgoing.headers, outgoing.size, outgoing.pages
+    )
+
+
+def _with_kind(body: Body, control: EnqueueControl | None) -> tuple[message.Body, EnqueueControl]:
+    data, kind = _bytes_of(body)
+    if control is not None:
+        return data, control
+    return data, PLAIN_CONTROL if kind == PLAIN_CONTROL.type else _STRING_CONTROL
+
+
+_STRING_CONTROL = EnqueueControl(type="STRING")
+
+
+def _bytes_of(body: Body) -> tuple[message.Body, str]:
+    if isinstance(body, bytes) or body is None:
+        return body, "CARRAY"
+    if isinstance(body, str):
+        return names.encoded(body, "body"), "STRING"
+    if isinstance(body, (bytearray, memoryview)):
+        view = memoryview(body)
+        return view.cast("B") if view.c_contiguous else view.tobytes(), "CARRAY"
+    raise InvalidArgumentError(
+        f"the body must be bytes, str or None, got {type(body).__name__}", hint="Encode it, for example as JSON."
+    )
+
+
+def _delivery(persistent: bool | None) -> Delivery | None:
+    if persistent is None:
+        return None
+    return Delivery.PERSIST if persistent else Delivery.NONPERSIST
+
+
+def _checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    if headers is not None and not isinstance(headers, Mapping):
+        raise InvalidArgumentError(f"the headers must be a mapping of names to values, got {headers!r}")
+    items: Iterable[tuple[object, object]] = (headers or {}).items()
+    for name, value in items:
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidArgumentError(f"the header {name!r} and its value must both be str, got {value!r}")
+    return headers

@@ -1,0 +1,41 @@
+"""Bodies that are too large for one statement: they are kept apart, a chunk in a row."""
+
+from __future__ import annotations
+
+import io
+
+from sqlalchemy import delete, select
+
+from qmcore.message import Body
+from qmstorage.runner import Runner, given, insert_into
+from qmstorage.schema import chunk
+
+IN_ROW_MAX = 1024 * 1024
+"""Bytes of the largest body that stands in the row of its message."""
+
+_CHUNK = 1024 * 1024
+_ADD = insert_into(chunk)
+_READ = select(chunk.c.content).where(given(chunk.c.body_id, "of_body")).order_by(chunk.c.number)
+_REMOVE = delete(chunk).where(given(chunk.c.body_id, "of_body"))
+
+
+class Bodies(Runner):
+    """Bodies that are kept apart. No more than a chunk of one is ever in memory a second time."""
+
+    def put_body(self, body_id: int, body: Body) -> None:
+        """Keep a body apart, by the number of its message."""
+        content = memoryview(body or b"")
+        for number, at in enumerate(range(0, len(content), _CHUNK)):
+            self.run(_ADD, body_id=body_id, number=number, content=content[at : at + _CHUNK])
+
+    def body(self, body_id: int) -> bytes:
+        """Return a body that is kept apart."""
+        # A buffer of this kind hands its bytes over at the end without copying them.
+        with io.BytesIO() as buffer:
+            for (content,) in self.run(_READ, of_body=body_id):
+                buffer.write(content)
+            return buffer.getvalue()
+
+    def discard_body(self, body_id: int) -> None:
+        """Delete a body that is kept apart."""
+        self.run(_REMOVE, of_body=body_id)

@@ -1,0 +1,99 @@
+"""Finding the ready message that is asked for: statements that give order keys, the first in the order first."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from sqlalchemy import Select, bindparam, delete, exists, select, tuple_
+
+from qmcore.condition import BY_NAME, Condition, Like
+from qmcore.selection import Choice
+from qmcore.space import Space
+from qmstorage import conditions
+from qmstorage.runner import Statement, given
+from qmstorage.schema import message, ready
+
+_TAKEN = (ready.c.message_id, ready.c.order_key, ready.c.retries)
+_IN_QUEUE = given(ready.c.queue_id, "of_queue")
+_IS_READY = exists().where(ready.c.queue_id == message.c.queue_id, ready.c.order_key == message.c.order_key)
+
+_FIRST = select(ready.c.order_key).where(_IN_QUEUE).order_by(ready.c.order_key)
+_BY_ID = select(message.c.order_key).where(
+    given(message.c.id, "of_message"), given(message.c.queue_id, "of_queue"), _IS_READY
+)
+_BY_CORRID = (
+    select(message.c.order_key)
+    .where(given(message.c.queue_id, "of_queue"), given(message.c.corrid, "corrid"), _IS_READY)
+    .order_by(message.c.order_key)
+)
+
+
+def finding(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any], bool]:
+    """Return the statement that gives the first key, its values, and whether it is a constant of this module."""
+    statements, values, constant = _statements(choice, space)
+    return statements[0], values, constant
+
+
+def taking(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any], bool]:
+    """Return the statement that takes the first message out of `ready`."""
+    statements, values, constant = _statements(choice, space)
+    return statements[1], values, constant
+
+
+def taking_many(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any], bool]:
+    """Return the statement that takes the first `most` messages out of `ready`."""
+    statements, values, constant = _statements(choice, space)
+    return statements[2], values, constant
+
+
+def _three(keys: Select[tuple[bytes]]) -> tuple[Statement, Statement, Statement]:
+    first = keys.limit(1)
+    several = keys.limit(bindparam("most")).subquery("chosen")
+    some = select(bindparam("of_queue", type_=ready.c.queue_id.type), several.c.order_key)
+    return (
+        first,
+        delete(ready).where(_IN_QUEUE, ready.c.order_key == first.scalar_subquery()).returning(*_TAKEN),
+        delete(ready).where(tuple_(ready.c.queue_id, ready.c.order_key).in_(some)).returning(*_TAKEN),
+    )
+
+
+_FIRST_THREE = _three(_FIRST)
+_BY_ID_THREE = _three(_BY_ID)
+_BY_CORRID_THREE = _three(_BY_CORRID)
+
+
+def _statements(choice: Choice, space: Space) -> tuple[tuple[Statement, Statement, Statement], dict[str, Any], bool]:
+    if choice.message_id is not None:
+        return _BY_ID_THREE, {"of_message": choice.message_id}, True
+    if choice.corrid is not None:
+        return _BY_CORRID_THREE, {"corrid": choice.corrid}, True
+    if choice.corrid_like is not None:
+        return _by_pattern(choice.corrid_like, space), {}, False
+    if choice.condition is not None:
+        return _by_condition(choice.condition, space), {}, False
+    return _FIRST_THREE, {}, True
+
+
+@functools.lru_cache(maxsize=64)
+def _by_pattern(pattern: str, space: Space) -> tuple[Statement, Statement, Statement]:
+    low, high = conditions.prefix_range(pattern)
+    range_ = message.c.corrid >= low if high is None else (message.c.corrid >= low) & (message.c.corrid < high)
+    matches = conditions.where(Like(BY_NAME["corrid"], pattern), retries=ready.c.retries, space=space)
+    keys = (
+        select(message.c.order_key)
+        .where(given(message.c.queue_id, "of_queue"), range_, matches, _IS_READY)
+        .order_by(message.c.order_key)
+    )
+    return _three(keys)
+
+
+@functools.lru_cache(maxsize=64)
+def _by_condition(condition: Condition, space: Space) -> tuple[Statement, Statement, Statement]:
+    keys = (
+        select(ready.c.order_key)
+        .join_from(ready, message, ready.c.message_id == message.c.id)
+        .where(_IN_QUEUE, conditions.where(condition, retries=ready.c.retries, space=space))
+        .order_by(ready.c.order_key)
+    )
+    return _three(keys)

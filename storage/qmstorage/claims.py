@@ -1,0 +1,68 @@
+"""Capacity commands that are to be started, in SQL: a row for each limit that was reached."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, delete, null, select, update
+
+from qmcore.port import Claim
+from qmstorage.runner import Runner, given, insert_into
+from qmstorage.schema import queue, threshold
+
+_ITS = (given(threshold.c.queue_id, "of_queue"), given(threshold.c.memory, "of_memory"))
+_CLAIM = insert_into(threshold)
+_CLAIMS = (
+    select(threshold.c.queue_id, threshold.c.memory, threshold.c.value, threshold.c.claimed_by)
+    .join_from(threshold, queue, threshold.c.queue_id == queue.c.id)
+    .where(given(queue.c.space_id, "of_space"), threshold.c.claimed_by.is_not(None))
+)
+_TAKE_OVER = (
+    update(threshold)
+    .where(*_ITS, given(threshold.c.claimed_by, "of_owner"))
+    .values(claimed_by=bindparam("new_owner"))
+    .returning(threshold.c.queue_id)
+)
+_SETTLE = update(threshold).where(*_ITS).values(claimed_by=null())
+_REARM = delete(threshold).where(*_ITS, threshold.c.claimed_by.is_(None)).returning(threshold.c.queue_id)
+_IS_TRIPPED = select(threshold.c.queue_id).where(*_ITS)
+
+
+class Claims(Runner):
+    """High limits that were reached, and who is to start their commands."""
+
+    def claim(self, claim: Claim, owner_id: int, now_us: int) -> bool:
+        """Claim that a capacity command is started by this owner; False where the limit was reached before."""
+        if self.is_tripped(claim.queue_id, memory=claim.memory):
+            return False
+        self.run(
+            _CLAIM,
+            queue_id=claim.queue_id,
+            memory=claim.memory,
+            value=claim.value,
+            claimed_by=owner_id,
+            claimed_at=now_us,
+        )
+        return True
+
+    def claims(self, space_id: int) -> list[tuple[Claim, int]]:
+        """Return the capacity commands that were claimed and not started yet, each with the owner who was to."""
+        return [
+            (Claim(queue_id=row[0], memory=bool(row[1]), value=row[2]), row[3])
+            for row in self.all(_CLAIMS, of_space=space_id)
+        ]
+
+    def take_over(self, claim: Claim, of_owner: int, owner_id: int) -> bool:
+        """Claim what another owner had claimed; False where somebody else did."""
+        values = {"of_queue": claim.queue_id, "of_memory": claim.memory, "of_owner": of_owner}
+        return self.one(_TAKE_OVER, new_owner=owner_id, **values) is not None
+
+    def settle_claim(self, claim: Claim) -> None:
+        """Note that the command was started."""
+        self.run(_SETTLE, of_queue=claim.queue_id, of_memory=claim.memory)
+
+    def rearm(self, queue_id: int, *, memory: bool) -> bool:
+        """Let the high limit be reached anew; False where it was not reached, or its command is not started yet."""
+        return self.one(_REARM, of_queue=queue_id, of_memory=memory) is not None
+
+    def is_tripped(self, queue_id: int, *, memory: bool) -> bool:
+        """Tell whether the high limit was reached and the use has not been down at the low limit since."""
+        return self.one(_IS_TRIPPED, of_queue=queue_id, of_memory=memory) is not None

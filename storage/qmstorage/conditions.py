@@ -1,0 +1,263 @@
+"""Conditions over the properties of messages in SQL: every literal is a parameter, none becomes text of a statement.
+
+What LIKE does on every store: it tells upper from lower case, and `_` is one character. A correlation identifier need
+not be text. Patterns without a wildcard, and with a single `%` at the end, compare its bytes, whatever they are; other
+patterns read it as UTF-8 and match none that has a NUL byte. Of bytes that are no UTF-8, PostgreSQL matches none
+either, and SQLite whatever it makes of them; neither fails. SQLite holds the characters U+FFFD, U+FFFE and U+FFFF in a
+pattern to be the same. Text up to a NUL is what it sees of a text or a header that has one.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import BigInteger, Boolean, ColumnElement, LargeBinary, Text, and_, literal, not_, or_, tuple_
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from qmcore import condition as tree
+from qmcore import numbers
+from qmcore.condition import Condition, Header, Kind, Operator, Subject, Value, wildcards
+from qmcore.message import sequence_of
+from qmcore.space import Space
+from qmstorage.schema import message
+
+if TYPE_CHECKING:
+    from sqlalchemy.sql.compiler import SQLCompiler
+    from sqlalchemy.types import TypeEngine
+
+_OPERATIONS: Final[dict[Operator, Callable[[Any, Any], ColumnElement[bool]]]] = {
+    Operator.EQUAL: operator.eq,
+    Operator.UNEQUAL: operator.ne,
+    Operator.LESS: operator.lt,
+    Operator.AT_MOST: operator.le,
+    Operator.GREATER: operator.gt,
+    Operator.AT_LEAST: operator.ge,
+}
+# Not the columns' own types: a number that is too large for a column is a number that it can be compared with.
+_TYPES: Final[dict[Kind, TypeEngine[Any]]] = {
+    Kind.WHOLE: BigInteger(),
+    Kind.TIME: BigInteger(),
+    Kind.TEXT: Text(),
+    Kind.BYTES: LargeBinary(),
+    Kind.MSGID: BigInteger(),
+}
+_NO_MESSAGE: Final = -1
+"""A number that no message has."""
+
+
+def where(
+    condition: Condition,
+    *,
+    retries: ColumnElement[int],
+    space: Space,
+    available_at: ColumnElement[int] | None = None,
+) -> ColumnElement[bool]:
+    """Return the condition over rows of `message`.
+
+    `retries` is the column of the state's table that counts them. `available_at` is the one that says when a message
+    that is kept back becomes available, where that is not what the message itself says. The identifiers in the
+    condition are those of `space`.
+    """
+    columns: dict[str, ColumnElement[Any]] = {"retries": retries, "msgid": message.c.id}
+    if available_at is not None:
+        columns["available_at"] = available_at
+    return _Writer(columns, space).expression(condition)
+
+
+def prefix_range(pattern: str) -> tuple[bytes, bytes | None]:
+    """Return between which bytes all text of a LIKE pattern lies: from the first, to before the second if there is one.
+
+    The range holds nothing else where the pattern has no wildcard, and where its only one is a `%` at its end.
+    """
+    prefix = ""
+    for character, is_wildcard in wildcards(pattern):
+        if is_wildcard:
+            first = prefix.encode()
+            # The last byte of UTF-8 is never the highest one.
+            return first, first[:-1] + bytes((first[-1] + 1,)) if first else None
+        prefix += character
+    return prefix.encode(), prefix.encode() + b"\0"
+
+
+class _Writer:
+    """Writes conditions, with these columns in the place of those of `message`."""
+
+    def __init__(self, columns: dict[str, ColumnElement[Any]], space: Space) -> None:
+        self._columns = columns
+        self._space = space
+
+    def expression(self, condition: Condition) -> ColumnElement[bool]:
+        match condition:
+            case tree.And(parts):
+                return and_(*map(self.expression, parts))
+            case tree.Or(parts):
+                return or_(*map(self.expression, parts))
+            case tree.Not(part):
+                return not_(self.expression(part))
+            case _:
+                return self._test(condition)
+
+    def _test(
+        self, condition: tree.Comparison | tree.Between | tree.OneOf | tree.Like | tree.IsNull
+    ) -> ColumnElement[bool]:
+        match condition:
+            case tree.IsNull(of):
+                return self._column(of).is_(None)
+            case tree.OneOf(of, values):
+                # Not in_(), whose parameters are only known when a statement runs.
+                return self._column(of).op("IN", is_comparison=True)(
+                    tuple_(*(self._literal(of, value) for value in values))
+                )
+            case tree.Like(of, pattern):
+                return self._like(of, pattern)
+            case tree.Between(of, low, high):
+                return and_(
+                    self._compared(of, Operator.AT_LEAST, low),
+                    self._compared(of, Operator.AT_MOST, high),
+                )
+            case tree.Comparison(of, how, value):
+                return self._compared(of, how, value)
+
+    def _compared(self, of: Subject, how: Operator, value: Value) -> ColumnElement[bool]:
+        column = self._column(of)
+        if of.kind is Kind.TEXT and how not in tree.EQUALITY:
+            column = _InOrderOfBytes(column)
+        return _OPERATIONS[how](column, self._literal(of, value))
+
+    def _like(self, of: Subject, pattern: str) -> ColumnElement[bool]:
+        column = self._column(of)
+        if of.kind is not Kind.BYTES:
+            return _Like(column, literal(_glob(pattern)), literal(pattern))
+        if _is_prefix(pattern):
+            low, high = prefix_range(pattern)
+            return column >= literal(low) if high is None else and_(column >= literal(low), column < literal(high))
+        return _BytesLike(column, literal(_glob(pattern)), literal(pattern))
+
+    def _column(self, of: Subject) -> ColumnElement[Any]:
+        if isinstance(of, Header):
+            return _HeaderText(message.c.headers, literal(_path(of.name)), literal(of.name))
+        return self._columns[of.name] if of.name in self._columns else message.c[of.name]
+
+    def _literal(self, of: Subject, value: Value) -> ColumnElement[Any]:
+        return literal(self._number(value) if of.kind is Kind.MSGID else value, _TYPES[of.kind])
+
+    def _number(self, msgid: Value) -> int:
+        sequence = sequence_of(msgid, self._space.incarnation)
+        return _NO_MESSAGE if sequence is None else numbers.number(self._space.id, sequence)
+
+
+def _is_prefix(pattern: str) -> bool:
+    signs = list(wildcards(pattern))
+    return not any(is_wildcard for _, is_wildcard in signs[:-1]) and signs[-1:] != [("_", True)]
+
+
+def _glob(pattern: str) -> str:
+    """Return what SQLite's GLOB, which unlike its LIKE tells upper from lower case, reads as the LIKE pattern."""
+    return "".join(
+        {"%": "*", "_": "?"}[sign] if is_wildcard else f"[{sign}]" if sign in "*?[" else sign
+        for sign, is_wildcard in wildcards(pattern)
+    )
+
+
+def _path(header: str) -> str:
+    """Return SQLite's path to a header, its name written as it is in the stored text."""
+    return f"$.{json.dumps(header)}"
+
+
+class _Like(FunctionElement[bool]):
+    """Text is of a pattern: the text, the pattern for GLOB, the pattern for LIKE."""
+
+    type = Boolean()
+    inherit_cache = True
+
+
+class _BytesLike(FunctionElement[bool]):
+    """Bytes that are text are of a pattern: the bytes, the pattern for GLOB, the pattern for LIKE."""
+
+    type = Boolean()
+    inherit_cache = True
+
+
+class _HeaderText(FunctionElement[str]):
+    """The text of a header: the headers, SQLite's path to it, its name."""
+
+    type = Text()
+    inherit_cache = True
+
+
+class _InOrderOfBytes(FunctionElement[str]):
+    """Text that is compared by the bytes of its UTF-8, not by the rules of a language."""
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(_Like, "sqlite")
+def _like_on_sqlite(element: _Like, compiler: SQLCompiler, **options: Any) -> str:
+    text, glob = _written(element, compiler, options, 0, 1)
+    return f"({text} GLOB {glob})"
+
+
+@compiles(_Like, "postgresql")
+def _like_on_postgresql(element: _Like, compiler: SQLCompiler, **options: Any) -> str:
+    text, pattern = _written(element, compiler, options, 0, 2)
+    # The backslash takes wildcards as they are if nothing else is said.
+    return f"({text} LIKE {pattern})"
+
+
+@compiles(_BytesLike, "sqlite")
+def _bytes_like_on_sqlite(element: _BytesLike, compiler: SQLCompiler, **options: Any) -> str:
+    raw, glob = _written(element, compiler, options, 0, 1)
+    # GLOB ends at a NUL.
+    return f"(CAST({raw} AS TEXT) GLOB {glob} AND instr({raw}, x'00') = 0)"
+
+
+_CONTINUED: Final = "[89ab][0-9a-f]"
+_UTF8_IN_HEX: Final = (
+    "^(0[1-9a-f]|[1-7][0-9a-f]"
+    f"|(c[2-9a-f]|d[0-9a-f]){_CONTINUED}"
+    f"|(e0[ab][0-9a-f]|ed[89][0-9a-f]|e[1-9abcef]{_CONTINUED}){_CONTINUED}"
+    f"|(f0[9ab][0-9a-f]|f48[0-9a-f]|f[123]{_CONTINUED}){_CONTINUED}{_CONTINUED})*$"
+)
+
+
+@compiles(_BytesLike, "postgresql")
+def _bytes_like_on_postgresql(element: _BytesLike, compiler: SQLCompiler, **options: Any) -> str:
+    raw, pattern = _written(element, compiler, options, 0, 2)
+    # Reading as UTF-8 what is none would end the statement.
+    return (
+        f"CASE WHEN {raw} IS NULL THEN NULL WHEN encode({raw}, 'hex') ~ '{_UTF8_IN_HEX}'"
+        f" THEN convert_from({raw}, 'UTF8') LIKE {pattern} ELSE false END"
+    )
+
+
+@compiles(_HeaderText, "sqlite")
+def _header_on_sqlite(element: _HeaderText, compiler: SQLCompiler, **options: Any) -> str:
+    headers, path = _written(element, compiler, options, 0, 1)
+    return f"json_extract({headers}, {path})"
+
+
+@compiles(_HeaderText, "postgresql")
+def _header_on_postgresql(element: _HeaderText, compiler: SQLCompiler, **options: Any) -> str:
+    headers, name = _written(element, compiler, options, 0, 2)
+    return f"(CAST({headers} AS JSONB) ->> CAST({name} AS TEXT))"
+
+
+@compiles(_InOrderOfBytes, "sqlite")
+def _in_order_on_sqlite(element: _InOrderOfBytes, compiler: SQLCompiler, **options: Any) -> str:
+    return _written(element, compiler, options, 0)[0]
+
+
+@compiles(_InOrderOfBytes, "postgresql")
+def _in_order_on_postgresql(element: _InOrderOfBytes, compiler: SQLCompiler, **options: Any) -> str:
+    return f'({_written(element, compiler, options, 0)[0]} COLLATE "C")'
+
+
+def _written(element: FunctionElement[Any], compiler: SQLCompiler, options: dict[str, Any], *wanted: int) -> list[str]:
+    """Return the text of the arguments that are wanted; a parameter that is written becomes one of the statement."""
+    arguments = list(element.clauses)
+    return [compiler.process(arguments[at], **options) for at in wanted]

@@ -1,0 +1,172 @@
+"""How much queue spaces and queues hold, in SQL: one counter row for each, in the same transaction."""
+
+from __future__ import annotations
+
+import secrets
+
+from sqlalchemy import bindparam, delete, func, literal, or_, select, update
+
+from qmcore.port import Arrival, Role, Use
+from qmcore.queue import Queue, QueueUsage
+from qmstorage.runner import Runner, Statement, given, insert_into
+from qmstorage.schema import counter, due, held, message, ready
+
+_OF_SPACE = (given(counter.c.space_id, "space_id"), counter.c.queue_id == literal(0))
+_OF_QUEUE = (given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue"))
+_OF_SPACE_AND_QUEUE = (
+    given(counter.c.space_id, "space_id"),
+    or_(counter.c.queue_id == 0, given(counter.c.queue_id, "of_queue")),
+)
+_USE = (counter.c.messages, counter.c.pages, counter.c.size)
+_ADD = insert_into(counter)
+_REMOVE = delete(counter).where(*_OF_QUEUE)
+_RESERVE = (
+    update(counter)
+    .where(*_OF_SPACE)
+    .values(sequence=counter.c.sequence + bindparam("count"))
+    .returning(counter.c.sequence)
+)
+_ARRIVE = (
+    update(counter)
+    .where(*_OF_SPACE_AND_QUEUE)
+    .values(
+        sequence=counter.c.sequence + bindparam("count"),
+        messages=counter.c.messages + bindparam("count"),
+        pages=counter.c.pages + bindparam("by_pages"),
+        size=counter.c.size + bindparam("by_size"),
+        enqueued=counter.c.enqueued + bindparam("count"),
+    )
+    .returning(counter.c.queue_id, counter.c.sequence, *_USE)
+)
+_CHARGE = (
+    update(counter)
+    .where(*_OF_SPACE)
+    .values(
+        messages=counter.c.messages + bindparam("by_messages"),
+        pages=counter.c.pages + bindparam("by_pages"),
+        size=counter.c.size + bindparam("by_size"),
+    )
+    .returning(*_USE)
+)
+_LOWER_SPACE = (
+    update(counter)
+    .where(*_OF_SPACE)
+    .values(
+        messages=counter.c.messages - bindparam("by_messages"),
+        pages=counter.c.pages - bindparam("by_pages"),
+        size=counter.c.size - bindparam("by_size"),
+        discarded=counter.c.discarded + bindparam("by_messages"),
+    )
+)
+
+
+def _leave(how: str) -> Statement:
+    return (
+        update(counter)
+        .where(*_OF_SPACE_AND_QUEUE)
+        .values(
+            {
+                "messages": counter.c.messages - bindparam("count"),
+                "pages": counter.c.pages - bindparam("by_pages"),
+                "size": counter.c.size - bindparam("by_size"),
+                how: counter.c[how] + bindparam("count"),
+            }
+        )
+    )
+
+
+_LEAVE = {how: _leave(how) for how in ("dequeued", "expired", "discarded", "moved")}
+_LAST_SEQUENCE = select(counter.c.sequence).where(*_OF_SPACE)
+_LEVEL = select(*_USE).where(*_OF_SPACE)
+_USE_OF_QUEUE = select(*_USE).where(*_OF_QUEUE)
+_COUNTERS = select(
+    *_USE,
+    counter.c.enqueued,
+    counter.c.dequeued,
+    counter.c.expired,
+    counter.c.discarded,
+    counter.c.moved,
+).where(*_OF_QUEUE)
+_COUNT_DUE = (
+    select(func.count())
+    .select_from(due)
+    .where(given(due.c.queue_id, "of_queue"), due.c.available_at > bindparam("now"))
+)
+_COUNT_HELD = (
+    select(func.count()).select_from(held).where(given(held.c.queue_id, "of_queue"), held.c.role != int(Role.ENQUEUED))
+)
+_FIRST = (
+    select(message.c.enqueued_at)
+    .join(ready, ready.c.message_id == message.c.id)
+    .where(given(ready.c.queue_id, "of_queue"))
+    .order_by(ready.c.order_key)
+    .limit(1)
+)
+
+
+class Counters(Runner):
+    """How much queue spaces and queues hold, and what went through them."""
+
+    def reserve(self, space_id: int, count: int) -> int:
+        """Give out `count` sequence numbers and return the last."""
+        return int(self.all(_RESERVE, space_id=space_id, count=count)[0][0])
+
+    def last_sequence(self, space_id: int) -> int:
+        """Return the last sequence number that was given out."""
+        return int(self.all(_LAST_SEQUENCE, space_id=space_id)[0][0])
+
+    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Arrival:
+        """Count messages in and give out as many sequence numbers."""
+        rows = self.all(_ARRIVE, space_id=space_id, of_queue=queue_id, count=count, by_pages=pages, by_size=size)
+        whole, own = rows if rows[0][0] == 0 else reversed(rows)
+        return Arrival(whole[1], Use(*whole[2:]), Use(*own[2:]))
+
+    def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
+        """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
+        self.run(_LEAVE[how], space_id=space_id, of_queue=queue_id, count=count, by_pages=pages, by_size=size)
+
+    def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
+        """Count room of the queue space that no queue has yet, in or, less than nothing, out."""
+        return Use(*self.all(_CHARGE, space_id=space_id, by_messages=messages, by_pages=pages, by_size=size)[0])
+
+    def level(self, space_id: int) -> Use:
+        """Return how much the queue space holds."""
+        return Use(*self.all(_LEVEL, space_id=space_id)[0])
+
+    def use(self, of: Queue) -> Use:
+        """Return how much the queue holds."""
+        return Use(*self.all(_USE_OF_QUEUE, space_id=of.space_id, of_queue=of.id)[0])
+
+    def usage(self, of: Queue, now_us: int) -> QueueUsage:
+        """Return what the queue holds and what went through it."""
+        messages, pages, size, *flow = self.all(_COUNTERS, space_id=of.space_id, of_queue=of.id)[0]
+        ((delayed,),) = self.all(_COUNT_DUE, of_queue=of.id, now=now_us)
+        ((held_now,),) = self.all(_COUNT_HELD, of_queue=of.id)
+        first = self.one(_FIRST, of_queue=of.id)
+        enqueued, dequeued, expired, discarded, moved = flow
+        return QueueUsage(
+            messages=messages,
+            ready=messages - delayed - held_now,
+            delayed=delayed,
+            held=held_now,
+            pages=pages,
+            size=size,
+            enqueued=enqueued,
+            dequeued=dequeued,
+            expired=expired,
+            discarded=discarded,
+            moved=moved,
+            first_us=None if first is None else first[0],
+        )
+
+    def add_counters(self, space_id: int, queue_id: int) -> None:
+        """Begin to count a queue, or with 0 the queue space as a whole."""
+        zero = dict.fromkeys((column.name for column in counter.columns), 0)
+        own = {"space_id": space_id, "queue_id": queue_id, "generation": secrets.randbits(62)}
+        self.run(_ADD, **(zero | own))
+
+    def remove_counters(self, of: Queue) -> None:
+        """Count the queue no longer; what it held is counted out of the queue space."""
+        use = self.use(of)
+        self.run(_LOWER_SPACE, space_id=of.space_id, by_messages=use.messages, by_pages=use.pages, by_size=use.size)
+        self.run(_REMOVE, space_id=of.space_id, of_queue=of.id)

@@ -1,0 +1,131 @@
+"""Messages that are kept after they were consumed, in SQL."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from sqlalchemy import Select, bindparam, delete, insert, literal, select, tuple_
+
+from qmcore.condition import Condition
+from qmcore.message import ConsumedMessage, Message, State
+from qmcore.port import Cursor, Place, Role, Use
+from qmcore.queue import Queue
+from qmcore.space import Space
+from qmstorage import conditions, rows
+from qmstorage.holding import Holdings
+from qmstorage.runner import given, insert_into
+from qmstorage.schema import held, history, message
+
+_RETAIN = insert_into(history)
+_RETAIN_HELD = insert(history).from_select(
+    ["queue_id", "consumed_at", "message_id", "consumer", "trans_id"],
+    select(
+        held.c.queue_id,
+        bindparam("consumed", type_=history.c.consumed_at.type),
+        held.c.message_id,
+        bindparam("by", type_=history.c.consumer.type),
+        held.c.trans_id,
+    ).where(given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"), held.c.role == int(Role.DEQUEUED)),
+)
+_OF_QUEUE = given(history.c.queue_id, "of_queue")
+_BEHIND = tuple_(history.c.consumed_at, history.c.message_id) > tuple_(
+    bindparam("first", type_=history.c.consumed_at.type), bindparam("second", type_=history.c.message_id.type)
+)
+_LIST = (
+    select(
+        history.c.consumed_at,
+        history.c.message_id,
+        history.c.consumer,
+        history.c.trans_id,
+        *[column for column in message.columns if column.name not in ("body", "body_id")],
+    )
+    .join_from(history, message, history.c.message_id == message.c.id)
+    .where(_OF_QUEUE, _BEHIND)
+    .order_by(history.c.consumed_at, history.c.message_id)
+    .limit(bindparam("most"))
+)
+_IS_RETAINED = select(history.c.message_id).where(_OF_QUEUE, given(history.c.message_id, "of_message"))
+_OUTLIVED = (_OF_QUEUE, history.c.consumed_at < bindparam("before"))
+_HAS_OUTLIVED = select(history.c.message_id).where(*_OUTLIVED).limit(1)
+_FORGET = (
+    delete(history)
+    .where(
+        tuple_(history.c.queue_id, history.c.consumed_at, history.c.message_id).in_(
+            select(history.c.queue_id, history.c.consumed_at, history.c.message_id)
+            .where(*_OUTLIVED)
+            .order_by(history.c.consumed_at, history.c.message_id)
+            .limit(bindparam("most"))
+        )
+    )
+    .returning(history.c.message_id)
+)
+
+
+class History(Holdings):
+    """Messages that are kept after they were consumed."""
+
+    def retain(self, place: Place, consumed_us: int, consumer: str) -> None:
+        """Keep a message that was taken out of its states."""
+        self.run(
+            _RETAIN,
+            queue_id=place.queue_id,
+            consumed_at=consumed_us,
+            message_id=place.message_id,
+            consumer=consumer,
+            trans_id=None,
+        )
+
+    def retain_held(self, transaction_id: int, queue_id: int, consumed_us: int, consumer: str) -> Use:
+        """Keep all messages that the transaction dequeued from the queue; return how much that was."""
+        use, _ = self.use_held(transaction_id, queue_id, Role.DEQUEUED)
+        self.run(_RETAIN_HELD, of_trans=transaction_id, of_queue=queue_id, consumed=consumed_us, by=consumer)
+        self.release_held(transaction_id, queue_id, Role.DEQUEUED)
+        return use
+
+    def history(
+        self, space: Space, of: Queue, after: Cursor | None, limit: int, condition: Condition | None = None
+    ) -> list[tuple[Cursor, ConsumedMessage]]:
+        """Return at most `limit` retained messages of the queue in the order of their consumption."""
+        first, second = after or (-(2**63), 0)
+        values = {"of_queue": of.id, "first": first, "second": second, "most": limit}
+        plain = condition is None
+        found = self.all(_LIST, **values) if plain else self.built(_restricted(condition, space), **values)
+        return [
+            (
+                (consumed, number),
+                ConsumedMessage(
+                    info=rows.to_info(
+                        rows.facts(row, space.incarnation, of.name, self.delivery),
+                        retries=0,
+                        state=State.CONSUMED,
+                        until=None,
+                    ),
+                    consumed_us=consumed,
+                    consumer=consumer,
+                    transaction=transaction,
+                ),
+            )
+            for consumed, number, consumer, transaction, *row in found
+        ]
+
+    def recall(self, space: Space, of: Queue, message_id: int) -> Message | None:
+        """Return a retained message with its body."""
+        if self.one(_IS_RETAINED, of_queue=of.id, of_message=message_id) is None:
+            return None
+        return self.stored(space, of.name, message_id, State.CONSUMED)
+
+    def has_outlived(self, queue_id: int, before_us: int) -> bool:
+        """Tell whether the queue has retained messages that were consumed before a time."""
+        return self.one(_HAS_OUTLIVED, of_queue=queue_id, before=before_us) is not None
+
+    def forget(self, queue_id: int, before_us: int, limit: int) -> tuple[int, int]:
+        """Delete at most `limit` messages that were consumed before a time; return how many, and their pages."""
+        forgotten = self.all(_FORGET, of_queue=queue_id, before=before_us, most=limit)
+        return len(forgotten), sum(self.discard(number)[0] for (number,) in forgotten)
+
+
+@functools.lru_cache(maxsize=64)
+def _restricted(condition: Condition, space: Space) -> Select[Any]:
+    # How often a consumed message was tried before is not kept.
+    return _LIST.where(conditions.where(condition, retries=literal(0), space=space))

@@ -1,0 +1,191 @@
+"""What transactions hold, in SQL."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, delete, func, literal, select, update
+
+from qmcore.port import Holding, NewMessage, Place, Role, Spilled, Use
+from qmstorage.bodies import IN_ROW_MAX
+from qmstorage.messages import Messages
+from qmstorage.runner import Row, given, insert_into
+from qmstorage.schema import chunk, held, message
+
+_HOLD = insert_into(held)
+_OF_QUEUE = (given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"))
+_FOR = (*_OF_QUEUE, given(held.c.role, "of_role"))
+_IS_LOCKED = (*_OF_QUEUE, held.c.role == int(Role.LOCKED))
+_HOLDING = (
+    held.c.message_id,
+    held.c.queue_id,
+    held.c.order_key,
+    held.c.retries,
+    held.c.pages,
+    held.c.size,
+    held.c.expires_at,
+)
+_GIVE_BACK = delete(held).where(*_FOR).returning(*_HOLDING)
+_FIRST_LOCKED = select(*_HOLDING).where(*_IS_LOCKED).order_by(held.c.order_key).limit(1)
+_LOCKED = select(*_HOLDING).where(*_IS_LOCKED, given(held.c.message_id, "of_message"))
+_DEQUEUE_LOCKED = (
+    update(held).where(*_IS_LOCKED, given(held.c.message_id, "of_message")).values(role=literal(int(Role.DEQUEUED)))
+)
+_SUMS = select(func.count(), func.sum(held.c.pages), func.sum(held.c.size), func.max(held.c.size)).where(*_FOR)
+_ITS_MESSAGES = select(held.c.message_id).where(*_FOR)
+_DELETE_BODIES = delete(chunk).where(
+    chunk.c.body_id.in_(select(message.c.body_id).where(message.c.id.in_(_ITS_MESSAGES)))
+)
+_DELETE_MESSAGES = delete(message).where(message.c.id.in_(_ITS_MESSAGES))
+_RELEASE = delete(held).where(*_FOR)
+_SPILLED = (
+    select(
+        held.c.message_id,
+        held.c.pages,
+        held.c.size,
+        message.c.priority,
+        message.c.available_at,
+        message.c.expires_at,
+        held.c.delay,
+        held.c.lifetime,
+        held.c.order_key,
+    )
+    .join_from(held, message, held.c.message_id == message.c.id)
+    .where(*_OF_QUEUE, held.c.role == int(Role.ENQUEUED), held.c.message_id > bindparam("after"))
+    .order_by(held.c.message_id)
+    .limit(bindparam("most"))
+)
+_HELD_IN = select(held.c.message_id).where(given(held.c.queue_id, "of_queue")).limit(1)
+_HOLDERS = select(held.c.trans_id).distinct()
+
+
+class Holdings(Messages):
+    """What transactions hold: messages that they took, and ones that they bring and do not keep themselves."""
+
+    def hold(
+        self,
+        transaction_id: int,
+        place: Place,
+        *,
+        pages: int,
+        size: int,
+        expires_us: int | None,
+        role: Role = Role.DEQUEUED,
+    ) -> None:
+        """Let the transaction hold a message that was taken out of `ready`."""
+        self.run(
+            _HOLD,
+            trans_id=transaction_id,
+            message_id=place.message_id,
+            queue_id=place.queue_id,
+            order_key=place.order_key,
+            retries=place.retries,
+            pages=pages,
+            size=size,
+            expires_at=expires_us,
+            role=int(role),
+            delay=None,
+            lifetime=None,
+        )
+
+    def first_locked(self, transaction_id: int, queue_id: int) -> Holding | None:
+        """Return the first message of the queue that the transaction has locked."""
+        row = self.one(_FIRST_LOCKED, of_trans=transaction_id, of_queue=queue_id)
+        return None if row is None else _holding(row)
+
+    def locked(self, transaction_id: int, queue_id: int, message_id: int) -> Holding | None:
+        """Return this message as the transaction has locked it."""
+        row = self.one(_LOCKED, of_trans=transaction_id, of_queue=queue_id, of_message=message_id)
+        return None if row is None else _holding(row)
+
+    def dequeue_locked(self, transaction_id: int, place: Place) -> None:
+        """Let the transaction consume, when it commits, a message that it has locked."""
+        self.run(_DEQUEUE_LOCKED, of_trans=transaction_id, of_queue=place.queue_id, of_message=place.message_id)
+
+    def give_back(self, transaction_id: int, queue_id: int, role: Role) -> list[Holding]:
+        """Take what the transaction has of the queue for this out of `held`, in the order of the keys."""
+        taken = self.all(_GIVE_BACK, of_trans=transaction_id, of_queue=queue_id, of_role=int(role))
+        return sorted(map(_holding, taken), key=lambda holding: holding.place.order_key)
+
+    def consume(self, transaction_id: int, queue_id: int) -> Use:
+        """Delete all messages that the transaction dequeued from the queue; return how much that was."""
+        return self._delete_held(transaction_id, queue_id, Role.DEQUEUED)
+
+    def spill(
+        self, transaction_id: int, new: NewMessage, place: bytes, *, delay: int | None, lifetime: int | None
+    ) -> None:
+        """Store a message that the transaction enqueues when it commits; nobody sees it until then."""
+        self.put(new)
+        self.run(
+            _HOLD,
+            trans_id=transaction_id,
+            message_id=new.id,
+            queue_id=new.queue_id,
+            order_key=place,
+            retries=0,
+            pages=new.pages,
+            size=new.size,
+            expires_at=None,
+            role=int(Role.ENQUEUED),
+            delay=delay,
+            lifetime=lifetime,
+        )
+
+    def spilled(self, transaction_id: int, queue_id: int, after: int, limit: int) -> list[Spilled]:
+        """Return at most `limit` messages that the transaction has spilled for the queue, numbered above `after`."""
+        return [
+            Spilled(
+                message_id=row[0],
+                pages=row[1],
+                size=row[2],
+                priority=row[3],
+                available_us=row[4],
+                expires_us=row[5],
+                delay=row[6],
+                lifetime=row[7],
+                place=row[8],
+            )
+            for row in self.all(_SPILLED, of_trans=transaction_id, of_queue=queue_id, after=after, most=limit)
+        ]
+
+    def spilled_use(self, transaction_id: int, queue_id: int) -> Use:
+        """Return how much the transaction has spilled for the queue."""
+        return self.use_held(transaction_id, queue_id, Role.ENQUEUED)[0]
+
+    def forget_spilled(self, transaction_id: int, queue_id: int) -> None:
+        """Let the transaction no longer hold what it has spilled for the queue, which stays stored."""
+        self.run(_RELEASE, of_trans=transaction_id, of_queue=queue_id, of_role=int(Role.ENQUEUED))
+
+    def discard_spilled(self, transaction_id: int, queue_id: int) -> Use:
+        """Delete what the transaction has spilled for the queue; return how much that was."""
+        return self._delete_held(transaction_id, queue_id, Role.ENQUEUED)
+
+    def held_in(self, queue_id: int) -> bool:
+        """Tell whether a transaction holds a message of the queue."""
+        return self.one(_HELD_IN, of_queue=queue_id) is not None
+
+    def holders(self) -> list[int]:
+        """Return the transactions that hold something."""
+        return [row[0] for row in self.all(_HOLDERS)]
+
+    def use_held(self, transaction_id: int, queue_id: int, role: Role) -> tuple[Use, int]:
+        """Return how much the transaction has of the queue for this, and the size of the largest body."""
+        count, pages, size, largest = self.all(_SUMS, of_trans=transaction_id, of_queue=queue_id, of_role=int(role))[0]
+        return Use(count, pages or 0, size or 0), largest or 0
+
+    def release_held(self, transaction_id: int, queue_id: int, role: Role) -> None:
+        """Let the transaction no longer hold what it has of the queue for this."""
+        self.run(_RELEASE, of_trans=transaction_id, of_queue=queue_id, of_role=int(role))
+
+    def _delete_held(self, transaction_id: int, queue_id: int, role: Role) -> Use:
+        use, largest = self.use_held(transaction_id, queue_id, role)
+        which = {"of_trans": transaction_id, "of_queue": queue_id, "of_role": int(role)}
+        if largest > IN_ROW_MAX:
+            self.run(_DELETE_BODIES, **which)
+        if use.messages:
+            self.run(_DELETE_MESSAGES, **which)
+            self.run(_RELEASE, **which)
+        return use
+
+
+def _holding(row: Row) -> Holding:
+    number, queue, key, retries, pages, size, expires = row
+    return Holding(Place(number, queue, key, retries), pages, size, expires)

@@ -1,0 +1,124 @@
+"""Listing what a queue holds, in SQL, a part at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, null, select, tuple_
+
+from qmcore.condition import Condition
+from qmcore.message import State
+from qmcore.port import Cursor, Listing, Place, Role
+from qmcore.queue import Queue
+from qmcore.space import Space
+from qmstorage import conditions, rows
+from qmstorage.holding import Holdings
+from qmstorage.runner import given
+from qmstorage.schema import due, held, message, ready
+from qmstorage.states import States
+
+_FACTS = [column for column in message.columns if column.name not in ("body", "body_id")]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Form:
+    """How messages in one state are listed.
+
+    A statement, the columns of their retries and of when they become available, and a cursor before the first.
+    """
+
+    statement: Select[Any]
+    retries: ColumnElement[int]
+    until: ColumnElement[int] | None
+    start: Cursor
+
+
+def _form(
+    state: Table,
+    until: ColumnElement[Any],
+    first: ColumnElement[Any],
+    second: ColumnElement[Any],
+    start: Cursor,
+    *only: ColumnElement[bool],
+) -> _Form:
+    behind = tuple_(first, second) > tuple_(
+        bindparam("first", type_=first.type), bindparam("second", type_=second.type)
+    )
+    statement = (
+        select(state.c.retries, until, first, second, *_FACTS)
+        .join_from(state, message, state.c.message_id == message.c.id)
+        .where(given(state.c.queue_id, "of_queue"), behind, *only)
+        .order_by(first, second)
+        .limit(bindparam("most"))
+    )
+    return _Form(statement, state.c.retries, until if state is due else None, start)
+
+
+_FORMS = {
+    State.READY: _form(ready, null(), ready.c.order_key, ready.c.message_id, (b"", 0)),
+    State.DELAYED: _form(due, due.c.available_at, due.c.available_at, due.c.message_id, (-(2**63), 0)),
+    State.HELD: _form(held, null(), held.c.trans_id, held.c.message_id, (0, 0), held.c.role != int(Role.ENQUEUED)),
+}
+_DUE = select(due.c.queue_id, due.c.available_at, due.c.message_id).where(given(due.c.queue_id, "of_queue"))
+_DUE_KEY = tuple_(due.c.queue_id, due.c.available_at, due.c.message_id)
+_TAKEN = (due.c.message_id, due.c.order_key, due.c.retries)
+_TAKE_DUE = delete(due).where(_DUE_KEY.in_(_DUE.limit(bindparam("most")))).returning(*_TAKEN)
+
+
+class Listings(States, Holdings):
+    """What a queue holds, a part at a time."""
+
+    def messages(
+        self,
+        space: Space,
+        in_queue: Queue,
+        state: State,
+        after: Cursor | None,
+        limit: int,
+        condition: Condition | None = None,
+    ) -> Listing:
+        """Return at most `limit` messages of the queue in one state, those behind the cursor, each with its cursor."""
+        form = _FORMS[state]
+        first, second = after or form.start
+        values = {"of_queue": in_queue.id, "first": first, "second": second, "most": limit}
+        if condition is None:
+            found = self.all(form.statement, **values)
+        else:
+            found = self.built(_restricted(form, condition, space), **values)
+        return [
+            (
+                (at, then),
+                rows.to_info(
+                    rows.facts(row, space.incarnation, in_queue.name, self.delivery),
+                    retries=retries,
+                    state=state,
+                    until=until,
+                ),
+            )
+            for retries, until, at, then, *row in found
+        ]
+
+    def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
+        """Take at most `limit` messages that are kept back, and are chosen, out of `due`."""
+        if condition is None:
+            taken = self.all(_TAKE_DUE, of_queue=queue_id, most=limit)
+        else:
+            taken = self.built(_taking_due(condition, space), of_queue=queue_id, most=limit)
+        return [Place(number, queue_id, key, retries) for number, key, retries in taken]
+
+
+@functools.lru_cache(maxsize=64)
+def _restricted(form: _Form, condition: Condition, space: Space) -> Select[Any]:
+    return form.statement.where(conditions.where(condition, retries=form.retries, space=space, available_at=form.until))
+
+
+@functools.lru_cache(maxsize=64)
+def _taking_due(condition: Condition, space: Space) -> Any:
+    chosen = (
+        _DUE.join(message, message.c.id == due.c.message_id)
+        .where(conditions.where(condition, retries=due.c.retries, space=space, available_at=due.c.available_at))
+        .limit(bindparam("most"))
+    )
+    return delete(due).where(_DUE_KEY.in_(chosen)).returning(*_TAKEN)

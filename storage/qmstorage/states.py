@@ -1,0 +1,173 @@
+"""Where messages stand while no transaction holds them, in SQL: ready, due at a time, expiring at a time."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, delete, exists, select, tuple_
+
+from qmcore.port import Holding, Place
+from qmcore.selection import Choice
+from qmcore.space import Space
+from qmstorage import choosing
+from qmstorage.runner import Runner, given, insert_into
+from qmstorage.schema import due, expiring, message, ready
+
+_MAKE_READY = insert_into(ready)
+_MAKE_DUE = insert_into(due)
+_MAKE_EXPIRING = insert_into(expiring)
+_UNMAKE_EXPIRING = delete(expiring).where(
+    given(expiring.c.queue_id, "of_queue"),
+    given(expiring.c.expires_at, "at"),
+    given(expiring.c.message_id, "of_message"),
+)
+_NEXT_DUE = select(due.c.available_at).where(given(due.c.queue_id, "of_queue")).order_by(due.c.available_at).limit(1)
+_HAS_DUE = exists().where(given(due.c.queue_id, "of_queue"), due.c.available_at <= bindparam("now"))
+_HAS_EXPIRED = exists().where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
+_PENDING_WORK = select(_HAS_DUE, _HAS_EXPIRED)
+_RELEASE = (
+    delete(due)
+    .where(
+        tuple_(due.c.queue_id, due.c.available_at, due.c.message_id).in_(
+            select(due.c.queue_id, due.c.available_at, due.c.message_id)
+            .where(given(due.c.queue_id, "of_queue"), due.c.available_at <= bindparam("now"))
+            .order_by(due.c.available_at, due.c.message_id)
+            .limit(bindparam("most"))
+        )
+    )
+    .returning(due.c.order_key, due.c.message_id, due.c.retries)
+)
+_TAKE_EXPIRING = (
+    delete(expiring)
+    .where(
+        tuple_(expiring.c.queue_id, expiring.c.expires_at, expiring.c.message_id).in_(
+            select(expiring.c.queue_id, expiring.c.expires_at, expiring.c.message_id)
+            .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
+            .order_by(expiring.c.expires_at, expiring.c.message_id)
+            .limit(bindparam("most"))
+        )
+    )
+    .returning(expiring.c.message_id)
+)
+_KEY = select(message.c.order_key).where(given(message.c.id, "of_message")).scalar_subquery()
+_REMOVE_READY_BY_ID = (
+    delete(ready)
+    .where(given(ready.c.queue_id, "of_queue"), ready.c.order_key == _KEY)
+    .returning(ready.c.order_key, ready.c.retries)
+)
+_REMOVE_DUE_BY_ID = delete(due).where(given(due.c.message_id, "of_message")).returning(due.c.order_key, due.c.retries)
+_CHARGED = select(message.c.pages, message.c.size, message.c.expires_at).where(given(message.c.id, "of_message"))
+_TAKE_GROUP = (
+    delete(ready)
+    .where(
+        given(ready.c.queue_id, "of_queue"),
+        ready.c.order_key.in_(
+            select(message.c.order_key).where(
+                given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group")
+            )
+        ),
+    )
+    .returning(ready.c.message_id, ready.c.order_key, ready.c.retries)
+)
+
+
+class States(Runner):
+    """Where messages stand while no transaction holds them."""
+
+    def make_ready(self, place: Place) -> None:
+        """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
+        self.run(
+            _MAKE_READY,
+            queue_id=place.queue_id,
+            order_key=place.order_key,
+            message_id=place.message_id,
+            retries=place.retries,
+        )
+        self.arrivals.add(place.queue_id)
+
+    def make_due(self, place: Place, available_us: int) -> None:
+        """Keep the message back until a time; those who wait for the queue are told."""
+        self.run(
+            _MAKE_DUE,
+            queue_id=place.queue_id,
+            available_at=available_us,
+            message_id=place.message_id,
+            order_key=place.order_key,
+            retries=place.retries,
+        )
+        self.arrivals.add(place.queue_id)
+
+    def make_expiring(self, queue_id: int, message_id: int, expires_us: int) -> None:
+        """Note when a message that no transaction holds expires."""
+        self.run(_MAKE_EXPIRING, queue_id=queue_id, message_id=message_id, expires_at=expires_us)
+
+    def unmake_expiring(self, queue_id: int, message_id: int, expires_us: int) -> None:
+        """Forget when the message expires."""
+        self.run(_UNMAKE_EXPIRING, of_queue=queue_id, of_message=message_id, at=expires_us)
+
+    def next_due(self, queue_id: int) -> int | None:
+        """Return when the next message of the queue that is kept back becomes available."""
+        row = self.one(_NEXT_DUE, of_queue=queue_id)
+        return None if row is None else int(row[0])
+
+    def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
+        """Tell whether the queue has messages that became available, and ones that expired."""
+        available, expired = self.all(_PENDING_WORK, of_queue=queue_id, now=now_us)[0]
+        return bool(available), bool(expired)
+
+    def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
+        """Make at most `limit` messages ready that have become available, and return how many."""
+        released = self.all(_RELEASE, of_queue=queue_id, now=now_us, most=limit)
+        self.many(
+            _MAKE_READY,
+            (
+                {"queue_id": queue_id, "order_key": key, "message_id": number, "retries": retries}
+                for key, number, retries in released
+            ),
+        )
+        if released:
+            self.arrivals.add(queue_id)
+        return len(released)
+
+    def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
+        """Take at most `limit` messages that have expired out of their states."""
+        return [
+            self._taken_out(queue_id, number)
+            for (number,) in self.all(_TAKE_EXPIRING, of_queue=queue_id, now=now_us, most=limit)
+        ]
+
+    def find(self, space: Space, queue_id: int, choice: Choice) -> bytes | None:
+        """Return the order key of the first ready message that is chosen."""
+        statement, values, constant = choosing.finding(choice, space)
+        rows = (self.all if constant else self.built)(statement, of_queue=queue_id, **values)
+        return rows[0][0] if rows else None
+
+    def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
+        """Take the first ready message that is chosen out of `ready`."""
+        statement, values, constant = choosing.taking(choice, space)
+        for number, key, retries in (self.all if constant else self.built)(statement, of_queue=queue_id, **values):
+            return Place(number, queue_id, key, retries)
+        return None
+
+    def take_many(self, space: Space, queue_id: int, choice: Choice, limit: int) -> list[Place]:
+        """Take the first `limit` ready messages that are chosen out of `ready`; return them in order."""
+        statement, values, constant = choosing.taking_many(choice, space)
+        return _in_order(
+            queue_id, (self.all if constant else self.built)(statement, of_queue=queue_id, most=limit, **values)
+        )
+
+    def take_group(self, queue_id: int, group_id: int) -> list[Place]:
+        """Take the ready messages of a group out of `ready`; return them in order."""
+        return _in_order(queue_id, self.all(_TAKE_GROUP, of_queue=queue_id, of_group=group_id))
+
+    def _taken_out(self, queue_id: int, number: int) -> Holding:
+        """Take a message out of `ready` or `due`, whichever it is in."""
+        row = self.one(_REMOVE_READY_BY_ID, of_queue=queue_id, of_message=number)
+        if row is None:
+            row = self.one(_REMOVE_DUE_BY_ID, of_message=number)
+        if row is None:
+            raise LookupError(f"message {number} expires and is neither ready nor due")
+        pages, size, expires_us = self.all(_CHARGED, of_message=number)[0]
+        return Holding(Place(number, queue_id, row[0], row[1]), pages, size, expires_us)
+
+
+def _in_order(queue_id: int, rows: list[tuple[int, bytes, int]]) -> list[Place]:
+    return [Place(number, queue_id, key, retries) for number, key, retries in sorted(rows, key=lambda row: row[1])]
