@@ -12,6 +12,7 @@ HEAVY = {"alembic", "prompt_toolkit", "rich", "sqlalchemy"}
 
 STARTS = {
     "import qmadmin": "import qmadmin",
+    "a capacity command": "import qmadmin.capacity.runner",
     "qmadmin --version": """
 import sys
 from qmadmin.program import main
