@@ -18,8 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import qmadmin
+from qmcore.message import PLAIN_CONTROL, EnqueueControl
+from qmcore.times import MICROS
 
 BODY = bytes(1024)
+_SMALL = bytes(64)
 
 
 def main() -> None:
@@ -28,8 +31,17 @@ def main() -> None:
     parser.add_argument("-n", "--operations", type=int, default=1000, help="operations in one round (default 1000)")
     parser.add_argument("-r", "--rounds", type=int, default=5, help="rounds of all measurements (default 5)")
     parser.add_argument("-d", "--directory", help="where the files are made (default: the system's temporary files)")
+    parser.add_argument(
+        "--stored",
+        type=int,
+        metavar="MESSAGES",
+        help="measure instead how a dequeue depends on what is stored, up to this many messages in a queue",
+    )
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.directory) as directory:
+        if asked.stored:
+            _measure_stored(Path(directory), asked.operations, asked.rounds, asked.stored)
+            return
         _measure(Path(directory), asked.operations, asked.rounds)
     _measure_start()
 
@@ -61,6 +73,27 @@ def _measure(directory: Path, operations: int, rounds: int) -> None:
             spread = f"{min(rates[name]):.0f}-{max(rates[name]):.0f}"
             ratio = f"{medians[name] / medians[against]:.2f}" if against else ""
             print(f"{name:45} {medians[name]:10.0f} {spread:>13} {ratio:>6}")
+
+
+def _measure_stored(directory: Path, operations: int, rounds: int, most: int) -> None:
+    """Measure dequeues from queues that differ in what they hold; each message is replaced after it was dequeued."""
+    stored = Stored(directory / "QUE", most)
+    rates: dict[str, list[float]] = {name: [] for name in stored.names}
+    for _ in range(rounds):
+        for name in stored.names:
+            taken = 0.0
+            for _ in range(operations):
+                start = time.perf_counter()
+                stored.dequeue(name)
+                taken += time.perf_counter() - start
+                stored.enqueue(name)
+            rates[name].append(operations / taken)
+    stored.close()
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    print(f"{'dequeue, durable, one at a time, from':45} {'per second':>10} {'spread':>13} {'ratio':>6}")
+    for name in stored.names:
+        spread = f"{min(rates[name]):.0f}-{max(rates[name]):.0f}"
+        print(f"{name:45} {medians[name]:10.0f} {spread:>13} {medians[name] / medians[stored.names[0]]:6.2f}")
 
 
 def _measure_start() -> None:
@@ -161,6 +194,56 @@ class Engine:
     def close(self) -> None:
         """Close the device."""
         self._device.close()
+
+
+class Stored:
+    """Queues of one queue space that hold few and many messages, ready and delayed."""
+
+    _AT_A_TIME = 1000
+
+    def __init__(self, path: Path, most: int) -> None:
+        few, middle = 10, most // 100
+        holds = {
+            f"a queue of {few:,}": few,
+            f"a queue of {middle:,}": middle,
+            f"a queue of {most:,}": most,
+            f"behind {most:,} that are delayed": few,
+        }
+        self.names = list(holds)
+        pages = 3 * most + 100_000
+        self._device = qmadmin.create_device(path, pages + 1000)
+        self._device.create_space(
+            qmadmin.SpaceDefinition(
+                name="STORED",
+                ipc_key=40000,
+                pages=pages,
+                queues=len(holds),
+                transactions=10,
+                processes=10,
+                messages=pages,
+            )
+        )
+        self._space = self._device.open_space("STORED")
+        for name, count in holds.items():
+            self._space.create_queue(qmadmin.QueueDefinition(name=name))
+            self._fill(name, count, PLAIN_CONTROL)
+        self._fill(self.names[-1], most, EnqueueControl(delay=86_400 * MICROS))
+
+    def dequeue(self, name: str) -> None:
+        """Dequeue one message."""
+        assert self._space.dequeue(name) is not None
+
+    def enqueue(self, name: str) -> None:
+        """Enqueue one message."""
+        self._space.enqueue(name, _SMALL)
+
+    def close(self) -> None:
+        """Close the device."""
+        self._device.close()
+
+    def _fill(self, name: str, count: int, control: EnqueueControl) -> None:
+        for done in range(0, count, self._AT_A_TIME):
+            self._space.enqueue_many(name, [_SMALL] * min(self._AT_A_TIME, count - done), control)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write the manual pages qmadmin(1) and qmdiag(7) from their templates and the declarations in the program.
+"""Write the manual pages from their templates and the declarations in the program.
 
-make_man.py            write man/qmadmin.1 and man/qmdiag.7
+make_man.py            write the pages into man/
 make_man.py --check    write nothing; say which of them is not as it would be written, with status 1
 """
 
@@ -29,6 +29,7 @@ def pages() -> dict[Path, str]:
             "RESOURCES": manpage.resources(),
             "MESSAGES": manpage.messages(),
         },
+        "qmadmin-queue.7": {"PROPERTIES": manpage.properties()},
     }
     made = {}
     for name, generated in parts.items():

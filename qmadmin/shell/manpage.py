@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from qmadmin.shell import help as help_text
 from qmadmin.shell import notices
 from qmadmin.shell.results import Block, Example, Heading, Paragraph, Term
+from qmcore.condition import HEADER, PROPERTIES
 from qmcore.errors import QueueError, Resource
 
 if TYPE_CHECKING:
@@ -42,6 +43,14 @@ def diagnostics() -> str:
 def resources() -> str:
     """Return the list of what QMENOSPACE can mean."""
     return "\n".join(f".IP \\(bu 3\n{_escaped(resource.value)}" for resource in Resource) + "\n"
+
+
+def properties() -> str:
+    """Return the list of what a condition can ask of a message."""
+    lines: list[str] = []
+    for known in (*PROPERTIES, HEADER):
+        lines += [".TP", rf"\fB{_escaped(known.name)}\fR ({_escaped(known.kind.value)})", _escaped(known.meaning)]
+    return "\n".join(lines) + "\n"
 
 
 def messages() -> str:

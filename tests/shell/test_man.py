@@ -10,7 +10,7 @@ from qmadmin.shell import manpage
 from qmcore.errors import QueueError
 from tests.fix_shell import ROOT
 
-PAGES = ["qmadmin.1", "qmdiag.7"]
+PAGES = ["qmadmin.1", "qmdiag.7", "qmadmin-queue.7"]
 
 
 @pytest.mark.parametrize("name", QueueError.by_name)
