@@ -124,7 +124,10 @@ class Feed:
                 type=kind,
             )
             self._space.put(request.reply_queue, body, control)
-        except BadQueueError:
+        except BadQueueError as error:
+            if "stopped" in error.facts:
+                # It comes again; the request waits for that as it would for a service.
+                raise
             logger.warning(
                 "the reply to message %s of queue %r is dropped: there is no reply queue %r",
                 request.msgid,

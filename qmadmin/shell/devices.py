@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
-from qmadmin.shell.kinds import DeviceIndex, FileName, Given, Number, Words
+from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Words
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Column, Line, Outcome, Table, Verbatim
 from qmadmin.shell.session import is_url
@@ -183,3 +183,23 @@ def _entry(session: Session, index: int) -> DeviceEntry:
         if entry.index == index:
             return entry
     raise InvalidArgumentError(f"the device list of {session.path!r} has no entry {index}", hint="List them with lidl.")
+
+
+@DEVICES.command(
+    "qcommands",
+    Positional(
+        "state",
+        Choice("mode", ("off", "on")),
+        "The new state; nothing is changed where it is left out.",
+        metavar="{off|on}",
+    ),
+    extension=True,
+)
+def qcommands(session: Session, state: str | None) -> Outcome:
+    """Switch the capacity commands of all queues of the device, or show whether they are on.
+
+    While they are off, a limit that is reached is logged, and its command is not run, then or later.
+    """
+    if state is not None:
+        session.device.set_commands(enabled=state == "on")
+    return Line(f"Capacity commands are {'on' if session.device.runs_commands() else 'off'}")

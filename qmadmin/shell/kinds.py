@@ -271,6 +271,20 @@ class Expiration(Kind[int | None]):
         return [Candidate("none", "messages do not expire")]
 
 
+class Retention(Kind[int]):
+    """A number of seconds, or `forever`."""
+
+    def read(self, text: str, given: Given, /) -> int:
+        """Return the seconds."""
+        if text.lower() == "forever":
+            return queue.FOREVER
+        return Number("retention in seconds", most=queue.RETENTION_MAX).read(text, given)
+
+    def candidates(self, _session: Session, _begun: str, /) -> Iterable[Candidate]:
+        """Return the word."""
+        return [Candidate("forever", "consumed messages are kept until they are purged")]
+
+
 class MemoryUnit(enum.Enum):
     """What memory is counted in."""
 

@@ -19,6 +19,7 @@ from qmadmin.shell.kinds import (
     Number,
     Order,
     QueueName,
+    Retention,
 )
 from qmadmin.shell.results import Column, Line, Moment, Notice, Outcome, Record, Severity, Table, Value
 from qmadmin.shell.spaces import missing_error_queue
@@ -66,6 +67,38 @@ def _creation_failed(error: QueueError, given: Given, session: Session) -> Notic
         " never (none, the default).",
         Expiration(),
         "default_relative_expiration_time",
+    ),
+    Option(
+        "-E",
+        "error_queue",
+        "The error queue of its messages, instead of that of the queue space.",
+        QueueName(),
+        "errorq",
+        "",
+        extension=True,
+    ),
+    Option(
+        "-x",
+        "keep_expired",
+        "Messages that expire go to the error queue instead of being removed.",
+        default=False,
+        extension=True,
+    ),
+    Option(
+        "-g",
+        "grouping",
+        "The messages of one transaction stay together: one consumer at a time gets them. It cannot be changed later.",
+        default=False,
+        extension=True,
+    ),
+    Option(
+        "-R",
+        "retention",
+        "How many seconds messages are kept for the record after they were consumed, or forever.",
+        Retention(),
+        "seconds|forever",
+        0,
+        extension=True,
     ),
     Positional("queue_name", QueueName(), "Its name: 1 to 127 bytes.", "Queue name: "),
     Positional(
@@ -147,6 +180,10 @@ def qcreate(
     delivery: str,
     memory_threshold: Threshold | None,
     expiration: int | None,
+    error_queue: str,
+    keep_expired: bool,
+    grouping: bool,
+    retention: int,
 ) -> Outcome:
     """Create a queue in the open queue space.
 
@@ -166,6 +203,10 @@ def qcreate(
         memory_threshold=memory_threshold or Threshold.none(),
         delivery=Delivery(delivery),
         expiration=expiration,
+        error_queue=error_queue,
+        keep_expired=keep_expired,
+        grouping=grouping,
+        retention=retention,
     )
     space.create_queue(definition)
     created = Line(f"Queue '{queue_name}' created")
@@ -184,8 +225,8 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
     """Show what one queue or all queues of the open queue space hold.
 
     The number of messages, how many of them are ready, delayed (not available yet) and held by transactions, and the
-    pages and bytes that they take. In verbose mode also the parameters of the queue, and what went through it since it
-    was created. A queue that is named as error queue but not created is warned about.
+    pages of the device and bytes that they take. In verbose mode also the parameters of the queue, and what went
+    through it since it was created. A queue that is named as error queue but not created is warned about.
     """
     space = session.opened()
     queues = space.queues() if queue_name is None else [space.queue(queue_name)]
@@ -219,6 +260,7 @@ def _queue_record(found: Queue, use: QueueUsage, error_queue: str) -> Record:
         f"Queue '{found.name}'" + " (the error queue)" * (found.name == error_queue),
         (
             ("Messages", f"{use.messages}: {use.ready} ready, {use.delayed} delayed, {use.held} held"),
+            ("Non-persistent", f"{use.nonpersistent} of them, in {use.memory_pages} pages of memory"),
             ("Space used", f"{use.pages} pages, {use.size} bytes"),
             ("First message", None if use.first_us is None else Moment(use.first_us)),
             ("Order", str(d.order)),
@@ -233,6 +275,12 @@ def _queue_record(found: Queue, use: QueueUsage, error_queue: str) -> Record:
             ("Memory low limit", str(d.memory_threshold.low)),
             ("Memory command", d.memory_threshold.command or None),
             ("Expiration", "none" if d.expiration is None else f"+{d.expiration} seconds"),
+            ("Error queue", d.error_queue or None),
+            ("Expired messages", "go to the error queue" if d.keep_expired else "are removed"),
+            ("Groups", "yes" if d.grouping else "no"),
+            ("Retention", "forever" if d.retention == queue.FOREVER else f"{d.retention} seconds"),
+            ("Enqueuing", _started(found.enqueue_enabled)),
+            ("Dequeuing", _started(found.dequeue_enabled)),
             ("Since created", f"{use.enqueued} enqueued, {use.dequeued} dequeued"),
             (
                 "Lost or moved",
@@ -240,6 +288,10 @@ def _queue_record(found: Queue, use: QueueUsage, error_queue: str) -> Record:
             ),
         ),
     )
+
+
+def _started(enabled: bool) -> str:
+    return "started" if enabled else "stopped"
 
 
 @QUEUES.command(

@@ -238,8 +238,8 @@ def _space_record(space: Space, usage: SpaceUsage) -> Record:
             ("Concurrent processes", _of(usage.processes, d.processes)),
             ("Messages", _of(usage.messages, d.messages)),
             ("Error queue", d.error_queue or None),
-            ("Additional actions", d.actions),
-            ("Non-persistent memory", f"{d.memory} bytes"),
+            ("Additional actions", _of(usage.actions, d.actions)),
+            ("Non-persistent memory", f"{usage.memory} of {d.memory} bytes in use"),
             ("Overflow memory", f"{d.overflow} bytes"),
             ("Blocking factor", d.blocking),
             ("Initialized", "yes" if space.initialized else "no"),
@@ -278,17 +278,20 @@ def qclose(session: Session) -> Outcome:
 
 
 def missing_error_queue(session: Session) -> list[Notice]:
-    """Return a warning if the open queue space has no queue of the name that its error queue is to have."""
+    """Return warnings where the open queue space, or one of its queues, names an error queue that is not created."""
     space = session.opened()
-    name = space.definition.error_queue
-    if not name or any(queue.name == name for queue in space.queues()):
-        return []
+    queues = space.queues()
+    named = [(f"queue space '{space.name}'", space.definition.error_queue)]
+    named += [(f"queue '{queue.name}'", queue.definition.error_queue) for queue in queues]
+    there = {queue.name for queue in queues}
     return [
         Notice(
             Severity.WARN,
-            f"error queue '{name}' of queue space '{space.name}' is not created: messages out of retries will be lost",
+            f"error queue '{name}' of {whose} is not created: messages out of retries will be lost",
             f"Create it: qcreate {name}",
         )
+        for whose, name in named
+        if name and name not in there
     ]
 
 

@@ -31,6 +31,7 @@ SYNOPSES = {
     "chdl": "[dlindex [newdevice]]",
     "dsdl": "[-y] [dlindex]",
     "livtoc": "",
+    "qcommands": "[{off|on}]",
     "qspacecreate": "[-A actions] [-n nonpersistent_msg_memory[b,B]] [-o overflow_memory] [-H handles] [-C cursors]"
     " [-O owners] [-Q tmp_queues] [-f filter_memory] [queue_space_name [ipckey [pages [queues [trans [procs [messages"
     " [errorq [inityn [blocking]]]]]]]]]]",
@@ -38,8 +39,8 @@ SYNOPSES = {
     "qopen": "[queue_space_name]",
     "qclose": "",
     "qspacedestroy": "[-f] [-y] [queue_space_name]",
-    "qcreate": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [queue_name [qorder"
-    " [out-of-order [retries [delay [high [low [cmd]]]]]]]]",
+    "qcreate": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq] [-x]"
+    " [-g] [-R seconds|forever] [queue_name [qorder [out-of-order [retries [delay [high [low [cmd]]]]]]]]",
     "qinfo": "[queue_name]",
     "qset": "[queue_name]",
     "qlist": "",
@@ -172,4 +173,5 @@ def test_help_all_is_the_help_of_all():
 
 def test_extensions_are_marked_in_help():
     assert help_text.EXTENSION in plain(text_of(help_text.about(CATALOGUE.named("crdl"))))
-    assert help_text.EXTENSION not in plain(text_of(help_text.about(CATALOGUE.named("qcreate"))))
+    assert help_text.EXTENSION in plain(text_of(help_text.about(CATALOGUE.named("qcommands"))))
+    assert help_text.EXTENSION not in plain(text_of(help_text.about(CATALOGUE.named("qinfo"))))

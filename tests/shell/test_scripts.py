@@ -79,9 +79,9 @@ def test_confirmation_of_a_command_that_was_refused_is_passed_over(laid_out):
 
 
 def test_line_that_is_a_command_without_doubt_is_never_passed_over(laid_out):
-    ran = laid_out.run("qopen QSPACE\nqcreate -x\nA\necho full\nq\nqset STRING\n")
+    ran = laid_out.run("qopen QSPACE\nqcreate -z\nA\necho full\nq\nqset STRING\n")
     assert ran.err == (
-        "ERROR: Invalid option -x of qcreate (crque, line 2)\n"
+        "ERROR: Invalid option -z of qcreate (crque, line 2)\n"
         "INFO: Passed over the remaining answers to qcreate (crque, lines 3-5)\n"
     )
     assert ran.out.endswith("Current queue is 'STRING'\n")
