@@ -95,6 +95,10 @@ class EnqueueControl:
         whole(self.urcode, "user return code", *_INT64)
         whole(self.appkey, "application key", *_INT64)
         self._check_times()
+        names.plain(self.client_id, "client identifier")
+        for header, value in (self.headers or {}).items():
+            names.plain(header, "name of a header")
+            names.plain(value, f"header {header!r}")
         names.buffer_type(self.type, "type")
         if self.subtype:
             names.buffer_type(self.subtype, "subtype")

@@ -51,6 +51,16 @@ def correlation_id(value: bytes | str) -> bytes:
     return stripped
 
 
+def plain(text: object, what: str) -> str:
+    """Return `text` if every store can keep it: a str without NUL that has a UTF-8 form."""
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"the {what} must be a str, got {text!r}")
+    encoded(text, what)
+    if "\0" in text:
+        raise InvalidArgumentError(f"the {what} {shown(text)} has a NUL character")
+    return text
+
+
 def shown(text: str) -> str:
     """Return a text in quotes for a message, its end left out where it is long."""
     return repr(text if len(text) <= 60 else text[:57] + "...")

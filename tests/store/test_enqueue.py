@@ -77,11 +77,21 @@ def test_changing_a_buffer_afterwards_does_not_change_the_message(space):
     assert space.dequeue("Q").body == b"before"
 
 
+PLAIN_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20)
+
+
+@pytest.mark.parametrize("wrong", [{"a": "x\0"}, {"a\0": "x"}, {"a": "\ud800"}, {"\ud800": "x"}])
+def test_headers_that_not_every_store_can_keep_are_refused(space, wrong):
+    with pytest.raises(InvalidArgumentError, match="header"):
+        space.enqueue("Q", b"", headers=wrong)
+    assert space.usage("Q").messages == 0
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     body=st.binary(max_size=10_000),
     corrid=st.binary(max_size=32),
-    headers=st.dictionaries(st.text(max_size=20), st.text(max_size=20), max_size=5),
+    headers=st.dictionaries(PLAIN_TEXT, PLAIN_TEXT, max_size=5),
     priority=st.integers(1, 100),
     urcode=st.integers(-(2**63), 2**63 - 1),
 )
