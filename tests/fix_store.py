@@ -346,3 +346,29 @@ class Work:
             thread.join(DEADLINE)
             assert not thread.is_alive(), "a thread hangs"
         return self._results
+
+
+# ---- non-persistent messages ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def memory_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the non-persistent messages of this test are kept, those of its processes too."""
+    directory = tmp_path / "shm"
+    directory.mkdir()
+    monkeypatch.setenv("QM_SHM_DIR", str(directory))
+    return directory
+
+
+def truth(space: QueueSpace, name: str = "Q") -> tuple[list[str], list[str]]:
+    """Return the messages of a queue by their delivery, and prove that the counters say the same."""
+    infos = list(space.messages(name))
+    kept = {delivery: [info.msgid for info in infos if info.delivery.value == delivery] for delivery in _DELIVERIES}
+    usage = space.usage(name)
+    assert usage.messages == len(infos) == len({info.msgid for info in infos})
+    assert usage.nonpersistent == len(kept["nonpersist"])
+    assert usage.size == sum(info.size for info in infos)
+    return kept["persist"], kept["nonpersist"]
+
+
+_DELIVERIES = ("persist", "nonpersist")

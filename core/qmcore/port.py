@@ -421,7 +421,10 @@ class MemoryStore(Store, Protocol):
     def add_counters(self, space_id: int, queue_id: int) -> None:
         """Begin to count a queue."""
 
-    def abandon(self, queue: Queue) -> None:
+    def counted(self) -> set[int]:
+        """Return the queues that are counted."""
+
+    def abandon(self, space_id: int, queue_id: int) -> None:
         """Delete all messages of a queue and count it no longer."""
 
     def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
@@ -459,7 +462,10 @@ class TransactionRecords(Protocol):
         """Record an active transaction."""
 
     def end_transaction(self, transaction_id: int, owner_id: int) -> bool:
-        """Remove the transaction if that owner still has it; False means that it was given up."""
+        """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
+
+    def forget_committed(self, transaction_id: int) -> None:
+        """Remove a committed transaction, because memory has followed it."""
 
     def mark_committed(self, transaction_id: int, owner_id: int) -> bool:
         """Record that the transaction is committed and memory has to follow; False means that it was given up."""

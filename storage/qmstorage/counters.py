@@ -135,7 +135,7 @@ class Counters(Runner):
 
     def use(self, of: Queue) -> Use:
         """Return how much the queue holds."""
-        return Use(*self.all(_USE_OF_QUEUE, space_id=of.space_id, of_queue=of.id)[0])
+        return self._use(of.space_id, of.id)
 
     def usage(self, of: Queue, now_us: int) -> QueueUsage:
         """Return what the queue holds and what went through it."""
@@ -165,8 +165,11 @@ class Counters(Runner):
         own = {"space_id": space_id, "queue_id": queue_id, "generation": secrets.randbits(62)}
         self.run(_ADD, **(zero | own))
 
-    def remove_counters(self, of: Queue) -> None:
+    def remove_counters(self, space_id: int, queue_id: int) -> None:
         """Count the queue no longer; what it held is counted out of the queue space."""
-        use = self.use(of)
-        self.run(_LOWER_SPACE, space_id=of.space_id, by_messages=use.messages, by_pages=use.pages, by_size=use.size)
-        self.run(_REMOVE, space_id=of.space_id, of_queue=of.id)
+        use = self._use(space_id, queue_id)
+        self.run(_LOWER_SPACE, space_id=space_id, by_messages=use.messages, by_pages=use.pages, by_size=use.size)
+        self.run(_REMOVE, space_id=space_id, of_queue=queue_id)
+
+    def _use(self, space_id: int, queue_id: int) -> Use:
+        return Use(*self.all(_USE_OF_QUEUE, space_id=space_id, of_queue=queue_id)[0])

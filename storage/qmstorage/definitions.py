@@ -237,7 +237,7 @@ class Definitions(Counters):
         """Remove a queue with the messages and counters that it has, and change the generation."""
         for statement in _EMPTY_QUEUE:
             self.run(statement, queue_id=old.id)
-        self.remove_counters(old)
+        self.remove_counters(old.space_id, old.id)
         self.run(_REMOVE_QUEUE, queue_id=old.id)
         self._change_generation(old.space_id)
 

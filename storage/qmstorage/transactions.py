@@ -14,7 +14,8 @@ from qmstorage.schema import owner, trans, waiter
 _ADD = insert_into(trans)
 _OF_OWNER = (given(trans.c.id, "trans_id"), given(trans.c.owner_id, "of_owner"))
 _ACTIVE_OF_OWNER = (*_OF_OWNER, trans.c.state == Outcome.ACTIVE.value)
-_END = delete(trans).where(*_OF_OWNER).returning(trans.c.id)
+_END = delete(trans).where(*_ACTIVE_OF_OWNER).returning(trans.c.id)
+_FORGET_COMMITTED = delete(trans).where(given(trans.c.id, "trans_id"), trans.c.state == Outcome.COMMITTED.value)
 _IS_ACTIVE = select(trans.c.id).where(*_ACTIVE_OF_OWNER)
 _TRANSACTIONS = (
     select(trans.c.id, trans.c.space_id, trans.c.owner_id, trans.c.state, trans.c.started_at, trans.c.deadline)
@@ -64,8 +65,12 @@ class Transactions(Runner):
         )
 
     def end_transaction(self, transaction_id: int, owner_id: int) -> bool:
-        """Remove the transaction if that owner still has it; False means that it was given up."""
+        """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
         return self.one(_END, trans_id=transaction_id, of_owner=owner_id) is not None
+
+    def forget_committed(self, transaction_id: int) -> None:
+        """Remove a committed transaction, because memory has followed it."""
+        self.run(_FORGET_COMMITTED, trans_id=transaction_id)
 
     def mark_committed(self, transaction_id: int, owner_id: int) -> bool:
         """Record that the transaction is committed and memory has to follow; False means that it was given up."""

@@ -30,6 +30,7 @@ _EMPTY_QUEUE = [
     delete(message).where(message.c.id.in_(_MESSAGES)),
     *(delete(table).where(given(table.c.queue_id, "of_queue")) for table in (ready, due, held, expiring)),
 ]
+_COUNTED = select(counter.c.queue_id).where(counter.c.queue_id != 0)
 _CLEAR = [delete(table) for table in IN_MEMORY]
 _ALLOCATION = "CREATE TABLE IF NOT EXISTS allocation (filling BLOB NOT NULL)"
 _PROMISED = (
@@ -45,11 +46,15 @@ class MemoryStore(Counters, Listings):
 
     delivery = Delivery.NONPERSIST
 
-    def abandon(self, old: Queue) -> None:
+    def counted(self) -> set[int]:
+        """Return the queues that are counted."""
+        return {row[0] for row in self.all(_COUNTED)}
+
+    def abandon(self, space_id: int, queue_id: int) -> None:
         """Delete all messages of a queue and count it no longer."""
         for statement in _EMPTY_QUEUE:
-            self.run(statement, of_queue=old.id)
-        self.remove_counters(old)
+            self.run(statement, of_queue=queue_id)
+        self.remove_counters(space_id, queue_id)
 
     def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
         """Delete all messages, and begin to count anew."""

@@ -137,17 +137,20 @@ def arrive(
     now: int,
     spilled_by: int | None = None,
     orders: Mapping[int, int] | None = None,
+    *,
+    committed: bool = False,
 ) -> list[int]:
     """Let messages arrive in a queue and return the sequence numbers of the identifiers of `items`.
 
     Where a transaction is named, what it has spilled for the queue arrives too, before the others. `orders` gives by
-    the sequence numbers of identifiers those that the order goes by, where messages of several stores mix.
+    the sequence numbers of identifiers those that the order goes by, where messages of several stores mix. What is
+    `committed` already has its room, and is not refused.
     """
     known = opened.definitions(unit)
     more = _sum([item.outgoing.use for item in items])
     if spilled_by is not None:
         more = _sum([more, _uncharge(known, queue, store, spilled_by)])
-    sequence = _count_in(unit, known, queue, store, more) - more.messages
+    sequence = _count_in(unit, known, queue, store, more, committed=committed) - more.messages
     group = _Group() if queue.definition.grouping and more.messages > 1 else None
     counts = False
     given: list[int] = []
@@ -250,11 +253,12 @@ def _terms_of_spilled(item: Spilled, now: int) -> _Terms:
     )
 
 
-def _count_in(unit: Unit, known: Definitions, queue: Queue, store: Store, more: Use) -> int:
+def _count_in(unit: Unit, known: Definitions, queue: Queue, store: Store, more: Use, *, committed: bool) -> int:
     """Count an arrival, refuse it where there is no room, and return the last of its sequence numbers."""
     space_id, count = known.space.id, more.messages
     arrival = store.arrive(space_id, queue.id, count=count, pages=more.pages, size=more.size)
-    refuse_overflow(unit, known, store, arrival.space, more)
+    if not committed:
+        refuse_overflow(unit, known, store, arrival.space, more)
     # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
     return arrival.sequence if store is unit else unit.reserve(space_id, count)
 

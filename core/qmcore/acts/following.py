@@ -1,8 +1,9 @@
 """How the memory of a queue space follows the disk.
 
-A commit is atomic in each file, not over both, when a process dies between them. The record of the transaction on
-disk decides: where it says `committed`, memory does what the commit meant; where there is no record, what memory still
-holds for the transaction is rolled back.
+A commit is atomic in each file, not over both: a process may die between them, or the memory be full. The record of
+the transaction on disk decides: where it says `committed`, memory does what the commit meant, and what it brings takes
+its place behind what arrived meanwhile; where there is no record, what memory still holds for the transaction is
+rolled back. So a record goes only after memory was seen to have followed, in a database transaction of its own.
 """
 
 from __future__ import annotations
@@ -11,33 +12,52 @@ from qmcore.acts.consuming import consume
 from qmcore.acts.enqueue import arrive
 from qmcore.acts.returning import Cause, give_back
 from qmcore.definitions import OpenSpace
-from qmcore.port import Outcome, Unit
+from qmcore.port import MemoryStore, Outcome, Unit
 
 
 def has_to_follow(unit: Unit, opened: OpenSpace) -> bool:
-    """Tell whether memory holds something for a transaction that has ended."""
-    records = unit.transactions(opened.space.id)
-    if any(record.state is Outcome.COMMITTED for record in records):
-        return True
+    """Tell whether memory is behind the disk, or has followed it and the record of that is still there."""
     memory = unit.memory(opened.space.id)
-    return memory is not None and not {record.id for record in records}.issuperset(memory.holders())
+    if memory is None:
+        return False
+    records = unit.transactions(opened.space.id)
+    return (
+        any(record.state is Outcome.COMMITTED for record in records)
+        or not {record.id for record in records}.issuperset(memory.holders())
+        or memory.counted() != {queue.id for queue in unit.queues(opened.space.id)}
+    )
 
 
 def let_memory_follow(unit: Unit, opened: OpenSpace, now: int) -> None:
-    """Do in memory what the ends of transactions meant that it did not see."""
+    """Do in memory what the ends of transactions meant that it did not see, and know the queues that there are."""
     memory = unit.memory(opened.space.id)
     if memory is None:
         return
+    _follow_queues(unit, opened, memory)
     records = {record.id: record for record in unit.transactions(opened.space.id)}
-    for transaction_id in memory.holders():
+    holders = memory.holders()
+    for transaction_id in holders:
         record = records.get(transaction_id)
         if record is None:
             give_back(unit, opened, transaction_id, opened.definitions(unit).by_id, now, Cause.DEATH)
         elif record.state is Outcome.COMMITTED:
-            for queue in opened.definitions(unit).queues.values():
-                consume(unit, opened, memory, queue, transaction_id, now)
-                if memory.spilled_use(transaction_id, queue.id).messages:
-                    arrive(unit, opened, queue, memory, [], now, spilled_by=transaction_id)
+            _follow_commit(unit, opened, memory, transaction_id, now)
     for record in records.values():
-        if record.state is Outcome.COMMITTED:
-            unit.end_transaction(record.id, record.owner_id)
+        if record.state is Outcome.COMMITTED and record.id not in holders:
+            unit.forget_committed(record.id)
+
+
+def _follow_queues(unit: Unit, opened: OpenSpace, memory: MemoryStore) -> None:
+    """Count the queues that were created, and give up those that were destroyed."""
+    space_id, counted, present = opened.space.id, memory.counted(), set(opened.definitions(unit).by_id)
+    for queue_id in present - counted:
+        memory.add_counters(space_id, queue_id)
+    for queue_id in counted - present:
+        memory.abandon(space_id, queue_id)
+
+
+def _follow_commit(unit: Unit, opened: OpenSpace, memory: MemoryStore, transaction_id: int, now: int) -> None:
+    for queue in opened.definitions(unit).queues.values():
+        consume(unit, opened, memory, queue, transaction_id, now)
+        if memory.spilled_use(transaction_id, queue.id).messages:
+            arrive(unit, opened, queue, memory, [], now, spilled_by=transaction_id, committed=True)

@@ -99,5 +99,5 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
             )
     memory = unit.memory(queue.space_id)
     if memory is not None:
-        memory.abandon(queue)
+        memory.abandon(queue.space_id, queue.id)
     unit.remove_queue(queue)

@@ -61,7 +61,10 @@ def give_back(
     known = opened.definitions(unit)
     for store in stores(unit, known.space.id):
         for queue_id in queue_ids:
-            queue = known.by_id[queue_id]
+            queue = known.by_id.get(queue_id)
+            if queue is None:
+                # It was destroyed after an administrator had given up what the transaction held of it.
+                continue
             drop_spilled(opened, store, queue, transaction_id)
             tried = store.give_back(transaction_id, queue_id, Role.DEQUEUED)
             # The rest of a group waits as long as those of it that were tried.

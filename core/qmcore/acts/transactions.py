@@ -8,6 +8,7 @@ knows of the transaction from its first dequeue, or its first spilling, on.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import secrets
 from collections.abc import Sequence
 
@@ -21,11 +22,20 @@ from qmcore.acts.spilling import spill
 from qmcore.acts.stores import store_for, stores
 from qmcore.acts.upkeep import freshen
 from qmcore.definitions import OpenSpace
-from qmcore.errors import AbortedError, NoSpaceError, Resource
+from qmcore.errors import (
+    AbortedError,
+    NoSpaceError,
+    OperatingSystemError,
+    QueueError,
+    Resource,
+    SystemFailureError,
+)
 from qmcore.message import Message, message_id
 from qmcore.port import Holding, Outcome, Owner, Place, Role, Store, TransactionRecord, Unit, Use, Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.selection import Selection
+
+logger = logging.getLogger("qmadmin.transaction")
 
 SPILL_BYTES = 8 * 1024 * 1024
 """What a transaction enqueues is kept by its process up to this many bytes, and above them in the store."""
@@ -143,7 +153,14 @@ def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
         _bring_to_memory(volume, branch, now)
     if busy:
         spaces = [branch.opened for branch in busy]
-        with_room(volume, spaces, now, lambda: volume.write(lambda unit: _commit_branches(unit, busy, now)))
+        try:
+            with_room(volume, spaces, now, lambda: volume.write(lambda unit: _commit_branches(unit, busy, now)))
+        except (OperatingSystemError, SystemFailureError) as error:
+            # The disk comes first, and decides: memory, which may be full, follows as soon as it can.
+            if not _is_committed(volume, busy):
+                raise
+            logger.warning("a transaction is committed on disk, and memory has to follow: %s", error)
+            volume.write(lambda unit: _bring_to_disk(unit, busy))
 
 
 def roll_back(volume: Volume, branch: Branch, now: int, cause: Cause, error: str = "") -> None:
@@ -321,6 +338,28 @@ def _sum(one: Use, other: Use) -> Use:
 def _commit_branches(unit: Unit, branches: Sequence[Branch], now: int) -> None:
     for branch in branches:
         _commit_branch(unit, branch, now)
+
+
+def _is_committed(volume: Volume, branches: Sequence[Branch]) -> bool:
+    """Tell whether the disk says that the transaction is committed, which it does where memory had a part in it."""
+
+    def found(unit: Unit) -> bool:
+        ids = {branch.id for branch in branches}
+        records = [record for branch in branches for record in unit.transactions(branch.opened.space.id)]
+        return any(record.id in ids and record.state is Outcome.COMMITTED for record in records)
+
+    try:
+        return volume.read(found)
+    except QueueError:
+        return False
+
+
+def _bring_to_disk(unit: Unit, branches: Sequence[Branch]) -> None:
+    """Change something on disk alone, so that what was written before becomes durable; tell those who wait."""
+    for branch in branches:
+        unit.reserve(branch.opened.space.id, 0)
+        for queue_id in branch.queue_ids | {item.queue_id for item in branch.pending}:
+            unit.notify(queue_id)
 
 
 def _commit_branch(unit: Unit, branch: Branch, now: int) -> None:

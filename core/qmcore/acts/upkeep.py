@@ -10,6 +10,7 @@ from qmcore.acts.retention import forget_outlived, has_outlived
 from qmcore.acts.returning import Cause, give_back
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
+from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.port import Outcome, Owner, TransactionRecord, Unit, Volume
 from qmcore.queue import Queue
 
@@ -63,15 +64,27 @@ def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> None:
             if unit.end_transaction(transaction_id, owner_id):
                 queue_ids = opened.definitions(unit).by_id
                 give_back(unit, opened, transaction_id, queue_ids, now, cause)
-        following.let_memory_follow(unit, opened, now)
         bells = [unit.remove_owner(owner.id) for owner in dead]
         thresholds.start_what_was_left(unit, opened)
         return bells
 
     bells = volume.write(end, durable=False)
+    _let_memory_follow(volume, opened, now)
     for owner, left_bells in zip(dead, bells, strict=True):
         volume.release_owner(owner, left_bells)
         logger.warning("%s %d died while it was attached to queue space %r", owner.role, owner.pid, opened.space.name)
+
+
+def _let_memory_follow(volume: Volume, opened: OpenSpace, now: int) -> None:
+    """Let memory follow the disk. Where it cannot, as when it is full, that keeps nobody from working on disk."""
+    try:
+        # Once to follow, and once to forget what it had to follow.
+        for _ in range(2):
+            if not volume.read(lambda unit: following.has_to_follow(unit, opened)):
+                return
+            volume.write(lambda unit: following.let_memory_follow(unit, opened, now), durable=False)
+    except (OperatingSystemError, SystemFailureError) as error:
+        logger.error("the memory of queue space %r is behind the disk: %s", opened.space.name, error)  # noqa: TRY400
 
 
 def _doomed(
