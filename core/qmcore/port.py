@@ -407,6 +407,9 @@ class HoldRecords(Protocol):
     def held_in(self, queue_id: int) -> bool:
         """Tell whether a transaction holds a message of the queue."""
 
+    def holds_any(self, transaction_id: int, queue_ids: Iterable[int]) -> bool:
+        """Tell whether the transaction has something of one of the queues."""
+
     def holders(self) -> list[int]:
         """Return the transactions that hold something."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, exists, select, tuple_
+from sqlalchemy import Select, bindparam, delete, exists, select
 
 from qmcore.condition import BY_NAME, Condition, Like
 from qmcore.selection import Choice
@@ -50,11 +50,12 @@ def taking_many(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any]
 def _three(keys: Select[tuple[bytes]]) -> tuple[Statement, Statement, Statement]:
     first = keys.limit(1)
     several = keys.limit(bindparam("most")).subquery("chosen")
-    some = select(bindparam("of_queue", type_=ready.c.queue_id.type), several.c.order_key)
+    # Not the whole key in one: SQLite would hold each message of the queue against the chosen ones.
+    some = ready.c.order_key.in_(select(several.c.order_key))
     return (
         first,
         delete(ready).where(_IN_QUEUE, ready.c.order_key == first.scalar_subquery()).returning(*_TAKEN),
-        delete(ready).where(tuple_(ready.c.queue_id, ready.c.order_key).in_(some)).returning(*_TAKEN),
+        delete(ready).where(_IN_QUEUE, some).returning(*_TAKEN),
     )
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import bindparam, delete, func, literal, select, update
 
 from qmcore.port import Holding, NewMessage, Place, Role, Spilled, Use
 from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.messages import Messages
 from qmstorage.runner import Row, given, insert_into
-from qmstorage.schema import chunk, held, message
+from qmstorage.schema import IS_LOCKED, chunk, held, message
 
 _HOLD = insert_into(held)
 _OF_QUEUE = (given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"))
 _FOR = (*_OF_QUEUE, given(held.c.role, "of_role"))
-_IS_LOCKED = (*_OF_QUEUE, held.c.role == int(Role.LOCKED))
+_LOCKED_OF_QUEUE = (*_OF_QUEUE, IS_LOCKED)
 _HOLDING = (
     held.c.message_id,
     held.c.queue_id,
@@ -24,10 +26,12 @@ _HOLDING = (
     held.c.expires_at,
 )
 _GIVE_BACK = delete(held).where(*_FOR).returning(*_HOLDING)
-_FIRST_LOCKED = select(*_HOLDING).where(*_IS_LOCKED).order_by(held.c.order_key).limit(1)
-_LOCKED = select(*_HOLDING).where(*_IS_LOCKED, given(held.c.message_id, "of_message"))
+_FIRST_LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE).order_by(held.c.order_key).limit(1)
+_LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
 _DEQUEUE_LOCKED = (
-    update(held).where(*_IS_LOCKED, given(held.c.message_id, "of_message")).values(role=literal(int(Role.DEQUEUED)))
+    update(held)
+    .where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
+    .values(role=literal(int(Role.DEQUEUED)))
 )
 _SUMS = select(func.count(), func.sum(held.c.pages), func.sum(held.c.size), func.max(held.c.size)).where(*_FOR)
 _ITS_MESSAGES = select(held.c.message_id).where(*_FOR)
@@ -54,6 +58,7 @@ _SPILLED = (
     .limit(bindparam("most"))
 )
 _HELD_IN = select(held.c.message_id).where(given(held.c.queue_id, "of_queue")).limit(1)
+_HOLDS = select(held.c.message_id).where(*_OF_QUEUE).limit(1)
 _HOLDERS = select(held.c.trans_id).distinct()
 
 
@@ -161,6 +166,10 @@ class Holdings(Messages):
     def held_in(self, queue_id: int) -> bool:
         """Tell whether a transaction holds a message of the queue."""
         return self.one(_HELD_IN, of_queue=queue_id) is not None
+
+    def holds_any(self, transaction_id: int, queue_ids: Iterable[int]) -> bool:
+        """Tell whether the transaction has something of one of the queues."""
+        return any(self.one(_HOLDS, of_trans=transaction_id, of_queue=queue_id) for queue_id in queue_ids)
 
     def holders(self) -> list[int]:
         """Return the transactions that hold something."""

@@ -25,6 +25,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    literal_column,
 )
 
 VERSION: Final = 1
@@ -245,6 +246,9 @@ held = Table(
     PrimaryKeyConstraint("queue_id", "trans_id", "message_id"),
     **_NARROW,
 )
+IS_LOCKED: Final = held.c.role == literal_column("2")
+"""Written out, or the index of those which are locked cannot be used."""
+Index("held_locked", held.c.queue_id, held.c.trans_id, held.c.order_key, sqlite_where=IS_LOCKED)
 
 history = Table(
     "history",

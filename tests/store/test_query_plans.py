@@ -4,9 +4,26 @@ import re
 
 import pytest
 
+from qmcore.acts import transactions
+from qmcore.message import EnqueueControl
+from qmcore.queue import Delivery
 from tests.fix_store import make_queue
 
 SORT_OR_SCAN = ("SCAN", "TEMP B-TREE")
+QUEUES = {
+    "PLAIN": {"retries": 1, "retry_delay": 5, "out_of_order": "top,msgid"},
+    "ORDERED": {"order": "priority,time,lifo"},
+    "GROUPED": {"grouping": True, "retries": 3, "retry_delay": 5},
+    "KEPT": {"retention": 10},
+    "MOVED": {"keep_expired": True},
+    "MEMORY": {"delivery": Delivery.NONPERSIST, "retries": 1},
+}
+SELECTIONS = {
+    "the first": {},
+    "by corrid": {"corrid": "c"},
+    "by pattern": {"corrid_like": "c%"},
+    "by condition": {"condition": "priority > 10 AND header.a = 'b'"},
+}
 
 
 @pytest.fixture
@@ -89,3 +106,138 @@ def test_statements_are_compiled_once_each(space, clock):
     known = dict(texts)
     hot_path(space, clock)
     assert dict(texts) == known
+
+
+@pytest.fixture
+def rich(store, monkeypatch, tmp_path):
+    """A queue space with every kind of queue, and with memory for non-persistent messages."""
+    monkeypatch.setenv("QM_SHM_DIR", str(tmp_path))
+    opened = store.space(error_queue="ERRORS", memory=4_000_000, pages=19_000)
+    for name, definition in QUEUES.items():
+        make_queue(opened, name, **definition)
+    make_queue(opened, "ERRORS")
+    return opened
+
+
+def traced(space, act):
+    """Return one statement of each form that `act` runs."""
+    statements = []
+    connection = space._attachment.volume._connection
+    connection.set_trace_callback(statements.append)
+    act()
+    connection.set_trace_callback(None)
+    forms = {re.sub(r"x'[0-9a-fA-F]*'|'[^']*'|\b[0-9]+\b", "?", statement): statement for statement in statements}
+    return list(forms.values())
+
+
+def unwanted(space, statements, allowed=()):
+    """Return the statements, with their plans, that scan a table or sort."""
+    return {
+        statement: steps
+        for statement, steps in plans(space, statements).items()
+        if any(
+            word in step and step not in ("SCAN CONSTANT ROW", "SCAN chosen")
+            for step in steps
+            for word in SORT_OR_SCAN
+            if word not in allowed
+        )
+        and not re.search(r"FROM (owner|trans)\b", statement)
+        # What is held in memory, and by whom, is looked at once a second.
+        and not statement.startswith("SELECT DISTINCT memory_")
+    }
+
+
+def fill(space, queue, count=9):
+    control = EnqueueControl(corrid=b"c", headers={"a": "b"}, lifetime=10**9)
+    space.enqueue_many(queue, ["x"] * count, control)
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_no_way_to_select_a_message_scans_or_sorts(rich, queue, selection):
+    how = SELECTIONS[selection]
+    for _ in range(3):
+        fill(rich, queue)
+
+    def take():
+        assert rich.peek(queue, **how)
+        assert rich.dequeue(queue, **how)
+        assert len(rich.dequeue_many(queue, 2, **how)) == 2
+        assert rich.remove(queue, **how)
+        assert rich.listen([queue]) == queue
+        with rich.transaction():
+            assert rich.lock(queue, **how)
+            assert rich.dequeue(queue)
+            assert rich.dequeue_many(queue, 3)
+        with rich.transaction() as transaction:
+            assert rich.dequeue_many(queue, 2, **how)
+            transaction.rollback()
+
+    statements = traced(rich, take)
+    # Only a range of correlation identifiers is in another order than its messages.
+    allowed = ("TEMP B-TREE",) if selection == "by pattern" else ()
+    assert len(statements) > 20
+    assert unwanted(rich, statements, allowed) == {}
+
+
+def test_no_statement_around_them_scans_or_sorts(rich, clock, monkeypatch):
+    # So that little is spilled already.
+    monkeypatch.setattr(transactions, "SPILL_BYTES", 2_000)
+
+    def work():
+        for queue in QUEUES:
+            fill(rich, queue)
+            with rich.transaction():
+                assert rich.dequeue(queue, msgid=rich.peek(queue).msgid)
+                for _ in range(2):
+                    rich.enqueue(queue, b"x", delay=3)
+                rich.enqueue(queue, b"x" * 2_000)
+            list(rich.browse(queue))
+            list(rich.browse(queue, condition="priority > 10"))
+            list(rich.messages(queue))
+            list(rich.messages(queue, condition="priority > 10"))
+            clock.advance(6)
+            rich.purge(queue, condition="priority > 90")
+            rich.purge(queue, condition="size > 100")
+            rich.enqueue(queue, b"x", expires_in=5)
+            rich.enqueue(queue, b"x", delay=50)
+        rich.enqueue("KEPT", bytes(1_100_000))
+        first = rich.enqueue("PLAIN", b"x", top=True)
+        rich.enqueue("PLAIN", b"x", before=first)
+        rich.enqueue("PLAIN", b"x", before=first, persistent=False)
+        for info in list(rich.history("KEPT", condition="size = 1")):
+            assert rich.recall("KEPT", info.info.msgid)
+        clock.advance(6)
+        for queue in QUEUES:
+            rich.dequeue(queue)
+            rich.purge(queue)
+        rich.purge_history("KEPT")
+
+    statements = traced(rich, work)
+    assert any(statement.startswith("INSERT INTO chunk") for statement in statements)
+    assert len(statements) > 120
+    assert unwanted(rich, statements) == {}
+
+
+def test_what_is_taken_out_of_a_table_is_found_by_its_whole_key(rich, clock):
+    def work():
+        for queue in QUEUES:
+            for how in SELECTIONS.values():
+                fill(rich, queue)
+                assert rich.dequeue(queue, **how)
+                assert rich.dequeue_many(queue, 2, **how)
+            rich.enqueue(queue, b"x", delay=3, expires_in=4)
+            rich.enqueue(queue, b"x", delay=1)
+            clock.advance(2)
+            rich.dequeue_many(queue, 100)
+            rich.purge(queue, condition="priority > 1")
+            fill(rich, queue)
+            rich.purge(queue)
+            rich.enqueue(queue, b"x", expires_in=4)
+            clock.advance(20)
+            rich.dequeue(queue)
+
+    removals = [statement for statement in traced(rich, work) if re.match(r"DELETE FROM (\w+\.)?ready", statement)]
+    found = plans(rich, removals)
+    assert len(found) > 10
+    assert [statement for statement, steps in found.items() if "order_key=?" not in steps[0]] == []

@@ -385,7 +385,7 @@ def _commit_branch(unit: Unit, branch: Branch, now: int) -> None:
 def _end(unit: Unit, branch: Branch) -> bool:
     """End the transaction on disk; where it has a part in memory, leave a record for that to follow."""
     memory = unit.memory(branch.opened.space.id)
-    if memory is not None and branch.id in memory.holders():
+    if memory is not None and memory.holds_any(branch.id, branch.queue_ids):
         return unit.mark_committed(branch.id, branch.owner.id)
     return unit.end_transaction(branch.id, branch.owner.id)
 

@@ -140,6 +140,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("queue_id", "trans_id", "message_id", name=op.f("held_pkey")),
         sqlite_with_rowid=False,
     )
+    op.create_index(
+        "held_locked", "held", ["queue_id", "trans_id", "order_key"], unique=False, sqlite_where=sa.text("role = 2")
+    )
     op.create_table(
         "history",
         sa.Column("queue_id", sa.Integer(), nullable=False),
