@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from qmadmin.browsing import listed
+from qmadmin.changing import Changing
 from qmadmin.consuming import Consuming, parsed, seconds_of
 from qmadmin.producing import Producing
 from qmadmin.transaction import Transaction, refuse_nesting
@@ -28,7 +29,7 @@ _LISTED_AT_A_TIME = 500
 _STOP_CHECK_SECONDS = 0.05
 
 
-class QueueSpace(Producing, Consuming):
+class QueueSpace(Producing, Consuming, Changing):
     """An open queue space. Safe for several threads; closing it, or its device, ends waiting calls.
 
     Calls inside `with space.transaction():` belong to that transaction; others take effect at once.

@@ -78,6 +78,24 @@ class Holding:
     expires_us: int | None
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawn:
+    """A message that was taken out of `ready` or `due` to be given other terms, and the terms that it has.
+
+    `until_us` is when it becomes available, where it is kept back; that may be later than the sender said.
+    """
+
+    place: Place
+    pages: int
+    size: int
+    priority: int
+    enqueued_us: int
+    available_us: int | None
+    expires_us: int | None
+    until_us: int | None
+    origin_queue: str | None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Routing:
     """What decides where a message goes when it leaves its queue: its priority, and the error queue that it names."""
@@ -305,6 +323,14 @@ class MessageRecords(Protocol):
 
     def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
         """Take at most `limit` messages that have expired out of their states."""
+
+    def withdraw(self, queue_id: int, message_id: int) -> Withdrawn | None:
+        """Take a message out of `ready` or `due`, and out of what expires; None if it is in neither."""
+
+    def amend(
+        self, message_id: int, *, order_key: bytes, priority: int, available_us: int | None, expires_us: int | None
+    ) -> None:
+        """Give a message that stays stored another order key, priority and times."""
 
     def find(self, space: Space, queue_id: int, choice: Choice) -> bytes | None:
         """Return the order key of the first ready message that is chosen."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, delete, exists, select, tuple_
+from sqlalchemy import bindparam, delete, exists, select, tuple_, update
 
-from qmcore.port import Holding, Place
+from qmcore.port import Holding, Place, Withdrawn
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import choosing
@@ -53,8 +53,31 @@ _REMOVE_READY_BY_ID = (
     .where(given(ready.c.queue_id, "of_queue"), ready.c.order_key == _KEY)
     .returning(ready.c.order_key, ready.c.retries)
 )
-_REMOVE_DUE_BY_ID = delete(due).where(given(due.c.message_id, "of_message")).returning(due.c.order_key, due.c.retries)
+_REMOVE_DUE_BY_ID = (
+    delete(due)
+    .where(given(due.c.message_id, "of_message"))
+    .returning(due.c.order_key, due.c.retries, due.c.available_at)
+)
 _CHARGED = select(message.c.pages, message.c.size, message.c.expires_at).where(given(message.c.id, "of_message"))
+_TERMS = select(
+    message.c.pages,
+    message.c.size,
+    message.c.priority,
+    message.c.enqueued_at,
+    message.c.available_at,
+    message.c.expires_at,
+    message.c.origin_queue,
+).where(given(message.c.id, "of_message"))
+_AMEND = (
+    update(message)
+    .where(given(message.c.id, "of_message"))
+    .values(
+        order_key=bindparam("new_key"),
+        priority=bindparam("new_priority"),
+        available_at=bindparam("available"),
+        expires_at=bindparam("expires"),
+    )
+)
 _TAKE_GROUP = (
     delete(ready)
     .where(
@@ -133,6 +156,43 @@ class States(Runner):
             self._taken_out(queue_id, number)
             for (number,) in self.all(_TAKE_EXPIRING, of_queue=queue_id, now=now_us, most=limit)
         ]
+
+    def withdraw(self, queue_id: int, message_id: int) -> Withdrawn | None:
+        """Take a message out of `ready` or `due`, and out of what expires; None if it is in neither."""
+        row = self.one(_REMOVE_READY_BY_ID, of_queue=queue_id, of_message=message_id)
+        until = None
+        if row is None:
+            row = self.one(_REMOVE_DUE_BY_ID, of_message=message_id)
+            if row is None:
+                return None
+            until = row[2]
+        pages, size, priority, enqueued, available, expires, origin = self.all(_TERMS, of_message=message_id)[0]
+        if expires is not None:
+            self.unmake_expiring(queue_id, message_id, expires)
+        return Withdrawn(
+            place=Place(message_id, queue_id, row[0], row[1]),
+            pages=pages,
+            size=size,
+            priority=priority,
+            enqueued_us=enqueued,
+            available_us=available,
+            expires_us=expires,
+            until_us=until,
+            origin_queue=origin,
+        )
+
+    def amend(
+        self, message_id: int, *, order_key: bytes, priority: int, available_us: int | None, expires_us: int | None
+    ) -> None:
+        """Give a message that stays stored another order key, priority and times."""
+        self.run(
+            _AMEND,
+            of_message=message_id,
+            new_key=order_key,
+            new_priority=priority,
+            available=available_us,
+            expires=expires_us,
+        )
 
     def find(self, space: Space, queue_id: int, choice: Choice) -> bytes | None:
         """Return the order key of the first ready message that is chosen."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from qmcore import numbers
 from qmcore.acts import thresholds
 from qmcore.definitions import OpenSpace
 from qmcore.message import Origin, Reason, message_id
-from qmcore.port import Holding, Place, Store, Unit
+from qmcore.port import Holding, Place, Store, Unit, Withdrawn
 from qmcore.queue import Queue
 
 
@@ -29,17 +31,42 @@ def move(
     error: str = "",
 ) -> None:
     """Move a message that was taken out of its state. It may be consumed at once, and does not expire any more."""
-    space_id, place = opened.space.id, holding.place
+    place = holding.place
     origin = Origin(queue.name, name_of(opened, holding), reason, now, error)
-    store.leave(space_id, queue.id, count=1, pages=holding.pages, size=holding.size, how="moved")
-    arrival = store.arrive(space_id, target.id, count=1, pages=holding.pages, size=holding.size)
-    sequence = arrival.sequence if store is unit else unit.reserve(space_id, 1)
+    sequence = _count_over(unit, opened, store, queue, target, holding)
     key = target.definition.order.key(priority=priority, available_at=now, expires_at=None, sequence=sequence)
-    new_id = numbers.number(space_id, sequence)
+    new_id = numbers.number(opened.space.id, sequence)
     store.move(place.message_id, new_id=new_id, queue_id=target.id, order_key=key, origin=origin)
     store.make_ready(Place(new_id, target.id, key, 0))
     thresholds.note_departure(unit, opened, queue, store)
     thresholds.note_arrival(unit, opened, target, store, now)
+
+
+def move_as_it_is(
+    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, target: Queue, found: Withdrawn, now: int
+) -> None:
+    """Move a message for an administrator: it keeps its priority and times."""
+    place = found.place
+    holding = Holding(place, found.pages, found.size, found.expires_us)
+    origin = Origin(queue.name, name_of(opened, holding), Reason.ADMIN, now)
+    sequence = _count_over(unit, opened, store, queue, target, holding)
+    new = Place(numbers.number(opened.space.id, sequence), target.id, _key(target, found, sequence), 0)
+    store.move(place.message_id, new_id=new.message_id, queue_id=target.id, order_key=new.order_key, origin=origin)
+    _stand(store, dataclasses.replace(found, place=new), now)
+    thresholds.note_departure(unit, opened, queue, store)
+    thresholds.note_arrival(unit, opened, target, store, now)
+
+
+def stand(store: Store, queue: Queue, found: Withdrawn, now: int) -> None:
+    """Let a message that was withdrawn stand where its terms, which may be new ones, put it among its equals."""
+    place = found.place
+    key = _key(queue, found, queue.definition.order.sequence_in(place.order_key))
+    _stand(store, dataclasses.replace(found, place=dataclasses.replace(place, order_key=key)), now)
+
+
+def put_back(store: Store, found: Withdrawn, now: int) -> None:
+    """Let a message that was withdrawn stand where it stood."""
+    _stand(store, found, now)
 
 
 def remove(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, how: str) -> None:
@@ -47,3 +74,37 @@ def remove(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: H
     store.discard(holding.place.message_id)
     store.leave(queue.space_id, queue.id, count=1, pages=holding.pages, size=holding.size, how=how)
     thresholds.note_departure(unit, opened, queue, store)
+
+
+def _count_over(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, target: Queue, holding: Holding) -> int:
+    """Count a message out of one queue and into another, and return the sequence number that it gets there."""
+    space_id = opened.space.id
+    store.leave(space_id, queue.id, count=1, pages=holding.pages, size=holding.size, how="moved")
+    arrival = store.arrive(space_id, target.id, count=1, pages=holding.pages, size=holding.size)
+    return arrival.sequence if store is unit else unit.reserve(space_id, 1)
+
+
+def _key(queue: Queue, found: Withdrawn, sequence: int) -> bytes:
+    return queue.definition.order.key(
+        priority=found.priority,
+        available_at=found.enqueued_us if found.available_us is None else found.available_us,
+        expires_at=found.expires_us,
+        sequence=sequence,
+    )
+
+
+def _stand(store: Store, found: Withdrawn, now: int) -> None:
+    place = found.place
+    store.amend(
+        place.message_id,
+        order_key=place.order_key,
+        priority=found.priority,
+        available_us=found.available_us,
+        expires_us=found.expires_us,
+    )
+    if found.until_us is not None and found.until_us > now:
+        store.make_due(place, found.until_us)
+    else:
+        store.make_ready(place)
+    if found.expires_us is not None:
+        store.make_expiring(place.queue_id, place.message_id, found.expires_us)

@@ -1,0 +1,140 @@
+"""What administrators do to messages that no transaction holds: change their priority and times, or move them.
+
+Which messages are meant is settled first; then they are changed a step at a time, so that others are not held up. A
+message that is gone or held by the time its turn comes is passed over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from collections.abc import Callable, Iterator
+
+from qmcore.acts import looking
+from qmcore.acts.moving import move_as_it_is, put_back, stand
+from qmcore.acts.stores import stores
+from qmcore.condition import Condition
+from qmcore.definitions import OpenSpace
+from qmcore.errors import InvalidArgumentError
+from qmcore.message import State, sequence_of
+from qmcore.numbers import number
+from qmcore.port import Cursor, Store, Unit, Volume, Withdrawn
+from qmcore.queue import Delivery, Queue
+
+_STEP = 1000
+_CHANGEABLE = (State.READY, State.DELAYED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chosen:
+    """The messages of a queue that are meant, by their numbers in each store."""
+
+    queue: str
+    by_store: tuple[array[int], ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_store))
+
+
+def choose(
+    volume: Volume, opened: OpenSpace, name: str, condition: Condition | None, delivery: Delivery | None
+) -> Chosen:
+    """Return the messages of a queue that fulfil a condition and that no transaction holds."""
+    by_store = []
+    for store_number, kind in enumerate((Delivery.PERSIST, Delivery.NONPERSIST)):
+        wanted = delivery is None or delivery is kind
+        by_store.append(array("q", _numbers(volume, opened, name, store_number, condition) if wanted else ()))
+    return Chosen(name, tuple(by_store))
+
+
+def change(volume: Volume, opened: OpenSpace, chosen: Chosen, terms: Callable[[Withdrawn], Withdrawn], now: int) -> int:
+    """Give the chosen messages other terms, and the places that these give them; return how many it was."""
+
+    def changed(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> int:
+        del unit
+        stand(store, queue, terms(found), now)
+        return 1
+
+    return _in_steps(volume, opened, chosen, changed)
+
+
+def move_to(volume: Volume, opened: OpenSpace, chosen: Chosen, target: str, now: int) -> int:
+    """Move the chosen messages to another queue of the queue space; return how many it was.
+
+    They keep their times, get new identifiers and remember the old ones.
+    """
+    if target == chosen.queue:
+        raise InvalidArgumentError(f"the messages are in queue {target!r} already", queue=target)
+
+    def moved(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> int:
+        move_as_it_is(unit, opened, store, queue, opened.definitions(unit).queue(target), found, now)
+        return 1
+
+    volume.read(lambda unit: opened.definitions(unit).queue(target))
+    return _in_steps(volume, opened, chosen, moved)
+
+
+def requeue(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int) -> int:
+    """Move the chosen messages back to the queues that they came from; return how many it was.
+
+    Those that came from nowhere, or from a queue that is gone, stay where they are.
+    """
+
+    def moved(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> int:
+        origin = opened.definitions(unit).queues.get(found.origin_queue or "")
+        if origin is None or origin == queue:
+            put_back(store, found, now)
+            return 0
+        move_as_it_is(unit, opened, store, queue, origin, found, now)
+        return 1
+
+    return _in_steps(volume, opened, chosen, moved)
+
+
+def _numbers(
+    volume: Volume, opened: OpenSpace, name: str, store_number: int, condition: Condition | None
+) -> Iterator[int]:
+    for state in _CHANGEABLE:
+        cursor: Cursor | None = None
+        while part := volume.read(
+            lambda unit, at=cursor, of=state: looking.listing(  # type: ignore[misc]
+                unit, opened, store_number, name, of, at, _STEP, condition
+            )
+        ):
+            for _, info in part:
+                yield number(opened.space.id, sequence_of(info.msgid, opened.space.incarnation) or 0)
+            cursor = part[-1][0]
+
+
+def _in_steps(
+    volume: Volume,
+    opened: OpenSpace,
+    chosen: Chosen,
+    act: Callable[[Unit, Store, Queue, Withdrawn], int],
+) -> int:
+    total = 0
+    for store_number, numbers in enumerate(chosen.by_store):
+        for start in range(0, len(numbers), _STEP):
+            step = numbers[start : start + _STEP]
+            total += volume.write(
+                lambda unit, ids=step, at=store_number: _one_step(unit, opened, chosen.queue, at, ids, act)  # type: ignore[misc]
+            )
+    return total
+
+
+def _one_step(
+    unit: Unit,
+    opened: OpenSpace,
+    name: str,
+    store_number: int,
+    numbers: array[int],
+    act: Callable[[Unit, Store, Queue, Withdrawn], int],
+) -> int:
+    queue = opened.definitions(unit).queue(name)
+    store = stores(unit, queue.space_id)[store_number]
+    done = 0
+    for message_id in numbers:
+        found = store.withdraw(queue.id, message_id)
+        if found is not None:
+            done += act(unit, store, queue, found)
+    return done

@@ -1,0 +1,121 @@
+"""What administrators do to the messages of a queue."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from qmadmin.consuming import parsed
+from qmadmin.handle import SpaceHandle
+from qmcore import times
+from qmcore.acts import changing
+from qmcore.acts.changing import Chosen
+from qmcore.checks import whole
+from qmcore.condition import Condition
+from qmcore.errors import InvalidArgumentError
+from qmcore.message import PRIORITY_RANGE
+from qmcore.port import Withdrawn
+from qmcore.queue import Delivery
+
+
+class Changing(SpaceHandle):
+    """Changing and moving messages that no transaction holds.
+
+    Each method means the messages of a queue that fulfil a condition, or all of them, and with `delivery` only the
+    persistent or the non-persistent ones; it returns how many it was. They are settled when the call begins, and
+    changed a thousand at a time.
+    """
+
+    def count(self, queue: str, *, condition: str | Condition | None = None, delivery: Delivery | None = None) -> int:
+        """Return how many messages a change would be about."""
+        return len(self._chosen(queue, condition, delivery))
+
+    def change_priority(
+        self,
+        queue: str,
+        priority: int,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+    ) -> int:
+        """Give messages another priority, 1 to 100."""
+        whole(priority, "priority", *PRIORITY_RANGE)
+        return self._change(queue, condition, delivery, lambda found: dataclasses.replace(found, priority=priority))
+
+    def change_availability(
+        self,
+        queue: str,
+        when: datetime | float | timedelta,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+    ) -> int:
+        """Give messages another time of availability: an aware datetime, or seconds from now."""
+        moment = self._moment(when, "time of availability")
+        return self._change(
+            queue,
+            condition,
+            delivery,
+            lambda found: dataclasses.replace(found, available_us=moment, until_us=moment),
+        )
+
+    def change_expiry(
+        self,
+        queue: str,
+        when: datetime | float | timedelta | None,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+    ) -> int:
+        """Give messages another time of expiry: an aware datetime, seconds from now, or None for never."""
+        moment = None if when is None else self._moment(when, "time of expiry")
+        return self._change(queue, condition, delivery, lambda found: dataclasses.replace(found, expires_us=moment))
+
+    def move(
+        self,
+        queue: str,
+        target: str,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+    ) -> int:
+        """Move messages to another queue of the queue space.
+
+        They keep their priority, times and quality of service, get new identifiers and remember the old ones. Raises
+        BadQueueError where there is no such queue.
+        """
+        chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
+        now = self._device.clock.now()
+        return changing.move_to(attachment.volume, attachment.opened, chosen, target, now)
+
+    def requeue(self, queue: str, *, condition: str | Condition | None = None, delivery: Delivery | None = None) -> int:
+        """Move messages back to the queues that they were moved from, as from the error queue.
+
+        Those that were never moved, or whose queue is gone, stay, and are not counted.
+        """
+        chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
+        return changing.requeue(attachment.volume, attachment.opened, chosen, self._device.clock.now())
+
+    def _change(
+        self,
+        queue: str,
+        condition: str | Condition | None,
+        delivery: Delivery | None,
+        terms: Callable[[Withdrawn], Withdrawn],
+    ) -> int:
+        chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
+        return changing.change(attachment.volume, attachment.opened, chosen, terms, self._device.clock.now())
+
+    def _chosen(self, queue: str, condition: str | Condition | None, delivery: Delivery | None) -> Chosen:
+        restriction = parsed(condition)
+        self._freshen(queue)
+        attachment = self._attachment
+        return changing.choose(attachment.volume, attachment.opened, queue, restriction, delivery)
+
+    def _moment(self, when: datetime | float | timedelta, what: str) -> int:
+        if isinstance(when, datetime):
+            return times.from_datetime(when)
+        if isinstance(when, bool):
+            raise InvalidArgumentError(f"the {what} must be a datetime or seconds from now, got {when!r}")
+        return self._device.clock.now() + times.span(when, what)
