@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -78,6 +78,7 @@ class Attachment:
         if not self.volume.read(lambda unit: unit.is_attached(lost.id)):
             attaching.attach(self.volume, self.opened, lost.role, self._clock.now())
             self.volume.release_owner(lost)
+            self.volume.detach_memory(self.opened.space)
 
     def is_current(self) -> bool:
         """Tell whether the queue space is still the one that was opened, and not another of the same name."""
@@ -100,6 +101,7 @@ class Attachment:
         """Give up what tells others that we are attached, because the queue space is gone."""
         if self.opened.me is not None:
             self.volume.release_owner(self.opened.me)
+            self.volume.detach_memory(self.opened.space)
 
     def put_off(self, branch: Branch, cause: Cause, error: str) -> None:
         """Leave a rollback to the next upkeep."""
@@ -205,7 +207,9 @@ class Device:
 
     def space_usage(self, name: str) -> SpaceUsage:
         """Return how much of each limit of a queue space is in use."""
-        return self._volume_of_space(name).read(lambda unit: spaces.usage(unit, spaces.find(unit, name)))
+        volume = self._volume_of_space(name)
+        with self._memory(volume, volume.read(lambda unit: spaces.find(unit, name))):
+            return volume.read(lambda unit: spaces.usage(unit, spaces.find(unit, name)))
 
     def create_space(
         self,
@@ -231,14 +235,13 @@ class Device:
         volume = self._volume_of_space(name)
         present = volume.read(lambda unit: unit.space(name))
         # What a creation that was cut short has listed and not made can be destroyed too.
-        if present is not None:
-            upkeep.end_what_was_left(volume, OpenSpace(present), self.clock.now())
-            if present.definition.memory:
-                # What it holds counts, and goes with it.
-                volume.attach_memory(present, volume.read(lambda unit: unit.queues(present.id)))
-        spaces.destroy(self._main, volume, name, force=force)
-        if present is not None and present.definition.memory:
-            volume.remove_memory(present)
+        # What its memory holds counts, and goes with it.
+        with self._memory(volume, present):
+            if present is not None:
+                upkeep.end_what_was_left(volume, self._looked_at(present), self.clock.now())
+            spaces.destroy(self._main, volume, name, force=force)
+            if present is not None and present.definition.memory:
+                volume.remove_memory(present)
         with self._lock:
             gone = self._attachments.pop(name, None)
         if gone is not None:
@@ -253,12 +256,11 @@ class Device:
         found = volume.read(lambda unit: spaces.find(unit, name))
         if not found.definition.memory:
             return
-        queues = volume.read(lambda unit: unit.queues(found.id))
-        volume.attach_memory(found, queues)
-        upkeep.end_what_was_left(volume, OpenSpace(found), self.clock.now())
-        volume.write(lambda unit: spaces.clear_memory(unit, found, force=force), durable=False)
-        if not volume.read(lambda unit: unit.owners(found.id)):
-            volume.remove_memory(found)
+        opened = self._looked_at(found)
+        with self._memory(volume, found):
+            upkeep.end_what_was_left(volume, opened, self.clock.now())
+            volume.write(lambda unit: spaces.clear_memory(unit, opened, force=force), durable=False)
+        volume.remove_memory(found, unused=True)
 
     def runs_commands(self) -> bool:
         """Tell whether the capacity commands of the device's queues run."""
@@ -355,6 +357,22 @@ class Device:
         if not volume.readonly:
             attaching.attach(volume, opened, role, self.clock.now())
         return Attachment(volume, opened, self.clock)
+
+    @contextlib.contextmanager
+    def _memory(self, volume: Volume, found: Space | None) -> Iterator[None]:
+        """Open the memory of a queue space, if it has one, for as long as something is looked at."""
+        if found is None or not found.definition.memory:
+            yield
+            return
+        volume.attach_memory(found, volume.read(lambda unit: unit.queues(found.id)))
+        try:
+            yield
+        finally:
+            volume.detach_memory(found)
+
+    def _looked_at(self, found: Space) -> OpenSpace:
+        """Return a queue space for an act from outside of it, which attaches nobody."""
+        return OpenSpace(found, page_size=self.info.page_size)
 
     def _volume_of_space(self, name: str) -> Volume:
         return self.volume_of(self._main.read(lambda unit: spaces.path_of(unit, name)))

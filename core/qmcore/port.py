@@ -597,11 +597,14 @@ class Volume(Protocol):
     def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
         """Run `work` on the caller's own connection to the store, in its transaction; it stands or falls with that."""
 
-    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> None:
-        """Open the memory of a queue space for its non-persistent messages; it is made if need be."""
+    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
+        """Open the memory of a queue space for its non-persistent messages; tell whether it had to be made."""
 
-    def remove_memory(self, space: Space) -> None:
-        """Remove the memory of a queue space, with the messages in it."""
+    def detach_memory(self, space: Space) -> None:
+        """Let go of the memory of a queue space, once for each time that it was attached."""
+
+    def remove_memory(self, space: Space, *, unused: bool = False) -> None:
+        """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the volume have `pages` free pages on disk, so that a full disk is found now; tell the percent done."""

@@ -42,12 +42,17 @@ class ReadOnlyVolume:
         del connection, work
         raise self._refusal()
 
-    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> None:
+    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
         """Do nothing: a reader sees persistent messages only."""
+        del space, queues
+        return False
 
-    def remove_memory(self, space: Space) -> None:
+    def detach_memory(self, space: Space) -> None:
+        """Do nothing."""
+
+    def remove_memory(self, space: Space, *, unused: bool = False) -> None:
         """Refuse."""
-        del space
+        del space, unused
         raise self._refusal()
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:

@@ -8,9 +8,9 @@ earlier start of the machine has left in it is removed.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import os
-import shutil
 import sqlite3
 import stat
 import tempfile
@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from qmcore.errors import OperatingSystemError
+from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.queue import Queue
 from qmcore.space import Space
 from qmstorage import schema, sqlite, translate
@@ -38,50 +38,109 @@ class Residences:
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
-        self._incarnations: dict[int, str] = {}
+        self._attached: dict[int, _Attached] = {}
         self.texts: dict[int, Texts] = {}
+        self._is_ours_alone = path == sqlite.MEMORY
 
-    def attach(self, space: Space, queues: Iterable[Queue]) -> None:
-        """Attach the memory of a queue space, made if need be. The caller keeps other writers away."""
-        if self._incarnations.get(space.id) == space.incarnation:
-            return
-        self.detach(space.id)
-        name = f"memory_{space.incarnation}"
+    def attach(self, space: Space, queues: Iterable[Queue]) -> bool:
+        """Attach the memory of a queue space, made if need be; tell whether it was, and holds nothing.
+
+        The caller keeps other writers away, and detaches it as often as it has attached it.
+        """
+        there = self._attached.get(space.id)
+        if there is not None and there.incarnation == space.incarnation and (there.users or self._is_ours_alone):
+            there.users += 1
+            return False
+        if there is not None:
+            self._let_go(space.id)
+        self._refuse_too_many(space)
+        address, name = self._address(space), _name(space.incarnation)
         try:
-            self._connection.execute(f"ATTACH ? AS {name}", (self._address(space),))
+            self._connection.execute(f"ATTACH ? AS {name}", (address,))
+            try:
+                made = self._prepare(name, space, queues)
+            except BaseException:
+                self._connection.execute(f"DETACH {name}")
+                raise
         except sqlite3.Error as error:
             raise OperatingSystemError(
                 f"the memory of queue space {space.name!r} cannot be opened: {error}",
                 hint=f"Look at the directory that {_DIRECTORY_VARIABLE} names, or {_SHARED_MEMORY}.",
                 space=space.name,
             ) from error
-        try:
-            self._prepare(name, space, queues)
-        except BaseException:
-            self._connection.execute(f"DETACH {name}")
-            raise
-        self._incarnations[space.id] = space.incarnation
+        directory = None if self._is_ours_alone else self._link(space).readlink()
+        self._attached[space.id] = _Attached(space.incarnation, directory)
+        if made and directory is not None:
+            self._share(directory)
+        return made
 
-    def detach(self, space_id: int) -> None:
-        """Let go of the memory of a queue space, if it is attached."""
-        incarnation = self._incarnations.pop(space_id, None)
-        if incarnation is not None:
-            del self.texts[space_id]
-            self._connection.execute(f"DETACH memory_{incarnation}")
+    def detach(self, space: Space) -> None:
+        """Let go of the memory of a queue space; the last that has attached it does."""
+        there = self._attached.get(space.id)
+        if there is None or there.incarnation != space.incarnation:
+            return
+        there.users -= 1
+        # One in the memory of this process lives as long as the connection does.
+        if there.users == 0 and not self._is_ours_alone:
+            # Where a statement still reads from it, whoever attaches it next lets go of it first.
+            with contextlib.suppress(sqlite3.Error):
+                self._let_go(space.id)
 
     def remove(self, space: Space) -> None:
         """Remove the memory of a queue space that nobody uses any more."""
-        self.detach(space.id)
-        if self._path == sqlite.MEMORY:
+        there = self._attached.get(space.id)
+        if there is not None and there.incarnation == space.incarnation:
+            self._let_go(space.id)
+        if self._is_ours_alone:
             return
         link = self._link(space)
         with contextlib.suppress(OSError):
             directory = link.readlink()
             link.unlink()
-            shutil.rmtree(directory, ignore_errors=True)
+            self._refuse_stranger(directory)
+            # By name: whoever may change the link must not have us remove anything else.
+            for name in _FILES:
+                (directory / name).unlink(missing_ok=True)
+            directory.rmdir()
 
-    def _prepare(self, name: str, space: Space, queues: Iterable[Queue]) -> None:
-        if self._path != sqlite.MEMORY:
+    def full(self) -> Path | None:
+        """Return a directory on whose file system there is no room left for the messages of a memory."""
+        for there in self._attached.values():
+            with contextlib.suppress(OSError):
+                if there.directory is not None and os.statvfs(there.directory).f_bavail == 0:
+                    return there.directory
+        return None
+
+    def _let_go(self, space_id: int) -> None:
+        self._connection.execute(f"DETACH {_name(self._attached[space_id].incarnation)}")
+        del self._attached[space_id]
+        self.texts.pop(space_id, None)
+
+    def _refuse_too_many(self, space: Space) -> None:
+        unused = [space_id for space_id, there in self._attached.items() if not there.users]
+        for space_id in [] if self._is_ours_alone else unused:
+            with contextlib.suppress(sqlite3.Error):
+                self._let_go(space_id)
+        limit = self._connection.getlimit(sqlite3.SQLITE_LIMIT_ATTACHED)
+        if len(self._attached) >= limit:
+            raise SystemFailureError(
+                f"{len(self._attached)} queue spaces of {self._path!r} that have memory for non-persistent messages are"
+                f" open in this process, and it cannot open queue space {space.name!r} too: {limit} is the most",
+                hint="Close one of them, or open it in another process.",
+                space=space.name,
+                used=len(self._attached),
+                limit=limit,
+            )
+
+    def _share(self, directory: Path) -> None:
+        """Give files that we made to those who may use the volume: only root can do so, and has to."""
+        around = sqlite.surroundings(self._path)
+        for name in _FILES:
+            with contextlib.suppress(FileNotFoundError):
+                around.share(str(directory / name))
+
+    def _prepare(self, name: str, space: Space, queues: Iterable[Queue]) -> bool:
+        if not self._is_ours_alone:
             self._connection.execute(f"PRAGMA {name}.journal_mode = WAL")
         # A restart of the machine loses it all: there is nothing that a sync would save.
         self._connection.execute(f"PRAGMA {name}.synchronous = OFF")
@@ -107,39 +166,66 @@ class Residences:
         finally:
             roll_back(self._connection)
         self.texts[space.id] = texts
+        return found != here
 
     def _address(self, space: Space) -> str:
-        if self._path == sqlite.MEMORY:
+        if self._is_ours_alone:
             return sqlite.MEMORY
         directory = self._directory(space)
         return f"file:{quote(str(directory / 'memory'))}?mode=rwc&modeof={quote(self._path)}"
 
     def _directory(self, space: Space) -> Path:
         """Return the directory of a queue space's memory, made if need be."""
+        sqlite.surroundings(self._path)
         link = self._link(space)
-        with contextlib.suppress(OSError):
-            found = link.readlink()
-            if found.is_dir():
-                self._refuse_stranger(found)
-                return found
-        made = _base() / f"qmadmin-{space.incarnation}-{hashlib.sha256(self._path.encode()).hexdigest()[:8]}"
         try:
-            with contextlib.suppress(FileExistsError):
-                made.mkdir(mode=0o700)
-                around = sqlite.surroundings(self._path)
-                around.share_directory(made)
-            self._refuse_stranger(made)
-            link.unlink(missing_ok=True)
-            link.symlink_to(made)
+            found = self._found(space, link)
+            if found is None:
+                found = self._made(space)
+            self._refuse_stranger(found)
+            _point(link, found)
+            _point(found / _HOME, self._path)
         except OSError as error:
             raise translate.from_os(error, "making the memory of queue space", space.name) from error
+        return found
+
+    def _found(self, space: Space, link: Path) -> Path | None:
+        """Return the directory that was made before: the one that the link leads to, or that of a moved volume."""
+        with contextlib.suppress(OSError):
+            directory = link.readlink()
+            if directory.is_absolute() and directory.is_dir() and self._is_home(directory):
+                return directory
+        for directory in _base().glob(f"qmadmin-{space.incarnation}-*"):
+            with contextlib.suppress(OSError, OperatingSystemError):
+                self._refuse_stranger(directory)
+                if self._is_home(directory):
+                    return directory
+        return None
+
+    def _is_home(self, directory: Path) -> bool:
+        """Tell whether a directory belongs to this volume, and not to one that this is a copy of."""
+        try:
+            home = (directory / _HOME).readlink()
+        except FileNotFoundError:
+            return True
+        return str(home) == self._path or not home.exists()
+
+    def _made(self, space: Space) -> Path:
+        """Return a directory for the memory, made if need be."""
+        made = _base() / f"qmadmin-{space.incarnation}-{hashlib.sha256(self._path.encode()).hexdigest()[:8]}"
+        with contextlib.suppress(FileExistsError):
+            made.mkdir(mode=0o700)
+            sqlite.surroundings(self._path).share_directory(made)
         return made
 
     def _refuse_stranger(self, directory: Path) -> None:
-        """Refuse a directory that somebody else has put where ours should be."""
+        """Refuse a directory that somebody else has put where ours should be, or that others can enter."""
         status, device = directory.lstat(), Path(self._path).stat()
-        ours = status.st_uid in (0, os.geteuid(), device.st_uid)
-        if not stat.S_ISDIR(status.st_mode) or not ours or status.st_mode & 0o007:
+        shared = bool(device.st_mode & 0o060) and status.st_gid == device.st_gid
+        # Only a member of the group can have given it to the group.
+        ours = shared or status.st_uid in (0, os.geteuid(), device.st_uid)
+        others = status.st_mode & (0o007 if shared else 0o077)
+        if not stat.S_ISDIR(status.st_mode) or not ours or others:
             raise OperatingSystemError(
                 f"{str(directory)!r} is not a directory that only the users of device {self._path!r} can enter",
                 hint="Remove it, or rename it.",
@@ -148,6 +234,34 @@ class Residences:
 
     def _link(self, space: Space) -> Path:
         return sqlite.run_directory(self._path) / f"memory-{space.incarnation}"
+
+
+@dataclasses.dataclass(slots=True)
+class _Attached:
+    """A memory that is attached, and by how many."""
+
+    incarnation: str
+    directory: Path | None
+    users: int = 1
+
+
+_HOME = "device"
+"""The link in a directory of memory that leads back to the volume."""
+
+_FILES = ("memory", "memory-wal", "memory-shm", _HOME)
+
+
+def _name(incarnation: str) -> str:
+    return f"memory_{incarnation}"
+
+
+def _point(link: Path, target: Path | str) -> None:
+    """Let a link lead to a target, and leave it alone where it does."""
+    with contextlib.suppress(OSError):
+        if str(link.readlink()) == str(target):
+            return
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
 
 
 def _base() -> Path:

@@ -47,9 +47,15 @@ _BY_CODE: dict[int, tuple[type[QueueError], str, str]] = {
 }
 
 
-def from_sqlite(error: sqlite3.Error, path: str) -> QueueError:
-    """Return the diagnostic for an error of SQLite on the file `path`."""
+def from_sqlite(error: sqlite3.Error, path: str, full_memory: Path | None = None) -> QueueError:
+    """Return the diagnostic for an error of SQLite on the file `path`, or on a memory whose file system is full."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
+    if full_memory is not None and code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) and not _is_full(path):
+        return OperatingSystemError(
+            f"there is no room left in {str(full_memory)!r} for non-persistent messages; the operation was undone",
+            hint="Free memory there; persistent messages need none of it.",
+            path=str(full_memory),
+        )
     if code == sqlite3.SQLITE_IOERR and _is_full(path):
         # What SQLite says where it was the shared memory or the log that could not grow.
         code = sqlite3.SQLITE_FULL

@@ -90,14 +90,23 @@ class SqliteVolume:
         """Run `work` on the caller's own connection to the file, in its transaction; it stands or falls with that."""
         return joining.write_on(self, self._texts, connection, work)
 
-    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> None:
-        """Open the memory of a queue space for its non-persistent messages; it is made if need be."""
+    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
+        """Open the memory of a queue space for its non-persistent messages; tell whether it had to be made."""
         with self._alone():
-            self._residences.attach(space, queues)
+            return self._residences.attach(space, queues)
 
-    def remove_memory(self, space: Space) -> None:
-        """Remove the memory of a queue space, with the messages in it."""
+    def detach_memory(self, space: Space) -> None:
+        """Let go of the memory of a queue space, once for each time that it was attached."""
         with self._alone():
+            self._residences.detach(space)
+
+    def remove_memory(self, space: Space, *, unused: bool = False) -> None:
+        """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
+        with self._alone():
+            if unused and read_once(
+                self._connection, self._texts, self.path, lambda unit: unit.owners(space.id), self._residences.texts
+            ):
+                return
             self._residences.remove(space)
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
@@ -245,7 +254,7 @@ class SqliteVolume:
                 # What changed nothing, as a dequeue that found nothing, need not be brought to the disk.
                 settle(jobs, self._note_commit() if self._connection.total_changes > before else 0)
             except sqlite3.Error as error:
-                raise translate.from_sqlite(error, self.path) from error
+                raise translate.from_sqlite(error, self.path, self._residences.full()) from error
             except BaseException:
                 # Ctrl-C, or what a signal handler raises: what is committed must not be done again.
                 if committing and not self._connection.in_transaction:

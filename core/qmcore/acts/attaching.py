@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qmcore.acts import thresholds
 from qmcore.acts.upkeep import end_what_was_left
 from qmcore.definitions import OpenSpace
 from qmcore.errors import NoSpaceError, Resource
@@ -10,8 +11,6 @@ from qmcore.port import Owner, Unit, Volume
 
 def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> None:
     """Attach this process to a queue space; what processes that died have left is ended first."""
-    if opened.space.definition.memory:
-        volume.attach_memory(opened.space, volume.read(lambda unit: unit.queues(opened.space.id)))
     end_what_was_left(volume, opened, now)
     owner = volume.new_owner(opened.space.id, role, now)
 
@@ -28,6 +27,24 @@ def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> None:
         volume.release_owner(owner)
         raise
     opened.me = owner
+    if opened.space.definition.memory:
+        try:
+            _attach_memory(volume, opened, now)
+        except BaseException:
+            opened.me = None
+            detach(volume, opened, owner, now)
+            raise
+
+
+def _attach_memory(volume: Volume, opened: OpenSpace, now: int) -> None:
+    """Open the memory of the queue space; whoever removes one that nobody uses sees by now that we do."""
+
+    def note(unit: Unit) -> None:
+        thresholds.note_memory_lost(unit, opened)
+
+    if volume.attach_memory(opened.space, volume.read(lambda unit: unit.queues(opened.space.id))):
+        volume.write(note, durable=False)
+    end_what_was_left(volume, opened, now)
 
 
 def detach(volume: Volume, opened: OpenSpace, owner: Owner, now: int) -> None:
@@ -37,4 +54,7 @@ def detach(volume: Volume, opened: OpenSpace, owner: Owner, now: int) -> None:
     finally:
         # Where the store refuses, as on a full disk, others find out by the lock that we have left.
         volume.release_owner(owner)
-    end_what_was_left(volume, opened, now)
+    try:
+        end_what_was_left(volume, opened, now)
+    finally:
+        volume.detach_memory(opened.space)

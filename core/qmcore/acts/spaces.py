@@ -12,7 +12,8 @@ import secrets
 from collections.abc import Callable
 
 from qmcore import device, space
-from qmcore.definitions import no_such_space
+from qmcore.acts import thresholds
+from qmcore.definitions import OpenSpace, no_such_space
 from qmcore.device import Extent
 from qmcore.errors import InUseError, InvalidArgumentError
 from qmcore.port import Unit, Use, Volume
@@ -99,13 +100,15 @@ def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
     volume.write(sweep)
 
 
-def clear_memory(unit: Unit, found: Space, *, force: bool) -> None:
+def clear_memory(unit: Unit, opened: OpenSpace, *, force: bool) -> None:
     """Give up the non-persistent messages of a queue space; `force` although processes are attached."""
+    found = opened.definitions(unit).space
     if not force:
         _refuse_attached(unit, found)
     memory = unit.memory(found.id)
     if memory is not None:
         memory.clear(found.id, unit.queues(found.id))
+        thresholds.note_memory_lost(unit, opened)
 
 
 def find(unit: Unit, name: str) -> Space:

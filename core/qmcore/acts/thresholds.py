@@ -46,6 +46,14 @@ def note_departure(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) ->
             unit.rearm(queue.id, memory=memory)
 
 
+def note_memory_lost(unit: Unit, opened: OpenSpace) -> None:
+    """Arm anew what the loss of all non-persistent messages has brought down to its low limit."""
+    memory = unit.memory(opened.space.id)
+    if memory is not None:
+        for queue in opened.definitions(unit).queues.values():
+            note_departure(unit, opened, queue, memory)
+
+
 def start_what_was_left(unit: Unit, opened: OpenSpace) -> None:
     """Start the capacity commands that were claimed by processes that are no longer attached."""
     if opened.me is None:
