@@ -1,76 +1,41 @@
 """The engine beside a plain-list model: whatever is done in whatever order, both say the same, and the books balance.
 
-Several consumers, each with a transaction of its own, enqueue, dequeue, commit, roll back and run out of time, while
-the clock jumps. The model is a list of messages; its order is a sort.
+Several consumers, each with a transaction of its own, do all that can be done with a queue space whose queues are
+defined at random, while the clock jumps, processes die, and the device is closed and opened again. What the model does
+is in `books_model`, what must hold at all times in `books_checks`, what is drawn in `books_drawing`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import itertools
+import math
 import tempfile
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from qmcore.errors import AbortedError, NoSpaceError, Resource
-from qmcore.message import STORED, State
-from tests.fix_store import MovableClock, Store, make_queue
+from qmadmin.space import QueueSpace
+from qmadmin.transaction import Transaction
+from qmcore.errors import AbortedError, BadQueueError, InUseError, NoSpaceError
+from qmcore.message import EnqueueControl, Message
+from qmcore.queue import Delivery, QueueDefinition
+from qmcore.times import to_datetime
+from tests.fix_store import MovableClock, Store
+from tests.store import books_drawing as draw
+from tests.store.books_checks import Books, check_listings, check_same, check_usage
+from tests.store.books_child import die_in_a_transaction
+from tests.store.books_drawing import Wanted, actors, all_names, jumps, names
+from tests.store.books_model import FAILED, GONE, MICROS, UNTRIED, Asked, Expected, Model, Transacting
 
-LIMIT = 12
-RETRIES = {"FIFO": 2, "PRIO": 1, "ERRORS": 0}
-RETRY_DELAY = {"FIFO": 0, "PRIO": 5, "ERRORS": 0}
-ACTORS = range(3)
-
-
-PLACES = """
-    SELECT message_id, retries FROM ready UNION ALL
-    SELECT message_id, retries FROM due UNION ALL
-    SELECT message_id, retries FROM held ORDER BY 1
-"""
-MESSAGES = "SELECT id, priority FROM message ORDER BY id"
-SUMS = "SELECT count(*), coalesce(sum(pages), 0), coalesce(sum(size), 0) FROM message"
-COUNTED = "SELECT messages, pages, size FROM counter WHERE queue_id = 0"
-LEFT_OVER = "SELECT message_id FROM expiring WHERE message_id NOT IN (SELECT id FROM message)"
+MESSAGES, PAGES, MEMORY = 14, 600, 40 * 1024
 
 
-@dataclasses.dataclass
-class Expected:
-    """A message as the model has it."""
-
-    msgid: str
-    queue: str
-    priority: int
-    corrid: str | None
-    available: int | None
-    expires: int | None
-    place: int
-    retries: int = 0
-    holder: int | None = None
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        return (-self.priority if self.queue == "PRIO" else 0, self.place)
-
-
-@dataclasses.dataclass
-class Asked:
-    """An enqueue that a transaction has asked for."""
-
-    msgid: str
-    queue: str
-    priority: int
-    corrid: str | None
-    delay: int | None
-    lifetime: int | None
-
-
-class Books(RuleBasedStateMachine):
+class QueueSpaceMachine(RuleBasedStateMachine):
     """One queue space, three consumers, and the model."""
 
     kind = "memory"
@@ -78,327 +43,531 @@ class Books(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = MovableClock()
-        self.directory = contextlib.ExitStack()
-        path = ":memory:"
-        if self.kind == "file":
-            shm = Path("/dev/shm")  # a disk that needs no time to sync, where there is one
-            where = shm if shm.is_dir() else None
-            path = str(Path(self.directory.enter_context(tempfile.TemporaryDirectory(dir=where))) / "QUE")
+        self.stack = contextlib.ExitStack()
+        shm = Path("/dev/shm")  # a disk that needs no time to sync, where there is one
+        where = shm if shm.is_dir() else None
+        self.directory = Path(self.stack.enter_context(tempfile.TemporaryDirectory(dir=where)))
+        self.patch = self.stack.enter_context(pytest.MonkeyPatch.context())
+        self.patch.setenv("QM_SHM_DIR", str(self.directory))
+        path = ":memory:" if self.kind == "memory" else str(self.directory / "QUE")
         self.store = Store(self.kind, path, self.clock)
-        self.handles = [self.store.space(error_queue="ERRORS", messages=LIMIT)]
-        if self.kind == "file":
-            self.handles.append(self.store.another().open_space("SPACE"))
-        for name, retries in RETRIES.items():
-            order = "priority" if name == "PRIO" else "fifo"
-            make_queue(self.handles[0], name, order=order, retries=retries, retry_delay=RETRY_DELAY[name])
-        self.there: list[Expected] = []
-        self.places = itertools.count()
-        self.transactions: dict[int, tuple[object, int | None, list[Asked]]] = {}
-        self.counts: Counter[tuple[str, str]] = Counter()
-        self.names = itertools.count()
+        self.open: dict[int, tuple[Transacting, Transaction]] = {}
 
     def teardown(self) -> None:
+        self.open.clear()
         self.store.close()
-        self.directory.close()
+        self.stack.close()
 
-    # ---- what the model does -----------------------------------------------------------------------------------------
+    @initialize(
+        definitions=st.tuples(*map(draw.definitions, draw.NAMES)),
+        error_queues=st.tuples(draw.error_queue_definitions, draw.error_queue_definitions),
+        error_queue=st.sampled_from(["ERRORS", "ERRORS", ""]),
+        memory=st.sampled_from([MEMORY, MEMORY, MEMORY, 0]),
+        spill=st.sampled_from([8 * 1024 * 1024, 2_000, 0]),
+        first=st.lists(draw.asked(), min_size=2, max_size=5),
+    )
+    def define(self, definitions, error_queues, error_queue, memory, spill, first) -> None:
+        self.patch.setattr("qmcore.acts.transactions.SPILL_BYTES", spill)
+        both = [
+            QueueDefinition(name=name, order=order) for name, order in zip(draw.ERROR_QUEUES, error_queues, strict=True)
+        ]
+        space = self.store.space(
+            error_queue=error_queue, messages=MESSAGES, pages=PAGES, memory=memory, queues=len(draw.ALL)
+        )
+        self.handles = [space]
+        if self.kind == "file":
+            self.handles.append(self.store.another().open_space("SPACE"))
+        everything = [*definitions, *both]
+        for definition in everything:
+            space.create_queue(definition)
+        capacity = space.definition.capacity
+        self.model = Model(
+            self.clock,
+            everything,
+            error_queue=error_queue,
+            messages=MESSAGES,
+            pages=capacity,
+            memory=memory,
+            spill=spill,
+        )
+        self.books = Books(self.store, space)
+        for at, drawn in enumerate(first):
+            self.enqueue(0, 0, draw.NAMES[at % 3], drawn)
 
-    def now(self) -> int:
-        return self.clock.now()
-
-    def handle(self, actor: int):
+    def handle(self, actor: int) -> QueueSpace:
         return self.handles[actor % len(self.handles)]
 
-    def expire(self) -> None:
-        """Remove what has expired and is not held, as everybody may do at any time."""
-        for message in list(self.there):
-            if message.holder is None and message.expires is not None and message.expires <= self.now():
-                self.there.remove(message)
-                self.counts[message.queue, "expired"] += 1
+    # ---- what every operation does ----------------------------------------------------------------------------------
 
-    def arrive(self, asked: Asked) -> None:
-        now = self.now()
-        self.there.append(
-            Expected(
-                asked.msgid,
-                asked.queue,
-                asked.priority,
-                asked.corrid,
-                None if asked.delay is None else now + asked.delay * 1_000_000,
-                None if asked.lifetime is None else now + asked.lifetime * 1_000_000,
-                next(self.places),
-            )
-        )
-        self.counts[asked.queue, "enqueued"] += 1
+    def jump(self, seconds: float) -> None:
+        """Let the clock jump before an operation, which then finds what has become due."""
+        self.clock.advance(seconds)
+        if seconds:
+            self.model.look()
 
-    def ready(self, queue: str) -> list[Expected]:
-        self.expire()
-        found = [
-            message
-            for message in self.there
-            if message.queue == queue
-            and message.holder is None
-            and (message.available is None or message.available <= self.now())
-        ]
-        return sorted(found, key=lambda message: message.rank)
-
-    def give_back(self, actor: int, *, counts: bool = True) -> None:
-        _, _, _ = self.transactions.pop(actor)
-        held = [message for message in self.there if message.holder == actor]
-        for message in sorted(held, key=lambda message: message.rank):
-            message.holder = None
-            if message.expires is not None and message.expires <= self.now():
-                self.there.remove(message)
-                self.counts[message.queue, "expired"] += 1
-            elif counts:
-                self.count_try(message)
-
-    def count_try(self, message: Expected) -> None:
-        message.retries += 1
-        if message.retries <= RETRIES[message.queue] or message.queue == "ERRORS":
-            if RETRY_DELAY[message.queue]:
-                message.available = self.now() + RETRY_DELAY[message.queue] * 1_000_000
-            return
-        self.counts[message.queue, "moved"] += 1
-        self.counts["ERRORS", "enqueued"] += 1
-        # Its new id and place are the engine's to give; the origin says which one it was.
-        message.queue, message.expires, message.available, message.retries = "ERRORS", None, None, 0
-        message.msgid = f"was {message.msgid}"
-
-    def overdue(self, actor: int) -> bool:
-        deadline = self.transactions[actor][1]
-        return deadline is not None and deadline <= self.now()
-
-    # ---- rules -------------------------------------------------------------------------------------------------------
-
-    actors = st.sampled_from(ACTORS)
-    queues = st.sampled_from(["FIFO", "PRIO"])
-    all_queues = st.sampled_from(list(RETRIES))
-    priorities = st.sampled_from([1, 50, 100])
-    corrids = st.none() | st.sampled_from(["a", "b"])
-    spans = st.sampled_from([None, None, None, 0, 1, 5, 20])
-
-    @initialize()
-    def begin_with_some_messages(self) -> None:
-        for queue in ("FIFO", "PRIO"):
-            for priority in (50, 100):
-                self.enqueue(0, queue, priority, None, None, None)
-
-    @rule(actor=actors, queue=queues, controls=st.lists(st.tuples(priorities, corrids, spans, spans), max_size=4))
-    def enqueue_some(self, actor, queue, controls) -> None:
-        for control in controls:
-            self.enqueue(actor, queue, *control)
-
-    def enqueue(self, actor, queue, priority, corrid, delay, lifetime) -> None:
-        space = self.handle(actor)
-        self.expire()
-        options = {"priority": priority, "corrid": corrid, "delay": delay, "expires_in": lifetime}
-        if len(self.there) >= LIMIT:
-            with pytest.raises(NoSpaceError) as refusal:
-                space.enqueue(queue, b"", **options)
-            assert refusal.value.resource is Resource.MESSAGES
-            return
-        msgid = space.enqueue(queue, b"x" * (next(self.names) % 5_000), **options)
-        self.arrive(Asked(msgid, queue, priority, corrid, delay, lifetime))
-
-    @rule(actor=actors, queue=all_queues)
-    def dequeue(self, actor, queue) -> None:
-        message = self.handle(actor).dequeue(queue)
-        expected = self.first(queue, message)
-        if expected is not None:
-            self.there.remove(expected)
-            self.counts[queue, "dequeued"] += 1
-
-    @rule(actor=actors, queue=queues, corrid=st.sampled_from(["a", "b"]))
-    def dequeue_by_correlation(self, actor, queue, corrid) -> None:
-        message = self.handle(actor).dequeue(queue, corrid=corrid)
-        matching = [expected for expected in self.ready(queue) if expected.corrid == corrid]
-        assert (message and message.msgid) == (matching[0].msgid if matching else None)
-        if matching:
-            self.there.remove(matching[0])
-            self.counts[queue, "dequeued"] += 1
-
-    @precondition(lambda self: self.there)
-    @rule(actor=actors, data=st.data())
-    def dequeue_by_id(self, actor, data) -> None:
-        wanted = data.draw(st.sampled_from([each for each in self.there if each.queue != "ERRORS"] or [None]))
-        if wanted is None:
-            return
-        message = self.handle(actor).dequeue(wanted.queue, msgid=wanted.msgid)
-        assert (message is not None) == (wanted in self.ready(wanted.queue))
-        if message is not None:
-            self.there.remove(wanted)
-            self.counts[wanted.queue, "dequeued"] += 1
-
-    @precondition(lambda self: len(self.transactions) < len(ACTORS))
-    @rule(data=st.data(), timeout=st.none() | st.integers(1, 30), queue=all_queues)
-    def begin(self, data, timeout, queue) -> None:
-        """Begin a transaction with a dequeue, as most do."""
-        actor = data.draw(st.sampled_from(sorted(set(ACTORS) - set(self.transactions))))
-        self.advance(0.000_001)  # so that no two transactions are equally old
-        transaction = self.handle(actor).transaction(timeout)
-        deadline = None if timeout is None else self.now() + timeout * 1_000_000
-        self.transactions[actor] = transaction, deadline, []
-        self.hold_first(actor, queue)
-
-    @precondition(lambda self: 0 not in self.transactions)
-    @rule(queue=all_queues, count=st.integers(1, 3), times=st.integers(1, 3), seconds=st.sampled_from([0, 5]))
-    def try_and_fail(self, queue, count, times, seconds) -> None:
-        """Take some messages and give them back, more than once."""
-        for _ in range(times):
-            self.advance(seconds + 0.000_001)
-            self.transactions[0] = self.handle(0).transaction(), None, []
-            for _ in range(count):
-                self.hold_first(0, queue)
-            self.transactions[0][0].rollback("failed")
-            self.give_back(0)
+    def settle(self) -> None:
+        """Take over what the engine decides: the identifiers of messages that were moved."""
+        self.model.resolve(self.books.moved())
 
     @contextlib.contextmanager
-    def inside(self, actor):
-        transaction = self.transactions[actor][0]
+    def inside(self, actor: int) -> Iterator[None]:
+        """Let calls belong to the transaction of an actor, if it has one."""
+        if actor not in self.open:
+            yield
+            return
+        transaction = self.open[actor][1]
         transaction.join_context()
         try:
-            yield transaction
+            yield
         finally:
             transaction.leave_context()
 
-    @precondition(lambda self: self.transactions)
-    @rule(data=st.data(), queue=all_queues)
-    def dequeue_inside(self, data, queue) -> None:
-        self.hold_first(data.draw(st.sampled_from(sorted(self.transactions))), queue)
+    def end_late(self) -> None:
+        """See that transactions whose time was over are told so when they commit."""
+        for actor in [each for each, (mine, _) in self.open.items() if mine not in self.model.transactions]:
+            with pytest.raises(AbortedError):
+                self.open.pop(actor)[1].commit()
 
-    def hold_first(self, actor, queue) -> None:
-        with self.inside(actor):
-            message = self.handle(actor).dequeue(queue)
-        expected = self.first(queue, message)
-        if expected is not None:
-            expected.holder = actor
+    def mine(self, actor: int, transactional: bool) -> Transacting | None:
+        return self.open[actor][0] if transactional and actor in self.open else None
 
-    @precondition(lambda self: self.transactions)
-    @rule(data=st.data(), queue=queues, priority=priorities, corrid=corrids, delay=spans, lifetime=spans)
-    def enqueue_inside(self, data, queue, priority, corrid, delay, lifetime) -> None:
-        actor = data.draw(st.sampled_from(sorted(self.transactions)))
-        asked = self.transactions[actor][2]
-        mine = sum(message.holder == actor for message in self.there)
-        self.expire()
-        options = {"priority": priority, "corrid": corrid, "delay": delay, "expires_in": lifetime}
+    # ---- enqueuing --------------------------------------------------------------------------------------------------
+
+    def asked(self, queue: str, drawn: dict[str, Any]) -> Asked:
+        options = dict(drawn)
+        size, place, which = (options.pop(name) for name in ("size", "place", "which"))
+        for moment in ("available", "expires"):
+            if options[moment] is not None:
+                options[moment] = self.clock.now() + options[moment] * MICROS
+        options["never"] = options["never"] and options["lifetime"] is None and options["expires"] is None
+        before = None
+        if place == "before":
+            here = [each.msgid for each in self.model.there if each.queue == queue]
+            known = here or self.model.gone or [f"{self.books.incarnation}{2**40:016x}"]
+            if which > 25:
+                known = self.model.gone or known
+            before = known[which % len(known)]
+        body = None if size is None else bytes([which]) * size
+        return Asked(queue, body, **options, top=place == "top", before=before)
+
+    def keywords(self, asked: Asked) -> dict[str, Any]:
+        expires_in = math.inf if asked.never else asked.lifetime
+        return {
+            "priority": asked.priority,
+            "corrid": asked.corrid,
+            "delay": asked.delay,
+            "available_at": None if asked.available is None else to_datetime(asked.available),
+            "expires_in": expires_in,
+            "expires_at": None if asked.expires is None else to_datetime(asked.expires),
+            "error_queue": asked.error_queue,
+            "persistent": asked.persistent,
+            "headers": asked.headers or None,
+            "top": asked.top,
+            "before": asked.before,
+        }
+
+    def control(self, asked: Asked) -> EnqueueControl:
+        return EnqueueControl(
+            priority=asked.priority,
+            corrid=asked.corrid,
+            delay=None if asked.delay is None else asked.delay * MICROS,
+            available_us=asked.available,
+            lifetime=None if asked.lifetime is None else asked.lifetime * MICROS,
+            expires_us=asked.expires,
+            never_expires=asked.never,
+            error_queue=asked.error_queue,
+            delivery={None: None, True: Delivery.PERSIST, False: Delivery.NONPERSIST}[asked.persistent],
+            headers=asked.headers or None,
+            top=asked.top,
+            before=asked.before,
+        )
+
+    def put(self, actor: int, jump: int, items: list[Asked], transactional: bool, call: Any) -> None:
+        """Enqueue messages, and have the model do the same."""
+        transaction = self.mine(actor, transactional)
+        self.jump(jump)
+        if transaction is not None and transaction not in self.model.transactions:
+            with pytest.raises(AbortedError), self.inside(actor):
+                call()
+            return
+        refusal = self.model.refusal_of_all(items, transaction)
         with self.inside(actor):
-            if len(self.there) - mine + len(asked) >= LIMIT:
-                with pytest.raises(NoSpaceError):
-                    self.handle(actor).enqueue(queue, b"", **options)
+            if refusal is not None and not (transaction is not None and transaction.cleared):
+                with pytest.raises(refusal):
+                    call()
                 return
-            msgid = self.handle(actor).enqueue(queue, b"y" * 100, **options)
-        asked.append(Asked(msgid, queue, priority, corrid, delay, lifetime))
+            if refusal is not None:
+                with contextlib.suppress(refusal):
+                    call()
+                    raise AssertionError
+                return
+            given = call()
+        for each, msgid in zip(items, given, strict=True):
+            each.msgid = msgid
+        if transaction is None:
+            self.model.arrive(items)
+        else:
+            self.model.ask(transaction, items)
 
-    @precondition(lambda self: self.transactions)
-    @rule(data=st.data())
-    def commit(self, data) -> None:
-        actor = data.draw(st.sampled_from(sorted(self.transactions)))
-        transaction, _, asked = self.transactions[actor]
-        self.expire()
-        mine = [message for message in self.there if message.holder == actor]
-        if asked and len(self.there) - len(mine) + len(asked) > LIMIT:
+    @rule(actor=actors, jump=jumps, queue=names, drawn=draw.asked(), transactional=st.booleans())
+    def enqueue(self, actor, jump, queue, drawn, transactional=True) -> None:
+        asked = self.asked(queue, drawn)
+        options = self.keywords(asked)
+        space = self.handle(actor)
+        self.put(
+            actor,
+            jump,
+            [asked],
+            transactional,
+            lambda: [space.enqueue(queue, asked.body, **options, transactional=transactional)],
+        )
+
+    @rule(
+        actor=actors, jump=jumps, queue=names, drawn=draw.asked(), count=st.integers(1, 4), transactional=st.booleans()
+    )
+    def enqueue_many(self, actor, jump, queue, drawn, count, transactional) -> None:
+        items = [self.asked(queue, drawn) for _ in range(count)]
+        bodies, control = [each.body for each in items], self.control(items[0])
+        space = self.handle(actor)
+        self.put(
+            actor,
+            jump,
+            items,
+            transactional,
+            lambda: space.enqueue_many(queue, bodies, control, transactional=transactional),
+        )
+
+    @rule(
+        actor=actors,
+        jump=jumps,
+        drawn=st.lists(st.tuples(names, draw.asked()), min_size=1, max_size=5),
+        transactional=st.booleans(),
+    )
+    def put_many(self, actor, jump, drawn, transactional) -> None:
+        items = [self.asked(queue, one) for queue, one in drawn]
+        given = [(each.queue, each.body, self.control(each)) for each in items]
+        space = self.handle(actor)
+        self.put(actor, jump, items, transactional, lambda: space.put_many(given, transactional=transactional))
+
+    # ---- dequeuing --------------------------------------------------------------------------------------------------
+
+    def take(
+        self,
+        actor: int,
+        jump: int,
+        queue: str,
+        wanted: Wanted,
+        verb: str,
+        limit: int | None = None,
+        *,
+        transactional: bool = True,
+    ) -> list[Expected]:
+        """Take messages, and see that the model gives the same ones."""
+        space, transaction = self.handle(actor), self.mine(actor, transactional)
+        options: dict[str, Any] = dict(wanted.how)
+        if verb in ("dequeue", "remove", "dequeue_many"):
+            options["transactional"] = transactional
+        if limit is not None:
+            options["limit"] = limit
+        self.jump(jump)
+        with self.inside(actor):
+            if transaction is not None and transaction not in self.model.transactions and verb != "peek":
+                with pytest.raises(AbortedError):
+                    getattr(space, verb)(queue, **options)
+                return []
+            if (queue, "dequeue") in self.model.stopped:
+                with pytest.raises(BadQueueError):
+                    getattr(space, verb)(queue, **options)
+                return []
+            found = getattr(space, verb)(queue, **options)
+        self.model.freshen(queue)
+        messages: list[Message] = found if isinstance(found, list) else [] if found is None else [found]
+        moved = {each.origin.msgid: each.msgid for each in messages if each.origin is not None}
+        self.model.resolve(self.books.moved() | moved)
+        expected = self.model.chosen(
+            queue,
+            wanted.fits,
+            limit or 1,
+            transaction,
+            also_locked=wanted.also_locked and verb not in ("lock", "peek"),
+        )
+        assert [each.msgid for each in messages] == [each.msgid for each in expected]
+        for message, one in zip(messages, expected, strict=True):
+            check_same(one, message, body=verb != "remove")
+        if verb == "peek":
+            return expected
+        if transaction is not None:
+            self.model.hold(transaction, expected, lock=verb == "lock")
+        else:
+            for one in expected:
+                self.model.consume(one)
+        return expected
+
+    @rule(
+        actor=actors,
+        jump=jumps,
+        queue=all_names,
+        wanted=draw.several,
+        verb=st.sampled_from(["dequeue", "dequeue", "remove", "peek"]),
+        transactional=st.booleans(),
+    )
+    def take_one(self, actor, jump, queue, wanted, verb, transactional) -> None:
+        self.take(actor, jump, queue, wanted, verb, transactional=transactional)
+
+    @rule(
+        actor=actors,
+        jump=jumps,
+        queue=all_names,
+        wanted=draw.several,
+        limit=st.integers(1, 5),
+        transactional=st.booleans(),
+    )
+    def take_many(self, actor, jump, queue, wanted, limit, transactional) -> None:
+        self.take(actor, jump, queue, wanted, "dequeue_many", limit, transactional=transactional)
+
+    @precondition(lambda self: self.model.there)
+    @rule(
+        actor=actors,
+        jump=jumps,
+        which=st.integers(0, 100),
+        elsewhere=st.sampled_from([None, None, None, "A", "gone"]),
+        verb=st.sampled_from(["dequeue", "remove", "peek", "lock"]),
+        transactional=st.booleans(),
+    )
+    def take_by_id(self, actor, jump, which, elsewhere, verb, transactional) -> None:
+        if verb == "lock" and actor not in self.open:
+            return
+        chosen = self.model.there[which % len(self.model.there)]
+        msgid, queue = chosen.msgid, chosen.queue
+        if elsewhere == "gone" and self.model.gone:
+            msgid = self.model.gone[which % len(self.model.gone)]
+        elif elsewhere == "A":
+            queue = elsewhere
+        self.take(actor, jump, queue, draw.by_id(msgid), verb, transactional=transactional or verb == "lock")
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), jump=jumps, queue=all_names, wanted=draw.several)
+    def lock(self, data, jump, queue, wanted) -> None:
+        actor = data.draw(st.sampled_from(sorted(self.open)))
+        self.take(actor, jump, queue, wanted, "lock")
+
+    @rule(actor=actors, jump=jumps, queues=st.lists(all_names, min_size=1, max_size=3))
+    def listen(self, actor, jump, queues) -> None:
+        self.jump(jump)
+        first = None
+        for queue in queues:
+            if (queue, "dequeue") in self.model.stopped:
+                with pytest.raises(BadQueueError):
+                    self.handle(actor).listen(queues)
+                return
+            now = self.model.now()
+            if any(not each.over(now) for each in self.model.ready(queue)):
+                first = queue
+                break
+            # What has expired there may go to one that comes later.
+            self.model.freshen(queue)
+        assert self.handle(actor).listen(queues) == first
+        if first is not None:
+            self.model.freshen(first)
+        self.settle()
+
+    @rule(actor=actors, jump=jumps, queue=all_names, condition=draw.restrictions)
+    def browse(self, actor, jump, queue, condition) -> None:
+        self.jump(jump)
+        found = list(self.handle(actor).browse(queue, condition=condition))
+        self.model.freshen(queue)
+        self.settle()
+        fits = draw.CONDITIONS[condition] if condition else draw.FIRST.fits
+        expected = [each for each in self.model.ready(queue) if fits(each)]
+        assert [message.msgid for message in found] == [each.msgid for each in expected]
+        for each, message in zip(expected, found, strict=True):
+            check_same(each, message)
+
+    # ---- transactions -----------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.open) < 3)
+    @rule(data=st.data(), timeout=st.none() | st.integers(1, 30), queue=all_names, count=st.integers(0, 2))
+    def begin(self, data, timeout, queue, count) -> None:
+        """Begin a transaction with a dequeue, as most do."""
+        actor = data.draw(st.sampled_from(sorted(set(range(3)) - set(self.open))))
+        self.clock.advance(0.000_001)
+        transaction = self.handle(actor).transaction(timeout)
+        deadline = None if timeout is None else self.clock.now() + timeout * MICROS
+        self.open[actor] = Transacting(deadline), transaction
+        self.model.transactions.append(self.open[actor][0])
+        for _ in range(count):
+            self.take(actor, 0, queue, draw.FIRST, "dequeue")
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), jump=jumps)
+    def commit(self, data, jump) -> None:
+        actor = data.draw(st.sampled_from(sorted(self.open)))
+        mine, transaction = self.open.pop(actor)
+        self.clock.advance(jump)
+        if self.model.overdue(mine):
+            self.model.give_back(mine, FAILED)
+            with pytest.raises(AbortedError):
+                transaction.commit()
+        elif self.model.commit(mine):
+            transaction.commit()
+        else:
             with pytest.raises(NoSpaceError):
                 transaction.commit()
-            self.give_back(actor, counts=False)
-            return
-        transaction.commit()
-        del self.transactions[actor]
-        for message in mine:
-            self.there.remove(message)
-            self.counts[message.queue, "dequeued"] += 1
-        for queue in dict.fromkeys(each.queue for each in asked):
-            for each in asked:
-                if each.queue == queue:
-                    self.arrive(each)
 
-    @precondition(lambda self: self.transactions)
-    @rule(data=st.data(), counts=st.booleans())
-    def roll_back(self, data, counts) -> None:
-        actor = data.draw(st.sampled_from(sorted(self.transactions)))
-        self.transactions[actor][0].rollback("not now", counts=counts)
-        self.give_back(actor, counts=counts)
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), jump=jumps, counts=st.booleans())
+    def roll_back(self, data, jump, counts) -> None:
+        actor = data.draw(st.sampled_from(sorted(self.open)))
+        mine, transaction = self.open.pop(actor)
+        self.clock.advance(jump)
+        transaction.rollback("not now", counts=counts)
+        self.model.give_back(mine, FAILED if counts else UNTRIED)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def forget(self, data) -> None:
+        """Drop a transaction without a word, as a thread that dies does."""
+        actor = data.draw(st.sampled_from(sorted(self.open)))
+        mine, transaction = self.open.pop(actor)
+        del transaction
+        self.handle(actor).usage("ERRORS")
+        self.model.give_back(mine, GONE)
+        self.model.freshen("ERRORS")
+
+    @precondition(lambda self: 0 not in self.open)
+    @rule(queue=all_names, count=st.integers(1, 3), times=st.integers(1, 3), seconds=st.sampled_from([0, 5]))
+    def try_and_fail(self, queue, count, times, seconds) -> None:
+        """Take some messages and give them back, more than once."""
+        for _ in range(times):
+            self.jump(seconds)
+            if seconds:
+                self.handle(0).usage("ERRORS")
+                self.model.freshen("ERRORS")
+            mine, transaction = Transacting(None), self.handle(0).transaction()
+            self.open[0] = mine, transaction
+            self.model.transactions.append(mine)
+            for _ in range(count):
+                self.take(0, 0, queue, draw.FIRST, "dequeue")
+            del self.open[0]
+            transaction.rollback("failed")
+            self.model.give_back(mine, FAILED)
+            self.settle()
+
+    @precondition(lambda self: self.kind == "file")
+    @rule(queues=st.lists(all_names, max_size=3), drawn=st.lists(st.tuples(names, draw.asked()), max_size=2))
+    def die(self, queues, drawn) -> None:
+        """Let a process die in the midst of a transaction."""
+        queues = [queue for queue in queues if (queue, "dequeue") not in self.model.stopped]
+        items = [self.asked(queue, one) for queue, one in drawn]
+        mine = Transacting(None)
+        self.model.transactions.append(mine)
+        chosen = []
+        for queue in queues:
+            self.model.freshen(queue)
+            expected = self.model.chosen(queue, draw.FIRST.fits, 1, mine, also_locked=True)
+            self.model.hold(mine, expected, lock=False)
+            chosen.append([each.msgid for each in expected])
+        refusal = self.model.refusal_of_all(items, mine) if items else None
+        found, refused = die_in_a_transaction(
+            self.store.path,
+            str(self.directory),
+            self.clock.now(),
+            self.model.spill,
+            queues,
+            [(each.queue, each.body, self.control(each)) for each in items],
+        )
+        assert found == chosen
+        assert refused == (refusal.__name__ if refusal else "")
+        self.handle(1).usage("ERRORS")
+        self.model.give_back(mine, GONE)
+        self.model.freshen("ERRORS")
+
+    # ---- administration ---------------------------------------------------------------------------------------------
+
+    @rule(jump=jumps, queue=all_names, condition=draw.restrictions)
+    def purge(self, jump, queue, condition) -> None:
+        self.jump(jump)
+        count = self.handle(1).purge(queue, condition=condition)
+        self.model.freshen(queue)
+        assert count == self.model.purge(queue, draw.CONDITIONS[condition] if condition else draw.FIRST.fits)
+
+    @rule(queue=names, ago=st.sampled_from([None, 0, 5, 20]))
+    def purge_history(self, queue, ago) -> None:
+        before = None if ago is None else self.clock.now() - ago * MICROS
+        count = self.handle(1).purge_history(queue, before=None if before is None else to_datetime(before))
+        assert count == self.model.forget(queue, 2**62 if before is None else before)
+
+    @rule(data=st.data(), queue=names)
+    def change_queue(self, data, queue) -> None:
+        changed = data.draw(draw.changes(self.model.queues[queue]))
+        self.handle(1).change_queue(changed)
+        self.model.queues[queue] = changed
+
+    @rule(queue=all_names, enqueue=st.booleans(), dequeue=st.booleans())
+    def stop(self, queue, enqueue, dequeue) -> None:
+        wanted = {(queue, what) for what, yes in (("enqueue", enqueue), ("dequeue", dequeue)) if yes}
+        if dequeue and any(each.queue == queue and each.holder is not None for each in self.model.there):
+            with pytest.raises(InUseError):
+                self.handle(1).stop_queue(queue, enqueue=enqueue, dequeue=dequeue)
+            return
+        self.handle(1).stop_queue(queue, enqueue=enqueue, dequeue=dequeue)
+        self.model.stopped |= wanted
+
+    @precondition(lambda self: self.model.stopped)
+    @rule(both=st.booleans())
+    def start(self, both) -> None:
+        queue, what = sorted(self.model.stopped)[0]
+        whats = ("enqueue", "dequeue") if both else (what,)
+        self.handle(1).start_queue(queue, enqueue="enqueue" in whats, dequeue="dequeue" in whats)
+        self.model.stopped -= {(queue, one) for one in whats}
+
+    @rule()
+    def clear_memory(self) -> None:
+        self.store.device.clear_memory("SPACE", force=True)
+        self.model.clear_memory()
+
+    @rule(which=st.integers(0, 1))
+    def reopen(self, which) -> None:
+        """Leave the queue space with transactions open, and come back."""
+        which %= len(self.handles)
+        left = [actor for actor in self.open if actor % len(self.handles) == which]
+        device = self.store.others[0] if which else self.store.device
+        if which:
+            device.close()
+            self.store.others.clear()
+            self.handles[which] = self.store.another().open_space("SPACE")
+        else:
+            self.handles[which].close()
+            self.handles[which] = device.open_space("SPACE")
+        self.model.give_back_all([self.open.pop(actor)[0] for actor in left], GONE)
 
     @rule(seconds=st.sampled_from([1, 4, 5, 10, 40]), looker=actors)
     def time_goes_on(self, seconds, looker) -> None:
-        self.advance(seconds, looker)
+        self.jump(seconds)
+        self.handle(looker).usage("ERRORS")
+        self.model.freshen("ERRORS")
 
-    def advance(self, seconds, looker=0) -> None:
-        """Let the clock jump, and somebody look: transactions whose time is over are rolled back, oldest first."""
-        self.clock.advance(seconds)
-        self.handle(looker).usage("FIFO")
-        for actor in sorted(self.transactions, key=lambda each: self.transactions[each][0]._started_us):
-            if self.overdue(actor):
-                transaction = self.transactions[actor][0]
-                self.give_back(actor)
-                with pytest.raises(AbortedError):
-                    transaction.commit()
-
-    def first(self, queue, message) -> Expected | None:
-        """Compare a message with the first that the model has, and return that one."""
-        ready = self.ready(queue)
-        if message is None:
-            assert ready == []
-            return None
-        if queue == "ERRORS":
-            # Those that one rollback moves may come in any order.
-            ready = [each for each in ready if each.msgid in {message.msgid, f"was {message.origin.msgid}"}]
-            ready[0].msgid = message.msgid
-        expected = ready[0]
-        assert (message.msgid, message.retries, message.priority) == (
-            expected.msgid,
-            expected.retries,
-            expected.priority,
-        )
-        return expected
-
-    # ---- what holds at all times -------------------------------------------------------------------------------------
+    # ---- what holds at all times ------------------------------------------------------------------------------------
 
     @invariant()
     def both_say_the_same_and_the_books_balance(self) -> None:
-        self.expire()
-        usages = {queue: self.handles[0].usage(queue) for queue in RETRIES}
-        for queue, usage in usages.items():
-            mine = [message for message in self.there if message.queue == queue]
-            states = Counter(self.state(message) for message in mine)
-            assert usage.messages == len(mine)
-            assert (usage.ready, usage.delayed, usage.held) == tuple(states[state] for state in STORED)
-            for what in ("enqueued", "dequeued", "expired", "moved", "discarded"):
-                assert getattr(usage, what) == self.counts[queue, what], (queue, what)
-            gone = usage.dequeued + usage.expired + usage.discarded + usage.moved
-            assert usage.messages == usage.enqueued - gone
-        whole = self.store.device.space_usage("SPACE")
-        assert whole.messages == sum(usage.messages for usage in usages.values())
-        assert whole.pages == sum(usage.pages for usage in usages.values())
-        assert whole.transactions == len({message.holder for message in self.there} - {None})
-
-    @invariant()
-    def every_message_stands_in_one_place(self) -> None:
-        def read(unit):
-            return [unit._cursor.execute(query).fetchall() for query in (PLACES, MESSAGES, SUMS, COUNTED, LEFT_OVER)]
-
-        volume = self.store.device.volume_of(self.store.path)
-        places, messages, sums, counted, left_over = volume.read(read)
-        assert [place[0] for place in places] == [message[0] for message in messages]
-        assert sums == counted
-        assert left_over == []
-        tries = Counter((retries, priority) for (_, retries), (_, priority) in zip(places, messages, strict=True))
-        assert tries == Counter((message.retries, message.priority) for message in self.there)
-
-    def state(self, message: Expected) -> State:
-        if message.holder is not None:
-            return State.HELD
-        late = message.available is not None and message.available > self.now()
-        return State.DELAYED if late else State.READY
+        if not hasattr(self, "model"):
+            return
+        self.model.look()
+        check_usage(self.model, self.store, self.handles[0])
+        self.settle()
+        self.end_late()
+        check_listings(self.model, self.handles[0])
+        self.books.check_rows()
 
 
-class BooksOnFile(Books):
-    """The same with two handles of one file."""
+class QueueSpaceOnFile(QueueSpaceMachine):
+    """The same with two handles of one file, and processes that die."""
 
     kind = "file"
 
 
-Books.TestCase.settings = settings(max_examples=50, stateful_step_count=60)
-BooksOnFile.TestCase.settings = settings(max_examples=15, stateful_step_count=60)
-TestBooksInMemory = Books.TestCase
-TestBooksOnFile = BooksOnFile.TestCase
+QueueSpaceMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=50)
+QueueSpaceOnFile.TestCase.settings = settings(max_examples=15, stateful_step_count=50)
+TestBooksInMemory = QueueSpaceMachine.TestCase
+TestBooksOnFile = QueueSpaceOnFile.TestCase
