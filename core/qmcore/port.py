@@ -450,7 +450,7 @@ class MemoryStore(Store, Protocol):
     def add_counters(self, space_id: int, queue_id: int) -> None:
         """Begin to count a queue."""
 
-    def counted(self) -> set[int]:
+    def counted(self, space_id: int) -> set[int]:
         """Return the queues that are counted."""
 
     def abandon(self, space_id: int, queue_id: int) -> None:

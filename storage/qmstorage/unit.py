@@ -30,7 +30,7 @@ _EMPTY_QUEUE = [
     delete(message).where(message.c.id.in_(_MESSAGES)),
     *(delete(table).where(given(table.c.queue_id, "of_queue")) for table in (ready, due, held, expiring)),
 ]
-_COUNTED = select(counter.c.queue_id).where(counter.c.queue_id != 0)
+_COUNTED = select(counter.c.queue_id).where(given(counter.c.space_id, "of_space"), counter.c.queue_id > 0)
 _CLEAR = [delete(table) for table in IN_MEMORY]
 _ALLOCATION = "CREATE TABLE IF NOT EXISTS allocation (filling BLOB NOT NULL)"
 _PROMISED = (
@@ -46,9 +46,9 @@ class MemoryStore(Counters, Listings):
 
     delivery = Delivery.NONPERSIST
 
-    def counted(self) -> set[int]:
+    def counted(self, space_id: int) -> set[int]:
         """Return the queues that are counted."""
-        return {row[0] for row in self.all(_COUNTED)}
+        return {row[0] for row in self.all(_COUNTED, of_space=space_id)}
 
     def abandon(self, space_id: int, queue_id: int) -> None:
         """Delete all messages of a queue and count it no longer."""

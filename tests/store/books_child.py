@@ -49,9 +49,7 @@ def die_in_a_transaction(
     return result
 
 
-def _work(
-    pipe: Connection, path: str, memory: str, now: int, spill: int, queues: list[str], items: list[Any]
-) -> None:
+def _work(pipe: Connection, path: str, memory: str, now: int, spill: int, queues: list[str], items: list[Any]) -> None:
     os.environ["QM_SHM_DIR"] = memory
     transactions.SPILL_BYTES = spill
     found, refused = [], ""

@@ -306,7 +306,13 @@ class Model:
         self.counts[asked.queue, bool(asked.persistent), "enqueued"] += 1
 
     def _root(
-        self, queue: QueueDefinition, priority: int, available: int | None, expires: int | None, number: int, sub: int = 0
+        self,
+        queue: QueueDefinition,
+        priority: int,
+        available: int | None,
+        expires: int | None,
+        number: int,
+        sub: int = 0,
     ) -> tuple[float, ...]:
         """Return the place in the order of the queue; what compares less is dequeued before."""
         fields: dict[Criterion, tuple[float, ...]] = {
@@ -341,7 +347,9 @@ class Model:
             pool = locked if groups and locked else pool + locked
             pool.sort(key=lambda each: each.rank)
         if groups and limit > 1:
-            pool = [each for each in pool if each is pool[0] or (each.group is not None and each.group == pool[0].group)]
+            pool = [
+                each for each in pool if each is pool[0] or (each.group is not None and each.group == pool[0].group)
+            ]
         return pool[:limit]
 
     def _family(self, first: Expected, holder: Transacting | None) -> list[Expected]:

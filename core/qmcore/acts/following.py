@@ -24,7 +24,7 @@ def has_to_follow(unit: Unit, opened: OpenSpace) -> bool:
     return (
         any(record.state is Outcome.COMMITTED for record in records)
         or not {record.id for record in records}.issuperset(memory.holders())
-        or memory.counted() != {queue.id for queue in unit.queues(opened.space.id)}
+        or memory.counted(opened.space.id) != {queue.id for queue in unit.queues(opened.space.id)}
     )
 
 
@@ -49,7 +49,7 @@ def let_memory_follow(unit: Unit, opened: OpenSpace, now: int) -> None:
 
 def _follow_queues(unit: Unit, opened: OpenSpace, memory: MemoryStore) -> None:
     """Count the queues that were created, and give up those that were destroyed."""
-    space_id, counted, present = opened.space.id, memory.counted(), set(opened.definitions(unit).by_id)
+    space_id, counted, present = opened.space.id, memory.counted(opened.space.id), set(opened.definitions(unit).by_id)
     for queue_id in present - counted:
         memory.add_counters(space_id, queue_id)
     for queue_id in counted - present:
