@@ -121,8 +121,9 @@ class Consuming(SpaceHandle):
     ) -> Message | None:
         """Look at a message and keep it from all others until the transaction ends.
 
-        The transaction may then dequeue or remove it, by its identifier or as the first in the order. What it does
-        not, stays in the queue when it ends, in its place, and that is no try. Another call locks the next message.
+        The transaction may then dequeue or remove it, however it is asked for. What it does not, stays in the queue
+        when it ends, in its place, and that is no try. Another call locks the next message, in a queue that groups
+        messages the first of the next group, because all of the group are locked.
         Raises ProtocolError outside of a transaction, and as `dequeue` does.
         """
         if current(self._device, self.name) is None:

@@ -395,11 +395,8 @@ class HoldRecords(Protocol):
     ) -> None:
         """Let the transaction hold a message that was taken out of `ready`."""
 
-    def first_locked(self, transaction_id: int, queue_id: int) -> Holding | None:
-        """Return the first message of the queue that the transaction has locked."""
-
-    def locked(self, transaction_id: int, queue_id: int, message_id: int) -> Holding | None:
-        """Return this message as the transaction has locked it."""
+    def first_locked(self, transaction_id: int, space: Space, queue_id: int, choice: Choice) -> Holding | None:
+        """Return the first message of the queue that is chosen of those that the transaction has locked."""
 
     def dequeue_locked(self, transaction_id: int, place: Place) -> None:
         """Let the transaction consume, when it commits, a message that it has locked."""

@@ -32,11 +32,6 @@ class Selection:
         if len(given) > 1:
             raise InvalidArgumentError(f"a message is asked for by one thing, not by {' and '.join(given)}")
 
-    @property
-    def is_first(self) -> bool:
-        """Whether the first message in the order is asked for, whatever it is."""
-        return self == FIRST
-
     def choice(self, space: Space) -> Choice | None:
         """Return what a store looks for; None for an identifier of another queue space, which no message here has.
 

@@ -47,6 +47,13 @@ def taking_many(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any]
     return statements[2], values, constant
 
 
+def condition_of(choice: Choice) -> Condition | None:
+    """Return the condition that a choice by pattern or by condition is."""
+    if choice.corrid_like is not None:
+        return Like(BY_NAME["corrid"], choice.corrid_like)
+    return choice.condition
+
+
 def _three(keys: Select[tuple[bytes]]) -> tuple[Statement, Statement, Statement]:
     first = keys.limit(1)
     several = keys.limit(bindparam("most")).subquery("chosen")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
+from typing import Any
 
-from sqlalchemy import bindparam, delete, func, literal, select, update
+from sqlalchemy import Select, bindparam, delete, func, literal, select, update
 
+from qmcore.condition import Condition
 from qmcore.port import Holding, NewMessage, Place, Role, Spilled, Use
+from qmcore.selection import Choice
+from qmcore.space import Space
+from qmstorage import choosing, conditions
 from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.messages import Messages
 from qmstorage.runner import Row, given, insert_into
@@ -28,6 +34,14 @@ _HOLDING = (
 _GIVE_BACK = delete(held).where(*_FOR).returning(*_HOLDING)
 _FIRST_LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE).order_by(held.c.order_key).limit(1)
 _LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
+_LOCKED_BY = (
+    select(*_HOLDING)
+    .join_from(held, message, held.c.message_id == message.c.id)
+    .where(*_LOCKED_OF_QUEUE)
+    .order_by(held.c.order_key)
+    .limit(1)
+)
+_LOCKED_BY_CORRID = _LOCKED_BY.where(given(message.c.corrid, "corrid"))
 _DEQUEUE_LOCKED = (
     update(held)
     .where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
@@ -91,15 +105,18 @@ class Holdings(Messages):
             lifetime=None,
         )
 
-    def first_locked(self, transaction_id: int, queue_id: int) -> Holding | None:
-        """Return the first message of the queue that the transaction has locked."""
-        row = self.one(_FIRST_LOCKED, of_trans=transaction_id, of_queue=queue_id)
-        return None if row is None else _holding(row)
-
-    def locked(self, transaction_id: int, queue_id: int, message_id: int) -> Holding | None:
-        """Return this message as the transaction has locked it."""
-        row = self.one(_LOCKED, of_trans=transaction_id, of_queue=queue_id, of_message=message_id)
-        return None if row is None else _holding(row)
+    def first_locked(self, transaction_id: int, space: Space, queue_id: int, choice: Choice) -> Holding | None:
+        """Return the first message of the queue that is chosen of those that the transaction has locked."""
+        values: dict[str, Any] = {"of_trans": transaction_id, "of_queue": queue_id}
+        if choice.message_id is not None:
+            rows = self.all(_LOCKED, of_message=choice.message_id, **values)
+        elif choice.corrid is not None:
+            rows = self.all(_LOCKED_BY_CORRID, corrid=choice.corrid, **values)
+        elif (condition := choosing.condition_of(choice)) is not None:
+            rows = self.built(_locked_by(condition, space), **values)
+        else:
+            rows = self.all(_FIRST_LOCKED, **values)
+        return _holding(rows[0]) if rows else None
 
     def dequeue_locked(self, transaction_id: int, place: Place) -> None:
         """Let the transaction consume, when it commits, a message that it has locked."""
@@ -193,6 +210,11 @@ class Holdings(Messages):
             self.run(_DELETE_MESSAGES, **which)
             self.run(_RELEASE, **which)
         return use
+
+
+@functools.lru_cache(maxsize=64)
+def _locked_by(condition: Condition, space: Space) -> Select[Any]:
+    return _LOCKED_BY.where(conditions.where(condition, retries=held.c.retries, space=space))
 
 
 def _holding(row: Row) -> Holding:

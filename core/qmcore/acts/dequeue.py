@@ -6,7 +6,7 @@ What a transaction takes it holds until it ends (`qmcore.acts.transactions`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from qmcore.acts.consuming import consume_one
 from qmcore.acts.enqueue import stopped
@@ -70,7 +70,7 @@ def listen(unit: Unit, opened: OpenSpace, names: Sequence[str], now: int) -> str
         queue = dequeuable(unit, opened, name)
         if not freshen(unit, opened, queue, now):
             return Nothing((queue.id,), None, unfinished=True)
-        if first_ready(unit, opened, queue) is not None:
+        if first_ready(unit, opened, queue, FIRST_CHOICE) is not None:
             return name
         empty.append(nothing(unit, queue))
     return Nothing(
@@ -109,9 +109,9 @@ def rest_of_group(store: Store, queue: Queue, place: Place) -> list[Place]:
     return [] if group_id is None else store.take_group(queue.id, group_id)
 
 
-def first_ready(unit: Unit, opened: OpenSpace, queue: Queue) -> bytes | None:
-    """Return the order key of the first ready message of a queue."""
-    found = _first(unit, opened, queue, FIRST_CHOICE)
+def first_ready(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice) -> bytes | None:
+    """Return the order key of the first ready message of a queue that is chosen."""
+    found = _first(unit, opened, queue, choice)
     return found and found[0]
 
 
@@ -144,10 +144,27 @@ def _first(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice) -> tuple
 
 
 def _take_of_group(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice, limit: int) -> list[Taken]:
+    """Take messages of the group of the first one that is chosen. Messages that are grouped stand on disk only."""
     first = _take_one(unit, opened, queue, choice)
     if first is None:
         return []
+    if choice != FIRST_CHOICE:
+        return [first, *_others_chosen(unit, opened, queue, choice, limit - 1, unit.group_of(first.place.message_id))]
     rest = rest_of_group(first.store, queue, first.place)
     for place in rest[limit - 1 :]:
         first.store.make_ready(place)
     return [first, *(Taken(first.store, place) for place in rest[: limit - 1])]
+
+
+def _others_chosen(
+    unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice, limit: int, group_id: int | None
+) -> Iterator[Taken]:
+    """Take what is chosen next, as long as it is of the group."""
+    for _ in range(limit if group_id is not None else 0):
+        place = unit.take(opened.space, queue.id, choice)
+        if place is None:
+            return
+        if unit.group_of(place.message_id) != group_id:
+            unit.make_ready(place)
+            return
+        yield Taken(unit, place)

@@ -31,9 +31,9 @@ from qmcore.errors import (
     SystemFailureError,
 )
 from qmcore.message import Message, message_id
-from qmcore.port import Holding, Outcome, Owner, Place, Role, Store, TransactionRecord, Unit, Use, Volume
+from qmcore.port import Outcome, Owner, Place, Role, Store, TransactionRecord, Unit, Use, Volume
 from qmcore.queue import Delivery, Queue
-from qmcore.selection import Selection
+from qmcore.selection import Choice, Selection
 
 logger = logging.getLogger("qmadmin.transaction")
 
@@ -215,45 +215,43 @@ def _take(unit: Unit, branch: Branch, queue: Queue, selection: Selection, limit:
     """Take what is selected: of what the transaction has locked already, if it is to be consumed, and of `ready`."""
     found: list[_Found] = []
     if branch.locks and role is Role.DEQUEUED:
-        while len(found) < limit and (one := _take_locked(unit, branch, queue, selection)):
-            found.append(one)
-    if found and queue.definition.grouping:
-        return found
-    if len(found) < limit:
-        taken = take(unit, branch.opened, queue, selection, limit - len(found))
-        found += [_Found(item.store, item.place) for item in taken]
+        found = _take_locked(unit, branch, queue, selection, limit)
+        # The rest of a group comes before what has arrived since, whatever its order, and alone.
+        if found and queue.definition.grouping:
+            return found
+    return found + _take_ready(unit, branch, queue, selection, limit - len(found))
+
+
+def _take_ready(unit: Unit, branch: Branch, queue: Queue, selection: Selection, limit: int) -> list[_Found]:
+    if limit <= 0:
+        return []
+    return [_Found(item.store, item.place) for item in take(unit, branch.opened, queue, selection, limit)]
+
+
+def _take_locked(unit: Unit, branch: Branch, queue: Queue, selection: Selection, limit: int) -> list[_Found]:
+    """Take what the transaction has locked, and in its turn what stands before that in the order."""
+    choice = selection.choice(branch.opened.space)
+    found: list[_Found] = []
+    while choice is not None and len(found) < limit:
+        locked = _first_locked(unit, branch, queue, choice)
+        if locked is None:
+            break
+        ready = None if queue.definition.grouping else first_ready(unit, branch.opened, queue, choice)
+        if ready is not None and ready < locked.place.order_key:
+            found += _take_ready(unit, branch, queue, selection, 1)
+        else:
+            locked.store.dequeue_locked(branch.id, locked.place)
+            found.append(locked)
     return found
 
 
-def _take_locked(unit: Unit, branch: Branch, queue: Queue, selection: Selection) -> _Found | None:
-    """Take a message that the transaction has locked: the one with that identifier, or the first if it is its turn."""
-    choice = selection.choice(branch.opened.space)
-    if choice is None:
-        return None
-    if choice.message_id is not None:
-        for store in stores(unit, queue.space_id):
-            holding = store.locked(branch.id, queue.id, choice.message_id)
-            if holding is not None:
-                return _consume_locked(branch, store, holding)
-        return None
-    if selection.is_first:
-        locked = [
-            (holding.place.order_key, store, holding)
-            for store in stores(unit, queue.space_id)
-            if (holding := store.first_locked(branch.id, queue.id)) is not None
-        ]
-        if locked:
-            key, store, holding = min(locked, key=lambda item: item[0])
-            ready = None if queue.definition.grouping else first_ready(unit, branch.opened, queue)
-            # The rest of a group comes before what has arrived since, whatever its order.
-            if ready is None or key < ready:
-                return _consume_locked(branch, store, holding)
-    return None
-
-
-def _consume_locked(branch: Branch, store: Store, holding: Holding) -> _Found:
-    store.dequeue_locked(branch.id, holding.place)
-    return _Found(store, holding.place, locked=True)
+def _first_locked(unit: Unit, branch: Branch, queue: Queue, choice: Choice) -> _Found | None:
+    locked = [
+        _Found(store, holding.place, locked=True)
+        for store in stores(unit, queue.space_id)
+        if (holding := store.first_locked(branch.id, branch.opened.space, queue.id, choice)) is not None
+    ]
+    return min(locked, key=lambda found: found.place.order_key, default=None)
 
 
 def _hold(branch: Branch, queue: Queue, found: _Found, role: Role, *, body: bool) -> _Held:
