@@ -76,10 +76,12 @@ class QueueSpace(Producing, Consuming, Changing):
         """Give the queue of that name another definition.
 
         Its order, and whether it groups messages, cannot be changed (InvalidArgumentError). Messages that it has keep
-        their expiry.
+        their expiry. Messages that it has retained are kept as long as the new retention says; with none they go.
         """
         attachment = self._attachment
-        return attachment.volume.write(lambda unit: queues.change(unit, attachment.opened, definition))
+        changed = attachment.volume.write(lambda unit: queues.change(unit, attachment.opened, definition))
+        self._freshen(definition.name)
+        return changed
 
     def start_queue(self, name: str, *, enqueue: bool = True, dequeue: bool = True) -> None:
         """Let messages be enqueued on a queue again, and dequeued from it."""
@@ -98,7 +100,8 @@ class QueueSpace(Producing, Consuming, Changing):
             if dequeue:
                 self._wait_until_free(name, seconds)
         except BaseException:
-            self._switch(name, enqueue=before.enqueue_enabled, dequeue=before.dequeue_enabled)
+            # Of the rest, somebody else may have decided meanwhile.
+            self._switch(name, enqueue=before.enqueue_enabled if enqueue else None, dequeue=before.dequeue_enabled)
             raise
 
     def queue(self, name: str) -> Queue:
@@ -150,10 +153,12 @@ class QueueSpace(Producing, Consuming, Changing):
         """Return a message that was consumed and is kept; None where the queue keeps none of this identifier."""
         opened = self._attachment.opened
         sequence = sequence_of(msgid, opened.space.incarnation)
-        if sequence is None:
-            return None
-        message_id = number(opened.space.id, sequence)
-        return self._read(lambda unit: unit.recall(opened.space, opened.definitions(unit).queue(queue), message_id))
+
+        def found(unit: Unit) -> Message | None:
+            of = opened.definitions(unit).queue(queue)
+            return None if sequence is None else unit.recall(opened.space, of, number(opened.space.id, sequence))
+
+        return self._read(found)
 
     def purge(self, queue: str, *, condition: str | Condition | None = None) -> int:
         """Give up the messages of a queue that fulfil a condition, or all of them; return how many it was.
@@ -194,13 +199,7 @@ class QueueSpace(Producing, Consuming, Changing):
         while True:
             attachment.look_after(now=True)
             try:
-                self._read(
-                    lambda unit: queues.refuse_held(
-                        unit,
-                        attachment.opened.definitions(unit).queue(name),
-                        "Wait until the transaction has ended, or end its process.",
-                    )
-                )
+                self._read(lambda unit: queues.refuse_taken(unit, attachment.opened.definitions(unit).queue(name)))
             except InUseError:
                 left = end - clock.monotonic()
                 if left <= 0:

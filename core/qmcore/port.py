@@ -428,7 +428,10 @@ class HoldRecords(Protocol):
         """Delete what the transaction has spilled for the queue; return how much that was."""
 
     def held_in(self, queue_id: int) -> bool:
-        """Tell whether a transaction holds a message of the queue."""
+        """Tell whether a transaction holds a message of the queue, be it one that it enqueues."""
+
+    def taken_from(self, queue_id: int) -> bool:
+        """Tell whether a transaction has dequeued or locked a message of the queue."""
 
     def holds_any(self, transaction_id: int, queue_ids: Iterable[int]) -> bool:
         """Tell whether the transaction has something of one of the queues."""

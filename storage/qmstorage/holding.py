@@ -72,6 +72,7 @@ _SPILLED = (
     .limit(bindparam("most"))
 )
 _HELD_IN = select(held.c.message_id).where(given(held.c.queue_id, "of_queue")).limit(1)
+_TAKEN_FROM = _HELD_IN.where(held.c.role != int(Role.ENQUEUED))
 _HOLDS = select(held.c.message_id).where(*_OF_QUEUE).limit(1)
 _HOLDERS = select(held.c.trans_id).distinct()
 
@@ -181,8 +182,12 @@ class Holdings(Messages):
         return self._delete_held(transaction_id, queue_id, Role.ENQUEUED)
 
     def held_in(self, queue_id: int) -> bool:
-        """Tell whether a transaction holds a message of the queue."""
+        """Tell whether a transaction holds a message of the queue, be it one that it enqueues."""
         return self.one(_HELD_IN, of_queue=queue_id) is not None
+
+    def taken_from(self, queue_id: int) -> bool:
+        """Tell whether a transaction has dequeued or locked a message of the queue."""
+        return self.one(_TAKEN_FROM, of_queue=queue_id) is not None
 
     def holds_any(self, transaction_id: int, queue_ids: Iterable[int]) -> bool:
         """Tell whether the transaction has something of one of the queues."""

@@ -42,4 +42,4 @@ def _make_room(volume: Volume, opened: OpenSpace, now: int) -> int:
 
 def _clean(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> int:
     expired = sum(expire(unit, opened, store, queue, now, _STEP) for store in stores(unit, queue.space_id))
-    return expired + forget_outlived(unit, queue, now, _STEP)
+    return expired + forget_outlived(unit, opened, queue, now, _STEP)

@@ -30,7 +30,7 @@ def purge(volume: Volume, opened: OpenSpace, name: str, condition: Condition | N
 
 def purge_retained(volume: Volume, opened: OpenSpace, name: str, before: int) -> int:
     """Give up the messages of a queue that were consumed before a time; return how many it was."""
-    return _in_steps(volume, lambda unit: forget(unit, opened.definitions(unit).queue(name), before, STEP))
+    return _in_steps(volume, lambda unit: forget(unit, opened, opened.definitions(unit).queue(name), before, STEP))
 
 
 def _purge_step(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, condition: Condition | None) -> int:

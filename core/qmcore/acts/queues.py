@@ -68,10 +68,10 @@ def switch(unit: Unit, opened: OpenSpace, name: str, *, enqueue: bool | None, de
     return old
 
 
-def refuse_held(unit: Unit, queue: Queue, hint: str) -> None:
-    """Refuse what cannot be done while a transaction holds a message of the queue."""
-    if any(store.held_in(queue.id) for store in stores(unit, queue.space_id)):
-        raise InUseError(f"a transaction holds a message of queue {queue.name!r}", hint=hint, queue=queue.name)
+def refuse_taken(unit: Unit, queue: Queue) -> None:
+    """Refuse what cannot be done while a transaction has dequeued or locked a message of the queue."""
+    if any(store.taken_from(queue.id) for store in stores(unit, queue.space_id)):
+        raise _held(queue)
 
 
 def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, purge: bool, force: bool) -> None:
@@ -81,7 +81,8 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
     unless `force`; and always while a transaction holds one of its messages.
     """
     queue = opened.definitions(unit).queue(name)
-    refuse_held(unit, queue, "Wait until the transaction has ended, or end its process.")
+    if any(store.held_in(queue.id) for store in stores(unit, queue.space_id)):
+        raise _held(queue)
     if not force:
         others = [owner for owner in unit.owners(queue.space_id) if owner.id != me.id]
         if others:
@@ -101,3 +102,11 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
     if memory is not None:
         memory.abandon(queue.space_id, queue.id)
     unit.remove_queue(queue)
+
+
+def _held(queue: Queue) -> InUseError:
+    return InUseError(
+        f"a transaction holds a message of queue {queue.name!r}",
+        hint="Wait until the transaction has ended, or end its process.",
+        queue=queue.name,
+    )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from qmcore.acts import thresholds
+from qmcore.definitions import OpenSpace
 from qmcore.port import Unit
 from qmcore.queue import FOREVER, Queue
-from qmcore.times import MICROS
+from qmcore.times import LATEST, MICROS
 
 
-def forget_outlived(unit: Unit, queue: Queue, now: int, limit: int) -> int:
+def forget_outlived(unit: Unit, opened: OpenSpace, queue: Queue, now: int, limit: int) -> int:
     """Delete at most `limit` retained messages of a queue whose retention is over, and return how many it was."""
     before = _kept_from(queue, now)
     if before is None or not unit.has_outlived(queue.id, before):
         return 0
-    return forget(unit, queue, before, limit)
+    return forget(unit, opened, queue, before, limit)
 
 
 def has_outlived(unit: Unit, queue: Queue, now: int) -> bool:
@@ -21,16 +23,20 @@ def has_outlived(unit: Unit, queue: Queue, now: int) -> bool:
     return before is not None and unit.has_outlived(queue.id, before)
 
 
-def forget(unit: Unit, queue: Queue, before: int, limit: int) -> int:
+def forget(unit: Unit, opened: OpenSpace, queue: Queue, before: int, limit: int) -> int:
     """Delete at most `limit` messages of a queue that were consumed before a time, and return how many it was."""
     count, pages = unit.forget(queue.id, before, limit)
     if count:
         # They were counted out when they were consumed, but for the room that they took.
         unit.leave(queue.space_id, queue.id, count=0, pages=pages, size=0, how="dequeued")
+        thresholds.note_departure(unit, opened, queue, unit)
     return count
 
 
 def _kept_from(queue: Queue, now: int) -> int | None:
     """Return the time of consumption from which the queue's retained messages are kept; None where none ever goes."""
     retention = queue.definition.retention
-    return None if retention in (0, FOREVER) else now - retention * MICROS
+    if retention == FOREVER:
+        return None
+    # What a queue has retained that retains no more is to go, whatever the clock says.
+    return now - retention * MICROS if retention else LATEST

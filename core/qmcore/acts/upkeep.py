@@ -31,7 +31,8 @@ def freshen(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> bool:
             done = store.release_due(queue.id, now, STEP) < STEP
         if not done:
             return False
-    return forget_outlived(unit, queue, now, STEP) < STEP
+    # What a queue has retained that retains no more is left to those who look at it: consumers need not ask for it.
+    return not queue.definition.retention or _forget(unit, opened, queue, now)
 
 
 def freshen_now(volume: Volume, opened: OpenSpace, name: str, now: int) -> None:
@@ -41,11 +42,16 @@ def freshen_now(volume: Volume, opened: OpenSpace, name: str, now: int) -> None:
         return _has_work(unit, opened.definitions(unit).queue(name), now)
 
     def step(unit: Unit) -> bool:
-        return freshen(unit, opened, opened.definitions(unit).queue(name), now)
+        queue = opened.definitions(unit).queue(name)
+        return freshen(unit, opened, queue, now) and _forget(unit, opened, queue, now)
 
     if volume.read(pending) and not volume.readonly:
         while not volume.write(step, durable=False):
             pass
+
+
+def _forget(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> bool:
+    return forget_outlived(unit, opened, queue, now, STEP) < STEP
 
 
 def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> None:
