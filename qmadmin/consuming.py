@@ -314,7 +314,9 @@ def _check_pattern(pattern: object) -> None:
 
 def parsed(condition: str | Condition | None) -> Condition | None:
     """Return a condition that may have been given as text."""
-    return parse(condition) if isinstance(condition, str) else condition
+    if condition is None or isinstance(condition, Condition):
+        return condition
+    return parse(condition)
 
 
 def seconds_of(wait: object) -> float:
