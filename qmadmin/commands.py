@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from qmcore.acts import thresholds
 from qmcore.errors import QueueError
 from qmcore.queue import Delivery
 
 if TYPE_CHECKING:
-    from qmcore.port import Claim, Volume
+    from qmcore.definitions import OpenSpace
+    from qmcore.port import Claim, Unit, Volume
     from qmcore.queue import Queue
     from qmcore.space import Space
 
@@ -25,14 +27,17 @@ class Commands:
         self._volume = volume
         self._space = space
 
-    def start(self, claim: Claim) -> None:
+    def start(self, opened: OpenSpace, claim: Claim) -> None:
         """Start a command that this process has claimed. Its failure is logged, and nobody else's."""
+
+        def claimed(unit: Unit) -> Queue | None:
+            return opened.definitions(unit).by_id.get(claim.queue_id) if unit.is_claimed(claim) else None
+
         try:
-            queues = self._volume.read(lambda unit: unit.queues(self._space.id))
-            queue = next((queue for queue in queues if queue.id == claim.queue_id), None)
+            queue = self._volume.read(claimed)
             if queue is not None:
                 self._start(queue, claim)
-            self._volume.write(lambda unit: unit.settle_claim(claim), durable=False)
+                self._volume.write(lambda unit: thresholds.settle(unit, opened, claim), durable=False)
         except QueueError as error:
             logger.error("a capacity command of queue space %r is left to others: %s", self._space.name, error)  # noqa: TRY400
 

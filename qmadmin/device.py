@@ -20,7 +20,14 @@ from qmcore.acts.returning import Cause
 from qmcore.acts.transactions import Branch
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
-from qmcore.errors import AbortedError, BadResourceError, InvalidArgumentError, NotOpenError, QueueError
+from qmcore.errors import (
+    AbortedError,
+    BadResourceError,
+    InvalidArgumentError,
+    NotOpenError,
+    OperatingSystemError,
+    QueueError,
+)
 from qmcore.port import Owner, Volume
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
 from qmcore.times import Clock
@@ -257,9 +264,14 @@ class Device:
         if not found.definition.memory:
             return
         opened = self._looked_at(found)
-        with self._memory(volume, found):
-            upkeep.end_what_was_left(volume, opened, self.clock.now())
-            volume.write(lambda unit: spaces.clear_memory(unit, opened, force=force), durable=False)
+        try:
+            with self._memory(volume, found):
+                upkeep.end_what_was_left(volume, opened, self.clock.now())
+                volume.write(lambda unit: spaces.clear_memory(unit, opened, force=force), durable=False)
+        except OperatingSystemError:
+            # One that is damaged can only be removed.
+            if volume.read(lambda unit: unit.owners(found.id)):
+                raise
         volume.remove_memory(found, unused=True)
 
     def runs_commands(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from qmcore.device import PAGE_SIZE
 from qmcore.errors import BadQueueError, BadResourceError, OperatingSystemError
@@ -54,6 +55,10 @@ class Definitions:
         return queue.name in self.error_queues
 
 
+Starter: TypeAlias = "Callable[[OpenSpace, Claim], None]"
+"""Starts a capacity command of a queue space that was claimed."""
+
+
 class OpenSpace:
     """A queue space that a process has open. Its definitions are read again when their generation is another one.
 
@@ -61,11 +66,11 @@ class OpenSpace:
     we have claimed.
     """
 
-    def __init__(self, space: Space, start: Callable[[Claim], None] | None = None, page_size: int = PAGE_SIZE) -> None:
+    def __init__(self, space: Space, start: Starter | None = None, page_size: int = PAGE_SIZE) -> None:
         self.space = space
         self.page_size = page_size
         self.me: Owner | None = None
-        self.start = start or (lambda _claim: None)
+        self.start = start or (lambda _opened, _claim: None)
         self._known: Definitions | None = None
 
     @property

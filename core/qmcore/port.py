@@ -541,6 +541,9 @@ class TransactionRecords(Protocol):
     def take_over(self, claim: Claim, of_owner: int, owner_id: int) -> bool:
         """Claim what another owner had claimed; False where somebody else did."""
 
+    def is_claimed(self, claim: Claim) -> bool:
+        """Tell whether the command is still to be started: its queue may be gone, or its claim undone."""
+
     def settle_claim(self, claim: Claim) -> None:
         """Note that the command was started."""
 

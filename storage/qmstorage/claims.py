@@ -21,6 +21,7 @@ _TAKE_OVER = (
     .values(claimed_by=bindparam("new_owner"))
     .returning(threshold.c.queue_id)
 )
+_IS_CLAIMED = select(threshold.c.queue_id).where(*_ITS, threshold.c.claimed_by.is_not(None))
 _SETTLE = update(threshold).where(*_ITS).values(claimed_by=null())
 _REARM = delete(threshold).where(*_ITS, threshold.c.claimed_by.is_(None)).returning(threshold.c.queue_id)
 _IS_TRIPPED = select(threshold.c.queue_id).where(*_ITS)
@@ -54,6 +55,10 @@ class Claims(Runner):
         """Claim what another owner had claimed; False where somebody else did."""
         values = {"of_queue": claim.queue_id, "of_memory": claim.memory, "of_owner": of_owner}
         return self.one(_TAKE_OVER, new_owner=owner_id, **values) is not None
+
+    def is_claimed(self, claim: Claim) -> bool:
+        """Tell whether the command is still to be started: its queue may be gone, or its claim undone."""
+        return self.one(_IS_CLAIMED, of_queue=claim.queue_id, of_memory=claim.memory) is not None
 
     def settle_claim(self, claim: Claim) -> None:
         """Note that the command was started."""

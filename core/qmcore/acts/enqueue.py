@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from qmcore import numbers
 from qmcore.acts import thresholds
+from qmcore.acts.expiry import expire
 from qmcore.acts.room import refuse_overflow
 from qmcore.acts.stores import delivery_of, store_for, stores
 from qmcore.definitions import Definitions, OpenSpace
@@ -18,6 +19,7 @@ from qmcore.port import NewMessage, Place, Spilled, Standing, Store, Unit, Use
 from qmcore.queue import Delivery, Queue
 
 _SPILLED_AT_A_TIME = 500
+_EXPIRED_AT_A_TIME = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,8 +171,17 @@ def arrive(
     if spilled_by is not None:
         store.forget_spilled(spilled_by, queue.id)
     if counts:
+        if thresholds.is_reached(unit, opened, queue, store):
+            _expire(unit, opened, queue, now)
         thresholds.note_arrival(unit, opened, queue, store, now)
     return given
+
+
+def _expire(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> None:
+    """Remove what has expired, so that it does not count for a capacity limit."""
+    for each in stores(unit, queue.space_id):
+        while expire(unit, opened, each, queue, now, _EXPIRED_AT_A_TIME) == _EXPIRED_AT_A_TIME:
+            pass
 
 
 def _uncharge(known: Definitions, queue: Queue, store: Store, transaction_id: int) -> Use:

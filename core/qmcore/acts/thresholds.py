@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qmcore.acts.stores import stores
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.limits import Threshold
 from qmcore.limits import Unit as LimitUnit
@@ -17,18 +18,14 @@ from qmcore.queue import Queue
 
 def note_arrival(unit: Unit, opened: OpenSpace, queue: Queue, store: Store, now: int) -> None:
     """Claim the capacity commands whose high limit an arrival in the queue has reached."""
-    if not _has_command(queue):
-        return
-    known = opened.definitions(unit)
-    for memory, threshold in _concerned(unit, queue, store):
-        use, capacity = _use(unit, known, queue, memory, threshold), _capacity(known, memory)
-        high = threshold.high
-        if not high.reached(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity):
-            continue
-        value = high.measure(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity)
-        claim = Claim(queue_id=queue.id, memory=memory, value=value)
+    for claim in _reached(unit, opened, queue, store):
         if opened.me is not None and unit.claim(claim, opened.me.id, now):
-            unit.afterwards(lambda claim=claim: opened.start(claim))  # type: ignore[misc]
+            unit.afterwards(lambda claim=claim: opened.start(opened, claim))  # type: ignore[misc]
+
+
+def is_reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> bool:
+    """Tell whether the queue is at a high limit that has a command, by all that it holds in a store."""
+    return bool(_reached(unit, opened, queue, store))
 
 
 def note_departure(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> None:
@@ -54,6 +51,15 @@ def note_memory_lost(unit: Unit, opened: OpenSpace) -> None:
             note_departure(unit, opened, queue, memory)
 
 
+def settle(unit: Unit, opened: OpenSpace, claim: Claim) -> None:
+    """Note that a command was started; it is armed again at once where the use went down meanwhile."""
+    unit.settle_claim(claim)
+    queue = opened.definitions(unit).by_id.get(claim.queue_id)
+    if queue is not None:
+        for store in stores(unit, opened.space.id):
+            note_departure(unit, opened, queue, store)
+
+
 def start_what_was_left(unit: Unit, opened: OpenSpace) -> None:
     """Start the capacity commands that were claimed by processes that are no longer attached."""
     if opened.me is None:
@@ -61,7 +67,21 @@ def start_what_was_left(unit: Unit, opened: OpenSpace) -> None:
     attached = {owner.id for owner in unit.owners(opened.space.id)}
     for claim, owner_id in unit.claims(opened.space.id):
         if owner_id not in attached and unit.take_over(claim, owner_id, opened.me.id):
-            unit.afterwards(lambda claim=claim: opened.start(claim))  # type: ignore[misc]
+            unit.afterwards(lambda claim=claim: opened.start(opened, claim))  # type: ignore[misc]
+
+
+def _reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> list[Claim]:
+    found: list[Claim] = []
+    if not _has_command(queue):
+        return found
+    known = opened.definitions(unit)
+    for memory, threshold in _concerned(unit, queue, store):
+        use, capacity = _use(unit, known, queue, memory, threshold), _capacity(known, memory)
+        high = threshold.high
+        if high.reached(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity):
+            value = high.measure(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity)
+            found.append(Claim(queue_id=queue.id, memory=memory, value=value))
+    return found
 
 
 def _has_command(queue: Queue) -> bool:
