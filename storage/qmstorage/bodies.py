@@ -28,10 +28,14 @@ class Bodies(Runner):
         for number, at in enumerate(range(0, len(content), _CHUNK)):
             self.run(_ADD, body_id=body_id, number=number, content=content[at : at + _CHUNK])
 
-    def body(self, body_id: int) -> bytes:
-        """Return a body that is kept apart."""
-        # A buffer of this kind hands its bytes over at the end without copying them.
+    def body(self, body_id: int, size: int) -> bytes:
+        """Return a body that is kept apart, of `size` bytes."""
+        # A buffer of this kind hands its bytes over at the end without copying them. It gets its full size at once:
+        # the C library may copy a smaller one to make it larger.
         with io.BytesIO() as buffer:
+            buffer.seek(size - 1)
+            buffer.write(b"\0")
+            buffer.seek(0)
             for (content,) in self.run(_READ, of_body=body_id):
                 buffer.write(content)
             return buffer.getvalue()

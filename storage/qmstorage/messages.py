@@ -164,9 +164,10 @@ class Messages(Bodies):
         facts: dict[str, Any] = rows.facts(row[:_BODY_ID], space.incarnation, queue_name, self.delivery)
         content = None
         if body:
-            content = row[_BODY_ID + 1] if row[_BODY_ID] is None else self.body(row[_BODY_ID])
+            content = row[_BODY_ID + 1] if row[_BODY_ID] is None else self.body(row[_BODY_ID], row[_SIZE])
         return rows.to_message(facts, content, retries, state)
 
 
 _PAGES = message.columns.keys().index("pages")
+_SIZE = message.columns.keys().index("size")
 _BODY_ID = message.columns.keys().index("body_id")

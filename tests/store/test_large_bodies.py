@@ -5,20 +5,28 @@ import ctypes
 
 import pytest
 
-from qmcore.acts.transactions import SPILL_BYTES
+from qmcore.acts import transactions
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import BODY_MAX
 from qmcore.queue import FOREVER
 from tests.fix_store import make_queue
 
 MIB = 1024 * 1024
-SIZES = [MIB - 1, MIB, MIB + 1, 2 * MIB, 3 * MIB + 7, SPILL_BYTES, SPILL_BYTES + 1]
+SPILL = 2 * MIB + 5
+"""What a transaction keeps here, so that more than that is soon reached."""
+
+SIZES = [MIB - 1, MIB, MIB + 1, 2 * MIB, 3 * MIB + 7, SPILL, SPILL + 1]
 
 
 def body(size, seed=1):
     """Return bytes of which no chunk is like another."""
     block = bytes((at * at * seed + at) % 251 for at in range(4099))
     return (block * (size // len(block) + 1))[:size]
+
+
+@pytest.fixture(autouse=True)
+def spill_soon(monkeypatch):
+    monkeypatch.setattr(transactions, "SPILL_BYTES", SPILL)
 
 
 @pytest.fixture
@@ -60,7 +68,7 @@ WAYS_OUT = {
 
 
 @pytest.mark.parametrize("way", WAYS_IN)
-@pytest.mark.parametrize("size", [MIB, MIB + 1, SPILL_BYTES + 1])
+@pytest.mark.parametrize("size", [MIB, MIB + 1, SPILL + 1])
 def test_it_goes_in_every_way(space, way, size):
     data = body(size)
     msgid = WAYS_IN[way](space, data)
@@ -145,7 +153,7 @@ class TestKinds:
     """Everything that has bytes may be a body."""
 
     @pytest.mark.parametrize("transactional", [True, False])
-    @pytest.mark.parametrize("size", [0, 10, 2 * MIB, SPILL_BYTES + 1])
+    @pytest.mark.parametrize("size", [0, 10, 2 * MIB, SPILL + 1])
     @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
     def test_bytes_of_any_kind_come_out_as_bytes(self, space, kind, size, transactional):
         data = body(size)
@@ -154,7 +162,7 @@ class TestKinds:
         message = space.dequeue("Q")
         assert (type(message.body), message.body, message.type) == (bytes, data, "CARRAY")
 
-    @pytest.mark.parametrize("size", [10, 2 * MIB, SPILL_BYTES + 1])
+    @pytest.mark.parametrize("size", [10, 2 * MIB, SPILL + 1])
     def test_a_text_is_kept_as_utf_8(self, space, size):
         text = "\N{GREEK SMALL LETTER OMEGA}" * (size // 2)
         space.enqueue("Q", text)
@@ -185,7 +193,7 @@ class TestKinds:
         assert message.size == view.nbytes
 
     @pytest.mark.parametrize("many", [True, False])
-    @pytest.mark.parametrize("size", [10, 2 * MIB, SPILL_BYTES - 1, SPILL_BYTES, SPILL_BYTES + 1])
+    @pytest.mark.parametrize("size", [10, 2 * MIB, SPILL - 1, SPILL, SPILL + 1])
     def test_what_was_given_counts_whatever_becomes_of_it_before_the_commit(self, space, size, many):
         data = bytearray(body(size))
         wanted = bytes(data)

@@ -13,8 +13,13 @@ def resident(field):
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(field))
 
+import ctypes
+give_back = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
+
 def measure(name, act):
     "Say how many bytes an act takes at its peak beyond what the process has before."
+    # What was freed and not given back would hide what is taken now.
+    give_back(0)
     with open("/proc/self/clear_refs", "w") as reset:
         reset.write("5")
     before = resident("VmRSS")
@@ -73,7 +78,8 @@ def test_every_way_in_and_out_takes_the_body_once_and_eight_mebibytes(file_store
     peaks = dict(line.rsplit(" ", 1) for line in child.lines_left())
     child.finish()
     assert len(peaks) == 19
-    assert {way: peak for way, peak in peaks.items() if not -MIB < int(peak) - there(way) < SLACK} == {}
+    assert {way: peak for way, peak in peaks.items() if int(peak) - there(way) >= SLACK} == {}
+    assert int(peaks["out dequeue of the largest"]) > LARGEST - MIB
 
 
 def there(way):
