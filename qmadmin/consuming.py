@@ -248,7 +248,7 @@ class Consuming(SpaceHandle):
                 hint="Use listen() first.",
             )
         attachment, now = self._attachment, self._device.clock.now()
-        attachment.look_after()
+        attachment.look_after(connection=connection)
 
         def taken(unit: Unit) -> list[Message] | Nothing:
             found = attachment.opened.definitions(unit).queue(queue)

@@ -67,10 +67,15 @@ class Attachment:
         """Who we are to others; a device that is open for reading only has nobody attached."""
         return self.opened.owner
 
-    def look_after(self, *, now: bool = False) -> None:
-        """End what others have left behind, if that was not done in the last second."""
+    def look_after(self, *, now: bool = False, connection: object = None) -> None:
+        """End what others have left behind, if that was not done in the last second.
+
+        Not inside a transaction of the application, which `connection` is for: that would have to end before.
+        """
         moment = self._clock.monotonic()
-        if (now or moment >= self._next_upkeep) and not self.volume.readonly:
+        if not now and moment < self._next_upkeep:
+            return
+        if not self.volume.readonly and not self.volume.is_joined(connection):
             self._next_upkeep = moment + _UPKEEP_SECONDS
             put_off, self._not_rolled_back = self._not_rolled_back, []
             for rollback in put_off:

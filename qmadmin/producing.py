@@ -160,7 +160,7 @@ class Producing(SpaceHandle):
         Returns their identifiers in the same order.
         """
         attachment = self._attachment
-        attachment.look_after()
+        attachment.look_after(connection=connection)
         page_size = self._device.info.page_size
         outgoing = [enqueuing.prepare(queue, body, control, page_size) for queue, body, control in items]
         transaction = current(self._device, self.name) if transactional else None
@@ -169,8 +169,14 @@ class Producing(SpaceHandle):
             return []
         if connection is not None:
             refuse_both(transaction)
-            return attachment.volume.write_on(
-                connection, lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now)
+            return with_room(
+                attachment.volume,
+                [attachment.opened],
+                now,
+                lambda: attachment.volume.write_on(
+                    connection, lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now)
+                ),
+                lambda step: attachment.volume.write_on(connection, step),
             )
         if transaction is not None:
             return self._put_in(transaction, attachment, outgoing, now)

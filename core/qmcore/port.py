@@ -560,6 +560,9 @@ class Unit(DeviceRecords, DefinitionRecords, Store, HistoryRecords, TransactionR
     def memory(self, space_id: int) -> MemoryStore | None:
         """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
 
+    def memory_level(self, space_id: int) -> Use:
+        """Return how much the memory of a queue space holds, also where this unit has no part in it."""
+
     def afterwards(self, action: Callable[[], None]) -> None:
         """Have something done by whoever asked for the unit, once it is committed."""
 
@@ -599,6 +602,12 @@ class Volume(Protocol):
 
     def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
         """Run `work` on the caller's own connection to the store, in its transaction; it stands or falls with that."""
+
+    def is_joined(self, connection: object = None) -> bool:
+        """Tell whether this thread has a transaction of the application open, for which `write` would wait for ever.
+
+        It has joined one on the store, or is about to join that of the connection.
+        """
 
     def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
         """Open the memory of a queue space for its non-persistent messages; tell whether it had to be made."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection, event
 
-from qmcore.errors import InvalidArgumentError, QueueError
+from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, TransactionStartError
 from qmcore.port import Unit
 from qmstorage import translate
 from qmstorage.runner import Texts
@@ -28,6 +28,9 @@ T = TypeVar("T")
 _FULL = 2
 """PRAGMA synchronous: each commit is brought to the disk."""
 
+_LEGACY = -1
+"""The driver's `autocommit` where it is neither on nor off, which is all that there was before Python 3.12."""
+
 
 def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Callable[[Unit], T]) -> T:
     """Run `work` in the transaction of a SQLAlchemy connection to the file of the volume."""
@@ -36,33 +39,86 @@ def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Calla
             f"the connection must be a SQLAlchemy Connection, got {type(connection).__name__}",
             hint="Of a Session, give session.connection().",
         )
+    if connection.closed:
+        raise InvalidArgumentError("the connection is closed", hint="Give one that is open.")
     driver = _driver_of(connection, volume.path)
+    follower = volume.followers.get(connection)
+    if follower is None:
+        follower = volume.followers[connection] = Follower(connection, volume)
     cursor = driver.cursor()
-    unit = SqlUnit(cursor, texts)
     try:
-        if not driver.in_transaction:
-            # SQLAlchemy has begun a transaction; the driver begins it late, and not for writing.
-            if not connection.in_transaction():
-                connection.begin()
-            cursor.execute("BEGIN IMMEDIATE")
-        cursor.execute("SAVEPOINT qmadmin")
-        try:
-            result = work(unit)
-        except BaseException:
-            cursor.execute("ROLLBACK TO qmadmin")
-            raise
-        finally:
-            cursor.execute("RELEASE qmadmin")
+        _begin(connection, driver, cursor, follower)
+        unit = SqlUnit(cursor, texts, elsewhere=volume.memory_levels())
+        result = _in_savepoint(driver, cursor, lambda: work(unit))
     except sqlite3.Error as error:
-        raise translate.from_sqlite(error, volume.path) from error
+        raise _refusal(error, volume.path) from error
     finally:
         cursor.close()
-    if unit.arrivals or unit.actions:
-        follower = volume.followers.get(connection)
-        if follower is None:
-            follower = volume.followers[connection] = Follower(connection, volume)
-        follower.follow(unit)
+    follower.follow(unit)
     return result
+
+
+def _begin(connection: Connection, driver: sqlite3.Connection, cursor: sqlite3.Cursor, follower: Follower) -> None:
+    """Have the driver begin a transaction, where SQLAlchemy has begun one and the driver would do so late."""
+    if not connection.in_transaction():
+        connection.begin()
+    if not driver.in_transaction:
+        cursor.execute("BEGIN IMMEDIATE")
+        follower.has_begun = True
+    elif connection.in_nested_transaction() and not follower.has_begun and _begins_late(driver):
+        raise InvalidArgumentError(
+            "the connection is inside of a SAVEPOINT, and its driver may not have begun the transaction around it,"
+            " which would be committed at the end of the SAVEPOINT",
+            hint="Have SQLAlchemy begin transactions by events, as its documentation says for SAVEPOINT with pysqlite.",
+        )
+    follower.thread = threading.get_ident()
+
+
+def _begins_late(driver: sqlite3.Connection) -> bool:
+    """Tell whether the driver begins transactions by itself, before INSERT and the like and not before SAVEPOINT."""
+    return driver.isolation_level is not None and getattr(driver, "autocommit", _LEGACY) == _LEGACY
+
+
+def _in_savepoint(driver: sqlite3.Connection, cursor: sqlite3.Cursor, work: Callable[[], T]) -> T:
+    """Do the work; what raises is undone, and nothing else of the transaction."""
+    cursor.execute("SAVEPOINT qmadmin")
+    try:
+        return work()
+    except BaseException:
+        # Some errors end the whole transaction, the application's part included.
+        if driver.in_transaction:
+            cursor.execute("ROLLBACK TO qmadmin")
+        raise
+    finally:
+        if driver.in_transaction:
+            cursor.execute("RELEASE qmadmin")
+
+
+def _refusal(error: sqlite3.Error, path: str) -> QueueError:
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY_SNAPSHOT:
+        return TransactionStartError(
+            f"the transaction of the application has read from {path!r}, others have written since, and it cannot write"
+            " any more",
+            hint="Roll it back and begin again, with BEGIN IMMEDIATE or with the call that writes.",
+            path=path,
+        )
+    return translate.from_sqlite(error, path)
+
+
+def is_in_transaction(connection: object) -> bool:
+    """Tell whether the driver of a connection has begun a transaction, and may have the file for itself."""
+    if not isinstance(connection, Connection) or connection.closed:
+        return False
+    return bool(getattr(connection.connection.driver_connection, "in_transaction", False))
+
+
+def would_wait_for_itself(path: str) -> QueueError:
+    """Return the diagnostic for a write beside the application's transaction, by the thread that has to end it."""
+    return ProtocolError(
+        f"this thread has a transaction of its own open on {path!r}, for whose end another write would wait",
+        hint="Let the call join it with connection=, or commit it before.",
+        path=path,
+    )
 
 
 def _driver_of(connection: Connection, path: str) -> sqlite3.Connection:
@@ -93,6 +149,10 @@ class Follower:
         self._volume = volume
         self._arrivals: set[int] = set()
         self._actions: list[Callable[[], None]] = []
+        self.thread: int | None = None
+        """The thread that has worked in a transaction which is still open."""
+        self.has_begun = False
+        """Whether we have had the driver begin the transaction."""
         event.listen(connection, "commit", self._committing)
         event.listen(connection, "rollback", self._rolled_back)
 
@@ -103,13 +163,17 @@ class Follower:
 
     def _committing(self, _: Connection) -> None:
         arrivals, actions = self._arrivals, self._actions
-        self._arrivals, self._actions = set(), []
+        self._forget()
         if arrivals or actions:
             # The event comes before the commit. A write of ours waits until the application has let the file go.
             threading.Thread(target=self._after, args=(arrivals, actions), name="qmadmin-follow", daemon=True).start()
 
     def _rolled_back(self, _: Connection) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self._arrivals, self._actions = set(), []
+        self.thread, self.has_begun = None, False
 
     def _after(self, arrivals: set[int], actions: list[Callable[[], None]]) -> None:
         def tell(unit: Unit) -> None:

@@ -42,6 +42,11 @@ class ReadOnlyVolume:
         del connection, work
         raise self._refusal()
 
+    def is_joined(self, connection: object = None) -> bool:
+        """Say no: nobody writes."""
+        del connection
+        return False
+
     def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
         """Do nothing: a reader sees persistent messages only."""
         del space, queues

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sqlalchemy import delete, func, select, union_all
 
-from qmcore.port import Unit
+from qmcore.port import Unit, Use
 from qmcore.queue import Delivery, Queue
 from qmstorage import translate
 from qmstorage.claims import Claims
@@ -67,9 +67,16 @@ class MemoryStore(Counters, Listings):
 class SqlUnit(Definitions, Listings, History, Transactions, Claims):
     """One short database transaction on a volume."""
 
-    def __init__(self, cursor: sqlite3.Cursor, texts: Texts, memories: Mapping[int, Texts] | None = None) -> None:
+    def __init__(
+        self,
+        cursor: sqlite3.Cursor,
+        texts: Texts,
+        memories: Mapping[int, Texts] | None = None,
+        elsewhere: Mapping[int, Use] | None = None,
+    ) -> None:
         super().__init__(cursor, texts)
         self._memories = memories or {}
+        self._elsewhere = elsewhere or {}
         self.start_work()
 
     def start_work(self) -> None:
@@ -81,6 +88,11 @@ class SqlUnit(Definitions, Listings, History, Transactions, Claims):
         """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
         texts = self._memories.get(space_id)
         return None if texts is None else MemoryStore(self._cursor, texts, self.arrivals)
+
+    def memory_level(self, space_id: int) -> Use:
+        """Return how much the memory of a queue space holds, also where this unit has no part in it."""
+        memory = self.memory(space_id)
+        return self._elsewhere.get(space_id, Use(0, 0, 0)) if memory is None else memory.level(space_id)
 
     def afterwards(self, action: Callable[[], None]) -> None:
         """Have something done by whoever asked for the unit, once it is committed."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from qmcore.errors import NotOpenError, QueueError
-from qmcore.port import Owner, Unit
+from qmcore.port import Owner, Unit, Use
 from qmcore.queue import Queue
 from qmcore.space import Space
 from qmstorage import joining, sqlite, translate
@@ -55,6 +55,7 @@ class SqliteVolume:
         self._line: deque[Job[Any]] = deque()
         self._writing = threading.Lock()
         self._closed = ""
+        self._levels: dict[int, Use] = {}
         self.followers: weakref.WeakKeyDictionary[Connection, joining.Follower] = weakref.WeakKeyDictionary()
         """What is to be done when applications commit that work with us in transactions of their own."""
         try:
@@ -66,6 +67,8 @@ class SqliteVolume:
 
     def write(self, work: Callable[[Unit], T], *, durable: bool = True) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was."""
+        if self.followers and self.is_joined():
+            raise joining.would_wait_for_itself(self.path)
         job = Job(work)
         self._line.append(job)
         try:
@@ -89,6 +92,29 @@ class SqliteVolume:
     def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
         """Run `work` on the caller's own connection to the file, in its transaction; it stands or falls with that."""
         return joining.write_on(self, self._texts, connection, work)
+
+    def is_joined(self, connection: object = None) -> bool:
+        """Tell whether this thread has joined a transaction of the application's own, or is about to join this one."""
+        if connection is not None and joining.is_in_transaction(connection):
+            return True
+        return any(follower.thread == threading.get_ident() for follower in list(self.followers.values()))
+
+    def memory_levels(self) -> dict[int, Use]:
+        """Return how much the memories of queue spaces hold that this process has open, as far as it is known at once.
+
+        Another thread may be at work, and wait for the transaction of the very thread that asks.
+        """
+
+        def levels(unit: Unit) -> dict[int, Use]:
+            memories = {space_id: unit.memory(space_id) for space_id in list(self._residences.texts)}
+            return {space_id: memory.level(space_id) for space_id, memory in memories.items() if memory is not None}
+
+        if self._residences.texts and self._writing.acquire(blocking=False):
+            try:
+                self._levels = read_once(self._connection, self._texts, self.path, levels, self._residences.texts)
+            finally:
+                self._writing.release()
+        return self._levels
 
     def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
         """Open the memory of a queue space for its non-persistent messages; tell whether it had to be made."""

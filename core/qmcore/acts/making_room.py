@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from qmcore.acts.expiry import expire
 from qmcore.acts.retention import forget_outlived
@@ -18,24 +18,32 @@ T = TypeVar("T")
 _STEP = 1000
 
 
-def with_room(volume: Volume, spaces: Sequence[OpenSpace], now: int, act: Callable[[], T]) -> T:
-    """Do what needs room; where there is none, remove what has expired and do it again."""
+Run: TypeAlias = Callable[[Callable[[Unit], int]], int]
+"""Runs work in a database transaction, or as a part of one."""
+
+
+def with_room(volume: Volume, spaces: Sequence[OpenSpace], now: int, act: Callable[[], T], run: Run | None = None) -> T:
+    """Do what needs room; where there is none, remove what has expired and do it again.
+
+    `run` is what the removal runs in: by default a database transaction of its own for each step.
+    """
     try:
         return act()
     except NoSpaceError:
-        if sum(_make_room(volume, opened, now) for opened in spaces) == 0:
+        by_itself: Run = lambda step: volume.write(step, durable=False)  # noqa: E731 - the default of an argument
+        if sum(_make_room(run or by_itself, opened, now) for opened in spaces) == 0:
             raise
         return act()
 
 
-def _make_room(volume: Volume, opened: OpenSpace, now: int) -> int:
+def _make_room(run: Run, opened: OpenSpace, now: int) -> int:
     """Remove all that has expired or outlived its retention, a step at a time; return how many messages it was."""
 
     def step(unit: Unit) -> int:
         return sum(_clean(unit, opened, queue, now) for queue in opened.definitions(unit).queues.values())
 
     total = 0
-    while count := volume.write(step, durable=False):
+    while count := run(step):
         total += count
     return total
 

@@ -40,5 +40,5 @@ def refuse_overflow(unit: Unit, known: Definitions, store: Store, after: Use, mo
 
 def _elsewhere(unit: Unit, known: Definitions, store: Store) -> int:
     """Return how many messages the other store holds: their number is limited together."""
-    other = unit.memory(known.space.id) if store is unit else unit
-    return 0 if other is None else other.level(known.space.id).messages
+    space_id = known.space.id
+    return (unit.memory_level(space_id) if store is unit else unit.level(space_id)).messages
