@@ -46,6 +46,7 @@ class Consuming(SpaceHandle):
         corrid_like: str | None = None,
         condition: str | Condition | None = None,
         wait: float | None = None,
+        stop: Callable[[], bool] | None = None,
         transactional: bool = True,
         connection: Connection | None = None,
     ) -> Message | None:
@@ -59,6 +60,7 @@ class Consuming(SpaceHandle):
         grammar of qmadmin-queue(7), such as `priority > 50 AND header.region = 'eu'`. None of them reaches another
         queue, or a message that is not available yet.
         `wait`: how many seconds to wait for a message; None or 0 does not wait, math.inf waits for ever.
+        `stop`: asked whenever the wait has looked in vain, as after `wake()`; True ends it without a message.
         `transactional`: False keeps the call out of an open transaction (TPNOTRAN).
         `connection`: a SQLAlchemy connection to the file of the queue space; the message is consumed when the
         transaction on it commits. It cannot wait.
@@ -68,7 +70,7 @@ class Consuming(SpaceHandle):
         transaction's time is over.
         """
         selection = selected(msgid, corrid, corrid_like, condition)
-        found = self._take(queue, selection, 1, wait, transactional=transactional, connection=connection)
+        found = self._take(queue, selection, 1, wait, transactional=transactional, connection=connection, stop=stop)
         return found[0] if found else None
 
     def dequeue_many(
@@ -118,6 +120,7 @@ class Consuming(SpaceHandle):
         corrid_like: str | None = None,
         condition: str | Condition | None = None,
         wait: float | None = None,
+        stop: Callable[[], bool] | None = None,
     ) -> Message | None:
         """Look at a message and keep it from all others until the transaction ends.
 
@@ -132,7 +135,7 @@ class Consuming(SpaceHandle):
                 hint="Call it inside of `with space.transaction():`, or peek.",
             )
         selection = selected(msgid, corrid, corrid_like, condition)
-        found = self._take(queue, selection, 1, wait, role=Role.LOCKED)
+        found = self._take(queue, selection, 1, wait, role=Role.LOCKED, stop=stop)
         return found[0] if found else None
 
     def peek(
@@ -144,6 +147,7 @@ class Consuming(SpaceHandle):
         corrid_like: str | None = None,
         condition: str | Condition | None = None,
         wait: float | None = None,
+        stop: Callable[[], bool] | None = None,
     ) -> Message | None:
         """Look at a message, which stays where it is, and may be gone the next moment.
 
@@ -156,7 +160,7 @@ class Consuming(SpaceHandle):
             upkeep.freshen_now(attachment.volume, attachment.opened, queue, self._device.clock.now())
             return attachment.volume.read(lambda unit: dequeuing.peek(unit, attachment.opened, queue, selection))
 
-        found = self._wait_for(attempt, seconds_of(wait))
+        found = self._wait_for(attempt, seconds_of(wait), stop)
         return None if isinstance(found, Nothing) else found
 
     def listen(self, queues: Sequence[str], *, wait: float | None = None) -> str | None:
@@ -197,6 +201,7 @@ class Consuming(SpaceHandle):
         connection: Connection | None = None,
         body: bool = True,
         role: Role = Role.DEQUEUED,
+        stop: Callable[[], bool] | None = None,
     ) -> list[Message]:
         transaction = current(self._device, self.name) if transactional else None
         seconds = seconds_of(wait)
@@ -215,7 +220,7 @@ class Consuming(SpaceHandle):
                 )
             return self._take_in(transaction, attachment, queue, selection, limit, now, body=body, role=role)
 
-        found = self._wait_for(attempt, seconds)
+        found = self._wait_for(attempt, seconds, stop)
         return [] if isinstance(found, Nothing) else found
 
     def _take_in(
@@ -266,7 +271,9 @@ class Consuming(SpaceHandle):
                 return []
         return result
 
-    def _wait_for(self, attempt: Callable[[], T | Nothing], seconds: float) -> T | Nothing:
+    def _wait_for(
+        self, attempt: Callable[[], T | Nothing], seconds: float, stop: Callable[[], bool] | None = None
+    ) -> T | Nothing:
         attachment = self._attachment
 
         def looked_after() -> T | Nothing:
@@ -274,7 +281,7 @@ class Consuming(SpaceHandle):
 
         if seconds <= 0:
             return looked_after()
-        return waiting.wait_for(looked_after, attachment.volume, attachment.opened, self._device.clock, seconds)
+        return waiting.wait_for(looked_after, attachment.volume, attachment.opened, self._device.clock, seconds, stop)
 
     def _look(self, attempt: Callable[[], T | Nothing]) -> T | Nothing:
         """Try until what is due is done, and once more after what others left behind is."""

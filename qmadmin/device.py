@@ -15,6 +15,7 @@ from typing import Protocol, Self
 from qmadmin.commands import Commands
 from qmadmin.space import QueueSpace
 from qmcore import device as rules
+from qmcore import names
 from qmcore.acts import attaching, devices, spaces, transactions, upkeep
 from qmcore.acts.returning import Cause
 from qmcore.acts.transactions import Branch
@@ -294,6 +295,13 @@ class Device:
         as the queue space allows.
         """
         return QueueSpace(self, name, role)
+
+    def comes_free(self, name: str, seconds: float) -> bool:
+        """Tell whether a write to a queue space could begin within the seconds, which other writers may take till then.
+
+        That is a matter of milliseconds, unless a process was stopped while it wrote.
+        """
+        return self._volume_of_space(names.space_name(name)).comes_free(seconds)
 
     def volume_of(self, path: str) -> Volume:
         """Return the volume behind a path of the device list."""

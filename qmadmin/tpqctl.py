@@ -6,7 +6,8 @@ import dataclasses
 from typing import Final
 
 from qmcore import names
-from qmcore.errors import InvalidArgumentError
+from qmcore.checks import whole
+from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import PRIORITY_DEFAULT, EnqueueControl, Message
 from qmcore.queue import Delivery
 from qmcore.times import MICROS
@@ -41,16 +42,64 @@ TMQNAMELEN: Final = names.QUEUE_NAME_MAX
 TMMSGIDLEN: Final = 32
 TMCORRIDLEN: Final = names.CORRELATION_ID_MAX
 
-_ONLY_ENQUEUE = TPQTOP | TPQBEFOREMSGID | TPQTIME_ABS | TPQTIME_REL | TPQEXPTIME_ABS | TPQEXPTIME_REL | TPQEXPTIME_NONE
-_ALL_FLAGS = 0xFFFFF
+__all__ = [
+    "TMCORRIDLEN",
+    "TMMSGIDLEN",
+    "TMQNAMELEN",
+    "TPNOFLAGS",
+    "TPQBEFOREMSGID",
+    "TPQCORRID",
+    "TPQCTL",
+    "TPQDELIVERYQOS",
+    "TPQEXPTIME_ABS",
+    "TPQEXPTIME_NONE",
+    "TPQEXPTIME_REL",
+    "TPQFAILUREQ",
+    "TPQGETBYCORRID",
+    "TPQGETBYCORRIDOLD",
+    "TPQGETBYMSGID",
+    "TPQGETBYMSGIDOLD",
+    "TPQMSGID",
+    "TPQPEEK",
+    "TPQPRIORITY",
+    "TPQQOSDEFAULTPERSIST",
+    "TPQQOSNONPERSISTENT",
+    "TPQQOSPERSISTENT",
+    "TPQREPLYQ",
+    "TPQREPLYQOS",
+    "TPQTIME_ABS",
+    "TPQTIME_REL",
+    "TPQTOP",
+    "TPQWAIT",
+]
+
+_TRAVELS = TPQCORRID | TPQREPLYQ | TPQFAILUREQ | TPQMSGID | TPQPRIORITY | TPQDELIVERYQOS | TPQREPLYQOS
+"""What an enqueue may set and a dequeue may ask for."""
+
+_EXPIRIES = TPQEXPTIME_ABS | TPQEXPTIME_REL | TPQEXPTIME_NONE
+_ONLY_ENQUEUE = TPQTOP | TPQBEFOREMSGID | TPQTIME_ABS | TPQTIME_REL | _EXPIRIES
+_ONLY_DEQUEUE = TPQGETBYMSGID | TPQGETBYCORRID | TPQWAIT | TPQPEEK
+_EXCLUSIVE = (TPQTIME_ABS | TPQTIME_REL, TPQTOP | TPQBEFOREMSGID, _EXPIRIES)
+LONG_RANGE: Final = (-(2**63), 2**63 - 1)
+"""What the long of C holds."""
+
+_QUALITIES: Final = {
+    TPQQOSDEFAULTPERSIST: Delivery.DEFAULT,
+    TPQQOSPERSISTENT: Delivery.PERSIST,
+    TPQQOSNONPERSISTENT: Delivery.NONPERSIST,
+}
+_QUALITY_NUMBERS: Final = {delivery: number for number, delivery in _QUALITIES.items()}
 
 
 @dataclasses.dataclass
 class TPQCTL:
     """The control structure of a queue call; `flags` says which of the other fields are set.
 
-    Times are seconds: `deq_time` and `exp_time` count from now or, with the _ABS flags, from 1970. `msgid` and
-    `corrid` are bytes, without padding when they come back. `diagnostic` holds the QME number after a failed call.
+    Times are seconds: `deq_time` and `exp_time` count from the end of the enqueue, in a transaction from its commit,
+    or with the _ABS flags from 1970; a dequeue does not return them. `msgid` and `corrid` are bytes or str on input,
+    with or without the NULs that fill their 32 bytes, which are not part of the value; on output they are bytes
+    without them. `urcode` needs no flag. `cltid` and `appkey` are output only: who sent the message, see tpinit().
+    `diagnostic` is the QME number after a call that failed with TPEDIAGNOSTIC, and 0 after any other.
     """
 
     flags: int = TPNOFLAGS
@@ -69,48 +118,77 @@ class TPQCTL:
     exp_time: int = 0
 
 
-def enqueue_control(ctl: TPQCTL, kind: str) -> EnqueueControl:
-    """Return what the flags ask of an enqueue; contradictions are refused, and so is what cannot be honoured."""
-    flags = ctl.flags
-    check_flags(flags)
-    for one, other in ((TPQTIME_ABS, TPQTIME_REL), (TPQTOP, TPQBEFOREMSGID)):
-        if flags & one and flags & other:
-            raise InvalidArgumentError(f"the flags {one:#x} and {other:#x} exclude each other")
-    if sum(bool(flags & flag) for flag in (TPQEXPTIME_ABS, TPQEXPTIME_REL, TPQEXPTIME_NONE)) > 1:
-        raise InvalidArgumentError("the flags TPQEXPTIME_ABS, TPQEXPTIME_REL and TPQEXPTIME_NONE exclude each other")
+def enqueue_control(ctl: TPQCTL, kind: str, *, client: str, appkey: int) -> EnqueueControl:
+    """Return what the flags ask of an enqueue by this client; what contradicts, or cannot be honoured, is refused.
+
+    Fields without their flag are not looked at.
+    """
+    flags = _checked(ctl.flags, _TRAVELS | _ONLY_ENQUEUE, "tpenqueue")
+    for group in _EXCLUSIVE:
+        if (flags & group).bit_count() > 1:
+            raise InvalidArgumentError(f"{_named(flags & group)} exclude each other")
+    available = _micros(ctl.deq_time, "deq_time") if flags & (TPQTIME_ABS | TPQTIME_REL) else 0
+    expires = _micros(ctl.exp_time, "exp_time") if flags & (TPQEXPTIME_ABS | TPQEXPTIME_REL) else 0
     return EnqueueControl(
         priority=ctl.priority if flags & TPQPRIORITY else PRIORITY_DEFAULT,
         corrid=names.correlation_id(ctl.corrid) if flags & TPQCORRID else None,
-        delay=ctl.deq_time * MICROS if flags & TPQTIME_REL else None,
-        available_us=ctl.deq_time * MICROS if flags & TPQTIME_ABS else None,
-        lifetime=ctl.exp_time * MICROS if flags & TPQEXPTIME_REL else None,
-        expires_us=ctl.exp_time * MICROS if flags & TPQEXPTIME_ABS else None,
+        delay=available if flags & TPQTIME_REL else None,
+        available_us=available if flags & TPQTIME_ABS else None,
+        lifetime=expires if flags & TPQEXPTIME_REL else None,
+        expires_us=expires if flags & TPQEXPTIME_ABS else None,
         never_expires=bool(flags & TPQEXPTIME_NONE),
-        reply_queue=ctl.replyqueue if flags & TPQREPLYQ else None,
-        failure_queue=ctl.failurequeue if flags & TPQFAILUREQ else None,
+        reply_queue=names.queue_name(ctl.replyqueue, "reply queue name") if flags & TPQREPLYQ else None,
+        failure_queue=names.queue_name(ctl.failurequeue, "failure queue name") if flags & TPQFAILUREQ else None,
         urcode=ctl.urcode,
-        appkey=ctl.appkey,
-        client_id=ctl.cltid,
-        delivery=_delivery(ctl.delivery_qos) if flags & TPQDELIVERYQOS else None,
-        reply_delivery=_delivery(ctl.reply_qos) if flags & TPQREPLYQOS else None,
+        appkey=appkey,
+        client_id=client,
+        delivery=_delivery(ctl.delivery_qos, "delivery_qos") if flags & TPQDELIVERYQOS else None,
+        reply_delivery=_delivery(ctl.reply_qos, "reply_qos") if flags & TPQREPLYQOS else None,
         type=kind,
         top=bool(flags & TPQTOP),
-        before=text_of(ctl.msgid) if flags & TPQBEFOREMSGID else None,
+        before=_text_of(ctl.msgid) if flags & TPQBEFOREMSGID else None,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DequeueControl:
+    """What the flags ask of a dequeue: at most one identifier, whether to wait, and whether only to look."""
+
+    msgid: str | None
+    corrid: bytes | None
+    waits: bool
+    peeks: bool
+
+
+def dequeue_control(ctl: TPQCTL) -> DequeueControl:
+    """Return what the flags ask of a dequeue; those that are for an enqueue only are turned off."""
+    flags = _checked(ctl.flags, _TRAVELS | _ONLY_ENQUEUE | _ONLY_DEQUEUE, "tpdequeue")
+    ctl.flags = flags = flags & ~_ONLY_ENQUEUE
+    by_msgid, by_corrid = flags & TPQGETBYMSGID, flags & TPQGETBYCORRID
+    if by_msgid and by_corrid:
+        raise InvalidArgumentError("TPQGETBYMSGID and TPQGETBYCORRID exclude each other")
+    return DequeueControl(
+        msgid=_text_of(ctl.msgid) if by_msgid else None,
+        corrid=names.correlation_id(ctl.corrid) if by_corrid else None,
+        waits=bool(flags & TPQWAIT),
+        peeks=bool(flags & TPQPEEK),
     )
 
 
 def fill(ctl: TPQCTL, message: Message) -> None:
-    """Put into the structure what its flags ask for and the message has; turn the other flags off."""
+    """Put into the structure what its flags ask for and the message has; turn the flags off for what it has not.
+
+    A priority it always has: 50 where its sender gave none.
+    """
     found = {
         TPQPRIORITY: ("priority", message.priority),
         TPQMSGID: ("msgid", message.msgid.encode()),
         TPQCORRID: ("corrid", message.corrid),
         TPQREPLYQ: ("replyqueue", message.reply_queue),
         TPQFAILUREQ: ("failurequeue", message.failure_queue),
-        TPQDELIVERYQOS: ("delivery_qos", _qos(message.delivery)),
-        TPQREPLYQOS: ("reply_qos", message.reply_delivery and _qos(message.reply_delivery)),
+        TPQDELIVERYQOS: ("delivery_qos", message.delivery_asked and _QUALITY_NUMBERS[message.delivery_asked]),
+        TPQREPLYQOS: ("reply_qos", message.reply_delivery and _QUALITY_NUMBERS[message.reply_delivery]),
     }
-    ctl.flags &= ~_ONLY_ENQUEUE
     for flag, (field, value) in found.items():
         if ctl.flags & flag:
             if value is None:
@@ -121,27 +199,50 @@ def fill(ctl: TPQCTL, message: Message) -> None:
     ctl.diagnostic = 0
 
 
-def text_of(msgid: bytes | str) -> str:
+def _checked(flags: object, allowed: int, call: str) -> int:
+    if not isinstance(flags, int) or isinstance(flags, bool):
+        raise InvalidArgumentError(f"the control flags must be a whole number, got {flags!r}")
+    if flags & ~allowed:
+        raise InvalidArgumentError(f"{call} has no control flags {_named(flags & ~allowed)}")
+    for new, old in ((TPQGETBYMSGID, TPQGETBYMSGIDOLD), (TPQGETBYCORRID, TPQGETBYCORRIDOLD)):
+        if flags & new and not flags & old:
+            raise InvalidArgumentError(f"the control flag {flags & new:#x} is only a part of {new:#x}")
+    return flags
+
+
+def _named(flags: int) -> str:
+    """Return the names of the flags that are set, and the number of what has no name."""
+    found = [name for name, flag in _NAMED.items() if flags & flag == flag]
+    for name in found:
+        flags &= ~_NAMED[name]
+    return " and ".join([*found, hex(flags)] if flags else found)
+
+
+_NAMED: Final = {
+    name: value
+    for name, value in sorted(globals().items())
+    if name.startswith("TPQ") and isinstance(value, int) and not name.startswith("TPQQOS") and not name.endswith("OLD")
+}
+
+
+def _text_of(msgid: object) -> str:
     """Return a message identifier as text, without the padding of its field."""
-    return msgid if isinstance(msgid, str) else msgid.rstrip(b"\0 ").decode("ascii", "replace")
+    if isinstance(msgid, str):
+        return msgid.rstrip("\0 ")
+    if isinstance(msgid, (bytes, bytearray, memoryview)):
+        return bytes(msgid).rstrip(b"\0 ").decode("ascii", "replace")
+    raise BadMessageIdError(f"a message identifier must be bytes or str, got {msgid!r}")
 
 
-def check_flags(flags: int) -> None:
-    """Refuse flags that do not exist."""
-    if flags & ~_ALL_FLAGS:
-        raise InvalidArgumentError(f"the control flags {flags & ~_ALL_FLAGS:#x} are unknown")
+def _micros(seconds: object, what: str) -> int:
+    whole(seconds, what, *LONG_RANGE)
+    assert isinstance(seconds, int)  # noqa: S101 - checked above
+    return seconds * MICROS
 
 
-def _delivery(qos: int) -> Delivery | None:
-    known = {
-        TPQQOSDEFAULTPERSIST: None,
-        TPQQOSPERSISTENT: Delivery.PERSIST,
-        TPQQOSNONPERSISTENT: Delivery.NONPERSIST,
-    }
-    if qos not in known:
-        raise InvalidArgumentError(f"the quality of service {qos} is not one of {', '.join(map(str, known))}")
-    return known[qos]
-
-
-def _qos(delivery: Delivery) -> int:
-    return TPQQOSPERSISTENT if delivery is Delivery.PERSIST else TPQQOSNONPERSISTENT
+def _delivery(quality: object, what: str) -> Delivery:
+    whole(quality, what, *LONG_RANGE)
+    if quality not in _QUALITIES:
+        known = "TPQQOSDEFAULTPERSIST, TPQQOSPERSISTENT or TPQQOSNONPERSISTENT"
+        raise InvalidArgumentError(f"the {what} must be one of {known}, got {quality}")
+    return _QUALITIES[quality]

@@ -148,6 +148,8 @@ class MessageInfo:
     """Everything about a stored message but its body. Times ending in `_us` are microseconds since 1970, UTC.
 
     `size` is bytes of the body. `group` is shared by the messages that stay together, in a queue that groups them.
+    `delivery` is where the message is kept, `delivery_asked` what its sender asked for, and `reply_delivery` what it
+    asked for replies; None where it left the choice.
     """
 
     msgid: str
@@ -173,6 +175,7 @@ class MessageInfo:
     group: str | None
     origin: Origin | None
     state: State
+    delivery_asked: Delivery | None = None
 
     @property
     def enqueued_at(self) -> datetime:

@@ -600,6 +600,9 @@ class Volume(Protocol):
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one database transaction that changes nothing."""
 
+    def comes_free(self, seconds: float) -> bool:
+        """Tell whether a write could begin within the seconds, which other writers may take until then."""
+
     def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
         """Run `work` on the caller's own connection to the store, in its transaction; it stands or falls with that."""
 

@@ -20,10 +20,18 @@ FOREVER = -1
 
 
 class Delivery(enum.Enum):
-    """Where messages are kept: on disk, or in memory that is lost on restart."""
+    """Where messages are kept: on disk, or in memory that is lost on restart.
+
+    A sender may also ask for the default, and so says for certain that the queue decides; nothing is kept there.
+    """
 
     PERSIST = "persist"
     NONPERSIST = "nonpersist"
+    DEFAULT = "default"
+
+
+KEPT = (Delivery.PERSIST, Delivery.NONPERSIST)
+"""Where messages can be kept."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +74,8 @@ class QueueDefinition:
         whole(self.retry_delay, f"retry delay of queue {self.name!r} in seconds", 0, DELAY_MAX)
         if self.expiration is not None:
             whole(self.expiration, f"default expiration of queue {self.name!r} in seconds", 0, EXPIRATION_MAX)
+        if self.delivery not in KEPT:
+            raise InvalidArgumentError(f"queue {self.name!r} needs a delivery of its own: persist or nonpersist")
         if self.grouping and self.delivery is Delivery.NONPERSIST:
             raise InvalidArgumentError(f"queue {self.name!r} cannot group non-persistent messages")
         if self.retention != FOREVER:

@@ -25,7 +25,7 @@ from qmadmin.shell.results import Column, Line, Moment, Notice, Outcome, Record,
 from qmadmin.shell.spaces import missing_error_queue
 from qmcore import queue
 from qmcore.limits import CapacityLimit, Threshold
-from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
+from qmcore.queue import KEPT, Delivery, Queue, QueueDefinition, QueueUsage
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from qmcore.order import OutOfOrder, QueueOrder
 
 QUEUES = Group("Queues")
-DELIVERY = Choice("delivery policy", tuple(delivery.value for delivery in Delivery))
+DELIVERY = Choice("delivery policy", tuple(delivery.value for delivery in KEPT))
 
 
 def _creation_failed(error: QueueError, given: Given, session: Session) -> Notice:  # noqa: ARG001 - the form is fixed

@@ -44,7 +44,7 @@ class Log:
         if not self._durable:
             return
         with self._lock:
-            self.check()
+            self._refuse_lost(unknown=True)
             if self._synced >= commit:
                 return
             reached = self._written
@@ -54,16 +54,21 @@ class Log:
                 # The kernel may have dropped the pages that it could not write: a second try would report success
                 # for what is lost.
                 self._lost = error
-                self.check()
+                self._refuse_lost(unknown=True)
             self._synced = reached
 
     def check(self) -> None:
         """Refuse to go on after a commit was not brought to the disk."""
+        self._refuse_lost(unknown=False)
+
+    def _refuse_lost(self, *, unknown: bool) -> None:
+        """Refuse; `unknown` tells whether that is what became of the caller's own commit."""
         if self._lost is not None:
             raise SystemFailureError(
                 f"device {self._path!r} failed to bring a commit to the disk ({self._lost}); its outcome is unknown",
                 hint="Check the disk, then open the device again.",
                 path=self._path,
+                unknown=unknown,
             ) from self._lost
 
     def close(self) -> None:

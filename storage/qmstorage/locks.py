@@ -15,6 +15,7 @@ import secrets
 import struct
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from qmcore.port import Owner
@@ -73,18 +74,33 @@ class Gate:
 
     def __enter__(self) -> None:
         """Wait until no other process is inside."""
-        pause, end = _PAUSE_FIRST, 0.0
-        while not _lock(self._fd):
-            now = time.monotonic()
-            end = end or now + translate.BUSY_SECONDS
-            if now > end:
-                raise translate.gate_closed(self._path, _holder(self._fd))
-            time.sleep(pause)
-            pause = min(pause * 1.5, _PAUSE_MOST)
+        if not self._enter(translate.BUSY_SECONDS):
+            raise translate.gate_closed(self._path, _holder(self._fd))
 
     def __exit__(self, *_: object) -> None:
         """Let the next process in."""
         fcntl.lockf(self._fd, fcntl.LOCK_UN)
+
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[bool]:
+        """Enter if no other process is inside by then; tell whether that went well."""
+        entered = self._enter(seconds)
+        try:
+            yield entered
+        finally:
+            if entered:
+                self.__exit__()
+
+    def _enter(self, seconds: float) -> bool:
+        pause, end = _PAUSE_FIRST, 0.0
+        while not _lock(self._fd):
+            now = time.monotonic()
+            end = end or now + seconds
+            if now > end:
+                return False
+            time.sleep(pause)
+            pause = min(pause * 1.5, _PAUSE_MOST)
+        return True
 
     def close(self) -> None:
         """Give the gate up."""

@@ -37,6 +37,11 @@ class ReadOnlyVolume:
         del work, durable
         raise self._refusal()
 
+    def comes_free(self, seconds: float) -> bool:
+        """Tell that nobody has to be waited for: a reader does not write."""
+        del seconds
+        return True
+
     def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
         """Refuse."""
         del connection, work

@@ -185,6 +185,21 @@ def open_for_writing(path: str) -> sqlite3.Connection:
     return connection
 
 
+def can_begin(connection: sqlite3.Connection, seconds: float) -> bool:
+    """Tell whether a transaction that writes can begin within the seconds, whoever else has the file open."""
+    connection.execute(f"PRAGMA busy_timeout = {max(round(seconds * 1000), 0)}")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        if not translate.is_blocked(error):
+            raise
+        return False
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {round(translate.BUSY_SECONDS * 1000)}")
+    return True
+
+
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[sqlite3.Connection]:
     """Give a connection to an existing device that this user may only read."""

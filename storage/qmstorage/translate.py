@@ -49,7 +49,7 @@ _BY_CODE: dict[int, tuple[type[QueueError], str, str]] = {
 
 def from_sqlite(error: sqlite3.Error, path: str, full_memory: Path | None = None) -> QueueError:
     """Return the diagnostic for an error of SQLite on the file `path`, or on a memory whose file system is full."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
+    code = _code(error)
     if full_memory is not None and code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) and not _is_full(path):
         return OperatingSystemError(
             f"there is no room left in {str(full_memory)!r} for non-persistent messages; the operation was undone",
@@ -60,7 +60,17 @@ def from_sqlite(error: sqlite3.Error, path: str, full_memory: Path | None = None
         # What SQLite says where it was the shared memory or the log that could not grow.
         code = sqlite3.SQLITE_FULL
     kind, message, hint = _BY_CODE.get(code, _OTHERWISE)
-    return kind(message.format(path=path, error=error, seconds=BUSY_SECONDS), hint=hint, path=path)
+    text = message.format(path=path, error=error, seconds=BUSY_SECONDS)
+    return kind(text, hint=hint, path=path, blocked=is_blocked(error))
+
+
+def is_blocked(error: sqlite3.Error) -> bool:
+    """Tell whether another program has the file locked."""
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & _PRIMARY
 
 
 def _is_full(path: str) -> bool:
@@ -88,6 +98,7 @@ def gate_closed(path: str, holder: int | None) -> QueueError:
         hint="If it is stopped, let it go on or end it; nothing is lost by that.",
         path=path,
         pid=holder,
+        blocked=True,
     )
 
 

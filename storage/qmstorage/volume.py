@@ -12,6 +12,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -88,6 +89,21 @@ class SqliteVolume:
         with self._writing:
             self._check_usable()
             return read_once(self._connection, self._texts, self.path, work, self._residences.texts)
+
+    def comes_free(self, seconds: float) -> bool:
+        """Tell whether a write could begin within the seconds, which other writers may take until then."""
+        end = time.monotonic() + seconds
+        if not self._writing.acquire(timeout=seconds):
+            return False
+        try:
+            self._check_usable()
+            gate = self._beside.gate
+            with gate.within(end - time.monotonic()) if gate else contextlib.nullcontext(enter_result=True) as inside:
+                return inside and sqlite.can_begin(self._connection, end - time.monotonic())
+        except sqlite3.Error as error:
+            raise translate.from_sqlite(error, self.path) from error
+        finally:
+            self._writing.release()
 
     def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
         """Run `work` on the caller's own connection to the file, in its transaction; it stands or falls with that."""

@@ -1,194 +1,141 @@
-"""The ATMI face: what code that was written for Tuxedo finds."""
+"""The ATMI face: joining and leaving, what a call brings and takes, and transactions."""
+
+# ruff: noqa: F403, F405 - as programs import it
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+import math
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import qmadmin
-from qmadmin import atmi
-from qmadmin.atmi import (
-    TPQBEFOREMSGID,
-    TPQCORRID,
-    TPQCTL,
-    TPQDELIVERYQOS,
-    TPQEXPTIME_ABS,
-    TPQEXPTIME_NONE,
-    TPQEXPTIME_REL,
-    TPQFAILUREQ,
-    TPQGETBYCORRID,
-    TPQGETBYMSGID,
-    TPQMSGID,
-    TPQPEEK,
-    TPQPRIORITY,
-    TPQQOSNONPERSISTENT,
-    TPQQOSPERSISTENT,
-    TPQREPLYQ,
-    TPQTIME_ABS,
-    TPQTIME_REL,
-    TPQTOP,
-    TPQWAIT,
-    TPException,
-    tpabort,
-    tpbegin,
-    tpcommit,
-    tpdequeue,
-    tpenqueue,
-    tpgetlev,
-    tpinit,
-    tpterm,
-)
+from qmadmin.atmi import *
+from tests.fix_atmi import refused
+from tests.fix_store import Child, Work
+
+CHILD = """
+from qmadmin.atmi import *
+
+def outcome(call, *arguments, **options):
+    try:
+        return call(*arguments, **options)
+    except TPException as error:
+        return error.name
+"""
 
 
-@pytest.fixture
-def device(tmp_path: Path) -> Path:
-    path = tmp_path / "QUE"
-    with qmadmin.create_device(path, 1000) as device:
-        for name in ("QSPACE", "OTHER"):
-            device.create_space(
-                qmadmin.SpaceDefinition(
-                    name=name,
-                    ipc_key=230458,
-                    pages=100,
-                    queues=5,
-                    transactions=3,
-                    processes=3,
-                    messages=10,
-                    error_queue="errq",
-                )
-            )
-            with device.open_space(name) as space:
-                for queue in ("STRING", "RPLYQ", "errq"):
-                    space.create_queue(qmadmin.QueueDefinition(name=queue))
-    return path
+def taken(queue: str = "STRING", space: str = "QSPACE") -> bytes | str | None:
+    """Return what a dequeue gives, or the name of the diagnostic."""
+    try:
+        return tpdequeue(space, queue, None)
+    except TPException as error:
+        return error.message.partition(":")[0]
 
 
-@pytest.fixture
-def joined(device: Path) -> Iterator[None]:
-    tpinit(device, timeout=0.05)
-    yield
-    if tpgetlev():
-        tpabort()
+# ---- joining --------------------------------------------------------------------------------------------------------
+
+
+def test_the_device_of_qmconfig_is_joined_by_the_first_call(atmi_device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QMCONFIG", str(atmi_device))
+    tpenqueue("QSPACE", "STRING", None, b"data")
+    assert taken() == b"data"
     tpterm()
 
 
-def refused(call: object, *arguments: object, **options: object) -> TPException:
-    assert callable(call)
-    with pytest.raises(TPException) as caught:
-        call(*arguments, **options)
-    return caught.value
+def test_without_a_device_the_call_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("QMCONFIG", raising=False)
+    for call in (tpinit, tpbegin, lambda: tpenqueue("QSPACE", "STRING", None, b"")):
+        error = refused(call)
+        assert error.name == "TPEINVAL"
+        assert "QMCONFIG is not set" in str(error)
+    assert refused(tpinit, tmp_path / "absent").name == "TPENOENT"
+    assert refused(tpinit, tmp_path).name == "TPENOENT"
 
 
-@pytest.mark.usefixtures("joined")
-def test_what_a_sender_sets_in_the_control_structure_the_receiver_finds() -> None:
-    sent = TPQCTL(
-        flags=TPQCORRID | TPQREPLYQ | TPQFAILUREQ | TPQPRIORITY | TPQMSGID | TPQDELIVERYQOS,
-        corrid=b"order-17",
-        replyqueue="RPLYQ",
-        failurequeue="errq",
-        priority=70,
-        urcode=-5,
-        appkey=9,
-        cltid="teller",
-        delivery_qos=TPQQOSPERSISTENT,
-    )
-    tpenqueue("QSPACE", "STRING", sent, b"data")
-    wanted = TPQMSGID | TPQCORRID | TPQREPLYQ | TPQFAILUREQ | TPQPRIORITY | TPQDELIVERYQOS
-    got = TPQCTL(flags=wanted)
-    assert tpdequeue("QSPACE", "STRING", got) == b"data"
-    assert got.flags == wanted
-    assert got == TPQCTL(**{**vars(sent), "flags": wanted})
+def test_a_device_of_a_newer_release_is_tperelease(atmi_device: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(atmi_device) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    assert refused(tpinit, atmi_device).name == "TPERELEASE"
 
 
-@pytest.mark.usefixtures("joined")
-def test_a_flag_for_what_a_message_has_not_is_off_after_the_dequeue() -> None:
-    tpenqueue("QSPACE", "STRING", None, b"")
-    got = TPQCTL(flags=TPQCORRID | TPQREPLYQ | TPQFAILUREQ | TPQPRIORITY | TPQTOP)
-    assert tpdequeue("QSPACE", "STRING", got) == b""
-    assert got.flags == TPQPRIORITY
-    assert got.priority == 50
-
-
-@pytest.mark.usefixtures("joined")
-def test_a_message_without_data_is_not_an_empty_one() -> None:
-    tpenqueue("QSPACE", "STRING", None, None)
-    assert tpdequeue("QSPACE", "STRING", None) is None
-
-
-@pytest.mark.usefixtures("joined")
-def test_a_message_is_found_by_its_identifier_and_by_its_correlation_identifier() -> None:
-    controls = [TPQCTL(flags=TPQCORRID | TPQMSGID, corrid=name.ljust(32, b"\0")) for name in (b"a", b"b", b"c")]
-    for control in controls:
-        tpenqueue("QSPACE", "STRING", control, control.corrid)
-    by_corrid = TPQCTL(flags=TPQGETBYCORRID, corrid=b"b")
-    by_msgid = TPQCTL(flags=TPQGETBYMSGID, msgid=controls[2].msgid)
-    assert tpdequeue("QSPACE", "STRING", by_corrid) == b"b".ljust(32, b"\0")
-    assert tpdequeue("QSPACE", "STRING", by_msgid) == b"c".ljust(32, b"\0")
-    assert tpdequeue("QSPACE", "STRING", None) == b"a".ljust(32, b"\0")
-
-
-@pytest.mark.usefixtures("joined")
-def test_an_empty_queue_is_the_diagnostic_qmenomsg() -> None:
-    control = TPQCTL()
-    error = refused(tpdequeue, "QSPACE", "STRING", control)
-    assert (error.tperrno, error.name, error.diagnostic, control.diagnostic) == (24, "TPEDIAGNOSTIC", -11, -11)
-
-
-@pytest.mark.usefixtures("joined")
-def test_waiting_in_vain_is_tpetime() -> None:
-    assert refused(tpdequeue, "QSPACE", "STRING", TPQCTL(flags=TPQWAIT)).name == "TPETIME"
-
-
-@pytest.mark.usefixtures("joined")
-def test_an_unknown_queue_is_qmebadqueue_and_an_unknown_queue_space_tpenoent() -> None:
-    assert refused(tpenqueue, "QSPACE", "NONE", None, b"").diagnostic == -10
-    assert refused(tpenqueue, "NONE", "STRING", None, b"").name == "TPENOENT"
-
-
-@pytest.mark.usefixtures("joined")
 @pytest.mark.parametrize(
-    ("flags", "diagnostic"),
+    "wrong",
     [
-        (TPQTIME_ABS | TPQTIME_REL, -1),
-        (TPQEXPTIME_ABS | TPQEXPTIME_REL, -1),
-        (TPQEXPTIME_REL | TPQEXPTIME_NONE, -1),
-        (0x4000000, -1),
-        (TPQTOP, -1),
-        (TPQTOP | TPQBEFOREMSGID, -1),
+        {"device": 7},
+        {"device": ""},
+        {"device": b"QUE"},
+        {"timeout": -1},
+        {"timeout": math.nan},
+        {"timeout": "5"},
+        {"timeout": True},
+        {"cltid": 7},
+        {"cltid": "x" * 128},
+        {"appkey": 2**63},
+        {"appkey": "1"},
     ],
+    ids=str,
 )
-def test_flags_that_contradict_or_cannot_be_honoured_are_refused_and_nothing_is_enqueued(
-    flags: int, diagnostic: int
-) -> None:
-    assert refused(tpenqueue, "QSPACE", "STRING", TPQCTL(flags=flags, deq_time=1, exp_time=1), b"").diagnostic == (
-        diagnostic
-    )
-    assert refused(tpdequeue, "QSPACE", "STRING", None).diagnostic == -11
+def test_an_argument_that_is_no_good_is_tpeinval(joined: Path, wrong: dict[str, object]) -> None:
+    assert refused(tpinit, **wrong).name == "TPEINVAL"
+
+
+def test_joining_twice_is_no_error_and_another_device_is_tpeproto(joined: Path, tmp_path: Path) -> None:
+    tpinit()
+    tpinit(joined)
+    tpinit(os.path.relpath(joined))
+    error = refused(tpinit, tmp_path / "another")
+    assert error.name == "TPEPROTO"
+    assert repr(str(joined)) in str(error)
+    tpenqueue("QSPACE", "STRING", None, b"data")
+    assert taken() == b"data"
+
+
+def test_a_process_that_has_left_joins_anew_and_is_nobody(joined: Path) -> None:
+    tpinit(cltid="teller", appkey=5)
+    tpterm()
+    tpterm()
+    tpinit(joined)
+    tpenqueue("QSPACE", "STRING", None, b"")
+    found = TPQCTL()
+    tpdequeue("QSPACE", "STRING", found)
+    assert (found.cltid, found.appkey) == ("", 0)
+
+
+# ---- data -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("joined")
-def test_a_priority_out_of_range_a_long_correlation_identifier_and_a_peek_in_a_transaction_are_refused() -> None:
-    assert refused(tpenqueue, "QSPACE", "STRING", TPQCTL(flags=TPQPRIORITY, priority=101), b"").diagnostic == -1
-    assert refused(tpenqueue, "QSPACE", "STRING", TPQCTL(flags=TPQCORRID, corrid=b"x" * 33), b"").diagnostic == -1
-    assert refused(tpdequeue, "QSPACE", "STRING", TPQCTL(flags=TPQPEEK)).diagnostic == -1
-    both = TPQCTL(flags=TPQGETBYMSGID | TPQGETBYCORRID, msgid=b"0" * 32, corrid=b"x")
-    assert refused(tpdequeue, "QSPACE", "STRING", both).diagnostic == -1
-    assert refused(tpdequeue, "QSPACE", "STRING", TPQCTL(flags=TPQGETBYMSGID, msgid=b"short")).diagnostic == -5
+def test_data_comes_back_as_bytes_and_none_is_not_empty() -> None:
+    buffer = bytearray(b"buffer")
+    for data in (b"bytes", buffer, memoryview(b"a view")[::2], "text \u00e4", b"", "", None):
+        tpenqueue("QSPACE", "STRING", None, data)
+    buffer[:] = b"xxxxxx"
+    assert [taken() for _ in range(7)] == [b"bytes", b"buffer", b"ave", "text \u00e4".encode(), b"", b"", None]
 
 
 @pytest.mark.usefixtures("joined")
-def test_a_non_persistent_message_is_refused_where_the_queue_space_has_no_memory() -> None:
-    control = TPQCTL(flags=TPQDELIVERYQOS, delivery_qos=TPQQOSNONPERSISTENT)
-    assert refused(tpenqueue, "QSPACE", "STRING", control, b"").diagnostic == -13
+def test_data_in_a_transaction_is_what_it_was_at_the_call() -> None:
+    buffer = bytearray(b"at the call")
+    tpbegin()
+    tpenqueue("QSPACE", "STRING", None, buffer)
+    buffer[:] = b"x" * len(buffer)
+    tpcommit()
+    assert taken() == b"at the call"
 
 
 @pytest.mark.usefixtures("joined")
-def test_call_flags_that_do_not_exist_are_tpeinval() -> None:
-    assert refused(tpenqueue, "QSPACE", "STRING", None, b"", 0x1000).name == "TPEINVAL"
-    assert refused(tpbegin, 0, atmi.TPNOTRAN).name == "TPEINVAL"
+def test_without_a_structure_a_message_goes_and_comes_all_the_same() -> None:
+    tpenqueue("QSPACE", "STRING", None, b"data")
+    assert tpdequeue("QSPACE", "STRING", None) == b"data"
+
+
+# ---- transactions ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("joined")
@@ -196,79 +143,202 @@ def test_a_transaction_over_two_queue_spaces_commits_both() -> None:
     tpbegin()
     tpenqueue("QSPACE", "STRING", None, b"one")
     tpenqueue("OTHER", "STRING", None, b"two")
-    assert refused(tpdequeue, "QSPACE", "STRING", None, atmi.TPNOTRAN).diagnostic == -11
+    assert refused(tpdequeue, "QSPACE", "STRING", None, TPNOTRAN).diagnostic == QMENOMSG
     tpcommit()
-    assert tpdequeue("QSPACE", "STRING", None) == b"one"
-    assert tpdequeue("OTHER", "STRING", None) == b"two"
+    assert taken() == b"one"
+    assert taken(space="OTHER") == b"two"
 
 
 @pytest.mark.usefixtures("joined")
 def test_an_abort_gives_back_what_was_dequeued_and_forgets_what_was_enqueued() -> None:
     tpenqueue("QSPACE", "STRING", None, b"request")
     tpbegin()
-    assert tpdequeue("QSPACE", "STRING", None) == b"request"
+    assert taken() == b"request"
     tpenqueue("QSPACE", "RPLYQ", None, b"reply")
     tpabort()
-    assert refused(tpdequeue, "QSPACE", "RPLYQ", None).diagnostic == -11
+    assert taken("RPLYQ") == "QMENOMSG"
     # No retries are granted to the queue, so the rollback sent the request to the error queue.
-    assert tpdequeue("QSPACE", "errq", None) == b"request"
+    assert taken("errq") == b"request"
 
 
 @pytest.mark.usefixtures("joined")
-def test_tpnotran_keeps_a_message_out_of_the_transaction() -> None:
+def test_a_transaction_cannot_dequeue_what_it_has_enqueued() -> None:
     tpbegin()
-    tpenqueue("QSPACE", "STRING", None, b"kept", atmi.TPNOTRAN)
-    tpabort()
-    assert tpdequeue("QSPACE", "STRING", None) == b"kept"
-
-
-@pytest.mark.usefixtures("joined")
-def test_an_empty_queue_does_not_doom_the_transaction() -> None:
-    tpbegin()
-    tpenqueue("QSPACE", "STRING", None, b"kept")
-    assert refused(tpdequeue, "QSPACE", "RPLYQ", None).diagnostic == -11
-    assert refused(tpdequeue, "QSPACE", "NONE", None).diagnostic == -10
+    tpenqueue("QSPACE", "STRING", None, b"data")
+    assert taken() == "QMENOMSG"
     tpcommit()
-    assert tpdequeue("QSPACE", "STRING", None) == b"kept"
 
 
 @pytest.mark.usefixtures("joined")
-def test_a_transaction_whose_time_is_over_can_only_be_aborted() -> None:
-    tpbegin(0.01)
-    assert refused(tpdequeue, "QSPACE", "STRING", TPQCTL(flags=TPQWAIT)).name == "TPETIME"
-    assert refused(tpenqueue, "QSPACE", "STRING", None, b"late").name == "TPETIME"
-    assert refused(tpcommit).name == "TPEABORT"
+def test_tpnotran_keeps_calls_out_of_the_transaction() -> None:
+    tpenqueue("QSPACE", "STRING", None, b"taken")
+    tpbegin()
+    tpenqueue("QSPACE", "RPLYQ", None, b"kept", TPNOTRAN)
+    assert tpdequeue("QSPACE", "STRING", None, TPNOTRAN) == b"taken"
+    tpabort()
+    assert taken() == "QMENOMSG"
+    assert taken("errq") == "QMENOMSG"
+    assert taken("RPLYQ") == b"kept"
+
+
+@pytest.mark.usefixtures("joined")
+def test_tpnotran_outside_of_a_transaction_means_nothing() -> None:
+    tpenqueue("QSPACE", "STRING", None, b"data", TPNOTRAN)
+    assert tpdequeue("QSPACE", "STRING", None, TPNOTRAN) == b"data"
+
+
+@pytest.mark.usefixtures("joined")
+def test_calls_out_of_place_are_tpeproto_and_change_nothing() -> None:
+    assert refused(tpcommit).name == "TPEPROTO"
+    assert refused(tpabort).name == "TPEPROTO"
+    tpbegin()
+    tpenqueue("QSPACE", "STRING", None, b"data")
+    assert refused(tpbegin).name == "TPEPROTO"
+    assert refused(tpterm).name == "TPEPROTO"
+    assert tpgetlev() == 1
+    tpcommit()
+    assert tpgetlev() == 0
+    assert taken() == b"data"
+
+
+@pytest.mark.usefixtures("joined")
+@pytest.mark.parametrize("timeout", [-1, 2**31, math.nan, math.inf, "5", None, True])
+def test_a_timeout_that_is_none_is_tpeinval(timeout: object) -> None:
+    assert refused(tpbegin, timeout).name == "TPEINVAL"
     assert tpgetlev() == 0
 
 
 @pytest.mark.usefixtures("joined")
-def test_calls_out_of_place_are_tpeproto() -> None:
-    assert refused(tpcommit).name == "TPEPROTO"
-    assert refused(tpabort).name == "TPEPROTO"
+@pytest.mark.parametrize("flags", [TPNOTRAN, TPNOBLOCK, -1, None, True, 0.0])
+def test_flags_of_a_call_that_has_none_are_tpeinval(flags: object) -> None:
+    assert refused(tpbegin, 0, flags).name == "TPEINVAL"
     tpbegin()
+    assert refused(tpcommit, flags).name == "TPEINVAL"
+    assert refused(tpabort, flags).name == "TPEINVAL"
     assert tpgetlev() == 1
-    assert refused(tpbegin).name == "TPEPROTO"
-    assert refused(tpterm).name == "TPEPROTO"
+
+
+# ---- threads and processes ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("joined")
 def test_each_thread_has_its_own_transaction() -> None:
-    levels: list[int] = []
+    def other() -> list[object]:
+        levels: list[object] = [tpgetlev()]
+        tpbegin()
+        tpenqueue("QSPACE", "STRING", None, b"theirs")
+        tpcommit()
+        return levels
+
     tpbegin()
-    other = threading.Thread(target=lambda: levels.append(tpgetlev()))
-    other.start()
-    other.join()
-    assert levels == [0]
+    tpenqueue("QSPACE", "STRING", None, b"ours")
+    assert Work(other).results() == [[0]]
+    tpabort()
+    assert taken() == b"theirs"
+    assert taken() == "QMENOMSG"
 
 
-def test_the_device_of_qmconfig_is_joined_by_the_first_call(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("QMCONFIG", str(device))
-    tpenqueue("QSPACE", "STRING", None, b"data")
-    assert tpdequeue("QSPACE", "STRING", None) == b"data"
-    tpterm()
+def test_a_transaction_of_another_thread_rolls_back_when_the_process_leaves(
+    joined: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QMCONFIG", str(joined))
+    tpenqueue("QSPACE", "STRING", None, b"request")
+
+    def end() -> list[str]:
+        tpbegin()
+        tpdequeue("QSPACE", "STRING", None)
+        Work(tpterm).results()
+        # It must not fall out of the transaction unnoticed, and be done.
+        names = [refused(tpenqueue, "QSPACE", "RPLYQ", None, b"reply").name]
+        tpinit()
+        names.append(refused(tpenqueue, "QSPACE", "RPLYQ", None, b"reply").name)
+        names.append(refused(tpcommit).name)
+        return [*names, str(tpgetlev())]
+
+    assert Work(end).results() == [["TPEPROTO", "TPEPROTO", "TPEABORT", "0"]]
+    assert taken("RPLYQ") == "QMENOMSG"
+    # Leaving counts as a try.
+    assert taken("errq") == b"request"
 
 
-def test_without_a_device_the_call_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("QMCONFIG", raising=False)
-    assert "QMCONFIG is not set" in str(refused(tpinit))
-    assert refused(tpinit, tmp_path / "absent").name == "TPENOENT"
+@pytest.mark.usefixtures("joined")
+def test_a_thread_that_dies_in_a_transaction_keeps_nothing() -> None:
+    tpenqueue("QSPACE", "STRING", None, b"request")
+
+    def begin() -> None:
+        tpbegin()
+        tpdequeue("QSPACE", "STRING", None)
+
+    assert Work(begin).results() == [None]
+    tpinit(timeout=30)
+    assert tpdequeue("QSPACE", "errq", TPQCTL(flags=TPQWAIT)) == b"request"
+
+
+def test_a_forked_process_is_in_no_transaction_and_the_parents_goes_on(
+    atmi_device: Path, start: Callable[..., Child]
+) -> None:
+    parent = start(
+        CHILD + "tpinit(sys.argv[1])\n"
+        "tpenqueue('QSPACE', 'STRING', None, b'request')\n"
+        "tpbegin()\n"
+        "tpdequeue('QSPACE', 'STRING', None)\n"
+        "tpenqueue('QSPACE', 'RPLYQ', None, b'of the parent')\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    say(tpgetlev(), outcome(tpcommit), outcome(tpdequeue, 'QSPACE', 'STRING', None))\n"
+        "    tpbegin()\n"
+        "    tpenqueue('QSPACE', 'RPLYQ', None, b'of the child')\n"
+        "    tpcommit()\n"
+        "    say(outcome(tpdequeue, 'QSPACE', 'RPLYQ', None))\n"
+        "    tpterm()\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "say(tpgetlev())\n"
+        "tpcommit()\n"
+        "say(outcome(tpdequeue, 'QSPACE', 'RPLYQ', None), outcome(tpdequeue, 'QSPACE', 'STRING', None))\n"
+        "tpterm()\n",
+        atmi_device,
+    )
+    parent.expect("0 TPEPROTO TPEDIAGNOSTIC", "b'of the child'", "1", "b'of the parent' TPEDIAGNOSTIC")
+    parent.finish()
+
+
+def test_a_process_that_is_forked_while_another_thread_is_in_a_call_can_go_on(
+    atmi_device: Path, start: Callable[..., Child]
+) -> None:
+    parent = start(
+        CHILD + "tpinit(sys.argv[1])\n"
+        "from qmadmin import tpcalls\n"
+        "held, done = threading.Event(), threading.Event()\n"
+        "def hold():\n"
+        "    with tpcalls._context._lock:\n"
+        "        held.set()\n"
+        "        done.wait(30)\n"
+        "thread = threading.Thread(target=hold)\n"
+        "thread.start()\n"
+        "held.wait()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    tpenqueue('QSPACE', 'STRING', None, b'of the child')\n"
+        "    os._exit(0)\n"
+        "say(os.waitpid(child, 0)[1])\n"
+        "done.set()\n"
+        "thread.join()\n"
+        "say(outcome(tpdequeue, 'QSPACE', 'STRING', None))\n",
+        atmi_device,
+    )
+    parent.expect("0", "b'of the child'")
+    parent.finish()
+
+
+def test_a_queue_space_that_was_destroyed_and_made_anew_is_opened_anew(joined: Path) -> None:
+    tpenqueue("QSPACE", "STRING", None, b"of the old one")
+    with qmadmin.open_device(joined) as device:
+        definition = device.space("QSPACE").definition
+        device.destroy_space("QSPACE", force=True)
+        assert refused(tpenqueue, "QSPACE", "STRING", None, b"").name == "TPENOENT"
+        device.create_space(definition)
+        with device.open_space("QSPACE") as space:
+            space.create_queue(qmadmin.QueueDefinition(name="STRING"))
+    tpenqueue("QSPACE", "STRING", None, b"of the new one")
+    assert taken() == b"of the new one"

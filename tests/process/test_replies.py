@@ -6,6 +6,7 @@ import time
 import pytest
 
 from qmcore.message import EnqueueControl
+from qmcore.queue import Delivery, QueueDefinition
 from tests.fix_process import BEGIN_AND_WAIT, eventually
 
 UPPER = """
@@ -91,6 +92,28 @@ def test_identity_of_the_client_goes_with_the_reply(site, space):
     space.put("UPPER", b"a", EnqueueControl(reply_queue="RPLYQ", client_id="client 7", appkey=4711))
     reply = space.dequeue("RPLYQ", wait=60)
     assert (reply.client_id, reply.appkey) == ("client 7", 4711)
+
+
+@pytest.mark.parametrize("by_queue", [Delivery.PERSIST, Delivery.NONPERSIST])
+def test_reply_is_kept_as_the_request_asks_or_else_as_its_queue_says_by_then(site, monkeypatch, by_queue):
+    monkeypatch.setenv("QM_SHM_DIR", str(site.directory))
+    site.services(SERVICES, server=UPPER)
+    before = Delivery.NONPERSIST if by_queue is Delivery.PERSIST else Delivery.PERSIST
+    space = site.lay_out("CODED", QueueDefinition(name="RPLYQ", delivery=before), memory=100_000)
+    for asked in (None, *Delivery):
+        corrid = str(asked).encode()
+        control = EnqueueControl(reply_queue="RPLYQ", corrid=corrid, reply_delivery=asked)
+        space.put("CODED", b"a body", control)
+    space.change_queue(QueueDefinition(name="RPLYQ", delivery=by_queue))
+    assert site.run("-q", "CODED", "-e").process.returncode == 0
+    replies = site.all_of("RPLYQ")
+    assert {reply.corrid: reply.delivery for reply in replies} == {
+        b"None": by_queue,
+        b"Delivery.DEFAULT": by_queue,
+        b"Delivery.PERSIST": Delivery.PERSIST,
+        b"Delivery.NONPERSIST": Delivery.NONPERSIST,
+    }
+    assert [reply.urcode for reply in replies] == [-(2**63)] * 4
 
 
 def test_request_without_correlation_identifier_is_answered_by_its_message_identifier(site, space):

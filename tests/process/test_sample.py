@@ -124,6 +124,24 @@ def test_client_says_what_is_missing(sample, tmp_path):
     assert done.stderr.startswith("client: TPE")
 
 
+def test_the_procedure_for_replies_finds_the_reply_and_the_failure(sample):
+    done = run(sample, sys.executable, sample / "qsample" / "replies.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "request 1: sent 'this is a q example'",
+        "request 2: sent '4711'",
+        "request 1: 'THIS IS A Q EXAMPLE' from RPLYQ, user return code 0",
+        "request 2: \"there is no letter in '4711'\" from FAILQ, user return code 1",
+    ]
+    assert_nothing_left(sample)
+
+
+def test_the_procedure_for_replies_tells_what_it_does(sample):
+    done = run(sample, sys.executable, sample / "qsample" / "replies.py", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "The procedure for replies" in done.stdout
+
+
 def interrupt(sample, program, number, **more):
     """Send a signal to a program that is at work; assert that nothing of it is left, and return its status."""
     process = subprocess.Popen(

@@ -17,7 +17,8 @@ def stores(unit: Unit, space_id: int) -> tuple[Store, ...]:
 
 def delivery_of(queue: Queue, control: EnqueueControl) -> Delivery:
     """Return where a message is to be kept: as its sender says, else as the queue says."""
-    return control.delivery or queue.definition.delivery
+    asked = control.delivery
+    return queue.definition.delivery if asked is None or asked is Delivery.DEFAULT else asked
 
 
 def store_for(unit: Unit, known: Definitions, delivery: Delivery) -> Store:

@@ -24,9 +24,14 @@ CHECK_SECONDS = 1.0
 
 
 def wait_for(
-    attempt: Callable[[], T | Nothing], volume: Volume, opened: OpenSpace, clock: Clock, seconds: float
+    attempt: Callable[[], T | Nothing],
+    volume: Volume,
+    opened: OpenSpace,
+    clock: Clock,
+    seconds: float,
+    stop: Callable[[], bool] | None = None,
 ) -> T | Nothing:
-    """Try `attempt` until it brings something or the seconds are over; 0 tries once."""
+    """Try `attempt` until it brings something, the seconds are over or `stop` says so; 0 seconds tries once."""
     found = attempt()
     if not isinstance(found, Nothing) or seconds <= 0:
         return found
@@ -35,7 +40,7 @@ def wait_for(
         while True:
             found = attempt()
             left = end - clock.monotonic()
-            if not isinstance(found, Nothing) or left <= 0:
+            if not isinstance(found, Nothing) or left <= 0 or (stop is not None and stop()):
                 return found
             bell.wait(min(left, CHECK_SECONDS, seconds_until(found.next_due_us, clock)))
 

@@ -1,0 +1,334 @@
+"""The calls of ATMI; `qmadmin.atmi` is what programs import, and tells what holds for all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from qmadmin.signal_watch import SignalWatch
+from qmadmin.tpcontext import Context
+from qmadmin.tperrno import (
+    TPEABORT,
+    TPEBLOCK,
+    TPEINVAL,
+    TPEOTYPE,
+    TPEPROTO,
+    TPETIME,
+    TPGOTSIG,
+    TPException,
+    failure,
+    failure_to_commit,
+)
+from qmadmin.tpqctl import TPQCTL, TPQMSGID, dequeue_control, enqueue_control, fill
+from qmcore import names
+from qmcore.errors import BadResourceError, InvalidArgumentError, NoMessageError, QueueError
+
+if TYPE_CHECKING:
+    from qmcore.message import Message
+
+TPNOBLOCK: Final = 0x001
+TPSIGRSTRT: Final = 0x002
+TPNOTRAN: Final = 0x008
+TPNOTIME: Final = 0x020
+TPNOCHANGE: Final = 0x100
+
+__all__ = [
+    "TPNOBLOCK",
+    "TPNOCHANGE",
+    "TPNOTIME",
+    "TPNOTRAN",
+    "TPSIGRSTRT",
+    "tpabort",
+    "tpbegin",
+    "tpcommit",
+    "tpdequeue",
+    "tpenqueue",
+    "tpgetlev",
+    "tpinit",
+    "tpterm",
+]
+
+_ENQUEUE_FLAGS = TPNOTRAN | TPNOBLOCK | TPNOTIME | TPSIGRSTRT
+_DEQUEUE_FLAGS = _ENQUEUE_FLAGS | TPNOCHANGE
+_NO_BLOCK_SECONDS = 0.1
+_LOOK_SECONDS = 0.2
+"""How often a wait for a writer looks for signals and for the end of the transaction."""
+
+_context = Context()
+
+
+def tpinit(
+    device: str | os.PathLike[str] | None = None,
+    *,
+    timeout: float | None = None,
+    cltid: str | None = None,
+    appkey: int | None = None,
+) -> None:
+    """Join: open the device, that of QMCONFIG if none is named. Other calls do it by themselves.
+
+    `timeout` is how many seconds TPQWAIT waits outside of a transaction, 30 if it is not said, math.inf without end;
+    it is what the -t of TMQUEUE is. `cltid` (at most 127 bytes) and `appkey` (64 bits) are who this client is: they
+    go with its messages. Joining again is no error and changes what is given; another device is TPEPROTO. A device
+    that is not there is TPENOENT, one that cannot be opened TPEOS, a newer one TPERELEASE, a bad argument TPEINVAL.
+    """
+    _context.join(device)
+    if timeout is not None:
+        _context.set_timeout(timeout)
+    _context.set_client(cltid, appkey)
+
+
+def tpterm() -> None:
+    """Leave: close the queue spaces and the device. Refused with TPEPROTO inside a transaction of this thread.
+
+    Transactions of other threads roll back, and calls of theirs that wait end with QMENOTOPEN.
+    """
+    if _context.transaction is not None:
+        raise TPException(TPEPROTO, "tpterm() was called inside a transaction")
+    _context.leave()
+
+
+def tpbegin(timeout: float = 0, flags: int = 0) -> None:
+    """Begin a transaction of this thread; after `timeout` seconds it can only be aborted, 0 is no limit."""
+    _check_call_flags(flags, 0)
+    if _context.transaction is not None:
+        raise TPException(TPEPROTO, "a transaction is open already in this thread")
+    _context.begin(timeout)
+
+
+def tpcommit(flags: int = 0) -> None:
+    """Commit the transaction of this thread, which has none afterwards, whatever happens.
+
+    TPEABORT where it was rolled back instead: its time was over, a failure had befallen it, or what it enqueued has no
+    room or no queue any more. TPEHAZARD where the disk failed in the midst of it, so that nobody knows.
+    """
+    _check_call_flags(flags, 0)
+    ended = _context.end("tpcommit")
+    try:
+        if ended.timed_out and ended.transaction.active:
+            ended.transaction.rollback("its time was over")
+            raise TPException(TPEABORT, "the transaction was rolled back: its time was over")
+        ended.transaction.commit()
+    except QueueError as error:
+        raise failure_to_commit(error) from error
+
+
+def tpabort(flags: int = 0) -> None:
+    """Roll back the transaction of this thread."""
+    _check_call_flags(flags, 0)
+    ended = _context.end("tpabort")
+    if ended.transaction.active:
+        ended.transaction.rollback()
+
+
+def tpgetlev() -> int:
+    """Return 1 if this thread is in a transaction, else 0."""
+    return 0 if _context.transaction is None else 1
+
+
+def tpenqueue(
+    qspace: str, qname: str, ctl: TPQCTL | None, data: bytes | bytearray | memoryview | str | None, flags: int = 0
+) -> None:
+    """Put a message on queue `qname` of queue space `qspace`.
+
+    `data` as a str is a buffer of type STRING, as bytes one of type CARRAY; None is a message without data. With
+    TPQMSGID in `ctl.flags` its identifier is returned in `ctl.msgid`. A call that fails has enqueued nothing, unless
+    QMESYSTEM says that this is unknown, and leaves `ctl` as it was but for the diagnostic.
+    """
+    asked = _control(ctl)
+    with _diagnosed(qspace, asked):
+        _check_call_flags(flags, _ENQUEUE_FLAGS)
+        _check_queue(qname)
+        body, kind = _buffer(data)
+        control = enqueue_control(asked, kind, client=_context.client, appkey=_context.appkey)
+        _await_writer(qspace, flags)
+        msgid = _context.space(qspace).put(qname, body, control, transactional=not flags & TPNOTRAN)
+    asked.diagnostic = 0
+    if asked.flags & TPQMSGID:
+        asked.msgid = msgid.encode()
+
+
+def tpdequeue(qspace: str, qname: str, ctl: TPQCTL | None, flags: int = 0, *, kind: str | None = None) -> bytes | None:
+    """Take a message off queue `qname` of queue space `qspace` and return its data; None is a message without data.
+
+    TPQGETBYMSGID and TPQGETBYCORRID in `ctl.flags` ask for a certain message, TPQWAIT waits for one, TPQPEEK, which
+    takes TPNOTRAN, leaves it in the queue. The flags TPQPRIORITY, TPQMSGID, TPQCORRID, TPQREPLYQ, TPQFAILUREQ,
+    TPQDELIVERYQOS and TPQREPLYQOS ask for what its sender gave it; those for what was not given are off afterwards.
+    Those for an enqueue only are off in any case. `ctl.urcode`, `ctl.appkey` and `ctl.cltid` are always set.
+
+    `kind` belongs to TPNOCHANGE: the type that is expected, such as `STRING`, and a subtype behind a colon if any.
+    """
+    asked = _control(ctl)
+    with _diagnosed(qspace, asked):
+        _check_call_flags(flags, _DEQUEUE_FLAGS)
+        _check_queue(qname)
+        if flags & TPNOCHANGE and not isinstance(kind, str):
+            raise TPException(TPEINVAL, f"TPNOCHANGE takes the type that is expected as `kind`, got {kind!r}")
+        message = _Dequeue(qspace, qname, asked, flags, kind or "").run()
+    fill(asked, message)
+    return message.body
+
+
+class _Dequeue:
+    """One call of tpdequeue."""
+
+    def __init__(self, qspace: str, qname: str, ctl: TPQCTL, flags: int, kind: str) -> None:
+        self._control = dequeue_control(ctl)
+        if self._control.peeks and not flags & TPNOTRAN:
+            raise InvalidArgumentError("TPQPEEK demands TPNOTRAN", hint="A message that is looked at is nobody's.")
+        _await_writer(qspace, flags)
+        self._space = _context.space(qspace)
+        self._qname = qname
+        self._flags = flags
+        self._kind = kind
+        self._seconds, self._ends_with_transaction = self._patience()
+
+    def run(self) -> Message:
+        """Return the message, or raise what there is instead of one."""
+        with _watched(self._flags, self._space.wake) as stop:
+            message = self._find(stop)
+            if message is not None:
+                return message
+            if not self._control.waits:
+                raise NoMessageError(f"queue {self._qname!r} has no message that can be dequeued", queue=self._qname)
+            if stop():
+                raise TPException(TPGOTSIG, f"a signal came before a message to queue {self._qname!r}")
+        if self._ends_with_transaction and _context.transaction is not None:
+            _context.transaction.timed_out = True
+        raise TPException(TPETIME, f"no message came to queue {self._qname!r} in time")
+
+    def _patience(self) -> tuple[float, bool]:
+        """Return how long to wait, and whether that is as long as the transaction may take."""
+        if not self._control.waits:
+            return 0.0, False
+        present = _context.transaction
+        left = math.inf if present is None else present.transaction.remaining()
+        if present is not None and not self._flags & TPNOTRAN:
+            return left, True
+        return min(_context.timeout, left), left <= _context.timeout
+
+    def _find(self, stop: Callable[[], bool]) -> Message | None:
+        msgid, corrid = self._control.msgid, self._control.corrid
+        if self._control.peeks:
+            message = self._space.peek(self._qname, msgid=msgid, corrid=corrid, wait=self._seconds, stop=stop)
+            if message is not None and self._flags & TPNOCHANGE:
+                self._check_kind(message)
+            return message
+        transactional = not self._flags & TPNOTRAN
+        if self._flags & TPNOCHANGE:
+            return self._find_of_kind(stop, transactional=transactional)
+        return self._space.dequeue(
+            self._qname,
+            msgid=msgid,
+            corrid=corrid,
+            wait=self._seconds,
+            stop=stop,
+            transactional=transactional,
+        )
+
+    def _find_of_kind(self, stop: Callable[[], bool], *, transactional: bool) -> Message | None:
+        """Lock the message before it is taken, so that one of another type is not touched."""
+        present = _context.transaction
+        if transactional and present is not None:
+            try:
+                return self._lock_and_take(stop)
+            except TPException as error:
+                present.transaction.note(error)
+                raise
+        own = _context.own_transaction(self._space)
+        own.join_context()
+        try:
+            message = self._lock_and_take(stop)
+            own.commit()
+        finally:
+            own.leave_context()
+            if own.active:
+                own.rollback()
+        return message
+
+    def _lock_and_take(self, stop: Callable[[], bool]) -> Message | None:
+        found = self._space.lock(
+            self._qname, msgid=self._control.msgid, corrid=self._control.corrid, wait=self._seconds, stop=stop
+        )
+        if found is None:
+            return None
+        self._check_kind(found)
+        return self._space.dequeue(self._qname, msgid=found.msgid)
+
+    def _check_kind(self, message: Message) -> None:
+        found = f"{message.type}:{message.subtype}" if message.subtype else message.type
+        if found != self._kind:
+            raise TPException(TPEOTYPE, f"the message is of type {found}, and not {self._kind}")
+
+
+@contextlib.contextmanager
+def _diagnosed(qspace: str, ctl: TPQCTL) -> Iterator[None]:
+    """Turn a diagnostic of the queue manager into what ATMI makes of it."""
+    try:
+        yield
+    except QueueError as error:
+        if isinstance(error, BadResourceError):
+            _context.forget(qspace)
+        present = _context.transaction
+        raise failure(error, ctl, time_is_over=present is not None and present.is_over) from error
+    except TPException:
+        ctl.diagnostic = 0
+        raise
+
+
+@contextlib.contextmanager
+def _watched(flags: int, wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Give what tells whether a signal has come that ends the call; `wake` is called then."""
+    if flags & TPSIGRSTRT:
+        yield lambda: False
+        return
+    with SignalWatch(wake) as watch:
+        yield lambda: watch.seen
+
+
+def _await_writer(qspace: str, flags: int) -> None:
+    """Wait for another writer who keeps the file, or do not, where the flags say so."""
+    if flags & TPNOBLOCK:
+        if not _context.comes_free(qspace, _NO_BLOCK_SECONDS):
+            raise TPException(TPEBLOCK, f"queue space {qspace!r} is being written by somebody else")
+    elif flags & TPNOTIME:
+        with _watched(flags, lambda: None) as stop:
+            while not _context.comes_free(qspace, _LOOK_SECONDS):
+                if stop():
+                    raise TPException(TPGOTSIG, f"a signal came while somebody else wrote to queue space {qspace!r}")
+
+
+def _check_call_flags(flags: object, allowed: int) -> None:
+    if not isinstance(flags, int) or isinstance(flags, bool):
+        raise TPException(TPEINVAL, f"the flags must be a whole number, got {flags!r}")
+    if flags & ~allowed:
+        raise TPException(TPEINVAL, f"the flags {flags & ~allowed:#x} are not allowed for this call")
+
+
+def _check_queue(qname: object) -> None:
+    if not isinstance(qname, str):
+        raise TPException(TPEINVAL, f"the queue must be named by a str, got {qname!r}")
+
+
+def _control(ctl: object) -> TPQCTL:
+    if ctl is None:
+        return TPQCTL()
+    if not isinstance(ctl, TPQCTL):
+        raise TPException(TPEINVAL, f"the control structure must be a TPQCTL, got {ctl!r}")
+    return ctl
+
+
+def _buffer(data: object) -> tuple[bytes | None, str]:
+    """Return the content of a buffer and its type."""
+    if data is None or isinstance(data, bytes):
+        return data, "CARRAY"
+    if isinstance(data, (bytearray, memoryview)):
+        return bytes(data), "CARRAY"
+    if not isinstance(data, str):
+        raise TPException(TPEINVAL, f"the data must be bytes, str or None, got {type(data).__name__}")
+    try:
+        return names.encoded(data, "data"), "STRING"
+    except InvalidArgumentError as error:
+        raise TPException(TPEINVAL, str(error)) from error
