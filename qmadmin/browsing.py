@@ -10,8 +10,9 @@ from qmcore.acts import looking
 from qmcore.acts.stores import stores
 from qmcore.condition import Condition
 from qmcore.message import Message, MessageInfo, State
-from qmcore.port import Cursor, Unit
+from qmcore.port import Unit
 from qmcore.queue import Queue
+from qmcore.records import Cursor
 
 if TYPE_CHECKING:
     from qmadmin.device import Attachment
@@ -20,10 +21,10 @@ _AT_A_TIME = 500
 
 
 class BrowseCursor:
-    """The messages that could be dequeued from a queue when the cursor was made, in its order.
+    """The messages that were in a queue when the cursor was made and can be dequeued when their turn comes, in its order.
 
-    It is an iterator that holds no lock: each message is read when its turn comes, and passed over if it is gone by
-    then. What has arrived since is not shown. `exhausted` tells that there are no more.
+    It is an iterator that holds no lock: each message is read when its turn comes, and passed over if it is gone, or a
+    transaction holds it, by then. What has arrived since is not shown. `exhausted` tells that there are no more.
     """
 
     def __init__(

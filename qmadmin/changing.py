@@ -15,8 +15,8 @@ from qmcore.checks import whole
 from qmcore.condition import Condition
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import PRIORITY_RANGE
-from qmcore.port import Withdrawn
 from qmcore.queue import Delivery
+from qmcore.records import Withdrawn
 
 
 class Changing(SpaceHandle):

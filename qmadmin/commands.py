@@ -11,8 +11,9 @@ from qmcore.queue import Delivery
 
 if TYPE_CHECKING:
     from qmcore.definitions import OpenSpace
-    from qmcore.port import Claim, Unit, Volume
+    from qmcore.port import Unit, Volume
     from qmcore.queue import Queue
+    from qmcore.records import Claim
     from qmcore.space import Space
 
 logger = logging.getLogger("qmadmin.capacity")

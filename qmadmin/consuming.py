@@ -18,8 +18,8 @@ from qmcore.condition import Condition
 from qmcore.condition_text import parse
 from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmcore.message import Message, MessageInfo
-from qmcore.port import Role
 from qmcore.queue import Delivery
+from qmcore.records import Role
 from qmcore.selection import FIRST, Selection
 
 if TYPE_CHECKING:

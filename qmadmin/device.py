@@ -29,7 +29,8 @@ from qmcore.errors import (
     OperatingSystemError,
     QueueError,
 )
-from qmcore.port import Owner, Volume
+from qmcore.port import Volume
+from qmcore.records import Owner
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
 from qmcore.times import Clock
 

@@ -23,7 +23,8 @@ from qmcore.space import SpaceDefinition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from qmcore.port import Cursor, Unit
+    from qmcore.port import Unit
+    from qmcore.records import Cursor
 
 _LISTED_AT_A_TIME = 500
 _STOP_CHECK_SECONDS = 0.05

@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from qmcore.device import PAGE_SIZE
 from qmcore.errors import BadQueueError, BadResourceError, OperatingSystemError
-from qmcore.port import Claim, Owner, Unit
+from qmcore.port import Unit
 from qmcore.queue import Queue
+from qmcore.records import Claim, Owner
 from qmcore.space import Space
 
 

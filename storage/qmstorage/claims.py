@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, delete, null, select, update
 
-from qmcore.port import Claim
+from qmcore.records import Claim
 from qmstorage.runner import Runner, given, insert_into
 from qmstorage.schema import queue, threshold
 

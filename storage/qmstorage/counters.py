@@ -6,8 +6,8 @@ import secrets
 
 from sqlalchemy import bindparam, delete, func, literal, or_, select, update
 
-from qmcore.port import Arrival, Role, Use
 from qmcore.queue import Queue, QueueUsage
+from qmcore.records import Arrival, Role, Use
 from qmstorage.runner import Runner, Statement, given, insert_into
 from qmstorage.schema import counter, due, held, message, ready
 

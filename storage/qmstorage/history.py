@@ -9,8 +9,8 @@ from sqlalchemy import Select, bindparam, delete, insert, literal, select, tuple
 
 from qmcore.condition import Condition
 from qmcore.message import ConsumedMessage, Message, State
-from qmcore.port import Cursor, Place, Role, Use
 from qmcore.queue import Queue
+from qmcore.records import Cursor, Place, Role, Use
 from qmcore.space import Space
 from qmstorage import conditions, rows
 from qmstorage.holding import Holdings

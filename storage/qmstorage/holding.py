@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Select, bindparam, delete, func, literal, select, update
 
 from qmcore.condition import Condition
-from qmcore.port import Holding, NewMessage, Place, Role, Spilled, Use
+from qmcore.records import Holding, NewMessage, Place, Role, Spilled, Use
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import choosing, conditions

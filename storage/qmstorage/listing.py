@@ -10,8 +10,8 @@ from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, null, se
 
 from qmcore.condition import Condition
 from qmcore.message import State
-from qmcore.port import Cursor, Listing, Place, Role
 from qmcore.queue import Queue
+from qmcore.records import Cursor, Listing, Place, Role
 from qmcore.space import Space
 from qmstorage import conditions, rows
 from qmstorage.holding import Holdings

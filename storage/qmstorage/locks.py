@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from qmcore.port import Owner
+from qmcore.records import Owner
 from qmstorage import translate
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

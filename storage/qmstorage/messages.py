@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import bindparam, delete, exists, select, update
 
 from qmcore.message import Message, Origin, State
-from qmcore.port import NewMessage, Place, Routing, Standing
 from qmcore.queue import Delivery
+from qmcore.records import NewMessage, Place, Routing, Standing
 from qmcore.space import Space
 from qmstorage import bodies, rows
 from qmstorage.bodies import Bodies

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from qmcore.errors import QueueError
-from qmcore.port import Owner, Unit
+from qmcore.port import Unit
 from qmcore.queue import Queue
+from qmcore.records import Owner
 from qmcore.space import Space
 from qmstorage import sqlite, translate
 from qmstorage.bells import SocketBell

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from qmcore import numbers
 from qmcore.message import Message, MessageInfo, Origin, Reason, State, message_id
-from qmcore.port import NewMessage
 from qmcore.queue import Delivery
+from qmcore.records import NewMessage
 from qmstorage.schema import message
 
 _COLUMNS: Final = tuple(column.name for column in message.columns)

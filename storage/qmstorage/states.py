@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, delete, exists, select, tuple_, update
 
-from qmcore.port import Holding, Place, Withdrawn
+from qmcore.records import Holding, Place, Withdrawn
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import choosing

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import delete, distinct, func, literal, select, update
 
-from qmcore.port import Outcome, Owner, TransactionRecord
+from qmcore.records import Outcome, Owner, TransactionRecord
 from qmstorage.runner import Runner, given, insert_into
 from qmstorage.schema import owner, trans, waiter
 

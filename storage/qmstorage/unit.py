@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from sqlalchemy import delete, func, select, union_all
 
-from qmcore.port import Unit, Use
+from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue
+from qmcore.records import Use
 from qmstorage import translate
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from qmcore.errors import NotOpenError, QueueError
-from qmcore.port import Owner, Unit, Use
+from qmcore.port import Unit
 from qmcore.queue import Queue
+from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage import joining, sqlite, translate
 from qmstorage.bells import SocketBell

@@ -50,7 +50,7 @@ class Books:
 
     def rows(self, *queries: str) -> list[list[tuple[Any, ...]]]:
         def read(unit: Any) -> list[list[tuple[Any, ...]]]:
-            return [unit._cursor.execute(query).fetchall() for query in queries]  # noqa: SLF001 - tables without API
+            return [unit._cursor.execute(query).fetchall() for query in queries]
 
         found: list[list[tuple[Any, ...]]] = self.volume.read(read)
         return found

@@ -6,7 +6,8 @@ from qmcore.acts import thresholds
 from qmcore.acts.upkeep import end_what_was_left
 from qmcore.definitions import OpenSpace
 from qmcore.errors import NoSpaceError, Resource
-from qmcore.port import Owner, Unit, Volume
+from qmcore.port import Unit, Volume
+from qmcore.records import Owner
 
 
 def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> None:

@@ -18,8 +18,10 @@ from qmcore.definitions import OpenSpace
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import State, sequence_of
 from qmcore.numbers import number
-from qmcore.port import Cursor, Store, Unit, Volume, Withdrawn
+from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
+from qmcore.records import Cursor, Withdrawn
+from qmcore.store import Store
 
 _STEP = 1000
 _CHANGEABLE = (State.READY, State.DELAYED)

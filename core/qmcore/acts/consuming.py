@@ -6,8 +6,10 @@ from qmcore.acts import thresholds
 from qmcore.acts.returning import give_back_locked
 from qmcore.definitions import OpenSpace
 from qmcore.message import Message
-from qmcore.port import Place, Store, Unit
+from qmcore.port import Unit
 from qmcore.queue import Queue
+from qmcore.records import Place
+from qmcore.store import Store
 
 
 def consume_one(

@@ -14,9 +14,11 @@ from qmcore.acts.stores import stores
 from qmcore.acts.upkeep import freshen
 from qmcore.definitions import OpenSpace
 from qmcore.message import Message
-from qmcore.port import Place, Store, Unit
+from qmcore.port import Unit
 from qmcore.queue import Queue
+from qmcore.records import Place
 from qmcore.selection import FIRST_CHOICE, Choice, Selection
+from qmcore.store import Store
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,8 +15,10 @@ from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import BadMessageIdError, BadQueueError, InvalidArgumentError
 from qmcore.message import Body, EnqueueControl, checked_body, message_id, pages_of, sequence_of
 from qmcore.order import OutOfOrder, key_before, key_on_top
-from qmcore.port import NewMessage, Place, Spilled, Standing, Store, Unit, Use
+from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue
+from qmcore.records import NewMessage, Place, Spilled, Standing, Use
+from qmcore.store import Store
 
 _SPILLED_AT_A_TIME = 500
 _EXPIRED_AT_A_TIME = 1000

@@ -8,8 +8,10 @@ from qmcore.acts import thresholds
 from qmcore.acts.moving import move, remove
 from qmcore.definitions import OpenSpace
 from qmcore.message import Reason
-from qmcore.port import Holding, Store, Unit
+from qmcore.port import Unit
 from qmcore.queue import Queue
+from qmcore.records import Holding
+from qmcore.store import Store
 
 logger = logging.getLogger("qmadmin.engine")
 

@@ -12,7 +12,9 @@ from qmcore.acts.consuming import consume
 from qmcore.acts.enqueue import arrive
 from qmcore.acts.returning import Cause, give_back
 from qmcore.definitions import OpenSpace
-from qmcore.port import MemoryStore, Outcome, Unit
+from qmcore.port import Unit
+from qmcore.records import Outcome
+from qmcore.store import MemoryStore
 
 
 def has_to_follow(unit: Unit, opened: OpenSpace) -> bool:

@@ -8,9 +8,11 @@ from qmcore.acts.stores import stores
 from qmcore.condition import Condition
 from qmcore.definitions import OpenSpace
 from qmcore.message import State
-from qmcore.port import Cursor, Listing, Store, Unit
+from qmcore.port import Unit
 from qmcore.queue import Queue, QueueUsage
+from qmcore.records import Cursor, Listing
 from qmcore.selection import FIRST_CHOICE
+from qmcore.store import Store
 
 STORES = 2
 """How many stores a queue space may have at most."""

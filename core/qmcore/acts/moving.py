@@ -8,8 +8,10 @@ from qmcore import numbers
 from qmcore.acts import thresholds
 from qmcore.definitions import OpenSpace
 from qmcore.message import Origin, Reason, message_id
-from qmcore.port import Holding, Place, Store, Unit, Withdrawn
+from qmcore.port import Unit
 from qmcore.queue import Queue
+from qmcore.records import Holding, Place, Withdrawn
+from qmcore.store import Store
 
 
 def name_of(opened: OpenSpace, holding: Holding) -> str:

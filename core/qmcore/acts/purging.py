@@ -10,9 +10,11 @@ from qmcore.acts.stores import stores
 from qmcore.acts.upkeep import STEP
 from qmcore.condition import Condition
 from qmcore.definitions import OpenSpace
-from qmcore.port import Holding, Place, Store, Unit, Volume
+from qmcore.port import Unit, Volume
 from qmcore.queue import Queue
+from qmcore.records import Holding, Place
 from qmcore.selection import Choice
+from qmcore.store import Store
 
 
 def purge(volume: Volume, opened: OpenSpace, name: str, condition: Condition | None) -> int:

@@ -8,8 +8,9 @@ from qmcore.acts.looking import usage
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, Resource
-from qmcore.port import Owner, Unit
+from qmcore.port import Unit
 from qmcore.queue import Queue, QueueDefinition
+from qmcore.records import Owner
 
 
 def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int) -> Queue:

@@ -17,8 +17,10 @@ from qmcore.acts.moving import move, name_of, remove
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
 from qmcore.message import Reason
-from qmcore.port import Holding, Place, Role, Store, Unit
+from qmcore.port import Unit
 from qmcore.queue import Queue
+from qmcore.records import Holding, Place, Role
+from qmcore.store import Store
 from qmcore.times import MICROS
 
 logger = logging.getLogger("qmadmin.engine")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from qmcore.definitions import Definitions
 from qmcore.errors import NoSpaceError, Resource
-from qmcore.port import Store, Unit, Use
+from qmcore.port import Unit
+from qmcore.records import Use
+from qmcore.store import Store
 
 
 def refuse_overflow(unit: Unit, known: Definitions, store: Store, after: Use, more: Use) -> None:

@@ -16,7 +16,8 @@ from qmcore.acts import thresholds
 from qmcore.definitions import OpenSpace, no_such_space
 from qmcore.device import Extent
 from qmcore.errors import InUseError, InvalidArgumentError
-from qmcore.port import Unit, Use, Volume
+from qmcore.port import Unit, Volume
+from qmcore.records import Use
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
 
 VolumeOf = Callable[[str], Volume]

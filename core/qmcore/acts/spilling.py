@@ -12,8 +12,9 @@ from qmcore import numbers, times
 from qmcore.acts.enqueue import Accepted
 from qmcore.acts.stores import store_for
 from qmcore.definitions import OpenSpace
-from qmcore.port import NewMessage, Standing, Unit
+from qmcore.port import Unit
 from qmcore.queue import Queue
+from qmcore.records import NewMessage, Standing
 
 
 def spill(unit: Unit, opened: OpenSpace, transaction_id: int, items: Sequence[Accepted]) -> None:

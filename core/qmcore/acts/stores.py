@@ -5,8 +5,9 @@ from __future__ import annotations
 from qmcore.definitions import Definitions
 from qmcore.errors import InvalidArgumentError, NoSpaceError, Resource
 from qmcore.message import EnqueueControl
-from qmcore.port import Store, Unit
+from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue
+from qmcore.store import Store
 
 
 def stores(unit: Unit, space_id: int) -> tuple[Store, ...]:

@@ -12,8 +12,10 @@ from qmcore.acts.stores import stores
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.limits import Threshold
 from qmcore.limits import Unit as LimitUnit
-from qmcore.port import Claim, Store, Unit, Use
+from qmcore.port import Unit
 from qmcore.queue import Queue
+from qmcore.records import Claim, Use
+from qmcore.store import Store
 
 
 def note_arrival(unit: Unit, opened: OpenSpace, queue: Queue, store: Store, now: int) -> None:

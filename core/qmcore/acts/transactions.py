@@ -31,9 +31,11 @@ from qmcore.errors import (
     SystemFailureError,
 )
 from qmcore.message import Message, message_id
-from qmcore.port import Outcome, Owner, Place, Role, Store, TransactionRecord, Unit, Use, Volume
+from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
+from qmcore.records import Outcome, Owner, Place, Role, TransactionRecord, Use
 from qmcore.selection import Choice, Selection
+from qmcore.store import Store
 
 logger = logging.getLogger("qmadmin.transaction")
 

@@ -11,8 +11,9 @@ from qmcore.acts.returning import Cause, give_back
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
 from qmcore.errors import OperatingSystemError, SystemFailureError
-from qmcore.port import Outcome, Owner, TransactionRecord, Unit, Volume
+from qmcore.port import Unit, Volume
 from qmcore.queue import Queue
+from qmcore.records import Outcome, Owner, TransactionRecord
 
 logger = logging.getLogger("qmadmin.engine")
 

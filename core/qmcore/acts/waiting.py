@@ -13,8 +13,9 @@ from typing import TypeVar
 from qmcore.acts.dequeue import Nothing, nothing
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError, Resource, SystemFailureError
-from qmcore.port import Bell, Owner, Unit, Volume
+from qmcore.port import Bell, Unit, Volume
 from qmcore.queue import Queue
+from qmcore.records import Owner
 from qmcore.times import MICROS, Clock
 
 T = TypeVar("T")

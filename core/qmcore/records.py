@@ -1,0 +1,183 @@
+"""What passes between the engine and a store: messages on their way, places, holdings, owners, transactions, claims."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TypeAlias
+
+from qmcore.message import Body, EnqueueControl, MessageInfo
+
+Cursor: TypeAlias = tuple[bytes | int, int]
+"""Where a listing stands."""
+
+Listing: TypeAlias = list[tuple[Cursor, MessageInfo]]
+"""A part of a listing: messages without their bodies, each with the cursor behind it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Use:
+    """How much a queue, or a queue space as a whole, holds; `size` is bytes of bodies."""
+
+    messages: int
+    pages: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arrival:
+    """What an arrival has led to: the last sequence number that was given, and the use of queue space and queue."""
+
+    sequence: int
+    space: Use
+    queue: Use
+
+
+class Role(enum.IntEnum):
+    """What a transaction has a message for."""
+
+    DEQUEUED = 0
+    ENQUEUED = 1
+    """It is enqueued when the transaction commits, and stands in the store because its process does not keep it."""
+    LOCKED = 2
+    """Nobody else may have it, and it stays when the transaction commits."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """A message that was taken out of `ready`, `due` or `held`: where it stood and what it is charged for."""
+
+    message_id: int
+    queue_id: int
+    order_key: bytes
+    retries: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Holding:
+    """A message as a transaction holds it."""
+
+    place: Place
+    pages: int
+    size: int
+    expires_us: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawn:
+    """A message that was taken out of `ready` or `due` to be given other terms, and the terms that it has.
+
+    `until_us` is when it becomes available, where it is kept back; that may be later than the sender said.
+    """
+
+    place: Place
+    pages: int
+    size: int
+    priority: int
+    enqueued_us: int
+    available_us: int | None
+    expires_us: int | None
+    until_us: int | None
+    origin_queue: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Routing:
+    """What decides where a message goes when it leaves its queue: its priority, and the error queue that it names."""
+
+    priority: int
+    error_queue: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Standing:
+    """What a message has from its arrival on: its order key, and times that are absolute by now."""
+
+    order_key: bytes
+    enqueued_us: int
+    available_us: int | None
+    expires_us: int | None
+    group_id: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """A message on its way into a queue."""
+
+    id: int
+    queue_id: int
+    standing: Standing
+    pages: int
+    size: int
+    headers: str | None
+    control: EnqueueControl
+    body: Body
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Spilled:
+    """A message that a transaction enqueues when it commits, as it stands in the store until then.
+
+    `available_us` and `expires_us` are times that were given, `delay` and `lifetime` spans that the commit begins.
+    `place` is empty, TOP, or the order key of the message that it stands before.
+    """
+
+    message_id: int
+    pages: int
+    size: int
+    priority: int
+    available_us: int | None
+    expires_us: int | None
+    delay: int | None
+    lifetime: int | None
+    place: bytes
+
+    TOP = b"\0"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Whoever is attached to a queue space. `lock` names the file that it has locked while it lives."""
+
+    id: int
+    space_id: int
+    process: str
+    pid: int
+    host: str
+    boot: str
+    lock: str
+    role: str
+    since_us: int
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.pid} on {self.host}"
+
+
+class Outcome(enum.Enum):
+    """What the volume knows of a transaction."""
+
+    ACTIVE = "active"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    """It is committed on disk, and what it did in memory may still have to follow."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionRecord:
+    """A transaction as the volume knows it: its number, who owns it, how it stands, since and until when."""
+
+    id: int
+    space_id: int
+    owner_id: int
+    state: Outcome
+    started_us: int
+    deadline_us: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A capacity command that somebody is to start: of which queue, for which messages, and the use that it is for."""
+
+    queue_id: int
+    memory: bool
+    value: int

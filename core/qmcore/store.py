@@ -1,0 +1,228 @@
+"""Where messages stand, on disk or in the memory of a queue space: what the engine asks of such a place.
+
+It is a part of the port (`qmcore.port`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from qmcore.message import Message, Origin, State
+from qmcore.queue import Queue, QueueUsage
+from qmcore.records import (
+    Arrival,
+    Cursor,
+    Holding,
+    Listing,
+    NewMessage,
+    Place,
+    Role,
+    Routing,
+    Spilled,
+    Standing,
+    Use,
+    Withdrawn,
+)
+from qmcore.selection import Choice
+from qmcore.space import Space
+
+if TYPE_CHECKING:
+    from qmcore.condition import Condition
+
+
+class Counters(Protocol):
+    """How much queue spaces and queues hold, and what went through them."""
+
+    def reserve(self, space_id: int, count: int) -> int:
+        """Give out `count` sequence numbers and return the last."""
+
+    def last_sequence(self, space_id: int) -> int:
+        """Return the last sequence number that was given out."""
+
+    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Arrival:
+        """Count messages in and give out as many sequence numbers."""
+
+    def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
+        """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
+
+    def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
+        """Count room of the queue space that no queue has yet, in or, less than nothing, out."""
+
+    def level(self, space_id: int) -> Use:
+        """Return how much the queue space holds."""
+
+    def use(self, queue: Queue) -> Use:
+        """Return how much the queue holds."""
+
+    def usage(self, queue: Queue, now_us: int) -> QueueUsage:
+        """Return what the queue holds and what went through it."""
+
+
+class MessageRecords(Protocol):
+    """Messages and the states that they pass through."""
+
+    def put(self, new: NewMessage) -> None:
+        """Store a message, without a state yet."""
+
+    def key_of(self, queue_id: int, message_id: int) -> bytes | None:
+        """Return the order key of a message that is still to be consumed from the queue."""
+
+    def make_ready(self, place: Place) -> None:
+        """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
+
+    def make_due(self, place: Place, available_us: int) -> None:
+        """Keep the message back until a time; those who wait for the queue are told."""
+
+    def make_expiring(self, queue_id: int, message_id: int, expires_us: int) -> None:
+        """Note when a message that no transaction holds expires."""
+
+    def unmake_expiring(self, queue_id: int, message_id: int, expires_us: int) -> None:
+        """Forget when the message expires."""
+
+    def next_due(self, queue_id: int) -> int | None:
+        """Return when the next message of the queue that is kept back becomes available."""
+
+    def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
+        """Tell whether the queue has messages that became available, and ones that expired."""
+
+    def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
+        """Make at most `limit` messages ready that have become available, and return how many."""
+
+    def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
+        """Take at most `limit` messages that have expired out of their states."""
+
+    def withdraw(self, queue_id: int, message_id: int) -> Withdrawn | None:
+        """Take a message out of `ready` or `due`, and out of what expires; None if it is in neither."""
+
+    def amend(
+        self, message_id: int, *, order_key: bytes, priority: int, available_us: int | None, expires_us: int | None
+    ) -> None:
+        """Give a message that stays stored another order key, priority and times."""
+
+    def find(self, space: Space, queue_id: int, choice: Choice) -> bytes | None:
+        """Return the order key of the first ready message that is chosen."""
+
+    def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
+        """Take the first ready message that is chosen out of `ready`."""
+
+    def take_many(self, space: Space, queue_id: int, choice: Choice, limit: int) -> list[Place]:
+        """Take the first `limit` ready messages that are chosen out of `ready`; return them in order."""
+
+    def take_group(self, queue_id: int, group_id: int) -> list[Place]:
+        """Take the ready messages of a group out of `ready`; return them in order."""
+
+    def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
+        """Take at most `limit` messages that are kept back, and are chosen, out of `due`."""
+
+    def peek(self, space: Space, queue_name: str, queue_id: int, order_key: bytes) -> Message | None:
+        """Return the ready message with that order key, which stays where it is."""
+
+    def read(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
+        """Return a message that stays stored, and its pages; without its body if that is not wanted."""
+
+    def remove(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
+        """Delete a message and return it, and its pages; without its body if that is not wanted."""
+
+    def group_of(self, message_id: int) -> int | None:
+        """Return the group that a message belongs to."""
+
+    def routing(self, message_id: int) -> Routing:
+        """Return what decides where a message goes."""
+
+    def discard(self, message_id: int) -> tuple[int, int]:
+        """Delete a message, and return its pages and its size."""
+
+    def move(self, message_id: int, *, new_id: int, queue_id: int, order_key: bytes, origin: Origin) -> None:
+        """Give a message another queue and number; it no longer expires and names no error queue."""
+
+    def messages(
+        self,
+        space: Space,
+        queue: Queue,
+        state: State,
+        after: Cursor | None,
+        limit: int,
+        condition: Condition | None = None,
+    ) -> Listing:
+        """Return at most `limit` messages of the queue in one state, those behind the cursor, each with its cursor."""
+
+
+class HoldRecords(Protocol):
+    """What transactions hold."""
+
+    def hold(
+        self,
+        transaction_id: int,
+        place: Place,
+        *,
+        pages: int,
+        size: int,
+        expires_us: int | None,
+        role: Role = Role.DEQUEUED,
+    ) -> None:
+        """Let the transaction hold a message that was taken out of `ready`."""
+
+    def first_locked(self, transaction_id: int, space: Space, queue_id: int, choice: Choice) -> Holding | None:
+        """Return the first message of the queue that is chosen of those that the transaction has locked."""
+
+    def dequeue_locked(self, transaction_id: int, place: Place) -> None:
+        """Let the transaction consume, when it commits, a message that it has locked."""
+
+    def give_back(self, transaction_id: int, queue_id: int, role: Role) -> list[Holding]:
+        """Take what the transaction has of the queue for this out of `held`, in the order of the keys."""
+
+    def consume(self, transaction_id: int, queue_id: int) -> Use:
+        """Delete all messages that the transaction dequeued from the queue; return how much that was."""
+
+    def spill(
+        self, transaction_id: int, new: NewMessage, place: bytes, *, delay: int | None, lifetime: int | None
+    ) -> None:
+        """Store a message that the transaction enqueues when it commits; nobody sees it until then."""
+
+    def spilled(self, transaction_id: int, queue_id: int, after: int, limit: int) -> list[Spilled]:
+        """Return at most `limit` messages that the transaction has spilled for the queue, numbered above `after`."""
+
+    def settle(self, message_id: int, standing: Standing) -> None:
+        """Give a spilled message the order key and the times that the commit gives it, without a state yet."""
+
+    def spilled_use(self, transaction_id: int, queue_id: int) -> Use:
+        """Return how much the transaction has spilled for the queue."""
+
+    def forget_spilled(self, transaction_id: int, queue_id: int) -> None:
+        """Let the transaction no longer hold what it has spilled for the queue, which stays stored."""
+
+    def discard_spilled(self, transaction_id: int, queue_id: int) -> Use:
+        """Delete what the transaction has spilled for the queue; return how much that was."""
+
+    def held_in(self, queue_id: int) -> bool:
+        """Tell whether a transaction holds a message of the queue, be it one that it enqueues."""
+
+    def taken_from(self, queue_id: int) -> bool:
+        """Tell whether a transaction has dequeued or locked a message of the queue."""
+
+    def holds_any(self, transaction_id: int, queue_ids: Iterable[int]) -> bool:
+        """Tell whether the transaction has something of one of the queues."""
+
+    def holders(self) -> list[int]:
+        """Return the transactions that hold something."""
+
+
+class Store(Counters, MessageRecords, HoldRecords, Protocol):
+    """Where messages stand: on disk, or in the memory of a queue space."""
+
+
+class MemoryStore(Store, Protocol):
+    """The memory of a queue space, which holds its non-persistent messages."""
+
+    def add_counters(self, space_id: int, queue_id: int) -> None:
+        """Begin to count a queue."""
+
+    def counted(self, space_id: int) -> set[int]:
+        """Return the queues that are counted."""
+
+    def abandon(self, space_id: int, queue_id: int) -> None:
+        """Delete all messages of a queue and count it no longer."""
+
+    def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
+        """Delete all messages, and begin to count anew."""
