@@ -21,7 +21,7 @@ _AT_A_TIME = 500
 
 
 class BrowseCursor:
-    """The messages that were in a queue when the cursor was made and can be dequeued when their turn comes, in its order.
+    """The messages that were in a queue when the cursor was made, and can be dequeued when their turn comes.
 
     It is an iterator that holds no lock: each message is read when its turn comes, and passed over if it is gone, or a
     transaction holds it, by then. What has arrived since is not shown. `exhausted` tells that there are no more.
