@@ -17,8 +17,8 @@ from qmadmin.space import QueueSpace
 from qmcore import device as rules
 from qmcore import names
 from qmcore.acts import attaching, devices, spaces, transactions, upkeep
+from qmcore.acts.branch import Branch
 from qmcore.acts.returning import Cause
-from qmcore.acts.transactions import Branch
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
 from qmcore.errors import (

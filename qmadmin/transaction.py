@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from qmcore.acts import transactions
+from qmcore.acts.branch import Branch
 from qmcore.acts.returning import Cause
-from qmcore.acts.transactions import Branch
 from qmcore.errors import (
     AbortedError,
     NoSpaceError,

@@ -119,7 +119,8 @@ class Spilled:
     """A message that a transaction enqueues when it commits, as it stands in the store until then.
 
     `available_us` and `expires_us` are times that were given, `delay` and `lifetime` spans that the commit begins.
-    `place` is empty, TOP, or the order key of the message that it stands before.
+    A `lifetime` of DEFAULT is what the queue says then. `place` is empty, TOP, or the order key of the message that it
+    stands before.
     """
 
     message_id: int
@@ -133,6 +134,7 @@ class Spilled:
     place: bytes
 
     TOP = b"\0"
+    DEFAULT = -1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

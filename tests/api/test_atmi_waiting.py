@@ -383,6 +383,16 @@ def test_tpeblock_leaves_the_transaction_and_the_structure_as_they_were(
     assert wait() == "kept"
 
 
+def test_a_call_with_tpnoblock_keeps_no_other_writer_out(joined: Path, start: Callable[..., Child]) -> None:
+    # The first one opens the queue space, which writes.
+    for _ in range(2):
+        control = TPQCTL(flags=TPQPEEK)
+        assert refused(tpdequeue, "QSPACE", "STRING", control, TPNOBLOCK | TPNOTRAN).diagnostic == QMENOMSG
+    child = start("with open_device(sys.argv[1]) as d, d.open_space('QSPACE') as s: s.enqueue('STRING', b'in')", joined)
+    child.finish()
+    assert wait() == "in"
+
+
 @pytest.mark.usefixtures("short_patience")
 def test_without_flags_another_writer_is_tpetime_after_a_while(writer: Child) -> None:
     assert both(TPNOFLAGS) == ["TPETIME", "TPETIME"]

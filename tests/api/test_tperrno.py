@@ -8,6 +8,8 @@ import copy
 import errno
 import os
 import pickle
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +29,15 @@ def space(joined: Path) -> Iterator[qmadmin.QueueSpace]:
     """The queue space as its administrator sees it."""
     with qmadmin.open_device(joined) as device, device.open_space("QSPACE") as opened:
         yield opened
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A directory that other users may enter, which those of pytest are not."""
+    with tempfile.TemporaryDirectory(prefix="qmadmin-test-") as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        yield directory
 
 
 def outcome(call: Callable[..., object], *arguments: object) -> str:
@@ -52,6 +63,11 @@ def enqueue(queue: str = "STRING", data: object = b"data", flags: int = 0) -> st
 
 def dequeue(queue: str = "STRING", flags: int = 0) -> str:
     return outcome(tpdequeue, "QSPACE", queue, TPQCTL, flags)
+
+
+def fail(descriptor: int) -> None:
+    """Bring nothing to the disk."""
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 # ---- the values -----------------------------------------------------------------------------------------------------
@@ -90,17 +106,17 @@ def test_an_exception_tells_its_name_the_diagnostic_and_what_was_wrong() -> None
 
 
 @pytest.mark.usefixtures("joined")
-@pytest.mark.parametrize("flags", [0x04, 0x10, TPNOCHANGE, 0x200, -1, 2**80, None, "8", 8.0, True])
-def test_a_flag_that_an_enqueue_has_not_is_tpeinval(flags: int) -> None:
-    assert enqueue(flags=flags) == "TPEINVAL"
+def test_a_flag_that_an_enqueue_has_not_is_tpeinval() -> None:
+    for flags in (0x04, 0x10, TPNOCHANGE, 0x200, -1, 2**80, None, "8", 8.0, True):
+        assert enqueue(flags=flags) == "TPEINVAL"
     assert dequeue() == "QMENOMSG"
 
 
 @pytest.mark.usefixtures("joined")
-@pytest.mark.parametrize("flags", [0x04, 0x10, 0x200, -1, 2**80, None, "8", 8.0, True])
-def test_a_flag_that_a_dequeue_has_not_is_tpeinval(flags: int) -> None:
+def test_a_flag_that_a_dequeue_has_not_is_tpeinval() -> None:
     enqueue()
-    assert dequeue(flags=flags) == "TPEINVAL"
+    for flags in (0x04, 0x10, 0x200, -1, 2**80, None, "8", 8.0, True):
+        assert dequeue(flags=flags) == "TPEINVAL"
     assert dequeue() == ""
 
 
@@ -257,9 +273,6 @@ def test_a_process_too_many_is_qmenospace(joined: Path) -> None:
 def test_what_the_disk_or_the_store_refuses_is_qmeos_or_qmesystem(
     joined: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(descriptor: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     assert enqueue() == ""
     with monkeypatch.context() as patch:
         patch.setattr(beside, "_sync", fail)
@@ -271,12 +284,7 @@ def test_what_the_disk_or_the_store_refuses_is_qmeos_or_qmesystem(
     assert dequeue() == ""
 
 
-def test_a_commit_that_was_not_brought_to_the_disk_is_tpehazard_and_one_after_it_tpeabort(
-    joined: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(descriptor: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
+def test_a_commit_that_was_not_brought_to_the_disk_is_tpehazard(joined: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tpbegin()
     assert enqueue() == ""
     with monkeypatch.context() as patch:
@@ -288,15 +296,28 @@ def test_a_commit_that_was_not_brought_to_the_disk_is_tpehazard_and_one_after_it
     assert refused(tpcommit).name == "TPEABORT"
 
 
+def test_a_commit_after_one_that_was_not_brought_to_the_disk_is_tpeabort(
+    joined: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tpbegin()
+    assert enqueue() == ""
+    with monkeypatch.context() as patch:
+        patch.setattr(beside, "_sync", fail)
+        assert enqueue("RPLYQ", flags=TPNOTRAN) == "QMESYSTEM"
+    assert refused(tpcommit).name == "TPEABORT"
+    tpterm()
+    tpinit(joined)
+    assert dequeue() == "QMENOMSG"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_a_device_that_may_only_be_read_is_qmeos_and_one_that_may_not_tpeos(
-    atmi_device: Path, start: Callable[..., Child]
+    atmi_device: Path, reachable: Path, start: Callable[..., Child]
 ) -> None:
-    closed = atmi_device.with_name("CLOSED")
+    closed = reachable / "CLOSED"
     closed.touch(0o600)
-    for directory in (atmi_device.parent, *atmi_device.parents[1:4]):
-        directory.chmod(0o755)
-    atmi_device.chmod(0o644)
+    readable = shutil.copy(atmi_device, reachable / "QUE")
+    readable.chmod(0o644)
     child = start(
         "import qmadmin.tpcalls\n"
         "from qmadmin.atmi import *\n"
@@ -312,7 +333,7 @@ def test_a_device_that_may_only_be_read_is_qmeos_and_one_that_may_not_tpeos(
         "        say('done')\n"
         "    except TPException as error:\n"
         "        say(error.name, error.diagnostic)\n",
-        atmi_device,
+        readable,
         closed,
     )
     child.expect("TPEOS 0", "done", "TPEDIAGNOSTIC -7", "TPEDIAGNOSTIC -7")

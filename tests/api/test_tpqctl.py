@@ -265,15 +265,15 @@ def test_a_message_can_be_kept_from_expiring() -> None:
 
 
 @pytest.mark.parametrize("field", ["deq_time", "exp_time"])
-@pytest.mark.parametrize("value", [-1, 2**31, 2**63, 10**100, 1.5, "1", None, True, b"1", [1]])
-def test_a_span_that_is_out_of_range_or_no_whole_number_is_qmeinval(field: str, value: object) -> None:
-    enqueue_refused(QMEINVAL, flags=TPQTIME_REL if field == "deq_time" else TPQEXPTIME_REL, **{field: value})
+def test_a_span_that_is_out_of_range_or_no_whole_number_is_qmeinval(field: str) -> None:
+    for value in (-1, 2**31, 2**63, 10**100, 1.5, "1", None, True, b"1", [1]):
+        enqueue_refused(QMEINVAL, flags=TPQTIME_REL if field == "deq_time" else TPQEXPTIME_REL, **{field: value})
 
 
-@pytest.mark.parametrize("value", [2**40, -(2**40), 2**63, 1.5, None])
-def test_a_time_that_is_out_of_range_is_qmeinval(value: object) -> None:
-    enqueue_refused(QMEINVAL, flags=TPQTIME_ABS, deq_time=value)
-    enqueue_refused(QMEINVAL, flags=TPQEXPTIME_ABS, exp_time=value)
+def test_a_time_that_is_out_of_range_is_qmeinval() -> None:
+    for value in (2**40, -(2**40), 2**63, 1.5, None):
+        enqueue_refused(QMEINVAL, flags=TPQTIME_ABS, deq_time=value)
+        enqueue_refused(QMEINVAL, flags=TPQEXPTIME_ABS, exp_time=value)
 
 
 # ---- quality of service ---------------------------------------------------------------------------------------------
@@ -310,10 +310,10 @@ def test_what_was_asked_for_stays_known_in_a_transaction_and_in_the_error_queue(
     assert (found.delivery_qos, found.reply_qos) == (TPQQOSDEFAULTPERSIST, TPQQOSNONPERSISTENT)
 
 
-@pytest.mark.parametrize("value", [0, 3, 5, 8, -1, 2**64, None, "1", True, 1.0])
-def test_a_quality_that_there_is_not_is_qmeinval(value: object) -> None:
-    enqueue_refused(QMEINVAL, flags=TPQDELIVERYQOS, delivery_qos=value)
-    enqueue_refused(QMEINVAL, flags=TPQREPLYQOS, reply_qos=value)
+def test_a_quality_that_there_is_not_is_qmeinval() -> None:
+    for value in (0, 3, 5, 8, -1, 2**64, None, "1", True, 1.0):
+        enqueue_refused(QMEINVAL, flags=TPQDELIVERYQOS, delivery_qos=value)
+        enqueue_refused(QMEINVAL, flags=TPQREPLYQOS, reply_qos=value)
 
 
 # ---- what is refused ------------------------------------------------------------------------------------------------
@@ -351,12 +351,11 @@ def test_flags_of_an_enqueue_are_off_after_a_dequeue_whether_or_not_it_succeeds(
     assert got(flag | TPQPRIORITY).flags == TPQPRIORITY
 
 
-@pytest.mark.parametrize(
-    "flags", [0x100000, 0x40000, 0x80000, 0x40000 | TPQGETBYCORRID, -1, 2**70, None, "1", 1.0, True]
-)
-def test_flags_that_do_not_exist_are_qmeinval(flags: object) -> None:
-    enqueue_refused(QMEINVAL, flags=flags)
-    dequeue_refused(QMEINVAL, flags=flags, corrid=b"a")
+def test_flags_that_do_not_exist_are_qmeinval() -> None:
+    partial = (0x40000, 0x80000, 0x40000 | TPQGETBYCORRID)
+    for flags in (0x100000, *partial, -1, 2**70, None, "1", 1.0, True):
+        enqueue_refused(QMEINVAL, flags=flags)
+        dequeue_refused(QMEINVAL, flags=flags, corrid=b"a")
 
 
 def test_a_refusal_names_the_flags() -> None:
@@ -373,17 +372,19 @@ def test_a_dequeue_by_two_identifiers_is_qmeinval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "field", "value"),
+    ("flag", "field", "values"),
     [
-        *((TPQPRIORITY, "priority", value) for value in (0, 101, -1, 2**64, None, "50", 50.0, True)),
-        *((TPQCORRID, "corrid", value) for value in (b"x" * 33, "ä" * 17, "\ud800", None, 7, ["a"])),
-        *((TPQREPLYQ, "replyqueue", value) for value in ("", "x" * 128, b"RPLYQ", None, 7, "a\0")),
-        *((TPQFAILUREQ, "failurequeue", value) for value in ("", "x" * 128, b"FAILQ", None, 7, "\ud800")),
-        *((TPNOFLAGS, "urcode", value) for value in (2**63, -(2**63) - 1, None, "0", 1.0, True)),
+        (TPQPRIORITY, "priority", (0, 101, -1, 2**64, None, "50", 50.0, True)),
+        (TPQCORRID, "corrid", (b"x" * 33, "ä" * 17, "\ud800", None, 7, ["a"])),
+        (TPQREPLYQ, "replyqueue", ("", "x" * 128, b"RPLYQ", None, 7, "a\0")),
+        (TPQFAILUREQ, "failurequeue", ("", "x" * 128, b"FAILQ", None, 7, "\ud800")),
+        (TPNOFLAGS, "urcode", (2**63, -(2**63) - 1, None, "0", 1.0, True)),
     ],
+    ids=["priority", "corrid", "replyqueue", "failurequeue", "urcode"],
 )
-def test_a_value_of_a_wrong_type_or_out_of_range_is_qmeinval(flag: int, field: str, value: object) -> None:
-    enqueue_refused(QMEINVAL, flags=flag, **{field: value})
+def test_a_value_of_a_wrong_type_or_out_of_range_is_qmeinval(flag: int, field: str, values: tuple[object, ...]) -> None:
+    for value in values:
+        enqueue_refused(QMEINVAL, flags=flag, **{field: value})
 
 
 @pytest.mark.parametrize("corrid", [b"x" * 33, "\ud800", None, 7])

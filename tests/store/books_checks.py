@@ -35,6 +35,18 @@ COUNTED = "SELECT messages, pages, size FROM {0}counter WHERE queue_id = 0"
 HOLDERS = "SELECT DISTINCT trans_id FROM {0}held WHERE trans_id NOT IN (SELECT id FROM main.trans)"
 WITHOUT_OWNER = "SELECT id FROM trans WHERE owner_id NOT IN (SELECT id FROM owner) OR state <> 'active'"
 WAITERS = "SELECT count(*) FROM waiter"
+STANDING = """
+    SELECT name, key, number, tries, holder, until FROM (
+        SELECT queue_id, order_key AS key, message_id AS number, retries AS tries, NULL AS holder, NULL AS until
+        FROM {0}ready UNION ALL
+        SELECT queue_id, order_key, message_id, retries, NULL, available_at FROM {0}due UNION ALL
+        SELECT queue_id, order_key, message_id, retries, trans_id, NULL FROM {0}held WHERE role <> 1
+    ) JOIN main.queue ON id = queue_id
+"""
+COUNTERS = """
+    SELECT name, messages, pages, size, enqueued, dequeued, expired, moved, discarded
+    FROM {0}counter AS counter JOIN main.queue ON id = queue_id
+"""
 MOVED = "SELECT id, origin_msgid FROM {0}message WHERE origin_msgid IS NOT NULL"
 
 
@@ -59,7 +71,10 @@ class Books:
         """Return the identifiers of messages that were moved, by those that they had before."""
         queries = [MOVED.format(prefix) for prefix in self.stores]
         both = self.rows(*queries)
-        return {was: f"{self.incarnation}{number & 2**48 - 1:016x}" for rows in both for number, was in rows}
+        return {was: self.msgid(number) for rows in both for number, was in rows}
+
+    def msgid(self, number: int) -> str:
+        return f"{self.incarnation}{number & 2**48 - 1:016x}"
 
     def check_rows(self) -> None:
         """See that each message stands in one place, and that nothing is left over."""
@@ -78,50 +93,75 @@ class Books:
             assert tuple(all_ - gone for all_, gone in zip(sums[0], kept, strict=True)) == counted[0]
         assert self.rows(WITHOUT_OWNER, WAITERS) == [[], [(0,)]]
 
+    def check_order(self, model: Model) -> None:
+        """See that each queue has what the model has: ready in the order, delayed, and held."""
+        stood: list[tuple[str, bytes, int, int, int | None, int | None]] = []
+        for prefix in self.stores:
+            stood += self.rows(STANDING.format(prefix))[0]
+        for name in model.queues:
+            mine = sorted((row for row in stood if row[0] == name), key=lambda row: row[1])
+            ready = [row for row in mine if row[4] is None and (row[5] is None or row[5] <= model.now())]
+            assert [(self.msgid(row[2]), row[3]) for row in ready] == [
+                (each.msgid, each.retries) for each in model.ready(name)
+            ]
+            later = {(self.msgid(row[2]), row[3], row[4] is not None) for row in mine if row not in ready}
+            waiting = [each for each in model.there if each.queue == name and each not in model.ready(name)]
+            assert later == {(each.msgid, each.retries, each.holder is not None) for each in waiting}
 
-def check_usage(model: Model, store: Store, space: QueueSpace) -> None:
-    """See that what the engine counts is what the model has. Looking at a queue does what is due in it."""
-    for name in model.queues:
-        usage = space.usage(name)
-        model.freshen(name)
-        there = [each for each in model.there if each.queue == name]
-        states = Counter(state_of(model, each) for each in there)
-        disk = [each for each in there if each.persistent]
-        disk += [each for _, each in model.retained if each.queue == name]
-        assert usage.messages == len(there)
-        assert (usage.ready, usage.delayed, usage.held) == tuple(
-            states[state] for state in (State.READY, State.DELAYED, State.HELD)
-        )
-        assert usage.size == sum(each.asked.size for each in there)
-        assert usage.pages == sum(each.asked.pages for each in disk)
-        assert usage.nonpersistent == sum(not each.persistent for each in there)
-        assert usage.memory_pages == sum(each.asked.pages for each in there if not each.persistent)
-        ready = model.ready(name)
-        assert usage.first_us == (ready[0].enqueued if ready else None) or not all(each.msgid for each in ready)
-        for what in FLOW:
-            expected = model.counts[name, True, what] + model.counts[name, False, what]
-            assert getattr(usage, what) == expected, (name, what)
+    def check_counters(self, model: Model) -> None:
+        """See that what is counted is what the model has."""
+        for persistent, prefix in zip((True, False), self.stores, strict=False):
+            for name, messages, pages, size, *flow in self.rows(COUNTERS.format(prefix))[0]:
+                there = [each for each in model.there if each.queue == name and each.persistent == persistent]
+                kept = [each for _, each in model.retained if each.queue == name and persistent]
+                assert (messages, pages, size) == (
+                    len(there),
+                    sum(each.asked.pages for each in there + kept),
+                    sum(each.asked.size for each in there),
+                )
+                assert flow == [model.counts[name, persistent, what] for what in FLOW], (name, FLOW)
+
+
+def check_usage(model: Model, store: Store, space: QueueSpace, name: str) -> None:
+    """See that a queue tells of itself what the model has. Looking at it does what is due in it."""
+    usage = space.usage(name)
+    model.look()
+    model.freshen(name)
+    there = [each for each in model.there if each.queue == name]
+    disk = [each for each in there if each.persistent]
+    disk += [each for _, each in model.retained if each.queue == name]
+    states = Counter(state_of(model, each) for each in there)
+    assert usage.messages == len(there)
+    assert (usage.ready, usage.delayed, usage.held) == tuple(
+        states[state] for state in (State.READY, State.DELAYED, State.HELD)
+    )
+    assert usage.size == sum(each.asked.size for each in there)
+    assert usage.pages == sum(each.asked.pages for each in disk)
+    assert usage.nonpersistent == sum(not each.persistent for each in there)
+    assert usage.memory_pages == sum(each.asked.pages for each in there if not each.persistent)
+    for what in FLOW:
+        assert getattr(usage, what) == model.counts[name, True, what] + model.counts[name, False, what], what
     whole = store.device.space_usage("SPACE")
     messages, disk_pages, memory_pages = model.level()
     assert (whole.messages, whole.pages, whole.memory) == (messages, disk_pages, memory_pages * PAGE)
     assert whole.transactions == sum(each.seen for each in model.transactions)
 
 
-def check_listings(model: Model, space: QueueSpace) -> None:
-    """See that each queue lists what the model has, those that are ready in their order."""
-    for name in model.queues:
-        listed = list(space.messages(name))
-        mine = [each for each in model.there if each.queue == name]
-        ready = [info for info in listed if info.state is State.READY]
-        assert [info.msgid for info in ready] == [each.msgid for each in model.ready(name)]
-        found = {info.msgid: info for info in listed}
-        assert len(found) == len(listed) == len(mine)
-        for each in mine:
-            assert found[each.msgid].state is state_of(model, each)
-            check_same(each, found[each.msgid])
-        kept = [(consumed.info.msgid, consumed.consumed_us) for consumed in space.history(name)]
-        expected = sorted((at, each.msgid) for at, each in model.retained if each.queue == name)
-        assert kept == [(msgid, at) for at, msgid in expected]
+def check_listing(model: Model, space: QueueSpace, name: str) -> None:
+    """See that a queue lists what the model has, those that are ready in their order."""
+    listed = list(space.messages(name))
+    mine = [each for each in model.there if each.queue == name]
+    ready = [info for info in listed if info.state is State.READY]
+    expected = model.ready(name)
+    assert [info.msgid for info in ready] == [each.msgid for each in expected]
+    assert space.usage(name).first_us == (expected[0].enqueued if expected else None)
+    found = {info.msgid: info for info in listed}
+    assert len(found) == len(listed) == len(mine)
+    for each in mine:
+        assert found[each.msgid].state is state_of(model, each)
+        check_same(each, found[each.msgid])
+    kept = [(consumed.consumed_us, consumed.info.msgid) for consumed in space.history(name)]
+    assert kept == sorted((at, each.msgid) for at, each in model.retained if each.queue == name)
 
 
 def check_same(expected: Expected, found: MessageInfo, *, body: bool = True) -> None:

@@ -1,7 +1,7 @@
 """What a queue space does, as plain lists: the model that the engine is driven beside.
 
-Nothing here knows how the engine stores anything. A message is in the list or not, its order is a sort, a transaction is
-a list of what it asked for and a mark on what it holds. What is due is done when the engine is asked to do it
+Nothing here knows how the engine stores anything. A message is in the list or not, its order is a sort, a transaction
+is a list of what it asked for and a mark on what it holds. What is due is done when the engine is asked to do it
 (`freshen`, `make_room`, `look`), so that both do the same things at the same moments.
 """
 
@@ -63,7 +63,7 @@ class Asked:
 
 @dataclasses.dataclass(eq=False)
 class Expected:
-    """A message that is there. `path` is its place: its own, or that of the message that it stands before and its own."""
+    """A message that is there. `path` is its place: its own, or that of the one that it stands before and its own."""
 
     asked: Asked
     msgid: str
@@ -96,7 +96,8 @@ class Transacting:
     deadline: int | None
     asked: list[Asked] = dataclasses.field(default_factory=list)
     seen: bool = False
-    cleared: bool = False
+    vague: bool = False
+    """Whether what it has room for changed since, by something that it does not know of."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,7 +202,7 @@ class Model:
 
     # ---- enqueuing ---------------------------------------------------------------------------------------------------
 
-    def refusal(self, asked: Asked) -> type[QueueError] | None:
+    def refusal(self, asked: Asked) -> type[QueueError] | None:  # noqa: PLR0911 - a list of reasons
         """Return how the queue refuses what is asked for; else note what it makes of it."""
         queue = self.queues[asked.queue]
         if (queue.name, "enqueue") in self.stopped:
@@ -337,6 +338,7 @@ class Model:
         transaction: Transacting | None = None,
         *,
         also_locked: bool = False,
+        restricted: bool = False,
     ) -> list[Expected]:
         """Return the messages that a dequeue gives, in order; `also_locked`: what the transaction has locked counts."""
         groups = self.queues[queue].grouping
@@ -347,10 +349,18 @@ class Model:
             pool = locked if groups and locked else pool + locked
             pool.sort(key=lambda each: each.rank)
         if groups and limit > 1:
-            pool = [
-                each for each in pool if each is pool[0] or (each.group is not None and each.group == pool[0].group)
-            ]
+            return self._of_one_group(pool, limit, whole=not restricted)
         return pool[:limit]
+
+    def _of_one_group(self, pool: list[Expected], limit: int, *, whole: bool) -> list[Expected]:
+        """Return the first message and others of its group; of those that are chosen, or locked, as they come next."""
+        rest = pool[1:]
+        if pool and pool[0].holder is not None:
+            rest = list(itertools.takewhile(lambda each: each.group == pool[0].group, rest))
+        elif not whole:
+            rest = rest[: limit - 1]
+        same = [each for each in rest if each.group is not None and each.group == pool[0].group]
+        return [*pool[:1], *same][:limit]
 
     def _family(self, first: Expected, holder: Transacting | None) -> list[Expected]:
         """Return a message with those of its group that stand as it does."""
@@ -482,10 +492,18 @@ class Model:
             self._remove(each, "discarded")
         return len(gone)
 
+    def change(self, definition: QueueDefinition) -> None:
+        if definition.retention != self.queues[definition.name].retention:
+            for transaction in self.transactions:
+                transaction.vague = True
+        self.queues[definition.name] = definition
+        if not definition.retention:
+            self.forget(definition.name, self.now() + 1)
+
     def clear_memory(self) -> None:
         self.gone += [each.msgid for each in self.there if not each.persistent]
         self.there = [each for each in self.there if each.persistent]
         self.counts = Counter({key: count for key, count in self.counts.items() if key[1]})
         for transaction in self.transactions:
-            transaction.cleared = True
+            transaction.vague = True
             transaction.asked = [each for each in transaction.asked if each.persistent or not each.spilled]

@@ -13,7 +13,7 @@ from qmcore.acts.room import refuse_overflow
 from qmcore.acts.stores import delivery_of, store_for, stores
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import BadMessageIdError, BadQueueError, InvalidArgumentError
-from qmcore.message import Body, EnqueueControl, checked_body, message_id, pages_of, sequence_of
+from qmcore.message import PLAIN_CONTROL, Body, EnqueueControl, checked_body, message_id, pages_of, sequence_of
 from qmcore.order import OutOfOrder, key_before, key_on_top
 from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue
@@ -123,8 +123,8 @@ def stopped(queue: Queue, what: str) -> BadQueueError:
 def check_room(unit: Unit, known: Definitions, new: Accepted, more: Use) -> None:
     """Refuse now what could not be enqueued when the transaction commits.
 
-    `more` is what the whole transaction will add to the store of this message, itself included; less than nothing
-    where it takes more away.
+    `more` is what the whole transaction will add, itself included: messages to both stores, the rest to the store of
+    this message; less than nothing where it takes more away.
     """
     store = store_for(unit, known, new.delivery)
     level = store.level(known.space.id)
@@ -209,7 +209,7 @@ def _arriving(
     if spilled_by is not None:
         for spilled in _spilled(store, queue, spilled_by):
             before += 1
-            yield spilled.message_id, _terms_of_spilled(spilled, now), None
+            yield spilled.message_id, _terms_of_spilled(spilled, queue, now), None
     for at, item in enumerate(items, before + 1):
         sequence = at if item.sequence is None else item.sequence
         yield numbers.number(known.space.id, sequence), _terms(item, queue, now), item.outgoing
@@ -257,13 +257,15 @@ def _terms(item: Accepted, queue: Queue, now: int) -> _Terms:
     return _Terms(control.priority, control.available_at(now), expires, item.place)
 
 
-def _terms_of_spilled(item: Spilled, now: int) -> _Terms:
-    return _Terms(
-        item.priority,
-        item.available_us if item.delay is None else now + item.delay,
-        item.expires_us if item.lifetime is None else now + item.lifetime,
-        item.place,
-    )
+def _terms_of_spilled(item: Spilled, queue: Queue, now: int) -> _Terms:
+    available = item.available_us if item.delay is None else now + item.delay
+    return _Terms(item.priority, available, _expiry_of_spilled(item, queue, now), item.place)
+
+
+def _expiry_of_spilled(item: Spilled, queue: Queue, now: int) -> int | None:
+    if item.lifetime == Spilled.DEFAULT:
+        return PLAIN_CONTROL.expires_at(now, queue.definition.expiration)
+    return item.expires_us if item.lifetime is None else now + item.lifetime
 
 
 def _count_in(unit: Unit, known: Definitions, queue: Queue, store: Store, more: Use, *, committed: bool) -> int:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qmcore import numbers, times
+from qmcore import numbers
 from qmcore.acts.enqueue import Accepted
 from qmcore.acts.stores import store_for
 from qmcore.definitions import OpenSpace
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import NewMessage, Standing
+from qmcore.records import NewMessage, Spilled, Standing
 
 
 def spill(unit: Unit, opened: OpenSpace, transaction_id: int, items: Sequence[Accepted]) -> None:
@@ -29,7 +29,7 @@ def spill(unit: Unit, opened: OpenSpace, transaction_id: int, items: Sequence[Ac
             _as_new(opened, queue, item),
             item.place,
             delay=outgoing.control.delay,
-            lifetime=_lifetime(queue, item),
+            lifetime=_lifetime(item),
         )
 
 
@@ -48,11 +48,9 @@ def _as_new(opened: OpenSpace, queue: Queue, item: Accepted) -> NewMessage:
     )
 
 
-def _lifetime(queue: Queue, item: Accepted) -> int | None:
+def _lifetime(item: Accepted) -> int | None:
     """Return how long the message lives from the commit on; None where it has a time of expiry, or none."""
-    control, default = item.outgoing.control, queue.definition.expiration
+    control = item.outgoing.control
     if control.lifetime is not None:
         return control.lifetime
-    if control.expires_us is not None or control.never_expires or default is None:
-        return None
-    return default * times.MICROS
+    return None if control.expires_us is not None or control.never_expires else Spilled.DEFAULT

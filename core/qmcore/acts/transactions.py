@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import secrets
 from collections.abc import Sequence
 
 from qmcore.acts import enqueue as enqueuing
+from qmcore.acts.branch import NO_USE, Branch, adds, given_up, record_once, reserve, sum_of
 from qmcore.acts.consuming import consume
 from qmcore.acts.dequeue import Nothing, dequeuable, first_ready, nothing, rest_of_group, take
 from qmcore.acts.enqueue import Accepted, Outgoing
@@ -21,19 +21,15 @@ from qmcore.acts.returning import Cause, give_back
 from qmcore.acts.spilling import spill
 from qmcore.acts.stores import store_for, stores
 from qmcore.acts.upkeep import freshen
-from qmcore.definitions import OpenSpace
 from qmcore.errors import (
-    AbortedError,
-    NoSpaceError,
     OperatingSystemError,
     QueueError,
-    Resource,
     SystemFailureError,
 )
 from qmcore.message import Message, message_id
 from qmcore.port import Unit, Volume
-from qmcore.queue import Delivery, Queue
-from qmcore.records import Outcome, Owner, Place, Role, TransactionRecord, Use
+from qmcore.queue import KEPT, Delivery, Queue
+from qmcore.records import Outcome, Place, Role, Use
 from qmcore.selection import Choice, Selection
 from qmcore.store import Store
 
@@ -42,34 +38,8 @@ logger = logging.getLogger("qmadmin.transaction")
 SPILL_BYTES = 8 * 1024 * 1024
 """What a transaction enqueues is kept by its process up to this many bytes, and above them in the store."""
 
-_RESERVED_AT_A_TIME = 8
-"""Sequence numbers that a transaction takes at a time for the identifiers of what it enqueues."""
-
 _CONTROL_BYTES = 512
 """About what a message takes of the memory of its process beside its body and headers."""
-
-
-@dataclasses.dataclass(slots=True)
-class Branch:
-    """The part of a transaction in one queue space, as its process knows it."""
-
-    opened: OpenSpace
-    owner: Owner
-    started_us: int
-    deadline_us: int | None
-    id: int = dataclasses.field(default_factory=lambda: secrets.randbits(62))
-    recorded: bool = False
-    may_hold: bool = False
-    locks: bool = False
-    queue_ids: set[int] = dataclasses.field(default_factory=set)
-    holds: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
-    pending: list[Accepted] = dataclasses.field(default_factory=list)
-    brings: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
-    kept_bytes: int = 0
-    reserved: range = range(0)
-
-
-_NO_USE = Use(0, 0, 0)
 
 
 def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: int) -> list[str]:
@@ -80,7 +50,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
 
     def accepted(unit: Unit) -> tuple[list[Accepted], range]:
         known = branch.opened.definitions(unit)
-        reserved = _reserve(unit, branch, len(outgoing)) if renumbers else branch.reserved
+        reserved = reserve(unit, branch, len(outgoing)) if renumbers else branch.reserved
         items = [
             dataclasses.replace(enqueuing.accepted(unit, known, item), sequence=sequence)
             for item, sequence in zip(outgoing, reserved, strict=False)
@@ -104,7 +74,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
         branch.pending += items
         branch.kept_bytes = kept
         for item in items:
-            branch.brings[item.delivery] = _sum(branch.brings.get(item.delivery, _NO_USE), item.outgoing.use)
+            branch.brings[item.delivery] = sum_of(branch.brings.get(item.delivery, NO_USE), item.outgoing.use)
     return [message_id(branch.opened.space.incarnation, item.sequence or 0) for item in items]
 
 
@@ -128,10 +98,10 @@ def dequeue(
         found = _take(unit, branch, queue, selection, limit, role)
         if not found:
             return nothing(unit, queue), branch.reserved
-        _record_once(unit, branch)
+        record_once(unit, branch)
         branch.queue_ids.add(queue.id)
         # Numbers for the replies come with this commit, so that they need none of their own.
-        reserved = branch.reserved or _reserve(unit, branch, 1)
+        reserved = branch.reserved or reserve(unit, branch, 1)
         return [_hold(branch, queue, item, role, body=body) for item in found], reserved
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
@@ -144,7 +114,7 @@ def dequeue(
     for item in found:
         branch.locks = branch.locks or item.locks
         if role is Role.DEQUEUED:
-            branch.holds[item.delivery] = _sum(branch.holds.get(item.delivery, _NO_USE), item.use)
+            branch.holds[item.delivery] = sum_of(branch.holds.get(item.delivery, NO_USE), item.use)
     return [item.message for item in found]
 
 
@@ -180,16 +150,6 @@ def roll_back(volume: Volume, branch: Branch, now: int, cause: Cause, error: str
     volume.write(undone, durable=False)
 
 
-def given_up(branch: Branch) -> AbortedError:
-    """Return the diagnostic for a transaction that others have rolled back."""
-    return AbortedError(
-        f"the transaction on queue space {branch.opened.space.name!r} was rolled back by others,"
-        " because its time was over or its process was taken for dead",
-        hint="Begin it again; nothing of it remains.",
-        space=branch.opened.space.name,
-    )
-
-
 # ---- what is taken --------------------------------------------------------------------------------------------------
 
 
@@ -204,7 +164,10 @@ class _Found:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Held:
-    """A message that the transaction holds now; `locks`: it has locked others with it, or it alone."""
+    """A message that the transaction holds now; `locks`: it has locked others with it, or it alone.
+
+    `use` is the room that it gives back when it is consumed.
+    """
 
     message: Message
     queue_id: int
@@ -267,7 +230,9 @@ def _hold(branch: Branch, queue: Queue, found: _Found, role: Role, *, body: bool
             info, other_pages = store.read(branch.opened.space, queue.name, other, body=False)
             _hold_one(store, branch, other, info, other_pages, Role.LOCKED)
             locks = True
-    return _Held(message, queue.id, message.delivery, Use(1, pages, message.size), locks)
+    # What is kept for the record when it is consumed gives no room back.
+    frees = 0 if queue.definition.retention and message.delivery is Delivery.PERSIST else pages
+    return _Held(message, queue.id, message.delivery, Use(1, frees, message.size), locks)
 
 
 def _hold_one(store: Store, branch: Branch, place: Place, message: Message, pages: int, role: Role) -> None:
@@ -282,14 +247,12 @@ def _hold_one(store: Store, branch: Branch, place: Place, message: Message, page
 def _check_room(unit: Unit, branch: Branch, items: Sequence[Accepted]) -> None:
     """Refuse what would not fit when the transaction commits; what it consumes makes room."""
     known = branch.opened.definitions(unit)
-    adds: dict[Delivery, Use] = {}
+    more = {delivery: adds(branch, delivery) for delivery in KEPT}
     for item in items:
-        so_far = adds.get(item.delivery)
-        if so_far is None:
-            holds = branch.holds.get(item.delivery, _NO_USE)
-            so_far = _sum(branch.brings.get(item.delivery, _NO_USE), Use(-holds.messages, -holds.pages, -holds.size))
-        adds[item.delivery] = _sum(so_far, item.outgoing.use)
-        enqueuing.check_room(unit, known, item, adds[item.delivery])
+        more[item.delivery] = sum_of(more[item.delivery], item.outgoing.use)
+        # The number of messages is limited over both stores.
+        messages = sum(use.messages for use in more.values())
+        enqueuing.check_room(unit, known, item, dataclasses.replace(more[item.delivery], messages=messages))
 
 
 def _bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
@@ -309,7 +272,7 @@ def _bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
 
 def _spill(unit: Unit, branch: Branch, items: Sequence[Accepted]) -> None:
     """Leave messages to the store. Where they are looked for is noted here: an interrupt may come before the end."""
-    _record_once(unit, branch)
+    record_once(unit, branch)
     branch.queue_ids.update(item.queue_id for item in items)
     spill(unit, branch.opened, branch.id, items)
 
@@ -321,15 +284,11 @@ def _keep_no_longer(branch: Branch, spilled: Sequence[Accepted]) -> None:
     branch.kept_bytes = sum(_bytes_kept(item.outgoing) for item in branch.pending)
     branch.brings = {}
     for item in branch.pending:
-        branch.brings[item.delivery] = _sum(branch.brings.get(item.delivery, _NO_USE), item.outgoing.use)
+        branch.brings[item.delivery] = sum_of(branch.brings.get(item.delivery, NO_USE), item.outgoing.use)
 
 
 def _bytes_kept(outgoing: Outgoing) -> int:
     return outgoing.size + len(outgoing.headers or "") + _CONTROL_BYTES
-
-
-def _sum(one: Use, other: Use) -> Use:
-    return Use(one.messages + other.messages, one.pages + other.pages, one.size + other.size)
 
 
 # ---- the commit -----------------------------------------------------------------------------------------------------
@@ -418,33 +377,3 @@ def _common_order(unit: Unit, branch: Branch, queue: Queue, items: dict[Store, l
         sequences += enqueuing.spilled_sequences(store, queue, branch.id)
     first = unit.reserve(branch.opened.space.id, len(sequences)) - len(sequences) + 1
     return {sequence: first + at for at, sequence in enumerate(sorted(sequences))}
-
-
-def _record_once(unit: Unit, branch: Branch) -> None:
-    """Make the transaction known to the volume, or see that it still is."""
-    if branch.recorded:
-        if not unit.is_active(branch.id, branch.owner.id):
-            raise given_up(branch)
-        return
-    space = branch.opened.definitions(unit).space
-    if not unit.is_attached(branch.owner.id):
-        raise given_up(branch)
-    count, limit = unit.transaction_count(space.id), space.definition.transactions
-    if count >= limit:
-        raise NoSpaceError(f"queue space {space.name!r}", Resource.TRANSACTIONS, used=count, limit=limit)
-    unit.add_transaction(
-        TransactionRecord(
-            id=branch.id,
-            space_id=space.id,
-            owner_id=branch.owner.id,
-            state=Outcome.ACTIVE,
-            started_us=branch.started_us,
-            deadline_us=branch.deadline_us,
-        )
-    )
-
-
-def _reserve(unit: Unit, branch: Branch, least: int) -> range:
-    count = max(least, _RESERVED_AT_A_TIME)
-    last = unit.reserve(branch.opened.space.id, count)
-    return range(last - count + 1, last + 1)

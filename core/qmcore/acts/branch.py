@@ -1,0 +1,91 @@
+"""The part of a transaction in one queue space, as its process knows it."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+
+from qmcore.acts.enqueue import Accepted
+from qmcore.definitions import OpenSpace
+from qmcore.errors import AbortedError, NoSpaceError, Resource
+from qmcore.port import Unit
+from qmcore.queue import Delivery
+from qmcore.records import Outcome, Owner, TransactionRecord, Use
+
+_RESERVED_AT_A_TIME = 8
+"""Sequence numbers that a transaction takes at a time for the identifiers of what it enqueues."""
+
+
+@dataclasses.dataclass(slots=True)
+class Branch:
+    """The part of a transaction in one queue space, as its process knows it."""
+
+    opened: OpenSpace
+    owner: Owner
+    started_us: int
+    deadline_us: int | None
+    id: int = dataclasses.field(default_factory=lambda: secrets.randbits(62))
+    recorded: bool = False
+    may_hold: bool = False
+    locks: bool = False
+    queue_ids: set[int] = dataclasses.field(default_factory=set)
+    holds: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
+    pending: list[Accepted] = dataclasses.field(default_factory=list)
+    brings: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
+    kept_bytes: int = 0
+    reserved: range = range(0)
+
+
+NO_USE = Use(0, 0, 0)
+
+
+def given_up(branch: Branch) -> AbortedError:
+    """Return the diagnostic for a transaction that others have rolled back."""
+    return AbortedError(
+        f"the transaction on queue space {branch.opened.space.name!r} was rolled back by others,"
+        " because its time was over or its process was taken for dead",
+        hint="Begin it again; nothing of it remains.",
+        space=branch.opened.space.name,
+    )
+
+
+def record_once(unit: Unit, branch: Branch) -> None:
+    """Make the transaction known to the volume, or see that it still is."""
+    if branch.recorded:
+        if not unit.is_active(branch.id, branch.owner.id):
+            raise given_up(branch)
+        return
+    space = branch.opened.definitions(unit).space
+    if not unit.is_attached(branch.owner.id):
+        raise given_up(branch)
+    count, limit = unit.transaction_count(space.id), space.definition.transactions
+    if count >= limit:
+        raise NoSpaceError(f"queue space {space.name!r}", Resource.TRANSACTIONS, used=count, limit=limit)
+    unit.add_transaction(
+        TransactionRecord(
+            id=branch.id,
+            space_id=space.id,
+            owner_id=branch.owner.id,
+            state=Outcome.ACTIVE,
+            started_us=branch.started_us,
+            deadline_us=branch.deadline_us,
+        )
+    )
+
+
+def reserve(unit: Unit, branch: Branch, least: int) -> range:
+    """Return sequence numbers for identifiers, at least so many."""
+    count = max(least, _RESERVED_AT_A_TIME)
+    last = unit.reserve(branch.opened.space.id, count)
+    return range(last - count + 1, last + 1)
+
+
+def adds(branch: Branch, delivery: Delivery) -> Use:
+    """Return what the transaction would add to a store if it committed now."""
+    holds = branch.holds.get(delivery, NO_USE)
+    return sum_of(branch.brings.get(delivery, NO_USE), Use(-holds.messages, -holds.pages, -holds.size))
+
+
+def sum_of(one: Use, other: Use) -> Use:
+    """Return what two uses take together."""
+    return Use(one.messages + other.messages, one.pages + other.pages, one.size + other.size)
