@@ -27,7 +27,7 @@ def open_device(path_or_url: str | os.PathLike[str], *, clock: Clock | None = No
     """
     from qmstorage.opening import open_volume
 
-    path = _path_of(path_or_url)
+    path = path_of(path_or_url)
     if path == MEMORY:
         raise BadResourceError("a device in memory cannot be opened, only created", hint="Use create_device().")
     return Device(path, open_volume(path), _VolumeMaker(), clock or SystemClock())
@@ -49,7 +49,7 @@ def create_device(
     Raises BadResourceError where something else is there, InvalidArgumentError for a number that is out of range,
     OperatingSystemError where the file cannot be made; the disk is left as it was.
     """
-    path = _path_of(path_or_url)
+    path = path_of(path_or_url)
     clock = clock or SystemClock()
     checked_entry(DeviceEntry(0, path, offset, pages), [])
     info = DeviceInfo(
@@ -63,6 +63,24 @@ def create_device(
     device = Device(path, maker.create(path, info, main=True), maker, clock)
     device.create_entry(path, offset, pages)
     return device
+
+
+def path_of(path_or_url: str | os.PathLike[str]) -> str:
+    """Return the absolute path of the file that holds a device, or `:memory:`.
+
+    Raises BadResourceError for the URL of another kind of database.
+    """
+    text = os.fspath(path_or_url)
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return text if text == MEMORY else os.path.abspath(text)
+    if scheme in ("sqlite", "sqlite+pysqlite"):
+        return os.path.abspath(rest.removeprefix("/")) if rest.strip("/") not in ("", MEMORY) else MEMORY
+    raise BadResourceError(
+        f"devices of the kind {scheme!r} are not supported by this release",
+        hint="Give the path of a file.",
+        scheme=scheme,
+    )
 
 
 class _VolumeMaker:
@@ -79,20 +97,6 @@ class _VolumeMaker:
         from qmstorage.opening import create_volume
 
         return create_volume(path, info, main=main, group_id=_group_id(info.group))
-
-
-def _path_of(path_or_url: str | os.PathLike[str]) -> str:
-    text = os.fspath(path_or_url)
-    scheme, separator, rest = text.partition("://")
-    if not separator:
-        return text if text == MEMORY else os.path.abspath(text)
-    if scheme in ("sqlite", "sqlite+pysqlite"):
-        return os.path.abspath(rest.removeprefix("/")) if rest.strip("/") not in ("", MEMORY) else MEMORY
-    raise BadResourceError(
-        f"devices of the kind {scheme!r} are not supported by this release",
-        hint="Give the path of a file.",
-        scheme=scheme,
-    )
 
 
 def _group_id(group: str) -> int | None:

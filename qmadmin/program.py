@@ -17,7 +17,7 @@ from qmadmin import ulog
 from qmadmin.shell import notices
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Line, Notice
-from qmadmin.shell.session import is_url
+from qmadmin.shell.session import file_of
 from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
 
@@ -76,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(StartError(UsageError(error.format_message()).notice))
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
+    except OSError as error:
+        _say(f"ERROR: cannot write the output: {error.strerror}")
+        return Exit.FAILED
     finally:
         _leave_quietly()
     return Exit(status or Exit.OK)
@@ -87,9 +90,9 @@ def check_status(device: str) -> None:
     It may be a file, a slice of a disk, or a name that is still free in a directory that exists. Only its status is
     looked at: a process that has a device open must not open and close its file.
     """
-    if is_url(device):
+    path = file_of(device)
+    if path is None:
         return
-    path = Path(device)
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -128,7 +131,8 @@ def _take_commands(device: str, command_file: str | None) -> Exit:
             Catalogue(),
             _screen(out, err, person=person, drawn=drawn),
             os.environ,
-            at_terminal=drawn,
+            at_terminal=person,
+            can_page=drawn,
             children_read=person or command_file is not None,
         )
         ulog.install("qmadmin", os.environ, level=logging.WARNING, errors=err)
@@ -197,9 +201,14 @@ def _dialogue(source: TextIO, name: str, session: Session, *, person: bool, draw
 
 
 def _refuse(error: StartError) -> int:
-    click.echo(f"{error.notice.severity.value}: {error.notice.text}", err=True)
-    click.echo(error.more, err=True)
+    _say(f"{error.notice.severity.value}: {error.notice.text}", error.more)
     return Exit.UNUSABLE
+
+
+def _say(*lines: str) -> None:
+    """Write to stderr; where it cannot be written the exit status has to do."""
+    with contextlib.suppress(OSError):
+        click.echo("\n".join(lines), err=True)
 
 
 def _end(_number: int, _frame: FrameType | None) -> NoReturn:

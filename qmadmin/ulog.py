@@ -87,8 +87,11 @@ class UlogHandler(logging.Handler):
         if path == self._warned_of:
             return
         self._warned_of = path
+        errors = self._errors or sys.stderr
+        if errors is None:
+            return
         with contextlib.suppress(OSError, ValueError):
-            print(f"WARN: the log {path} cannot be written: {error.strerror}", file=self._errors or sys.stderr)
+            print(f"WARN: the log {path} cannot be written: {error.strerror}", file=errors)
 
     def _line(self, record: logging.LogRecord, moment: datetime) -> str:
         number = getattr(record, "catalogue", None)

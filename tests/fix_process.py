@@ -165,6 +165,12 @@ class Site:
         """Take all messages off a queue."""
         return list(iter(lambda: self.space.dequeue(queue), None))
 
+    @contextlib.contextmanager
+    def reopened(self):
+        """Open the queue space once more, as another program would."""
+        with qmadmin.open_device(self.device) as device, device.open_space("QSPACE") as space:
+            yield space
+
     def close(self):
         for daemon in self.daemons:
             daemon.kill()

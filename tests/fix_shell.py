@@ -55,6 +55,18 @@ class Tee(io.StringIO):
         return super().write(text)
 
 
+class Typed(Script):
+    """Lines that a person types, who can be asked again."""
+
+    patient = True
+
+    def place(self):
+        return ""
+
+    def pass_over(self, _count):
+        return ""
+
+
 class Shell:
     """Runs scripts on one device."""
 
@@ -74,14 +86,18 @@ class Shell:
         }
         self.environ.pop("NO_COLOR", None)
 
-    def run(self, script, *, name="crque"):
+    def run(self, script, *, name="crque", dialogue=Script):
         """Run a script in this process."""
         both = io.StringIO()
         out, err = Tee(both), Tee(both)
         session = Session(self.device, Catalogue(), PlainScreen(out, err), self.environ)
         with contextlib.closing(session):
-            status = Interpreter(session, Script(io.StringIO(script), name, session)).run()
+            status = Interpreter(session, dialogue(io.StringIO(script), name, session)).run()
         return Ran(out.getvalue(), err.getvalue(), both.getvalue(), status)
+
+    def type(self, lines):
+        """Run lines as a person types them, with what is asked shown before each answer."""
+        return self.run(f"echo\n{lines}", dialogue=Typed)
 
     def lay_out(self):
         """Make the device with the queue space QSPACE and the queues errq and STRING."""

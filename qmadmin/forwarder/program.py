@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the traceback is in the log
-        click.echo(f"ERROR: the forwarder failed: {type(error).__name__}: {error}", err=True)
+        _say(f"ERROR: the forwarder failed: {type(error).__name__}: {error}")
         return Exit.FAILED
 
 
@@ -106,15 +107,19 @@ def _call(arguments: Sequence[str] | None) -> int:
 
 def _warn(sentence: str, number: int) -> None:
     """Warn on the terminal and in the log; `number` is the sentence's in the message catalogue, or 0."""
-    click.echo(f"WARN: {sentence}", err=True)
+    _say(f"WARN: {sentence}")
     logger.warning("%s", sentence, extra={"catalogue": number or None})
 
 
 def _refuse(sentence: str, more: str) -> int:
-    click.echo(f"ERROR: {sentence}", err=True)
-    if more:
-        click.echo(more, err=True)
+    _say(f"ERROR: {sentence}", more)
     return Exit.UNUSABLE
+
+
+def _say(*lines: str) -> None:
+    """Write to stderr; where it cannot be written the log and the exit status have to do."""
+    with contextlib.suppress(OSError):
+        click.echo("\n".join(line for line in lines if line), err=True)
 
 
 if __name__ == "__main__":

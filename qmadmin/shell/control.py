@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -47,13 +48,14 @@ def paginate(session: Session, state: str | None) -> Outcome:
     """Switch paginate mode, which is on at first if input and output are a terminal.
 
     While it is on, output that is longer than the screen goes through the pager that PAGER names. It can only be on if
-    input and output are a terminal.
+    input and output are a terminal that is not dumb.
     """
     wanted = _switched(session.modes.paginate, state)
-    session.modes.paginate = wanted and session.at_terminal
+    session.modes.paginate = wanted and session.can_page
     shown = _mode("Paginate", on=session.modes.paginate)
-    if wanted and not session.at_terminal:
-        return [Notice(Severity.WARN, "paginate mode can only be on if input and output are a terminal"), shown]
+    if wanted and not session.can_page:
+        text = "paginate mode can only be on if input and output are a terminal that is not dumb"
+        return [Notice(Severity.WARN, text), shown]
     return shown
 
 
@@ -99,8 +101,8 @@ def quit_(session: Session) -> Outcome:
 def shell(session: Session, shellcommand: str) -> Outcome:
     """Run a shell command.
 
-    It is run by sh, and Ctrl-C reaches only it. A command file or pipe on the standard input is not the input of the
-    shell command. An exit status other than 0 counts as an error.
+    It is run by sh, and Ctrl-C reaches only it; in a script it ends the script as well. A command file or pipe on the
+    standard input is not the input of the shell command. An exit status other than 0 counts as an error.
 
         !df -h /var/qm
     """
@@ -126,18 +128,29 @@ def comment(session: Session, text: str) -> Outcome:  # noqa: ARG001 - that is t
     return None
 
 
+_INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
+"""How a shell command ends that was interrupted and did not take it for something else, as an editor does."""
+
+
 def _run(session: Session, command: str) -> list[Notice]:
+    if "\0" in command:
+        raise UsageError("A shell command cannot contain the character NUL")
     session.screen.flush()
     with left_to_the_child() as interrupts:
-        done = subprocess.run(  # noqa: S602 - running the administrator's own line by the shell is the command
-            command,
-            shell=True,
-            check=False,
-            stdin=None if session.children_read else subprocess.DEVNULL,
-            env=dict(session.environ),
-        )
+        try:
+            done = subprocess.run(  # noqa: S602 - running the administrator's own line by the shell is the command
+                command,
+                shell=True,
+                check=False,
+                stdin=None if session.children_read else subprocess.DEVNULL,
+                env=dict(session.environ),
+            )
+        except OSError as error:
+            raise UsageError(f"Shell command cannot be run: {error.strerror}") from error
     if interrupts and session.at_terminal:
         session.screen.prompt("\n")
+    elif interrupts and done.returncode in _INTERRUPTED:
+        raise KeyboardInterrupt
     if done.returncode == 0:
         return []
     how = f"was ended by signal {-done.returncode}" if done.returncode < 0 else f"ended with status {done.returncode}"

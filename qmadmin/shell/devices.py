@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Words
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Column, Line, Outcome, Table, Verbatim
-from qmadmin.shell.session import is_url
+from qmadmin.shell.session import file_of
 from qmcore import device
 from qmcore.errors import InvalidArgumentError
 
@@ -61,12 +61,17 @@ def crdl(session: Session, device: str, offset: int, size: int, group: str | Non
             raise UsageError("Option -g is only for the first entry, which makes the device")
         entry = session.device.create_entry(device, offset, size)
     else:
-        if not is_url(session.path) and Path(device).resolve() != Path(session.path).resolve():
+        if not _is_same_file(device, session.path):
             raise InvalidArgumentError(
                 f"the first entry of the device list must be the device itself, {session.path!r}, got {device!r}"
             )
         entry = session.create_device(device, offset, size, group).entries()[0]
     return Line(f"Created device {entry.path}, offset {entry.offset}, size {entry.pages} on {session.device.path}")
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    first, second = file_of(one), file_of(other)
+    return first is not None and second is not None and os.path.realpath(first) == os.path.realpath(second)
 
 
 @DEVICES.command(

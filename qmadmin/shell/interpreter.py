@@ -46,6 +46,7 @@ class Interpreter:
                 if not self._dialogue.patient:
                     return Exit.INTERRUPTED
                 session.previous = ""
+                self._dialogue.interrupted()
         return session.status
 
     def obey(self, line: str) -> None:

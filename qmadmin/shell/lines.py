@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from qmadmin.shell import words
 from qmadmin.shell.notices import InputEndedError
 from qmadmin.shell.read import Asking
-from qmadmin.shell.results import Line, Notice
+from qmadmin.shell.results import Line, Notice, Severity
+from qmadmin.shell.status import Exit
 
 if TYPE_CHECKING:
     from qmadmin.shell.kinds import Kind
@@ -30,6 +31,9 @@ class Dialogue(Asking, Protocol):
 
         A line that is a command without doubt is left.
         """
+
+    def interrupted(self) -> None:
+        """Be told that a command was interrupted."""
 
 
 class Script:
@@ -58,6 +62,9 @@ class Script:
             raise InputEndedError(prompt)
         self._echo(prompt + line)
         return line
+
+    def interrupted(self) -> None:
+        """Do nothing: a script ends with its interrupt."""
 
     def tell(self, text: str) -> None:
         """Show a line where the prompts are shown."""
@@ -97,7 +104,7 @@ class Script:
         return name != "echo" and any(name == command.name for command in self._session.catalogue.commands)
 
     def _read(self) -> str | None:
-        line, self._unread = self._unread or self._stream.readline(), ""
+        line, self._unread = self._unread or _next(self._stream, self._name, self._session), ""
         if not line:
             return None
         self._number += 1
@@ -130,6 +137,9 @@ class Keyboard:
             raise InputEndedError(prompt)
         return line
 
+    def interrupted(self) -> None:
+        """Do nothing: the terminal itself forgets what was typed ahead."""
+
     def tell(self, text: str) -> None:
         """Show a line among the prompts."""
         self._session.screen.prompt(text + "\n")
@@ -149,7 +159,7 @@ class Keyboard:
     def _read(self, prompt: str) -> str | None:
         self._session.screen.prompt(prompt)
         try:
-            line = self._stream.readline()
+            line = _next(self._stream, "the terminal", self._session)
         except KeyboardInterrupt:
             self._session.screen.prompt("\n")
             raise
@@ -157,3 +167,13 @@ class Keyboard:
             self._session.screen.prompt("\n")
             return None
         return line.rstrip("\r\n")
+
+
+def _next(stream: TextIO, name: str, session: Session) -> str:
+    """Return the next line with its end; empty at the end of the stream, and where it cannot be read any more."""
+    try:
+        return stream.readline()
+    except OSError as error:
+        session.status = Exit.FAILED
+        session.screen.notice(Notice(Severity.ERROR, f"Failed to read from {name}: {error.strerror}"))
+        return ""

@@ -162,11 +162,13 @@ class Reading:
         text = self._words.get(positional.name)
         if text is None and not positional.prompt:
             return None
-        prompt = None
+        prompt = ""
         while True:
+            if text is None and not prompt:
+                # Where it cannot be told what is asked for, asking again would be of no use.
+                prompt = self._fill_in(positional.prompt, positional, session)
             try:
                 if text is None:
-                    prompt = prompt or self._fill_in(positional.prompt, positional, session)
                     text = self._asked(prompt, positional, asking)
                 if text or not positional.prompt:
                     return positional.kind.read(text, self.given)

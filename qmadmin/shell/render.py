@@ -77,7 +77,6 @@ class PlainScreen:
 
     def notice(self, notice: Notice, place: str = "") -> None:
         """Write a notice, behind everything that was shown before it."""
-        self.flush()
         hint = f"\n  {layout.printable(notice.hint)}" if self.hints and notice.hint else ""
         self.prompt(f"{sentence(notice, place)}{hint}\n")
 

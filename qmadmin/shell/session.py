@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Notice, Severity
 from qmadmin.shell.status import Exit
+from qmcore.errors import BadResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,8 +34,8 @@ class Session:
 
     `path` is the device as QMCONFIG or the argument names it; nothing is opened before a command needs it. `previous`
     is the command line that an empty line repeats, `previous_shell` the shell command that `!!` repeats. `at_terminal`
-    tells whether both input and output are a terminal, `children_read` whether a shell command may read the standard
-    input, which it may not when that is the script.
+    tells whether a person types at a terminal, `can_page` whether long output can go through a pager, `children_read`
+    whether a shell command may read the standard input, which it may not when that is the script.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Session:
         environ: Mapping[str, str],
         *,
         at_terminal: bool = False,
+        can_page: bool = False,
         children_read: bool = False,
     ) -> None:
         self.path = path
@@ -52,8 +54,9 @@ class Session:
         self.screen = screen
         self.environ = environ
         self.at_terminal = at_terminal
+        self.can_page = can_page
         self.children_read = children_read
-        self.modes = Modes(paginate=at_terminal)
+        self.modes = Modes(paginate=can_page)
         self.space: QueueSpace | None = None
         self.queue: str | None = None
         self.remarks: list[Notice] = []
@@ -83,10 +86,10 @@ class Session:
     @property
     def has_device(self) -> bool:
         """Whether there is something where the device would be."""
-        if self._device is not None or is_url(self.path):
+        file = file_of(self.path)
+        if self._device is not None or file is None:
             return True
-        path = Path(self.path)
-        return path.exists() and not (path.is_file() and path.stat().st_size == 0)
+        return file.exists() and not (file.is_file() and file.stat().st_size == 0)
 
     def create_device(self, path: str, offset: int, pages: int, group: str | None) -> Device:
         """Make the device with its first entry."""
@@ -143,6 +146,13 @@ class Session:
             device.close()
 
 
-def is_url(path: str) -> bool:
-    """Tell whether a device is the URL of a database and not the path of a file."""
-    return "://" in path
+def file_of(device: str) -> Path | None:
+    """Return the file that a device is, given by its path or URL; None if it is another kind of database."""
+    if "://" not in device:
+        return Path(device)
+    from qmadmin.opening import path_of
+
+    try:
+        return Path(path_of(device))
+    except BadResourceError:
+        return None

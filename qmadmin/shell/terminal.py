@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
 from prompt_toolkit.history import DummyHistory, FileHistory, History, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 
@@ -47,7 +49,7 @@ class Terminal:
             enable_suspend=True,
             color_depth=depth,
             output=output,
-            key_bindings=_tab(),
+            key_bindings=_keys(),
         )
         self._answers: PromptSession[str] = PromptSession(
             history=DummyHistory(),
@@ -55,7 +57,7 @@ class Terminal:
             enable_suspend=True,
             color_depth=depth,
             output=output,
-            key_bindings=_tab(),
+            key_bindings=_keys(),
         )
 
     def command(self) -> str | None:
@@ -76,6 +78,10 @@ class Terminal:
             )
         except EOFError:
             raise InputEndedError(prompt) from None
+
+    def interrupted(self) -> None:
+        """Forget the lines that have been typed ahead."""
+        clear_typeahead(self._commands.input)
 
     def tell(self, text: str) -> None:
         """Show a line among the prompts."""
@@ -119,12 +125,13 @@ def _literally(prompt: str) -> StyleAndTextTuples:
     return [("bg:ansidefault", prompt)]
 
 
-def _tab() -> KeyBindings:
-    """Complete at once: in prompt_toolkit's own way an Enter that follows quickly takes the line as it was before."""
+def _keys() -> KeyBindings:
+    """Return what keys mean here and elsewhere not."""
     bindings = KeyBindings()
 
     @bindings.add("tab")
     def complete_now(event: KeyPressEvent) -> None:
+        # In prompt_toolkit's own way an Enter that follows quickly takes the line as it was before.
         buffer = event.current_buffer
         if buffer.complete_state is not None:
             buffer.complete_next()
@@ -137,20 +144,34 @@ def _tab() -> KeyBindings:
             buffer.insert_text(get_common_complete_suffix(document, found))
             buffer.start_completion()
 
+    @bindings.add(Keys.BracketedPaste)
+    def take_what_is_pasted(event: KeyPressEvent) -> None:
+        # Several lines are several commands and answers, as if they had been typed.
+        line, end, rest = event.data.replace("\r\n", "\n").replace("\r", "\n").partition("\n")
+        event.current_buffer.insert_text(line)
+        if end:
+            enter = KeyPress(Keys.ControlM, "\r")
+            event.key_processor.feed_multiple([enter, KeyPress(Keys.BracketedPaste, rest)], first=True)
+
     return bindings
 
 
-def history_file(environ: Mapping[str, str]) -> Path:
-    """Return where command lines are remembered."""
-    home = environ.get("XDG_STATE_HOME") or ""
+def history_file(environ: Mapping[str, str]) -> Path | None:
+    """Return where command lines are remembered; None where the environment names no place for it."""
+    state, home = environ.get("XDG_STATE_HOME") or "", environ.get("HOME")
     # The XDG specification has relative paths ignored.
-    state = Path(home) if home.startswith("/") else Path(environ.get("HOME") or "/").joinpath(".local", "state")
-    return state / "qmadmin" / "history"
+    if not state.startswith("/"):
+        if not home:
+            return None
+        state = f"{home}/.local/state"
+    return Path(state) / "qmadmin" / "history"
 
 
 def history(environ: Mapping[str, str]) -> History:
     """Return the history of this person, or one for this session only where no file can be had."""
     file = history_file(environ)
+    if file is None:
+        return InMemoryHistory()
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))

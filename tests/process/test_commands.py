@@ -9,14 +9,14 @@ from qmcore.message import BODY_MAX
 from tests.fix_process import eventually, is_running
 
 
-def serve(site, command, *queues, **options):
+def serve(site, command, *, time="2"):
     """Lay out a queue COMMAND whose service is the command, a Python list; start the forwarder."""
     words = ", ".join(
         '"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"' for word in command
     )
     site.services(f"[services.COMMAND]\ncommand = [{words}]\n")
-    space = site.lay_out(QueueDefinition(name="COMMAND"), "RPLYQ", "ERRQUE", *queues, **options)
-    return space, site.start("-q", "COMMAND", "-t", "2")
+    space = site.lay_out(QueueDefinition(name="COMMAND"), "RPLYQ", "ERRQUE")
+    return space, site.start("-q", "COMMAND", "-t", time)
 
 
 def ask(space, body, **options):
@@ -95,6 +95,8 @@ def test_command_that_was_removed_meanwhile_is_a_failure(site):
     assert ask(space, b"a").body == b"a"
     tool.unlink()
     assert error_of(space).endswith("tool' cannot be started: No such file or directory")
+    tool.write_text("#!/bin/sh\ncat\n")
+    assert error_of(space).endswith("tool' cannot be started: Permission denied")
     forwarder.stop()
 
 
@@ -105,6 +107,16 @@ def test_command_that_takes_too_long_is_ended_with_all_that_it_started(site):
     assert error_of(space) == "no reply within 2 seconds: waiting"
     for line in site.wait_for_calls(2):
         eventually(lambda: not is_running(int(line)))  # noqa: B023 - asked at once
+
+
+def test_command_that_says_no_more_and_does_not_end_is_ended_too(site):
+    space, _ = serve(site, ["/bin/sh", "-c", "exec <&- >&- 2>&-; exec sleep 1000"], time="1")
+    assert error_of(space) == "no reply within 1 seconds"
+
+
+def test_command_without_a_limit_of_time_is_waited_for(site):
+    space, _ = serve(site, ["cat"], time="0")
+    assert ask(space, b"a").body == b"a"
 
 
 def test_command_that_writes_without_end_is_stopped(site):

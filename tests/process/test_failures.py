@@ -43,6 +43,16 @@ def wrong_code(request):
     return Reply(b"", urcode=2**63)
 
 
+def wrong_code_kind(request):
+    from qmadmin.forwarder import Reply
+
+    return Reply(b"", urcode="7")
+
+
+def huge(request):
+    return b"x" * 10_000_000
+
+
 def interrupt(request):
     raise KeyboardInterrupt
 
@@ -60,14 +70,17 @@ def too_long(request):
     raise ValueError("x" * 5000)
 """
 
-NAMES = ("fail", "leave", "hopeless", "wrong_kind", "wrong_code", "interrupt", "slow", "too_long")
+NAMES = (
+    *("fail", "leave", "hopeless", "wrong_kind", "wrong_code", "wrong_code_kind", "huge", "interrupt", "slow"),
+    "too_long",
+)
 
 
 @pytest.fixture
 def space(site):
     site.services("".join(f'[services.{name}]\npython = "server:{name}"\n' for name in NAMES), server=FAILING)
     queues = [QueueDefinition(name=name, retries=2) for name in NAMES]
-    return site.lay_out(*queues, "RPLYQ", "ERRQUE")
+    return site.lay_out(*queues, "RPLYQ", "ERRQUE", pages=2000)
 
 
 def failed_message(space, queue, body="bad"):
@@ -89,6 +102,7 @@ def test_message_whose_service_fails_goes_to_the_error_queue_with_the_error_text
     assert space.dequeue("RPLYQ", corrid=msgid, wait=60).text == "good"
     forwarder.stop()
     assert forwarder.log().count("service 'fail' failed on message") == 3
+    assert [f"try {number}: ValueError" in forwarder.log() for number in range(5)] == [False, *[True] * 3, False]
     assert "Traceback" in forwarder.log()
     assert "1 messages forwarded, 3 calls failed" in forwarder.log()
 
@@ -100,6 +114,9 @@ def test_message_whose_service_fails_goes_to_the_error_queue_with_the_error_text
         ("hopeless", "Unshowable"),
         ("wrong_kind", "it returned dict, and not bytes, str, None or a Reply"),
         ("wrong_code", "its reply cannot be queued: the user return code"),
+        ("wrong_code_kind", "its user return code is str, and not int"),
+        # 2000 pages of 4096 bytes could not take it if they were empty.
+        ("huge", "its reply cannot be queued: "),
     ],
 )
 def test_whatever_a_service_does_is_a_failure_and_never_ends_the_daemon(site, space, queue, text):
@@ -178,21 +195,26 @@ def test_full_queue_space_is_worked_off(site):
 
 
 def test_reply_that_finds_no_room_is_no_failure_of_the_request(site):
-    space = site.lay_out("fail", "RPLYQ", "ERRQUE", pages=40, queues=5, messages=100)
+    space = site.lay_out("fail", "EMPTY", "RPLYQ", "ERRQUE", pages=40, queues=5, messages=100)
     source = FAILING.replace('return "good"', "return b'x' * 80_000")
-    site.services('[services.fail]\npython = "server:fail"', server=source)
+    site.services('[services]\nfail.python = "server:fail"\nEMPTY.python = "server:fail"', server=source)
     fillers = [space.enqueue("ERRQUE", b"x" * 8000) for _ in range(5)]
-    forwarder = site.start("-q", "fail")
     space.enqueue("fail", "a", reply_queue="RPLYQ")
+    forwarder = site.start("-q", "EMPTY,fail", "-e")
     forwarder.wait_until_logged("queue 'fail' is not served for now: QMENOSPACE")
+    site.wait_for_calls(3)
     for msgid in fillers:
         assert space.dequeue("ERRQUE", msgid=msgid)
     reply = space.dequeue("RPLYQ", wait=60)
     assert reply.size == 80_000
     forwarder.wait_until_logged("queue 'fail' is served again")
-    # None of the calls counted, though there was more than one.
+    # None of the calls counted, though there was more than one, and the trouble is told of once.
     assert {line.split()[1] for line in site.calls()} == {"0"}
     assert space.usage("ERRQUE").messages == 0
+    assert forwarder.log().count("is not served for now") == 1
+    # A queue in trouble is not an empty one.
+    assert forwarder.wait() == 0
+    assert "its queues are empty; 1 messages forwarded, 0 calls failed" in forwarder.log()
 
 
 def test_forwarder_that_others_took_for_dead_opens_the_device_again(site, space):

@@ -1,5 +1,6 @@
 """A request goes through the forwarder, a process of its own, and its reply comes back."""
 
+import contextlib
 import statistics
 import time
 
@@ -122,13 +123,41 @@ def test_request_without_correlation_identifier_is_answered_by_its_message_ident
     assert space.dequeue("RPLYQ", corrid=msgid, wait=60).text == "A"
 
 
+def test_request_that_was_moved_is_answered_by_the_identifier_that_its_sender_knows(site, space):
+    msgid = space.enqueue("OTHER", "a", reply_queue="RPLYQ")
+    with contextlib.suppress(ZeroDivisionError), space.transaction():
+        assert space.dequeue("OTHER")
+        raise ZeroDivisionError
+    (moved,) = space.messages("ERRQUE")
+    assert moved.msgid != msgid
+    site.services(SERVICES.replace("UPPER", "ERRQUE"))
+    site.run("-q", "ERRQUE", "-e")
+    assert space.dequeue("RPLYQ", corrid=msgid).text == "A"
+
+
+def test_empty_correlation_identifier_is_one_too(site, space):
+    site.start("-q", "UPPER")
+    space.enqueue("UPPER", "a", corrid=b"", reply_queue="RPLYQ")
+    assert space.dequeue("RPLYQ", wait=60).corrid == b""
+
+
+def test_delivery_that_the_request_asks_for_replies_is_theirs(site, space):
+    site.start("-q", "UPPER")
+    space.put("UPPER", b"a", EnqueueControl(reply_queue="RPLYQ", reply_delivery=Delivery.PERSIST))
+    assert space.dequeue("RPLYQ", wait=60).delivery is Delivery.PERSIST
+    # This release keeps no non-persistent messages.
+    space.put("UPPER", b"a", EnqueueControl(reply_queue="RPLYQ", reply_delivery=Delivery.NONPERSIST))
+    assert space.dequeue("ERRQUE", wait=60).origin.error.startswith("its reply cannot be queued: ")
+
+
 def test_request_without_reply_queue_is_worked_on_and_leaves_nothing(site, space):
     forwarder = site.start("-q", "ONE")
     space.enqueue("ONE", "a")
     site.wait_for_calls()
     forwarder.stop()
-    assert space.usage("ONE").messages == 0
+    assert [space.usage(queue).messages for queue in ("ONE", "RPLYQ", "ERRQUE")] == [0, 0, 0]
     assert site.calls() == ["ONE a"]
+    assert "WARN" not in forwarder.log()
 
 
 def test_reply_to_a_queue_that_does_not_exist_is_dropped_and_logged(site, space):

@@ -92,7 +92,7 @@ def test_sample_leaves_its_device_in_a_directory_of_the_caller(sample, tmp_path)
     place = tmp_path / "my application"
     place.mkdir()
     program = sample / "qsample" / "runsample"
-    assert run(sample, program, cwd=place, APPDIR=".").returncode == 0
+    assert run(sample, program, cwd=tmp_path, APPDIR="my application").returncode == 0
     assert (place / "QUE").exists()
     log = "".join(path.read_text() for path in place.glob("ULOG.*"))
     assert "tmqforward stopped: SIGTERM; 1 messages forwarded, 0 calls failed" in log
@@ -107,6 +107,8 @@ def test_sample_works_from_a_copy_as_its_readme_says(sample, tmp_path):
     shutil.copytree(sample / "qsample", copy)
     done = run(sample, "/bin/sh", "-c", ". ./setenv && ./crque && echo QMCONFIG=$QMCONFIG", cwd=copy)
     assert done.stdout.endswith(f"QMCONFIG={copy}/QUE\n"), done.stderr
+    assert run(sample, "/bin/sh", "-c", ". ./setenv && ./crque", cwd=copy).returncode == 1
+    assert "set it with setenv" in run(sample, "./crque", cwd=copy).stderr
     forwarder = subprocess.Popen(
         ["tmqforward", "QSPACE", "-q", "STRING"], cwd=copy, env=settings(sample, QMCONFIG=str(copy / "QUE"))
     )
@@ -116,6 +118,22 @@ def test_sample_works_from_a_copy_as_its_readme_says(sample, tmp_path):
         forwarder.terminate()
         assert forwarder.wait(timeout=60) == 0
     assert done.stdout == "before: this is a q example\nafter: THIS IS A Q EXAMPLE\n"
+
+
+def test_sample_whose_client_fails_has_failed_and_cleans_up(sample):
+    (sample / "qsample" / "client.py").write_text("import sys\nsys.exit(5)\n")
+    assert run(sample, sample / "qsample" / "runsample").returncode == 5
+    assert_nothing_left(sample)
+
+
+def test_sample_whose_queues_cannot_be_made_has_failed_and_cleans_up(sample):
+    crque = sample / "qsample" / "crque"
+    crque.write_text(crque.read_text().replace("200\n5\n10", "200\nmany\n10"))
+    done = run(sample, sample / "qsample" / "runsample")
+    assert done.returncode == 1
+    assert "ERROR: The number of queues must be numeric: 'many' (stdin, line 7)\n" in done.stderr
+    assert "before:" not in done.stdout
+    assert_nothing_left(sample)
 
 
 def test_client_says_what_is_missing(sample, tmp_path):
@@ -199,6 +217,7 @@ def test_larger_run_checks_every_line_of_a_file(sample, tmp_path):
     assert re.search(
         r"^lines     504\nrequests  504\nreplies   504: 0 lost, 0 doubled, 0 wrong$", done.stdout, re.MULTILINE
     )
+    assert re.search(r"^time      [\d.]+ seconds, \d+ lines a second there and back$", done.stdout, re.MULTILINE)
     assert re.search(r"^STRING +0 +0 +0 +0 +0 +0$", done.stdout, re.MULTILINE)
     assert_nothing_left(sample)
 
@@ -221,10 +240,70 @@ def test_larger_run_finds_what_is_wrong(sample, tmp_path, service, reported):
     assert f"replies   {reported}" in done.stdout
 
 
+ANOTHER_REPLY = """
+import sys, qmadmin
+
+with qmadmin.open_device(sys.argv[1]) as device, device.open_space("QSPACE") as space:
+    space.enqueue("RPLYQ", "TWO", corrid="1")
+"""
+DOUBLING = f"""
+import subprocess, sys
+
+
+def upper(request):
+    if request.text == "two":
+        subprocess.run([sys.executable, "-c", {ANOTHER_REPLY!r}, sys.argv[1]], check=True)
+    return request.text.upper()
+"""
+
+
+def test_larger_run_finds_a_reply_that_comes_twice(sample, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("one\ntwo\nthree\n")
+    (sample / "qsample" / "server.py").write_text(DOUBLING)
+    done = run(sample, sys.executable, sample / "qsample" / "lines.py", text)
+    assert done.returncode == 1
+    assert "replies   4: 0 lost, 1 doubled, 0 wrong" in done.stdout
+
+
+def test_larger_run_refuses_arguments_and_directories_that_it_cannot_use(sample, tmp_path):
+    lines = sample / "qsample" / "lines.py"
+    done = run(sample, sys.executable, lines, "one", "two")
+    assert (done.returncode, done.stderr) == (1, "usage: lines.py [FILE]\n")
+    (tmp_path / "QUE").write_text("mine")
+    done = run(sample, sys.executable, lines, lines, APPDIR=str(tmp_path))
+    assert done.returncode == 1
+    assert f"{tmp_path}/QUE exists already" in done.stderr
+    assert (tmp_path / "QUE").read_text() == "mine"
+
+
 def test_larger_run_refuses_a_file_that_cannot_be_read(sample, tmp_path):
     done = run(sample, sys.executable, sample / "qsample" / "lines.py", tmp_path / "none")
     assert done.returncode == 1
     assert "none cannot be read" in done.stderr
+
+
+def test_demonstration_tells_how_it_is_used_and_does_nothing_then(sample):
+    done = run(sample, sample / "demo", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: scripts/demo [--keep]\n")
+    done = run(sample, sample / "demo", "--fast")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: scripts/demo [--keep]\n")
+    assert_nothing_left(sample)
+
+
+def test_demonstration_ends_with_the_first_job_that_fails(sample):
+    """The job works in a directory of its own, whatever the caller works with."""
+    (sample / "qsample" / "runsample").write_text(
+        '#!/bin/sh\necho "${QMCONFIG-none} ${ULOGPFX-none} $PWD $APPDIR"\nexit 3\n'
+    )
+    done = run(sample, sample / "demo", QMCONFIG="/mine", ULOGPFX="/mine")
+    assert done.returncode == 1
+    assert done.stderr == f"{sample}/demo: the job ended with status 3\n"
+    *_, shown = done.stdout.splitlines()
+    assert re.fullmatch(rf"none none ({sample.parents[1]}/temporary/qmadmin-demo\.\w+/sample) \1", shown)
+    assert_nothing_left(sample)
 
 
 @pytest.mark.slow

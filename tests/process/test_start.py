@@ -3,11 +3,17 @@
 import os
 import sqlite3
 import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
+from qmadmin.forwarder import program
+from qmadmin.forwarder.errors import UsageError
+from qmadmin.forwarder.settings import place
 from qmadmin.version import __version__
-from tests.fix_process import environment
+from tests.fix_process import Site, environment
 
 SERVICES = """
 [services.STRING]
@@ -16,13 +22,6 @@ python = "server:upper"
 SERVER = """
 def upper(request):
     return request.text.upper()
-
-
-async def later(request):
-    return request.body
-
-
-constant = 17
 """
 
 
@@ -56,12 +55,6 @@ def refusal(site, *arguments, **settings):
     return lines[0]
 
 
-def refused_services(site, text, name="STRING"):
-    """Return why a services file is refused."""
-    (site.directory / "services.toml").write_text(text)
-    return refusal(site, "QUE", "QSPACE", "-q", name)
-
-
 def test_version_and_help_are_told(site):
     assert run(site, "--version").stdout == f"tmqforward {__version__}\n"
     told = run(site, "--help")
@@ -72,18 +65,26 @@ def test_version_and_help_are_told(site):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["QUE", "QSPACE"], "ERROR: no queue is named"),
-        ([], "ERROR: QMCONFIG not set"),
-        (["QSPACE", "-q", "STRING"], "ERROR: QMCONFIG not set"),
-        (["QUE", "QSPACE", "more", "-q", "STRING"], "ERROR: Invalid argument more"),
-        (["QUE", "QSPACE", "-q", "STRING", "-x"], "ERROR: Invalid option - -x"),
-        (["QUE", "QSPACE", "-q"], "ERROR: Option '-q' requires an argument"),
-        (["QUE", "QSPACE", "-q", "STRING,"], "ERROR: -q 'STRING,': the queue name is empty"),
-        (["QUE", "QSPACE", "-q", "x" * 128], f"ERROR: -q '{'x' * 128}': the queue name '{'x' * 57}...' has 128 bytes"),
+        (["QUE", "QSPACE"], "no queue is named"),
+        (["QUE", "QSPACE", "-q", ""], "-q '': the queue name is empty"),
+        (["-q", "STRING"], "QMCONFIG not set"),
+        ([], "QMCONFIG not set"),
+        (["QSPACE", "-q", "STRING"], "QMCONFIG not set"),
+        (["QUE", "QSPACE", "more", "-q", "STRING"], "Invalid argument more"),
+        (["QUE", "QSPACE", "-q", "STRING", "-x"], "Invalid option - -x"),
+        (["QUE", "QSPACE", "-q"], "Option '-q' requires an argument"),
+        (["QUE", "QSPACE", "-q", "STRING,"], "-q 'STRING,': the queue name is empty"),
+        (["QUE", "QSPACE", "-q", "x" * 128], f"-q '{'x' * 128}': the queue name '{'x' * 57}...' has 128 bytes"),
     ],
 )
-def test_wrong_arguments_are_named(site, arguments, sentence):
-    assert refusal(site, *arguments).startswith(sentence)
+def test_wrong_arguments_are_named_and_nothing_is_made(site, monkeypatch, capsys, arguments, sentence):
+    monkeypatch.chdir(site.directory)
+    assert program.main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    first, second = said.err.splitlines()
+    assert first.startswith(f"ERROR: {sentence}")
+    assert second.startswith("Usage: tmqforward [DEVICE] QSPACE -q QUEUE[,QUEUE...]")
     assert list(site.directory.iterdir()) == []
 
 
@@ -110,94 +111,59 @@ def test_device_that_can_only_be_read_is_refused(site, space):
     assert "can only be read by this user" in refusal(site, "QUE", "QSPACE", "-q", "STRING")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_device_of_somebody_else_that_can_only_be_read_is_refused():
+    # Others may not enter the directories of pytest, nor read our Python, which is loaded before.
+    become_another = """
+import os, pwd, sqlite3, sys, qmadmin.space, qmadmin.forwarder.daemon, qmstorage.opening
+from qmadmin.forwarder import program
+from qmadmin.forwarder.errors import UsageError
+from qmadmin.forwarder.settings import place
+os.setuid(pwd.getpwnam("nobody").pw_uid)
+sys.exit(program.main(sys.argv[1:]))
+"""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        site = Site(directory)
+        site.services(SERVICES, server=SERVER)
+        site.lay_out("STRING")
+        site.close()
+        site.device.chmod(0o644)
+        (directory / "log").mkdir()
+        (directory / "log").chmod(0o777)
+        site.command = lambda: [sys.executable, "-c", become_another]
+        told = refusal(site, "QUE", "QSPACE", "-q", "STRING", ULOGPFX="log/ULOG")
+    assert told == f"ERROR: device '{site.device}' can only be read by this user, and forwarding writes to it"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "sentence", "hint"),
     [
-        (["NONE", "-q", "STRING"], "there is no queue space 'NONE' on the device"),
-        (["x" * 16, "-q", "STRING"], f"the queue space name '{'x' * 16}' has 16 bytes, the limit is 15"),
-        (["QSPACE", "-q", "STRING,NONE"], "there is no queue 'NONE' in queue space 'QSPACE'"),
-        (["QSPACE", "-q", "OTHER"], "services file 'services.toml' has no service for queue 'OTHER'"),
-        (["QSPACE", "-q", "STRING", "-s", "none.toml"], "there is no services file 'none.toml'"),
-        (["QSPACE", "-q", "STRING", "-s", "."], "services file '.' cannot be read: Is a directory"),
+        (["NONE", "-q", "STRING"], "there is no queue space 'NONE' on the device", "List the queue spaces with"),
+        (["x" * 16, "-q", "STRING"], f"the queue space name '{'x' * 16}' has 16 bytes, the limit is 15", None),
+        (["QSPACE", "-q", "STRING,NONE"], "there is no queue 'NONE' in queue space 'QSPACE'", "List the queues with"),
+        (
+            ["QSPACE", "-q", "OTHER"],
+            "services file 'services.toml' has no service for queue 'OTHER'",
+            "Describe it in a table [services.OTHER].",
+        ),
+        (
+            ["QSPACE", "-q", "STRING", "-s", "none.toml"],
+            "there is no services file 'none.toml'",
+            "Name one with -s, or in the environment variable QM_SERVICES.",
+        ),
+        (["QSPACE", "-q", "STRING", "-s", "."], "services file '.' cannot be read: Is a directory", None),
     ],
 )
-def test_what_is_not_there_is_named(site, space, arguments, sentence):
-    assert refusal(site, "QUE", *arguments) == f"ERROR: {sentence}"
+def test_what_is_not_there_is_named(site, space, arguments, sentence, hint):
+    done = run(site, "QUE", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, *more = done.stderr.splitlines()
+    assert first == f"ERROR: {sentence}"
+    assert [line.startswith(hint or "nothing") for line in more] == [True] * bool(hint)
     (log,) = site.directory.glob("ULOG.*")
     assert f"ERROR: {sentence}" in log.read_text()
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("[services", "services file 'services.toml' is not TOML: "),
-        ("[service.STRING]", "services file 'services.toml' has the unknown key 'service'; did you mean 'services'?"),
-        ("services = 1", "services in services file 'services.toml' must be a table, got 1"),
-        ("services.STRING = 1", "service 'STRING' in services file 'services.toml' must be a table, got 1"),
-        (
-            "[services.STRING]\npyhton = 'a:b'",
-            "service 'STRING' in services file 'services.toml' has the unknown key 'pyhton'; did you mean 'python'?",
-        ),
-        (
-            "[services.STRING]\nurl = 'a:b'",
-            "service 'STRING' in services file 'services.toml' has the unknown key 'url'; known are python and command",
-        ),
-        ("[services.STRING]", "service 'STRING' in services file 'services.toml' must have either python or command"),
-        (
-            "[services.STRING]\npython = 'a:b'\ncommand = ['a']",
-            "service 'STRING' in services file 'services.toml' must have either python or command, and has both",
-        ),
-        (
-            "[services.STRING]\npython = 'server'",
-            "service 'STRING' in services file 'services.toml': python must be of",
-        ),
-        (
-            "[services.STRING]\npython = 1",
-            "service 'STRING' in services file 'services.toml': python must be of the form",
-        ),
-        ("[services.STRING]\npython = 'a b:c'", "service 'STRING': python must be of the form 'module:function'"),
-        (
-            "[services.STRING]\ncommand = 'tr a b'",
-            "service 'STRING' in services file 'services.toml': command must be a",
-        ),
-        (
-            "[services.STRING]\ncommand = []",
-            "service 'STRING' in services file 'services.toml': command must be a list",
-        ),
-        ("[services.STRING]\ncommand = ['a', 1]", "service 'STRING' in services file 'services.toml': every word of"),
-        (
-            "[services.STRIN]\ncommand = ['true']",
-            "services file 'services.toml' has no service for queue 'STRING'; did you",
-        ),
-        (
-            "[services.STRING]\npython = 'none:upper'",
-            "service 'STRING': module 'none' cannot be imported: ModuleNotFound",
-        ),
-        ("[services.STRING]\npython = 'bad:upper'", "service 'STRING': module 'bad' cannot be imported: SystemExit: 7"),
-        (
-            "[services.STRING]\npython = 'server:uper'",
-            "service 'STRING': module 'server' has no function 'uper'; did you",
-        ),
-        (
-            "[services.STRING]\npython = 'server:constant'",
-            "service 'STRING': 'server:constant' is a int, which cannot be",
-        ),
-        ("[services.STRING]\npython = 'server:later'", "service 'STRING': 'server:later' is an async function"),
-        ("[services.STRING]\ncommand = ['no-such-tool']", "service 'STRING': command 'no-such-tool' was not found"),
-        (
-            "[services.STRING]\ncommand = ['./server.py']",
-            "service 'STRING': command './server.py' was not found, or may",
-        ),
-    ],
-)
-def test_wrong_services_file_is_refused(site, space, text, sentence):
-    (site.directory / "bad.py").write_text("raise SystemExit(7)")
-    assert refused_services(site, text).startswith(f"ERROR: {sentence}")
-
-
-def test_services_file_that_is_no_text_is_refused(site, space):
-    (site.directory / "services.toml").write_bytes(b"\xff\xfe")
-    assert refusal(site, "QUE", "QSPACE", "-q", "STRING").startswith("ERROR: services file 'services.toml' is not TOML")
 
 
 @pytest.mark.parametrize(
@@ -212,6 +178,7 @@ def test_services_file_that_is_no_text_is_refused(site, space):
             "-t 60 -i 30",
         ),
         ("-i", "1.5", "CAT:1604: WARN: -i option ignored as argument must be numeric", "-t 60 -i 30"),
+        ("-i", "2147483648", "WARN: -i option ignored as argument is too large (must be below 2147483648)", "-i 30"),
         ("-i", "9" * 5000, "WARN: -i option ignored as argument", "-t 60 -i 30"),
         ("-t", "2147483647", "", "-t 2147483647 -i 30"),
     ],
@@ -223,6 +190,42 @@ def test_number_without_meaning_is_warned_about_and_ignored(site, space, option,
     (log,) = site.directory.glob("ULOG.*")
     assert warning in log.read_text()
     assert used in log.read_text()
+
+
+def test_device_is_the_first_of_two_arguments_and_else_what_the_environment_names():
+    assert place(["QUE", "QSPACE"], {"QMCONFIG": "OTHER"}) == ("QUE", "QSPACE")
+    assert place(["QSPACE"], {"QMCONFIG": "OTHER"}) == ("OTHER", "QSPACE")
+    with pytest.raises(UsageError, match="no queue space is named"):
+        place([], {"QMCONFIG": "OTHER"})
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_warning_and_refusal_that_cannot_be_written_change_nothing(site, space):
+    def status(*arguments):
+        with Path("/dev/full").open("w") as full:
+            command = [*site.command()[:3], "QUE", *arguments]
+            return subprocess.run(
+                command, cwd=site.directory, env=environment(), stderr=full, check=False, timeout=60
+            ).returncode
+
+    assert status("NONE", "-q", "STRING") == 2
+    assert status("QSPACE", "-q", "STRING", "-e", "-t", "soon") == 0
+    (log,) = site.directory.glob("ULOG.*")
+    assert "WARN: -t option ignored" in log.read_text()
+
+
+def test_interrupt_while_a_service_is_loaded_is_status_130(site, space):
+    (site.directory / "server.py").write_text("raise KeyboardInterrupt")
+    assert run(site, "QUE", "QSPACE", "-q", "STRING").returncode == 130
+
+
+def test_bug_is_one_line_and_the_log_has_its_traceback(site, space):
+    broken = "from qmadmin.forwarder.loop import Forwarder\nForwarder.run = lambda self: 1 / 0\n"
+    (site.directory / "server.py").write_text(broken + SERVER)
+    done = run(site, "QUE", "QSPACE", "-q", "STRING")
+    assert (done.returncode, done.stderr) == (1, "ERROR: the forwarder failed: ZeroDivisionError: division by zero\n")
+    (log,) = site.directory.glob("ULOG.*")
+    assert "ERROR: the forwarder failed | Traceback (most recent call last): | " in log.read_text()
 
 
 def test_queue_that_is_named_twice_is_served_once(site, space):

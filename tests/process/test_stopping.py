@@ -4,6 +4,8 @@ import signal
 
 import pytest
 
+from qmadmin.forwarder.loop import Forwarder
+from qmadmin.forwarder.stop import SIGNALS, Stop, StopNow
 from qmcore.message import State
 from tests.fix_process import BEGIN_AND_WAIT, eventually, is_running
 
@@ -27,12 +29,13 @@ def space(site):
         """
         [services]
         WORK.python = "server:call"
+        OTHER.python = "server:call"
         STUBBORN.python = "server:stubborn"
         COMMAND.command = ["/bin/sh", "-c", "echo $$ >> calls; sleep 1000 & echo $! >> calls; wait"]
         """,
         server=STUBBORN,
     )
-    return site.lay_out("WORK", "STUBBORN", "COMMAND", "RPLYQ", "ERRQUE")
+    return site.lay_out("WORK", "OTHER", "STUBBORN", "COMMAND", "RPLYQ", "ERRQUE")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -46,9 +49,10 @@ def test_signal_ends_a_forwarder_that_sleeps(site, space, number):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_in_mid_message_lets_it_be_finished(site, space, number):
-    forwarder = site.start("-q", "WORK")
     for body in ("first", "second"):
         space.enqueue("WORK", body, reply_queue="RPLYQ")
+    space.enqueue("OTHER", "third")
+    forwarder = site.start("-q", "WORK,OTHER")
     site.wait_for_calls()
     forwarder.tell(number)
     forwarder.wait_until_logged(f"{number.name}: stopping when the message in hand is done")
@@ -56,6 +60,7 @@ def test_signal_in_mid_message_lets_it_be_finished(site, space, number):
     assert forwarder.wait() == 0
     assert [reply.text for reply in site.all_of("RPLYQ")] == ["first"]
     assert [(message.text, message.retries) for message in site.all_of("WORK")] == [("second", 0)]
+    assert [message.text for message in site.all_of("OTHER")] == ["third"]
     assert space.usage("ERRQUE").messages == 0
 
 
@@ -125,3 +130,50 @@ def test_messages_that_others_hold_do_not_keep_a_forwarder_that_ends_when_empty(
     with space.transaction():
         assert space.dequeue("WORK")
         assert site.run("-q", "WORK", "-e").process.returncode == 0
+
+
+# ---- what a signal means at which time ----
+
+
+@pytest.fixture
+def stop():
+    """A stop that hears the signals of this process."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    stop = Stop()
+    stop.listen()
+    yield stop
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_second_signal_does_not_cut_short_what_is_shielded_and_keeps_the_long_work_from_beginning(stop):
+    stop.shielded = True
+    signal.raise_signal(signal.SIGTERM)
+    assert (stop.asked, stop.status) == ("SIGTERM", 0)
+    signal.raise_signal(signal.SIGINT)
+    assert (stop.asked, stop.status) == ("SIGINT", 130)
+    with pytest.raises(StopNow):
+        stop.unshielded(lambda: pytest.fail("it was begun"))
+    assert stop.shielded
+
+
+def test_second_signal_cuts_short_what_is_not_shielded(stop):
+    signal.raise_signal(signal.SIGHUP)
+    with pytest.raises(StopNow):
+        signal.raise_signal(signal.SIGTERM)
+    assert (stop.asked, stop.status, stop.shielded) == ("SIGTERM", 143, True)
+
+
+def test_only_the_long_work_is_not_shielded(stop):
+    stop.shielded = True
+    assert stop.unshielded(lambda: stop.shielded) is False
+    assert stop.shielded
+    with pytest.raises(ZeroDivisionError):
+        stop.unshielded(lambda: 1 / 0)
+    assert stop.shielded
+
+
+def test_work_on_the_queues_is_shielded(space):
+    stop = Stop()
+    Forwarder(space, [], stop, idle_seconds=0, until_empty=True).run()
+    assert stop.shielded

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pty
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -20,28 +21,43 @@ FULL = Path("/dev/full")
 USAGE = "Usage: qmadmin [--version] [--help] [-f FILE] [DEVICE]\n"
 
 
-def refused(shell, *arguments, environ=None):
-    done = shell.process("", *arguments, environ=environ)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    return done.stderr
+@pytest.fixture
+def refused(shell, monkeypatch, capsys):
+    """Return what is said to arguments with which the program cannot start."""
+    monkeypatch.chdir(shell.directory)
+
+    def run(*arguments):
+        before = sorted(shell.directory.iterdir())
+        assert program.main(arguments) == Exit.UNUSABLE
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert sorted(shell.directory.iterdir()) == before
+        return said.err
+
+    return run
 
 
-def test_unknown_option_is_message_1100_with_a_usage_line(shell):
-    assert refused(shell, "-x") == f"ERROR: Invalid option - -x\n{USAGE}"
-    assert refused(shell, "--frobnicate", "QUE") == f"ERROR: Invalid option - --frobnicate\n{USAGE}"
+def test_unknown_option_is_message_1100_with_a_usage_line(shell, refused):
+    assert refused("-x") == f"ERROR: Invalid option - -x\n{USAGE}"
+    done = shell.process("", "--frobnicate", "QUE")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"ERROR: Invalid option - --frobnicate\n{USAGE}"
 
 
-def test_no_device_is_message_1101(shell):
-    assert refused(shell, environ={"QMCONFIG": ""}) == f"ERROR: QMCONFIG not set\n{USAGE}"
+@pytest.mark.parametrize("value", [None, ""])
+def test_no_device_is_message_1101(refused, monkeypatch, value):
+    if value is not None:
+        monkeypatch.setenv("QMCONFIG", value)
+    assert refused() == f"ERROR: QMCONFIG not set\n{USAGE}"
 
 
-def test_second_argument_is_message_1102(shell):
-    assert refused(shell, "QUE", "more", "still") == f"ERROR: Invalid argument more\n{USAGE}"
+def test_second_argument_is_message_1102(refused):
+    assert refused("QUE", "more") == f"ERROR: Invalid argument more\n{USAGE}"
+    assert refused("QUE", "more", "still") == f"ERROR: Invalid argument more\n{USAGE}"
 
 
-def test_option_without_its_value_is_refused(shell):
-    assert refused(shell, "-f") == f"ERROR: Option '-f' requires an argument.\n{USAGE}"
+def test_option_without_its_value_is_refused(refused):
+    assert refused("-f") == f"ERROR: Option '-f' requires an argument.\n{USAGE}"
 
 
 @pytest.mark.parametrize(
@@ -52,12 +68,25 @@ def test_option_without_its_value_is_refused(shell):
         ("file/QUE", "Not a directory."),
         ("x" * 300, "File name too long."),
         ("pipe", "It is neither a file nor a slice of a disk."),
+        ("sqlite:///nowhere/QUE", "The directory '{0}/nowhere' does not exist; create it first."),
+        ("sqlite:///.", "It is a directory; name a file in it."),
     ],
 )
-def test_device_that_cannot_be_one_is_message_1104(shell, device, cause):
+def test_device_that_cannot_be_one_is_message_1104(shell, refused, device, cause):
     (shell.directory / "file").write_text("", encoding="utf-8")
     os.mkfifo(shell.directory / "pipe")
-    assert refused(shell, device) == f"ERROR: Failed to get status of {device}\n{cause}\n"
+    told = f"ERROR: Failed to get status of {device}\n{cause}\n".format(shell.directory)
+    assert refused(device) == told
+
+
+def test_device_may_be_absent_or_a_slice_of_a_disk_and_other_databases_are_left_to_the_first_command(shell):
+    program.check_status(shell.device)
+    program.check_status("mysql://host/base")
+    if os.geteuid() == 0:
+        program.check_status("/dev/null")
+        with contextlib.suppress(PermissionError):
+            os.mknod(shell.directory / "slice", stat.S_IFBLK | 0o600, os.makedev(7, 250))
+            program.check_status(str(shell.directory / "slice"))
 
 
 def test_device_of_somebody_else_is_message_1105(shell, monkeypatch, capsys):
@@ -71,9 +100,9 @@ def test_device_of_somebody_else_is_message_1105(shell, monkeypatch, capsys):
     )
 
 
-def test_command_file_that_cannot_be_read_is_refused(shell):
-    assert refused(shell, "-f", "none") == "ERROR: Failed to open command file none\nNo such file or directory.\n"
-    assert refused(shell, "-f", ".") == "ERROR: Failed to open command file .\nIs a directory.\n"
+def test_command_file_that_cannot_be_read_is_refused(refused):
+    assert refused("-f", "none", "QUE") == "ERROR: Failed to open command file none\nNo such file or directory.\n"
+    assert refused("-f", ".", "QUE") == "ERROR: Failed to open command file .\nIs a directory.\n"
 
 
 def test_version_and_help_end_well(shell):

@@ -179,6 +179,8 @@ def test_end_of_input_names_the_prompt():
         ("-f -p Q1", "Options -f and -p exclude each other", 3),
         ("Q1 1 0 n five", "make takes at most 4 arguments, got 5", 1),
         ("Q1 1 0 n -y", "Option -y must stand before the other arguments", 1),
+        ("Q1 1 0 n -z", "make takes at most 4 arguments, got 5", 1),
+        ("Q1 1 0 n '-y'", "make takes at most 4 arguments, got 5", 1),
         ('"Q1', 'The quote " is not closed: "Q1', 0),
     ],
 )
@@ -195,6 +197,11 @@ def test_two_dashes_end_the_options():
     given, _ = fill("-y -- -p 1 0")
     assert given["queue_name"] == "-p"
     assert given["purge"] is False
+
+
+def test_dash_alone_is_no_option():
+    given, _ = fill("-y - 1 0")
+    assert given["queue_name"] == "-"
 
 
 def test_quoted_word_is_never_an_option():

@@ -118,79 +118,6 @@ def test_commands_that_need_a_queue_space_say_so(shell):
     assert shell.run("qopen QSPACE\nqlist\n").err == "ERROR: No current queue is set (crque, line 2)\n"
 
 
-def test_current_queue_is_forgotten_when_a_queue_space_is_opened(laid_out):
-    ran = laid_out.run("qopen QSPACE\nqset STRING\nqopen QSPACE\nqset\n")
-    assert ran.err == "ERROR: No current queue is set (crque, line 4)\n"
-
-
-def test_failed_open_leaves_no_queue_space_open(laid_out):
-    ran = laid_out.run("qopen QSPACE\nqopen NOPE\nqinfo\n")
-    assert ran.err.splitlines() == [
-        (
-            f"ERROR: xa_open - failed to open table NOPE.0 on config {laid_out.device}: QMEBADRMID: there is no queue"
-            " space 'NOPE' on the device (crque, line 2)"
-        ),
-        "ERROR: No queue space is open (crque, line 3)",
-    ]
-
-
-def test_error_queue_that_is_not_created_is_warned_about(shell):
-    shell.run(
-        f"crdl {shell.device} 0 2000\nqspacecreate S 54320 200 5 10 10 100 errq n 16\n",
-    )
-    warning = "WARN: error queue 'errq' of queue space 'S' is not created: messages out of retries will be lost"
-    assert shell.run("qopen S\nqinfo\n").err.splitlines()[:2] == [
-        f"{warning} (crque, line 1)",
-        f"{warning} (crque, line 2)",
-    ]
-    assert shell.run("qopen S\nqcreate errq fifo none 0 0 100% 0% ''\nqinfo\n").err.count("WARN") == 1
-    assert shell.run("qopen S\nqinfo\n").err == ""
-
-
-@pytest.mark.parametrize("key", [1, 22839, 32768, 262143])
-def test_ipc_key_out_of_range_is_warned_about_and_taken(shell, key):
-    ran = shell.run(f"crdl {shell.device} 0 2000\nqspacecreate S {key} 200 5 10 10 100 errq n 16\n")
-    assert ran.err == f"WARN: IPC key {key} of queue space 'S' is outside 32769..262142 (crque, line 2)\n"
-    assert ran.status == 0
-
-
-def test_pages_are_rounded_down_to_a_multiple_of_four_and_this_is_told(shell):
-    ran = shell.run(f"crdl {shell.device} 0 2000\nqspacecreate S 54320 50 5 10 10 100 '' n 16\nqspacelist\n\n")
-    assert "INFO: 50 pages are rounded down to 48\n" in ran.err
-    with open_device(shell.device) as device:
-        assert device.space("S").definition.pages == 48
-
-
-@pytest.mark.parametrize(
-    ("memory", "expected"), [("2", 8192), ("2B", 8192), ("8192b", 8192), ("8191b", 4096), ("4095b", 0), ("0", 0)]
-)
-def test_memory_is_in_blocks_or_in_bytes_rounded_down_to_pages(shell, memory, expected):
-    shell.run(f"crdl {shell.device} 0 2000\nqspacecreate -n {memory} S 54320 52 5 10 10 100 '' n 16\n")
-    with open_device(shell.device) as device:
-        assert device.space("S").definition.memory == expected
-
-
-def test_options_without_effect_are_recorded_and_told(shell):
-    ran = shell.run(
-        f"crdl {shell.device} 0 2000\n"
-        "qspacecreate -A 7 -o 100 -H 1 -C 2 -O 3 -Q 4 -f 5 S 54320 52 5 10 10 100 '' y 32\n"
-    )
-    assert ran.err == "INFO: -o, -H, -C, -O, -Q, -f: recorded, but without effect\n"
-    with open_device(shell.device) as device:
-        d = device.space("S").definition
-    assert (d.actions, d.overflow, d.handles, d.cursors, d.owners, d.temporary_queues, d.filter_memory, d.blocking) == (
-        *(7, 100, 1, 2, 3, 4, 5),
-        32,
-    )
-
-
-def test_verbose_shows_a_dot_for_each_five_percent_that_is_initialized(shell):
-    ran = shell.run(f"crdl {shell.device} 0 20000\nverbose\nqspacecreate S 54320 16000 5 10 10 100 '' y 16\n")
-    assert ran.out.endswith(f"\n{'.' * 20}\nQueue space 'S' created\n")
-    quiet = shell.run("qspacecreate S2 54321 1000 5 10 10 100 '' y 16\n")
-    assert quiet.out == "Queue space 'S2' created\n"
-
-
 def test_options_of_qcreate_reach_the_definition(laid_out):
     ran = laid_out.run(
         "qopen QSPACE\n"
@@ -205,6 +132,46 @@ def test_options_of_qcreate_reach_the_definition(laid_out):
     assert (str(d.threshold.high), str(d.threshold.low), d.threshold.command) == ("900m", "90m", "c d")
     memory = d.memory_threshold
     assert (str(memory.high), str(memory.low), memory.command) == ("80%", "10%", "mail me, now")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ("-d nonpersist A fifo none 0 0 100% 0% ''", "non-persistent delivery"),
+        ("-n 80%,10%,mail A fifo none 0 0 100% 0% ''", "the capacity command"),
+        ("A fifo none 0 0 100% 0% mail", "the capacity command"),
+        ("A fifo msgid 0 0 100% 0% ''", "out-of-ordering"),
+        (
+            "-d nonpersist A fifo top 0 0 100% 0% m",
+            "the capacity command and out-of-ordering and non-persistent delivery",
+        ),
+    ],
+)
+def test_what_has_no_effect_yet_is_told(shell, arguments, what):
+    shell.run(f"crdl {shell.device} 0 2000\nqspacecreate -n 50B S 54320 200 5 10 10 100 '' n 16\n")
+    assert shell.run(f"qopen S\nqcreate {arguments}\n").err == (
+        f"WARN: {what} of queue 'A': recorded, but without effect in this release (crque, line 2)\n"
+    )
+
+
+def test_empty_answers_to_qcreate_take_its_defaults_and_say_so(laid_out):
+    ran = laid_out.run("echo\nqopen QSPACE\nqcreate NEW" + "\n" * 8)
+    assert [line for line in ran.out.splitlines() if "efault" in line and "[default" not in line] == [
+        "Default queue order is fifo",
+        "Default out-of-ordering enqueueing is none",
+        "Default number of retries is 0",
+        "Default retry delay is 0 seconds",
+        "Default high limit for queue capacity warning is 100%",
+        "Default low limit for queue capacity warning is 0%",
+        "No default queue capacity command",
+    ]
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        d = space.queue("NEW").definition
+    assert (str(d.order), str(d.out_of_order), d.retries, d.retry_delay, d.delivery.value, d.expiration) == (
+        *("fifo", "none", 0, 0),
+        *("persist", None),
+    )
+    assert (str(d.threshold.high), str(d.threshold.low), d.threshold.command) == ("100%", "0%", "")
 
 
 @pytest.mark.parametrize(
@@ -241,14 +208,6 @@ def test_bad_queue_is_refused_in_one_sentence_and_not_created(laid_out, argument
         assert [queue.name for queue in space.queues()] == ["STRING", "errq"]
 
 
-def test_name_of_a_queue_space_that_is_too_long_is_message_1508(shell):
-    ran = shell.run(f"crdl {shell.device} 0 2000\nqspacecreate ABCDEFGHIJKLMNOP 54320 52 5 10 10 100 '' n 16\n")
-    assert ran.err == (
-        "ERROR: Queue space name length must be less than 16 characters: the queue space name 'ABCDEFGHIJKLMNOP' has 16"
-        " bytes, the limit is 15 (crque, line 2)\n"
-    )
-
-
 def test_qlist_lists_messages_in_the_order_of_the_queue(laid_out):
     with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
         first = space.enqueue("STRING", b"first", corrid=b"hello world\\")
@@ -279,6 +238,14 @@ def test_queue_with_messages_is_destroyed_only_when_they_are_purged(laid_out):
     assert ran.err == "ERROR: No current queue is set (crque, line 6)\n"
 
 
+def test_queue_of_a_queue_space_that_others_have_open_is_destroyed_only_by_force(laid_out):
+    with open_device(laid_out.device) as device, device.open_space("QSPACE"):
+        ran = laid_out.run("qopen QSPACE\nqset STRING\nqdestroy -y errq\nqdestroy -yp errq\nqdestroy -yf errq\nqset\n")
+    assert [line.split()[1] for line in ran.err.splitlines()] == ["QMEINUSE:", "QMEINUSE:"]
+    # The current queue is another one, and stays.
+    assert ran.out.endswith("Queue 'errq' destroyed\nCurrent queue is 'STRING'\n")
+
+
 @pytest.mark.parametrize("answer", ["n", "", "no", "'n'"])
 def test_declined_confirmation_changes_nothing(laid_out, answer):
     ran = laid_out.run(f"qopen QSPACE\nqdestroy STRING\n{answer}\nqset STRING\n")
@@ -294,23 +261,6 @@ def test_answer_that_is_neither_yes_nor_no_is_refused(laid_out):
         " (crque, line 3)\n"
     )
     assert ran.status == 1
-
-
-def test_queue_space_is_destroyed_and_closed_before(laid_out):
-    ran = laid_out.run("qopen QSPACE\nqspacedestroy -y QSPACE\nqinfo\nqspacelist\n\nlivtoc\n")
-    assert "Queue space 'QSPACE' destroyed\n" in ran.out
-    assert "ERROR: No queue space is open (crque, line 3)\n" in ran.err
-    assert "has no queue space\n" in ran.err
-    assert "QSPACE.0" not in ran.out
-
-
-def test_queue_space_with_messages_is_destroyed_only_by_force(laid_out):
-    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
-        space.enqueue("STRING", b"x")
-    assert "QMEINUSE" in laid_out.run("qspds -y QSPACE\n").err
-    ran = laid_out.run("echo\nqspds -f QSPACE\ny\n")
-    assert "Destroy queue space 'QSPACE' with 2 queues and 1 message? (y, n [default=n]): y\n" in ran.out
-    assert ran.status == 0
 
 
 def test_first_entry_must_be_the_device_itself(shell):
@@ -333,6 +283,34 @@ def test_first_entry_must_be_the_device_itself(shell):
     assert list(shell.directory.glob("QUE*")) == []
 
 
+def test_first_entry_may_name_the_device_in_another_way(shell):
+    (shell.directory / "link").symlink_to(shell.directory)
+    assert shell.run(f"crdl {shell.directory}/link/./QUE 0 100\n").status == 0
+    assert shell.run("lidl 0\n").status == 0
+
+
+def test_device_may_be_named_by_a_url(shell):
+    shell.device = f"sqlite:///{shell.path}"
+    refused = shell.run(f"lidl\ncrdl {shell.path}2 0 100\ncrdl mysql://x/y 0 100\n").err.splitlines()
+    sentence = f"QMEINVAL: the first entry of the device list must be the device itself, '{shell.device}', got"
+    assert refused == [
+        f"ERROR: QMEBADRMID: there is no device '{shell.path}' (crque, line 1)",
+        f"ERROR: {sentence} '{shell.path}2' (crque, line 2)",
+        f"ERROR: {sentence} 'mysql://x/y' (crque, line 3)",
+    ]
+    ran = shell.run(f"crdl {shell.device} 0 2000\nqspacecreate S 54320 200 5 10 10 100 '' n 16\n")
+    assert ran.status == 0, ran.err
+    assert ran.out.startswith(f"Created device {shell.path}, offset 0, size 2000 on {shell.path}\n")
+    shell.device = str(shell.path)
+    assert shell.run("qopen S\n").status == 0
+
+
+def test_device_that_is_named_by_a_url_may_be_made_by_its_path(shell):
+    shell.device = f"sqlite:///{shell.path}"
+    assert shell.run(f"crdl {shell.path} 0 100\n").status == 0
+    assert shell.run(f"crdl {shell.path} 100 100\n").status == 0
+
+
 def test_empty_file_may_become_the_device(shell):
     shell.path.touch()
     assert shell.run(f"crdl {shell.device} 0 2000\n").status == 0
@@ -353,13 +331,16 @@ def test_device_is_for_its_owner_alone_without_a_group(laid_out):
 
 def test_entries_are_renamed_and_removed(laid_out):
     more, moved = laid_out.directory / "MORE", laid_out.directory / "MOVED"
-    ran = laid_out.run(f"echo\ncrdl {more} 100 500\nchdl\n1\n{moved}\nlidl 1\ndsdl 1\ny\nlidl 1\ndsdl -y 0\nchdl 7 x\n")
+    assert laid_out.run(f"crdl {more} 100 500\ndsdl 1\nn\n").err == (
+        "WARN: Device list entry 1 not destroyed (crque, line 2)\n"
+    )
+    ran = laid_out.run(f"echo\nchdl\n1\n{moved}\nlidl 1\ndsdl 1\ny\nlidl 1\ndsdl -y 0\nchdl 7 x\n")
     assert f"New device name (now {more}): {moved}\n" in ran.out
     assert f"Renamed device {more} to {moved}, entry 1 on {laid_out.device}\n" in ran.out
     assert f"Destroy device list entry 1, {moved}, offset 100, size 500? (y, n [default=n]): y\n" in ran.out
     assert f"Destroyed device {moved}, offset 100, size 500 on {laid_out.device}\n" in ran.out
     errors = ran.err.splitlines()
-    assert errors[0] == (f"ERROR: QMEINVAL: the device list of '{laid_out.device}' has no entry 1 (crque, line 9)")
+    assert errors[0] == (f"ERROR: QMEINVAL: the device list of '{laid_out.device}' has no entry 1 (crque, line 8)")
     assert errors[1].startswith("ERROR: QMEINUSE: ")
     assert errors[2].startswith("ERROR: QMEINVAL: ")
     assert len(errors) == 3

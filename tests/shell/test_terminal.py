@@ -204,7 +204,7 @@ def test_interrupt_at_the_prompt_of_an_argument_drops_the_command(at_prompt, lai
         assert "NEW" not in [queue.name for queue in space.queues()]
 
 
-def test_interrupt_stops_output_and_the_session_goes_on(at_prompt, laid_out):
+def test_interrupt_stops_output_forgets_what_was_typed_ahead_and_the_session_goes_on(at_prompt, laid_out):
     laid_out.run("qspacecreate BIG 54321 600 300 10 10 100 '' n 16\nqopen BIG\n")
     with open_device(laid_out.device) as device, device.open_space("BIG") as space:
         for number in range(300):
@@ -213,7 +213,7 @@ def test_interrupt_stops_output_and_the_session_goes_on(at_prompt, laid_out):
     screen.enter("paginate off")
     screen.enter("verbose")
     screen.enter("qopen BIG")
-    screen.send("qinfo\r")
+    screen.send("qinfo\rqset Q001\r")
     screen.see("Queue 'Q00")
     # Nothing is read from the terminal here, so that the program stands in the middle of its output.
     screen.send("\x03")
@@ -221,6 +221,7 @@ def test_interrupt_stops_output_and_the_session_goes_on(at_prompt, laid_out):
     screen.enter("qset Q299")
     screen.see("Current queue is 'Q299'")
     assert b"Queue 'Q299'" not in screen.raw
+    assert b"Current queue is 'Q001'" not in screen.raw
 
 
 def test_interrupt_of_a_shell_command_reaches_only_it(at_prompt):

@@ -6,8 +6,10 @@ import logging
 import os
 import re
 import socket
+import sys
 import threading
-from datetime import datetime
+import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -93,6 +95,45 @@ def test_log_that_cannot_be_written_is_one_warning_and_no_failure(tmp_path, erro
     assert (tmp_path / "none" / "ULOG.030925").read_text().endswith("ERROR: three\n")
 
 
+@pytest.mark.parametrize("stream", ["closed", "none"])
+def test_warning_that_nobody_can_be_told_of_is_no_failure(tmp_path, monkeypatch, capsys, stream):
+    errors = io.StringIO()
+    errors.close()
+    monkeypatch.setattr(sys, "stderr", None)
+    handler = ulog.UlogHandler("qmtest", str(tmp_path / "none" / "ULOG"), errors=errors if stream == "closed" else None)
+    handler.emit(event("one"))
+    assert capsys.readouterr().out == ""
+
+
+def test_event_that_cannot_be_put_into_words_is_no_failure(handler, tmp_path, monkeypatch):
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    handler.emit(event("%d messages", "some"))
+    handler.emit(event("next"))
+    assert (tmp_path / "ULOG.030925").read_text().endswith(" ERROR: next\n")
+    assert (tmp_path / "ULOG.030925").read_text().count("\n") == 1
+
+
+def test_time_and_day_are_local(handler, tmp_path, monkeypatch):
+    monkeypatch.setenv("TZ", "XYZ-14")
+    time.tzset()
+    try:
+        handler.emit(event("far in the east", created=1_741_521_601))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    # 12:00:01 UTC on the ninth.
+    assert (tmp_path / "ULOG.031025").read_text().startswith("020001.")
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [(logging.INFO, "INFO"), (logging.WARNING, "WARN"), (logging.ERROR, "ERROR"), (logging.CRITICAL, "ERROR")],
+)
+def test_levels_are_those_of_tuxedo(handler, tmp_path, level, shown):
+    handler.emit(event("text", level=level))
+    assert (tmp_path / "ULOG.030925").read_text().endswith(f": {shown}: text\n")
+
+
 def test_programs_that_share_a_file_append_to_it(handler, tmp_path, errors):
     other = ulog.UlogHandler("other", str(tmp_path / "ULOG"), errors=errors)
     for number in range(3):
@@ -105,6 +146,16 @@ def test_programs_that_share_a_file_append_to_it(handler, tmp_path, errors):
 def test_bytes_that_are_no_text_are_escaped(handler, tmp_path):
     handler.emit(event("name \udcff"))
     assert r"name \udcff" in (tmp_path / "ULOG.030925").read_text()
+
+
+@pytest.mark.parametrize(("environ", "name"), [({}, "ULOG"), ({"ULOGPFX": ""}, "ULOG"), ({"ULOGPFX": "x/L"}, "x/L")])
+def test_log_has_the_prefix_that_the_environment_names(environ, name):
+    logger = logging.getLogger("qmadmin")
+    before = logger.level
+    handler = ulog.install("qmtest", environ)
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+    assert handler.path(datetime(2025, 3, 9, tzinfo=UTC)) == f"{name}.030925"
 
 
 def test_installed_log_takes_what_the_library_says_from_its_level_up(tmp_path):

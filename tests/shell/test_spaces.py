@@ -1,0 +1,162 @@
+"""Queue spaces: created, opened, closed and destroyed by scripts."""
+
+import pytest
+
+from qmadmin import open_device
+
+
+def test_current_queue_is_forgotten_when_a_queue_space_is_opened(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqset STRING\nqopen QSPACE\nqset\n")
+    assert ran.err == "ERROR: No current queue is set (crque, line 4)\n"
+
+
+def test_failed_open_leaves_no_queue_space_open(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqopen NOPE\nqinfo\n")
+    assert ran.err.splitlines() == [
+        (
+            f"ERROR: xa_open - failed to open table NOPE.0 on config {laid_out.device}: QMEBADRMID: there is no queue"
+            " space 'NOPE' on the device (crque, line 2)"
+        ),
+        "ERROR: No queue space is open (crque, line 3)",
+    ]
+
+
+def test_error_queue_that_is_not_created_is_warned_about(shell):
+    shell.run(
+        f"crdl {shell.device} 0 2000\nqspacecreate S 54320 200 5 10 10 100 errq n 16\n",
+    )
+    warning = "WARN: error queue 'errq' of queue space 'S' is not created: messages out of retries will be lost"
+    assert shell.run("qopen S\nqinfo\n").err.splitlines()[:2] == [
+        f"{warning} (crque, line 1)",
+        f"{warning} (crque, line 2)",
+    ]
+    assert shell.run("qopen S\nqcreate errq fifo none 0 0 100% 0% ''\nqinfo\n").err.count("WARN") == 1
+    assert shell.run("qopen S\nqinfo\n").err == ""
+
+
+@pytest.mark.parametrize("key", [1, 22839, 32768, 262143])
+def test_ipc_key_out_of_range_is_warned_about_and_taken(shell, key):
+    ran = shell.run(f"crdl {shell.device} 0 2000\nqspacecreate S {key} 200 5 10 10 100 errq n 16\n")
+    assert ran.err == f"WARN: IPC key {key} of queue space 'S' is outside 32769..262142 (crque, line 2)\n"
+    assert ran.status == 0
+
+
+@pytest.mark.parametrize("key", [32769, 262142])
+def test_ipc_key_in_range_is_not_warned_about(shell, key):
+    ran = shell.run(f"crdl {shell.device} 0 2000\nqspacecreate S {key} 200 5 10 10 100 errq n 16\n")
+    assert ran.err == ""
+
+
+def test_pages_are_rounded_down_to_a_multiple_of_four_and_this_is_told(shell):
+    ran = shell.run(f"crdl {shell.device} 0 2000\nqspacecreate S 54320 50 5 10 10 100 '' n 16\nqspacelist\n\n")
+    assert "INFO: 50 pages are rounded down to 48\n" in ran.err
+    with open_device(shell.device) as device:
+        assert device.space("S").definition.pages == 48
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"), [("2", 8192), ("2B", 8192), ("8192b", 8192), ("8191b", 4096), ("4095b", 0), ("0", 0)]
+)
+def test_memory_is_in_blocks_or_in_bytes_rounded_down_to_pages(shell, memory, expected):
+    shell.run(f"crdl {shell.device} 0 2000\nqspacecreate -n {memory} S 54320 52 5 10 10 100 '' n 16\n")
+    with open_device(shell.device) as device:
+        assert device.space("S").definition.memory == expected
+
+
+def test_options_without_effect_are_recorded_and_told(shell):
+    ran = shell.run(
+        f"crdl {shell.device} 0 2000\n"
+        "qspacecreate -A 7 -o 100 -H 1 -C 2 -O 3 -Q 4 -f 5 S 54320 52 5 10 10 100 '' y 32\n"
+    )
+    assert ran.err == "INFO: -o, -H, -C, -O, -Q, -f: recorded, but without effect\n"
+    with open_device(shell.device) as device:
+        d = device.space("S").definition
+    assert (d.actions, d.overflow, d.handles, d.cursors, d.owners, d.temporary_queues, d.filter_memory, d.blocking) == (
+        *(7, 100, 1, 2, 3, 4, 5),
+        32,
+    )
+
+
+def test_verbose_shows_a_dot_for_each_five_percent_that_is_initialized(shell):
+    ran = shell.run(f"crdl {shell.device} 0 20000\nverbose\nqspacecreate S 54320 16000 5 10 10 100 '' y 16\n")
+    assert ran.out.endswith(f"\n{'.' * 20}\nQueue space 'S' created\n")
+    quiet = shell.run("qspacecreate S2 54321 1000 5 10 10 100 '' y 16\n")
+    assert quiet.out == "Queue space 'S2' created\n"
+
+
+def test_name_of_a_queue_space_that_is_too_long_is_message_1508(shell):
+    ran = shell.run(f"crdl {shell.device} 0 2000\nqspacecreate ABCDEFGHIJKLMNOP 54320 52 5 10 10 100 '' n 16\n")
+    assert ran.err == (
+        "ERROR: Queue space name length must be less than 16 characters: the queue space name 'ABCDEFGHIJKLMNOP' has 16"
+        " bytes, the limit is 15 (crque, line 2)\n"
+    )
+
+
+def test_opening_another_queue_space_closes_the_one_that_is_open(laid_out):
+    laid_out.run("qspacecreate B 54321 100 5 10 10 100 '' n 16\n")
+    ran = laid_out.run("qopen QSPACE\nqopen QSPACE\nqopen B\nqclose\nqopen NOPE\nqclose\n")
+    assert ran.out.splitlines() == [
+        "Queue space 'QSPACE' opened",
+        "Queue space 'QSPACE' opened",
+        "Queue space 'QSPACE' closed",
+        "Queue space 'B' opened",
+        "Queue space 'B' closed",
+    ]
+    assert ran.err.endswith("ERROR: No queue space is open (crque, line 6)\n")
+
+
+def test_declined_destruction_of_a_queue_space_leaves_it_open(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqspacedestroy QSPACE\nno\nqset STRING\n")
+    assert ran.err == "WARN: Queue space 'QSPACE' not destroyed (crque, line 2)\n"
+    assert ran.status == 0
+    laid_out.run("qopen QSPACE\nqdestroy -y STRING\nqdestroy -y errq\n")
+    ran = laid_out.run("echo\nqspacecreate B 54321 100 5 10 10 100 '' n 16\nqopen B\nqspds QSPACE\ny\nqinfo\n")
+    assert "> qspds QSPACE\nDestroy queue space 'QSPACE'? (y, n [default=n]): y\n" in ran.out
+    assert ran.err == "INFO: queue space 'B' has no queues\n"
+
+
+def test_queue_space_that_does_not_exist_is_named_with_what_was_tried(laid_out):
+    ran = laid_out.run("qspacedestroy -y NOPE\nqspacelist NOPE\n")
+    missing = "QMEBADRMID: there is no queue space 'NOPE' on the device"
+    table = f"Destroy queue space - failed to open table NOPE.0 on config {laid_out.device}"
+    assert ran.err == f"ERROR: {table}: {missing} (crque, line 1)\nERROR: {missing} (crque, line 2)\n"
+
+
+def test_queue_space_that_is_in_use_is_not_called_missing(laid_out):
+    with open_device(laid_out.device) as device, device.open_space("QSPACE"):
+        ran = laid_out.run("qspacedestroy -y QSPACE\n")
+    assert ran.err.startswith("ERROR: QMEINUSE: queue space 'QSPACE' has 1 attached process: application ")
+
+
+def test_queue_space_is_destroyed_and_closed_before(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqspacedestroy -y QSPACE\nqinfo\nqspacelist\n\nlivtoc\n")
+    assert "Queue space 'QSPACE' destroyed\n" in ran.out
+    assert "ERROR: No queue space is open (crque, line 3)\n" in ran.err
+    assert "has no queue space\n" in ran.err
+    assert "QSPACE.0" not in ran.out
+
+
+def test_queue_space_with_messages_is_destroyed_only_by_force(laid_out):
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        space.enqueue("STRING", b"x")
+    assert "QMEINUSE" in laid_out.run("qspds -y QSPACE\n").err
+    ran = laid_out.run("echo\nqspds -f QSPACE\ny\n")
+    assert "Destroy queue space 'QSPACE' with 2 queues and 1 message? (y, n [default=n]): y\n" in ran.out
+    assert ran.status == 0
+
+
+def test_empty_answers_to_qspacecreate_take_its_defaults_and_say_so(shell):
+    ran = shell.run(f"crdl {shell.device} 0 2000\necho\nqspacecreate S 54320 200 5 10 10 100\n\n\n\n")
+    assert ran.out.endswith(
+        """\
+Error queue name:
+No default error queue name: messages that are out of retries will be lost
+Initialize extents (y, n [default=n]):
+Blocking factor [default=16]:
+Default blocking factor is 16
+Queue space 'S' created
+"""
+    )
+    with open_device(shell.device) as device:
+        space = device.space("S")
+    assert (space.definition.error_queue, space.definition.blocking, space.initialized) == ("", 16, False)
