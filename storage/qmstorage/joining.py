@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +28,12 @@ T = TypeVar("T")
 
 _FULL = 2
 """PRAGMA synchronous: each commit is brought to the disk."""
+
+_NOTHING = "UPDATE device SET main = main WHERE false"
+"""Changes nothing, and waits until this transaction is the one that may write."""
+
+_PAUSE = 0.002
+"""Seconds between two looks at a lock that somebody else has."""
 
 _LEGACY = -1
 """The driver's `autocommit` where it is neither on nor off, which is all that there was before Python 3.12."""
@@ -63,7 +70,7 @@ def _begin(connection: Connection, driver: sqlite3.Connection, cursor: sqlite3.C
     if not connection.in_transaction():
         connection.begin()
     if not driver.in_transaction:
-        cursor.execute("BEGIN IMMEDIATE")
+        _in_turn(cursor, "BEGIN IMMEDIATE")
         follower.has_begun = True
     elif connection.in_nested_transaction() and not follower.has_begun and _begins_late(driver):
         raise InvalidArgumentError(
@@ -71,7 +78,23 @@ def _begin(connection: Connection, driver: sqlite3.Connection, cursor: sqlite3.C
             " which would be committed at the end of the SAVEPOINT",
             hint="Have SQLAlchemy begin transactions by events, as its documentation says for SAVEPOINT with pysqlite.",
         )
+    else:
+        _in_turn(cursor, _NOTHING)
     follower.thread = threading.get_ident()
+
+
+def _in_turn(cursor: sqlite3.Cursor, statement: str) -> None:
+    """Take the writer's lock, which SQLite does not wait for in a transaction that has read before."""
+    end = time.monotonic() + translate.BUSY_SECONDS
+    while True:
+        try:
+            cursor.execute(statement)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+        else:
+            return
+        time.sleep(_PAUSE)
 
 
 def _begins_late(driver: sqlite3.Connection) -> bool:

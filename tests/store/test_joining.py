@@ -12,6 +12,7 @@ from qmadmin import capacity
 from qmcore.errors import InvalidArgumentError, NoSpaceError, ProtocolError, QueueError, Resource, TransactionStartError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.queue import Delivery
+from qmstorage import joining
 from tests.fix_store import Work, drain, eventually, make_queue, truth, waiting_for
 
 PAGE = 4096
@@ -519,4 +520,24 @@ def test_a_transaction_that_has_read_what_others_changed_since_is_told_so(space,
         space.enqueue("Q", "joined", connection=connection)
         connection.commit()
     assert drain(space) == ["by another", "joined"]
+    engine.dispose()
+
+
+@pytest.mark.parametrize("has_read", [True, False])
+def test_a_transaction_that_begins_late_waits_until_it_may_write(space, file_store, monkeypatch, has_read):
+    """SQLite refuses at once, without a wait, to let one write that has read before."""
+    engine = begun_by_events(file_store.path)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+        if has_read:
+            connection.exec_driver_sql("SELECT count(*) FROM message").fetchone()
+        other = sqlite3.connect(file_store.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        pauses = []
+        monkeypatch.setattr(joining.time, "sleep", lambda seconds: (pauses.append(seconds), other.rollback()))
+        space.enqueue("Q", "joined", connection=connection)
+        connection.commit()
+        other.close()
+    assert len(pauses) == 1
+    assert drain(space) == ["joined"]
     engine.dispose()
