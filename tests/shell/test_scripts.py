@@ -134,24 +134,27 @@ def test_options_of_qcreate_reach_the_definition(laid_out):
     assert (str(memory.high), str(memory.low), memory.command) == ("80%", "10%", "mail me, now")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        ("-d nonpersist A fifo none 0 0 100% 0% ''", "non-persistent delivery"),
-        ("-n 80%,10%,mail A fifo none 0 0 100% 0% ''", "the capacity command"),
-        ("A fifo none 0 0 100% 0% mail", "the capacity command"),
-        ("A fifo msgid 0 0 100% 0% ''", "out-of-ordering"),
-        (
-            "-d nonpersist A fifo top 0 0 100% 0% m",
-            "the capacity command and out-of-ordering and non-persistent delivery",
-        ),
-    ],
-)
-def test_what_has_no_effect_yet_is_told(shell, arguments, what):
-    shell.run(f"crdl {shell.device} 0 2000\nqspacecreate -n 50B S 54320 200 5 10 10 100 '' n 16\n")
-    assert shell.run(f"qopen S\nqcreate {arguments}\n").err == (
-        f"WARN: {what} of queue 'A': recorded, but without effect in this release (crque, line 2)\n"
-    )
+def test_options_of_ours_reach_the_definition(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqcreate -E errors -x -g -R 60 A fifo none 0 0 100% 0% ''\n")
+    assert "ERROR" not in ran.err
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        d = space.queue("A").definition
+        assert (d.error_queue, d.keep_expired, d.grouping, d.retention) == ("errors", True, True, 60)
+    laid_out.run("qopen QSPACE\nqcreate -R forever B fifo none 0 0 100% 0% ''\n")
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        assert space.queue("B").definition.retention == -1
+
+
+def test_error_queue_of_a_queue_that_is_not_created_is_warned_about(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqcreate -E bad A fifo none 0 0 100% 0% ''\nqinfo\n")
+    assert "WARN: error queue 'bad' of queue 'A' is not created: messages out of retries will be lost" in ran.err
+
+
+def test_capacity_commands_are_switched_for_the_device(laid_out):
+    ran = laid_out.run("qcommands\nqcommands off\nqcommands\n")
+    assert ran.out.splitlines() == [f"Capacity commands are {state}" for state in ("on", "off", "off")]
+    with open_device(laid_out.device) as device:
+        assert not device.runs_commands()
 
 
 def test_empty_answers_to_qcreate_take_its_defaults_and_say_so(laid_out):
