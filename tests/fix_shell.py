@@ -84,7 +84,9 @@ class Shell:
             "TZ": "UTC",
             "ULOGPFX": str(directory / "ULOG"),
         }
-        self.environ.pop("NO_COLOR", None)
+        # What the tests run in is not what the shell runs in.
+        for name in ("NO_COLOR", "COLUMNS", "LINES"):
+            self.environ.pop(name, None)
 
     def run(self, script, *, name="crque", dialogue=Script):
         """Run a script in this process."""
