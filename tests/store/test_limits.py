@@ -2,8 +2,8 @@
 
 import pytest
 
-from qmcore.errors import NoSpaceError, Resource
-from tests.fix_store import Work, drain, make_queue
+from qmcore.errors import NoSpaceError, Resource, SystemFailureError
+from tests.fix_store import Work, drain, eventually, make_queue
 
 
 def refused(act):
@@ -157,3 +157,51 @@ def test_limits_hold_when_many_threads_run_into_them(store):
 
     assert sum(Work(*[fill] * 8).results()) == 50
     assert space.usage("Q").messages == 50
+
+
+def test_actions_are_waits_beyond_the_first_of_a_process(store):
+    space = store.space(actions=1)
+    make_queue(space)
+    waiters = Work(*[lambda: space.dequeue("Q", wait=60)] * 2)
+    eventually(lambda: store.device.space_usage("SPACE").actions == 1, "two waits")
+    with pytest.raises(SystemFailureError, match="1 of 1 actions in use") as refusal:
+        space.dequeue("Q", wait=60)
+    assert (refusal.value.facts["resource"], refusal.value.facts["used"]) == (Resource.ACTIONS, 1)
+    assert space.dequeue("Q") is None, "what does not wait takes no action"
+    with pytest.raises(SystemFailureError):
+        space.listen(["Q"], wait=60)
+    space.enqueue_many("Q", [b"1", b"2"])
+    assert sorted(message.body for message in waiters.results()) == [b"1", b"2"]
+    assert store.device.space_usage("SPACE").actions == 0
+
+
+def test_a_process_may_wait_once_without_any_action(store):
+    space = store.space(actions=0)
+    make_queue(space)
+    waiter = Work(lambda: space.dequeue("Q", wait=60))
+    volume = space._attachment.volume
+    eventually(
+        lambda: volume.read(lambda unit: sum(unit.waits(space._attachment.opened.space.id).values())) == 1, "a wait"
+    )
+    with pytest.raises(SystemFailureError, match="0 of 0 actions"):
+        space.dequeue("Q", wait=60)
+    space.enqueue("Q", b"1")
+    assert waiter.results()[0].body == b"1"
+
+
+def test_a_transaction_that_is_refused_a_wait_goes_on(store):
+    space = store.space(actions=0)
+    make_queue(space)
+    make_queue(space, "OTHER")
+    waiter = Work(lambda: space.dequeue("Q", wait=60))
+    volume = space._attachment.volume
+    eventually(
+        lambda: volume.read(lambda unit: sum(unit.waits(space._attachment.opened.space.id).values())) == 1, "a wait"
+    )
+    with space.transaction():
+        space.enqueue("OTHER", b"goes on")
+        with pytest.raises(SystemFailureError):
+            space.dequeue("OTHER", wait=60)
+    assert space.dequeue("OTHER").body == b"goes on"
+    space.enqueue("Q", b"1")
+    waiter.results()
