@@ -92,7 +92,8 @@ class Shell:
         """Run a script in this process."""
         both = io.StringIO()
         out, err = Tee(both), Tee(both)
-        session = Session(self.device, Catalogue(), PlainScreen(out, err), self.environ)
+        screen = PlainScreen(out, err, hints=dialogue.patient)
+        session = Session(self.device, Catalogue(), screen, self.environ)
         with contextlib.closing(session):
             status = Interpreter(session, dialogue(io.StringIO(script), name, session)).run()
         return Ran(out.getvalue(), err.getvalue(), both.getvalue(), status)

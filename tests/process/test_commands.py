@@ -109,9 +109,11 @@ def test_command_that_takes_too_long_is_ended_with_all_that_it_started(site):
         eventually(lambda: not is_running(int(line)))  # noqa: B023 - asked at once
 
 
-def test_command_that_says_no_more_and_does_not_end_is_ended_too(site):
-    space, _ = serve(site, ["/bin/sh", "-c", "exec <&- >&- 2>&-; exec sleep 1000"], time="1")
+def test_command_that_says_no_more_and_does_not_end_is_asked_to(site):
+    script = "trap 'echo asked >calls; kill $!; exit' TERM; exec <&- >&- 2>&-; sleep 1000 & wait"
+    space, _ = serve(site, ["/bin/sh", "-c", script], time="1")
     assert error_of(space) == "no reply within 1 seconds"
+    assert site.calls() == ["asked"]
 
 
 def test_command_without_a_limit_of_time_is_waited_for(site):

@@ -11,7 +11,7 @@ import pytest
 
 from qmadmin.forwarder import program
 from qmadmin.forwarder.errors import UsageError
-from qmadmin.forwarder.settings import place
+from qmadmin.forwarder.settings import place, queue_names
 from qmadmin.version import __version__
 from tests.fix_process import Site, environment
 
@@ -117,8 +117,6 @@ def test_device_of_somebody_else_that_can_only_be_read_is_refused():
     become_another = """
 import os, pwd, sqlite3, sys, qmadmin.space, qmadmin.forwarder.daemon, qmstorage.opening
 from qmadmin.forwarder import program
-from qmadmin.forwarder.errors import UsageError
-from qmadmin.forwarder.settings import place
 os.setuid(pwd.getpwnam("nobody").pw_uid)
 sys.exit(program.main(sys.argv[1:]))
 """
@@ -192,6 +190,10 @@ def test_number_without_meaning_is_warned_about_and_ignored(site, space, option,
     assert used in log.read_text()
 
 
+def test_queues_are_listed_with_commas_and_blanks_and_each_is_served_once():
+    assert queue_names(["A, B", "C,A"]) == ("A", "B", "C")
+
+
 def test_device_is_the_first_of_two_arguments_and_else_what_the_environment_names():
     assert place(["QUE", "QSPACE"], {"QMCONFIG": "OTHER"}) == ("QUE", "QSPACE")
     assert place(["QSPACE"], {"QMCONFIG": "OTHER"}) == ("OTHER", "QSPACE")
@@ -229,7 +231,8 @@ def test_bug_is_one_line_and_the_log_has_its_traceback(site, space):
 
 
 def test_queue_that_is_named_twice_is_served_once(site, space):
-    done = run(site, "QUE", "QSPACE", "-q", "STRING,STRING", "-q", "STRING", "-e")
+    options = ["-q", "STRING,STRING", "-q", "STRING", "-e", "-s", "services.toml"]
+    done = run(site, "QUE", "QSPACE", *options, QM_SERVICES="none.toml")
     assert done.returncode == 0
     (log,) = site.directory.glob("ULOG.*")
     assert "started: queue 'STRING' of" in log.read_text()

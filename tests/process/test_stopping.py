@@ -6,6 +6,7 @@ import pytest
 
 from qmadmin.forwarder.loop import Forwarder
 from qmadmin.forwarder.stop import SIGNALS, Stop, StopNow
+from qmcore.errors import NotOpenError
 from qmcore.message import State
 from tests.fix_process import BEGIN_AND_WAIT, eventually, is_running
 
@@ -162,6 +163,24 @@ def test_second_signal_cuts_short_what_is_not_shielded(stop):
     with pytest.raises(StopNow):
         signal.raise_signal(signal.SIGTERM)
     assert (stop.asked, stop.status, stop.shielded) == ("SIGTERM", 143, True)
+
+
+def test_stop_ends_every_sleep(stop):
+    woken = []
+    stop.wake = lambda: woken.append("woken")
+    signal.raise_signal(signal.SIGTERM)
+    assert woken == ["woken"]
+    # It is this test's timeout that would end it otherwise.
+    stop.sleep(10_000)
+
+
+def test_stop_needs_nobody_to_wake(stop):
+    def wake():
+        raise NotOpenError("the queue space is closed")
+
+    stop.wake = wake
+    signal.raise_signal(signal.SIGTERM)
+    assert stop.asked == "SIGTERM"
 
 
 def test_only_the_long_work_is_not_shielded(stop):

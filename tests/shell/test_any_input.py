@@ -57,3 +57,6 @@ def test_device_that_can_only_be_read_is_announced_before_the_first_result(laid_
     announced = f"WARN: device '{laid_out.device}' is open for reading only: you may not write to it (crque, line 3)\n"
     assert ran.err == announced
     assert ran.both.index(announced) < ran.both.index("Index")
+    announced, refused = laid_out.run("qset\nqopen NOPE\n").err.splitlines()[1:]
+    assert announced.startswith("WARN: device ")
+    assert refused.startswith("ERROR: xa_open")

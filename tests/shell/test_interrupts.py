@@ -1,4 +1,4 @@
-"""What an interrupt does while a command works."""
+"""What an interrupt does while a command works, and an error while its result is drawn."""
 
 import io
 import os
@@ -11,9 +11,10 @@ from qmadmin.shell.declare import Group
 from qmadmin.shell.interpreter import Interpreter
 from qmadmin.shell.lines import Script
 from qmadmin.shell.render import PlainScreen
-from qmadmin.shell.results import Line
+from qmadmin.shell.results import Column, Line, Table
 from qmadmin.shell.session import Session
 from qmadmin.shell.status import Exit
+from qmcore.errors import BadResourceError
 
 done = []
 GROUP = Group("Work")
@@ -44,6 +45,17 @@ def fail(session):
     """Fail, and be interrupted meanwhile."""
     interrupt()
     raise ValueError
+
+
+@GROUP.command("tell")
+def tell(session):
+    """Return rows of which the second cannot be read any more."""
+
+    def rows():
+        yield ["first"]
+        raise BadResourceError("it is gone")
+
+    return Table((Column("Row"),), rows())
 
 
 class Person(Script):
@@ -95,3 +107,9 @@ def test_command_that_fails_meanwhile_tells_so(run):
     assert status is Exit.INTERRUPTED
     assert shown.startswith("ERROR: fail failed inside qmadmin: ValueError; the log has it as fault ")
     assert done == []
+
+
+def test_error_while_a_result_is_drawn_is_told_and_the_script_goes_on(run):
+    status, shown = run("tell\ntell\n")
+    assert status is Exit.FAILED
+    assert shown == "ERROR: QMEBADRMID: it is gone (crque, line 1)\nERROR: QMEBADRMID: it is gone (crque, line 2)\n"

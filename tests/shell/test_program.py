@@ -275,7 +275,7 @@ def test_two_shells_work_on_one_device_at_the_same_time(piped, laid_out):
     assert piped.say("qset NEW") == "Current queue is 'NEW'\n"
     refusal = laid_out.run("qspds -y QSPACE\n").err
     assert refusal.startswith("ERROR: QMEINUSE: ")
-    assert str(piped.child.pid) in refusal
+    assert f"qmadmin {piped.child.pid}" in refusal
 
 
 def test_prompts_of_a_keyboard_go_to_stderr_when_the_output_goes_to_a_file(laid_out):

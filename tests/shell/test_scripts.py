@@ -18,6 +18,10 @@ def test_comments_and_empty_lines_do_nothing(shell):
     assert (ran.both, ran.status) == ("", 0)
 
 
+def test_empty_line_of_a_script_repeats_nothing(shell):
+    assert shell.run("verbose\n\n \t\n").out == "Verbose mode is now on\n"
+
+
 def test_one_line_commands_and_answers_on_lines_of_their_own_give_the_same(shell):
     shell.lay_out()
     shell.run("qopen QSPACE\nqcreate A priority,fifo top 2 30 80% 10% 'mailme A'\n")
@@ -42,6 +46,8 @@ def test_crlf_and_byte_order_mark_do_not_matter(shell):
     ran = shell.run("\ufeffqopen\r\nQSPACE\r\nqset\tSTRING \r\n")
     assert ran.out == "Queue space 'QSPACE' opened\nCurrent queue is 'STRING'\n"
     assert ran.status == 0
+    # Only at the very beginning is it a mark.
+    assert shell.run("verbose\n\ufeffqclose\n").err == r"ERROR: No such command: \ufeffqclose (crque, line 2)" + "\n"
 
 
 def test_error_names_file_and_line_and_the_script_goes_on(laid_out):
@@ -86,6 +92,11 @@ def test_line_that_is_a_command_without_doubt_is_never_passed_over(laid_out):
     )
     assert ran.out.endswith("Current queue is 'STRING'\n")
     assert laid_out.run("lidl 1 2\nqset STRING\n").err.endswith("No queue space is open (crque, line 2)\n")
+
+
+def test_answers_that_are_passed_over_are_seen_in_a_log(laid_out):
+    ran = laid_out.run("echo\nqdestroy NOPE\ny\nqdestroy\nverbose\n")
+    assert ran.out == "Echo mode is now on\n> qdestroy NOPE\ny\n> qdestroy\n> verbose\nVerbose mode is now on\n"
 
 
 def test_nothing_is_passed_over_after_an_unknown_command(shell):
@@ -382,6 +393,11 @@ def test_shell_command_is_run_and_repeated(shell, capfd):
         "ERROR: !! takes no arguments, got 'x' (crque, line 5)",
         "ERROR: Shell command was ended by signal 9: kill -9 $$ (crque, line 6)",
     ]
+
+
+def test_shell_command_that_fails_is_a_failure_of_the_script(shell):
+    assert shell.run("!true\n").status == 0
+    assert shell.run("!false\nverbose\n").status == 1
 
 
 def test_shell_command_does_not_read_the_script(shell, capfd):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from qmadmin.shell.lines import Keyboard
+
 DATA = Path(__file__).parent / "data"
 PASTE = "\x1b[200~{}\x1b[201~"
 
@@ -51,12 +53,48 @@ def test_lines_that_are_pasted_are_taken_one_by_one(at_prompt):
 def test_empty_line_repeats_the_line_with_its_arguments_and_no_comment(laid_out):
     ran = laid_out.type("qopen QSPACE\n# a remark\n\nqopne\n  \t\n")
     assert ran.out.count("Queue space 'QSPACE' opened\n") == 3
-    assert ran.err == "ERROR: No such command: qopne\n"
+    assert ran.err == "ERROR: No such command: qopne\n  Did you mean qopen? help lists the commands.\n"
+
+
+class Keys(Keyboard):
+    """A person whose terminal cannot be drawn on."""
+
+    def __init__(self, stream, _name, session):
+        super().__init__(stream, session)
+
+
+def test_keyboard_is_prompted_and_told_of_defaults_beside_the_results(laid_out):
+    ran = laid_out.run("qopen QSPACE\r\nqcreate NEW\n\n", dialogue=Keys)
+    assert ran.out == "Queue space 'QSPACE' opened\n"
+    assert ran.err == (
+        "> > Queue order (priority, time, fifo, lifo): Default queue order is fifo\n"
+        "Out-of-ordering enqueueing (top, msgid, [default=none]): \n"
+        "ERROR: Input ended at the prompt 'Out-of-ordering enqueueing (top, msgid, [default=none]):'\n"
+        "  Give the value on the line of the command, or the answer on a line of its own.\n"
+        "> \n"
+    )
+    assert ran.status == 1
+
+
+def test_what_a_command_needs_is_told_with_a_hint(laid_out):
+    ran = laid_out.type("qinfo\nqopen QSPACE\nqlist\nqset NOPE\nqdestroy -x\n")
+    assert ran.err == (
+        "ERROR: No queue space is open\n  Open one with qopen.\n"
+        "ERROR: No current queue is set\n  Set it with qset.\n"
+        "ERROR: QMEBADQUEUE: there is no queue 'NOPE' in queue space 'QSPACE'\n"
+        "  List the queues with qinfo, or create it with qcreate.\n"
+        "ERROR: Invalid option -x of qdestroy\n  Usage: qdestroy [{-p | -f}] [-y] [queue_name]\n"
+    )
+
+
+def test_hint_of_a_refused_creation_is_told_too(laid_out):
+    ran = laid_out.type("qopen NOPE\n")
+    assert ran.err.endswith("  List the queue spaces with qspacelist, or create it with qspacecreate.\n")
 
 
 def test_entry_that_does_not_exist_ends_the_command_that_would_ask_for_its_name(laid_out):
     ran = laid_out.type("chdl 9\nchdl\n9\nverbose\n")
-    error = f"ERROR: QMEINVAL: the device list of '{laid_out.device}' has no entry 9\n"
+    error = f"ERROR: QMEINVAL: the device list of '{laid_out.device}' has no entry 9\n  List them with lidl.\n"
     assert ran.err == error * 2
     assert ran.out.endswith("> chdl\nDevice list index: 9\n> verbose\nVerbose mode is now on\n")
 
@@ -64,7 +102,10 @@ def test_entry_that_does_not_exist_ends_the_command_that_would_ask_for_its_name(
 def test_answer_with_a_quote_that_is_not_closed_is_asked_again(laid_out):
     ran = laid_out.type("qopen\n'QSPACE\n\"Q\"SPACE\n'QSPACE'\n")
     assert ran.err == (
-        "ERROR: The quote ' is not closed: 'QSPACE\nERROR: Must have white space following quoted string: \"Q\"SPACE\n"
+        "ERROR: The quote ' is not closed: 'QSPACE\n"
+        "  Write ' at the end of the argument, or leave it away.\n"
+        'ERROR: Must have white space following quoted string: "Q"SPACE\n'
+        '  Separate arguments by blanks; a quote inside is \\".\n'
     )
     assert ran.out.endswith("Queue space name: 'QSPACE'\nQueue space 'QSPACE' opened\n")
 
@@ -78,7 +119,7 @@ def test_confirmation_that_is_neither_yes_nor_no_is_asked_again(laid_out):
 
 def test_end_of_input_at_a_confirmation_destroys_nothing(laid_out):
     ran = laid_out.type("qopen QSPACE\nqdestroy STRING\n")
-    assert ran.err == "ERROR: Input ended at the prompt 'Destroy queue 'STRING'? (y, n [default=n]):'\n"
+    assert ran.err.startswith("ERROR: Input ended at the prompt 'Destroy queue 'STRING'? (y, n [default=n]):'\n")
     assert laid_out.run("qopen QSPACE\nqset STRING\n").status == 0
 
 
