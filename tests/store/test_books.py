@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -573,7 +573,10 @@ class QueueSpaceOnFile(QueueSpaceMachine):
     kind = "file"
 
 
-QueueSpaceMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=50)
-QueueSpaceOnFile.TestCase.settings = settings(max_examples=15, stateful_step_count=50)
-TestBooksInMemory = QueueSpaceMachine.TestCase
-TestBooksOnFile = QueueSpaceOnFile.TestCase
+# Shrinking a failure takes longer than finding it, and a loaded machine four times as long as one at rest.
+_PATIENCE = pytest.mark.timeout(600)
+_PROFILE = {"stateful_step_count": 40, "deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+QueueSpaceMachine.TestCase.settings = settings(max_examples=20, **_PROFILE)
+QueueSpaceOnFile.TestCase.settings = settings(max_examples=8, **_PROFILE)
+TestBooksInMemory = _PATIENCE(QueueSpaceMachine.TestCase)
+TestBooksOnFile = _PATIENCE(QueueSpaceOnFile.TestCase)
