@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.shell import control, devices, queues, spaces, words
+from qmadmin.shell import content, control, devices, messages, putting, queues, selection, spaces, words
 from qmadmin.shell.notices import UsageError
 
 if TYPE_CHECKING:
@@ -12,7 +12,17 @@ if TYPE_CHECKING:
 
     from qmadmin.shell.declare import Command, Group
 
-GROUPS = (devices.DEVICES, spaces.SPACES, queues.QUEUES, control.SESSION)
+# Each module declares its commands in the group of its chapter when it is imported.
+MODULES = (devices, spaces, queues, selection, messages, putting, content, control)
+GROUPS = (
+    devices.DEVICES,
+    spaces.SPACES,
+    queues.QUEUES,
+    selection.SELECTION,
+    messages.MESSAGES,
+    putting.CONTENT,
+    control.SESSION,
+)
 
 
 class Catalogue:

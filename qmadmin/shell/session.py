@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Notice, Severity
@@ -13,11 +14,12 @@ from qmadmin.shell.status import Exit
 from qmcore.errors import BadResourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from qmadmin.device import Device
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.render import Screen
+    from qmadmin.shell.results import Result
     from qmadmin.space import QueueSpace
 
 
@@ -68,7 +70,10 @@ class Session:
         self.modes = modes or Modes()
         self.space: QueueSpace | None = None
         self.queue: str | None = None
+        self.criteria = Criteria()
         self.remarks: list[Notice] = []
+        self.draw: Callable[[Sequence[Result]], None] = screen.show
+        """Shows results before the command has ended, in the format of the session."""
         self.previous = ""
         self.previous_shell = ""
         self.finished = False
@@ -119,8 +124,11 @@ class Session:
         return self.space
 
     def close_space(self) -> str:
-        """Close the open queue space and return its name, empty if none was open."""
-        space, self.space, self.queue = self.space, None, None
+        """Close the open queue space and return its name, empty if none was open.
+
+        The current queue and the criteria are forgotten.
+        """
+        space, self.space, self.queue, self.criteria = self.space, None, None, Criteria()
         if space is None:
             return ""
         space.close()

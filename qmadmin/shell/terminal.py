@@ -99,6 +99,9 @@ class Terminal:
         """Drop nothing: a person who is not asked does not answer."""
         return ""
 
+    def pass_over_yes_or_no(self) -> None:
+        """Drop nothing."""
+
 
 class _Offering(Completer):
     """Offers candidates to prompt_toolkit."""
