@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from qmadmin.manual import diagnostics, roff
 from qmadmin.shell import manpage
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.version import __version__
@@ -24,10 +25,11 @@ def pages() -> dict[Path, str]:
     """Return the text of each page."""
     parts = {
         "qmadmin.1": {"COMMANDS": manpage.commands(Catalogue())},
-        "qmdiag.7": {
-            "DIAGNOSTICS": manpage.diagnostics(),
-            "RESOURCES": manpage.resources(),
-            "MESSAGES": manpage.messages(),
+        "qmadmin-diagnostics.7": {
+            "DIAGNOSTICS": diagnostics.diagnostics(),
+            "RESOURCES": diagnostics.resources(),
+            "SHELL MESSAGES": diagnostics.shell_messages(),
+            "FORWARDER MESSAGES": diagnostics.forwarder_messages(),
         },
         "qmadmin-queue.7": {"PROPERTIES": manpage.properties()},
     }
@@ -35,7 +37,7 @@ def pages() -> dict[Path, str]:
     for name, generated in parts.items():
         template = ROOT / "man" / f"{name}.in"
         text = template.read_text(encoding="utf-8").replace("@VERSION@", __version__)
-        made[ROOT / "man" / name] = NOTE.format(template=f"man/{template.name}") + manpage.filled(text, generated)
+        made[ROOT / "man" / name] = NOTE.format(template=f"man/{template.name}") + roff.filled(text, generated)
     return made
 
 

@@ -20,6 +20,8 @@ from qmadmin.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from qmadmin.shell.results import Notice
+
 logger = logging.getLogger("qmadmin.forwarder")
 
 USAGE = "Usage: tmqforward [DEVICE] QSPACE -q QUEUE[,QUEUE...] [-t TRANTIME] [-i IDLETIME] [-e] [-s FILE]"
@@ -53,7 +55,7 @@ def tmqforward(
     Each message is taken off its queue, the service that is named like the queue is called with it, and the reply
     goes to the reply queue that the message names: all in one transaction, which is rolled back when the service
     fails. DEVICE holds the queue space QSPACE; without it the environment variable QMCONFIG names the device.
-    The manual page tmqforward(1) describes the file of the services.
+    The manual page tmqforward(8) describes the file of the services.
     """
     from qmadmin.forwarder.daemon import Daemon
     from qmadmin.forwarder.stop import Stop
@@ -105,10 +107,10 @@ def _call(arguments: Sequence[str] | None) -> int:
         raise UsageError(error.format_message().rstrip(".")) from None
 
 
-def _warn(sentence: str, number: int) -> None:
-    """Warn on the terminal and in the log; `number` is the sentence's in the message catalogue, or 0."""
-    _say(f"WARN: {sentence}")
-    logger.warning("%s", sentence, extra={"catalogue": number or None})
+def _warn(notice: Notice) -> None:
+    """Warn on the terminal and in the log."""
+    _say(f"{notice.severity.value}: {notice.text}")
+    logger.warning("%s", notice.text, extra={"catalogue": notice.number})
 
 
 def _refuse(sentence: str, more: str) -> int:

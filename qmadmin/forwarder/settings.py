@@ -7,7 +7,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from qmadmin.forwarder import notices
 from qmadmin.forwarder.errors import UsageError
+from qmadmin.shell.results import Notice, Severity
 from qmcore import names
 from qmcore.errors import InvalidArgumentError
 
@@ -17,8 +19,8 @@ SERVICES_DEFAULT: Final = "services.toml"
 
 TRANTIME_MAX: Final = 2**31 - 1
 
-Warn = Callable[[str, int], None]
-"""Takes a warning's sentence and its number in the message catalogue, 0 where it has none."""
+Warn = Callable[[Notice], None]
+"""Takes a warning."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +71,9 @@ def transaction_time(text: str | None, warn: Warn) -> int:
     if text is None:
         return TRANTIME_DEFAULT
     if not _is_number(text):
-        warn("-t option ignored as argument must be numeric", 1602)
+        warn(notices.TRANTIME_NOT_NUMERIC())
     elif int(text) > TRANTIME_MAX:
-        warn(f"-t option ignored as argument is too large (must be below {TRANTIME_MAX + 1})", 1603)
+        warn(notices.TRANTIME_TOO_LARGE(limit=TRANTIME_MAX + 1))
     else:
         return int(text)
     return TRANTIME_DEFAULT
@@ -82,9 +84,10 @@ def idle_time(text: str | None, warn: Warn) -> int:
     if text is None:
         return IDLETIME_DEFAULT
     if not _is_number(text):
-        warn("-i option ignored as argument must be numeric", 1604)
+        warn(notices.IDLETIME_NOT_NUMERIC())
     elif int(text) > TRANTIME_MAX:
-        warn(f"-i option ignored as argument is too large (must be below {TRANTIME_MAX + 1})", 0)
+        # The message catalogue has no number for it.
+        warn(Notice(Severity.WARN, f"-i option ignored as argument is too large (must be below {TRANTIME_MAX + 1})"))
     else:
         return int(text)
     return IDLETIME_DEFAULT
