@@ -11,7 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from qmadmin.manual import diagnostics, roff
+from qmadmin.configuration import ForwarderSettings, LogSettings, ShellSettings
+from qmadmin.forwarder.program import tmqforward
+from qmadmin.manual import diagnostics, options, roff, settings
 from qmadmin.shell import manpage
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.version import __version__
@@ -32,6 +34,12 @@ def pages() -> dict[Path, str]:
             "FORWARDER MESSAGES": diagnostics.forwarder_messages(),
         },
         "qmadmin-queue.7": {"PROPERTIES": manpage.properties()},
+        "tmqforward.8": {
+            "OPTIONS": options.described(tmqforward),
+            "ENVIRONMENT": settings.environment(
+                (ShellSettings.device, LogSettings.prefix, ForwarderSettings.services),
+            ),
+        },
     }
     made = {}
     for name, generated in parts.items():

@@ -13,12 +13,9 @@ from qmadmin.tperrno import ERROR_NAMES, failure
 from qmadmin.tpqctl import TPQCTL
 from qmcore.errors import NoSpaceError, QueueError, Resource, SystemFailureError
 
-_CIRCUMSTANCES = (
-    ("", {}, False),
-    ("after the timeout of the transaction", {}, True),
-    ("where another program kept the file locked", {"blocked": True}, False),
-)
-"""What the tperrno depends on beside the class of an error: its facts, and whether the time of the transaction is over."""
+_BLOCKED = "where another program kept the file locked"
+_CIRCUMSTANCES = (("", False), ("after the timeout of the transaction", True), (_BLOCKED, False))
+"""What the tperrno depends on beside the class of an error; and whether the time of the transaction is over then."""
 
 
 def diagnostics() -> str:
@@ -62,16 +59,17 @@ def _messages(entries: Iterable[Entry]) -> str:
 def _errnos(kind: type[QueueError]) -> str:
     """Return what a call of ATMI makes of a diagnostic, asked of the calls themselves."""
     found: dict[str, str] = {}
-    for when, facts, time_is_over in _CIRCUMSTANCES:
-        if facts and kind is not SystemFailureError:
-            # Nothing else is raised with these facts.
+    for when, time_is_over in _CIRCUMSTANCES:
+        if when == _BLOCKED and kind is not SystemFailureError:
+            # Nothing else is raised for this reason.
             continue
-        name = ERROR_NAMES[failure(_sample(kind, facts), TPQCTL(), time_is_over=time_is_over).tperrno]
+        sample = _sample(kind, blocked=when == _BLOCKED)
+        name = ERROR_NAMES[failure(sample, TPQCTL(), time_is_over=time_is_over).tperrno]
         found.setdefault(name, f"{name} {when}".strip())
     return ", ".join(found.values())
 
 
-def _sample(kind: type[QueueError], facts: dict[str, bool]) -> QueueError:
+def _sample(kind: type[QueueError], *, blocked: bool) -> QueueError:
     if kind is NoSpaceError:
         return NoSpaceError("", Resource.PAGES, used=0, limit=0)
-    return kind("", **facts)
+    return kind("", blocked=blocked)

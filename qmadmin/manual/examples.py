@@ -8,8 +8,8 @@ A comment in front of an example says what it is:
     .\" example: file NAME       the content of a file
     .\" example: output          what the example before it prints
 
-The example stands between `.EX` and `.EE`. Lines `.\" setup: TEXT` are a shell script that a reader does not see. All of
-them are meant to be run from top to bottom, in one directory. Where it says what is printed, `...` stands for anything.
+The example stands between `.EX` and `.EE`. Lines `.\" setup: TEXT` are a shell script that a reader does not see. All
+of them are meant to be run from top to bottom, in one directory. In what is printed `...` stands for anything.
 """
 
 from __future__ import annotations

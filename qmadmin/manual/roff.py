@@ -18,13 +18,13 @@ def escaped(text: str) -> str:
 
 
 def plain(line: str) -> str:
-    r"""Return what a line of an example says: that `escaped` made, or that was written by hand with the same escapes."""
+    r"""Return what a line of an example says, whether `escaped` made it or a person who uses the same escapes."""
     return re.sub(r"\\(?:e|-|&|\(..)", lambda found: _BACK[found.group()], line)
 
 
 def prose(text: str) -> str:
     """Return running text, each sentence on a line of its own, with names in backquotes in bold."""
-    sentences = re.split(r"(?<=[.;:?!]) (?=[A-Z`])", " ".join(text.split()))
+    sentences = re.split(r"(?<=[.?!]) (?=[A-Z`])", " ".join(text.split()))
     return "\n".join(_with_names(sentence) for sentence in sentences)
 
 
