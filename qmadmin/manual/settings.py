@@ -1,4 +1,4 @@
-"""The settings, for qmadmin.toml(5), and the environment variables that win over them, for the pages of the programs."""
+"""The settings, for qmadmin.toml(5), and the environment variables that win over them, for all pages."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_page_has_the_sections_that_a_reader_looks_for(page):
     assert "DESCRIPTION" in titles
     assert titles[-1] == "SEE ALSO"
     assert "EXAMPLES" in titles
-    assert re.search(rf"^{re.escape(page.stem)}(, [\w-]+)* \\- [a-z]", section(page, "NAME"), re.MULTILINE)
+    assert re.search(rf"^{re.escape(page.stem)}(, [\w.-]+)* \\- [a-z]", section(page, "NAME"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
