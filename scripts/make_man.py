@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from qmadmin.configuration import ForwarderSettings, LogSettings, ShellSettings
+from qmadmin.configuration import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.forwarder.program import tmqforward
 from qmadmin.manual import atmi, diagnostics, options, roff, settings
 from qmadmin.shell import manpage
@@ -35,6 +35,8 @@ def pages() -> dict[Path, str]:
             "SHELL MESSAGES": diagnostics.shell_messages(),
             "FORWARDER MESSAGES": diagnostics.forwarder_messages(),
         },
+        "qmadmin.toml.5": {section.upper(): settings.settings(section) for section in SECTIONS}
+        | {"KEYS": settings.log_keys(), "VARIABLES": settings.variables()},
         "qmadmin-queue.7": {"PROPERTIES": manpage.properties()},
         "tpenqueue.3": _call("enqueue", QueueSpace.enqueue) | {"QUALITIES": atmi.qualities()},
         "tpdequeue.3": _call("dequeue", QueueSpace.dequeue) | {"QUALITIES": atmi.qualities()},

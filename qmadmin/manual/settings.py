@@ -57,5 +57,5 @@ def _of_variable(setting: Setting[Any]) -> str:
 
 def _wins(setting: Setting[Any]) -> str:
     if setting.meaning:
-        return f'If it is set, `{setting.key}` in [{setting.section}] is "{setting.meaning}".'
+        return f'If it is set and not empty, `{setting.key}` in [{setting.section}] is "{setting.meaning}".'
     return f"Wins over `{setting.key}` in [{setting.section}]."
