@@ -326,7 +326,7 @@ def _unknown_section(file: str, section: str, value: object) -> ConfigurationErr
         sentence = f"has {_name(section)} = {_shown(value)} outside of a section; it belongs to {' or '.join(homes)}"
     else:
         known = ", ".join(f"[{name}]" for name in SECTIONS)
-        sentence = f"has the unknown section [{_name(section)}]{_meant(section, SECTIONS, '[{}]')}; there are {known}"
+        sentence = f"has the unknown section [{_name(section)}]; there are {known}{_meant(section, SECTIONS, '[{}]')}"
     return ConfigurationError(f"settings file {file!r} {sentence}", file=file, section=section, value=value)
 
 
@@ -336,7 +336,7 @@ def _unknown_key(
     if elsewhere := _homes(key):
         meant = f"; it belongs to [{elsewhere[0]}]"
     else:
-        meant = f"{_meant(key, known, '{}')}; there are {', '.join(known)}"
+        meant = f"; there are {', '.join(known)}{_meant(key, known, '{}')}"
     return ConfigurationError(
         f"settings file {file!r}: [{section}] has the unknown setting {_name(key)} = {_shown(value)}{meant}",
         file=file,

@@ -57,7 +57,7 @@ class UlogHandler(logging.Handler):
         super().__init__()
         self._program = program
         self._prefix = prefix
-        self._as_json = as_json
+        self.as_json = as_json
         self._errors = errors
         self._host = socket.gethostname()
         self._path = ""
@@ -73,7 +73,7 @@ class UlogHandler(logging.Handler):
         moment = datetime.fromtimestamp(record.created).astimezone()
         path = self.path(moment)
         try:
-            line = self._json(record, moment) if self._as_json else self._line(record, moment)
+            line = self._json(record, moment) if self.as_json else self._line(record, moment)
             if path != self._path:
                 self._open(path)
             # One call, so that a line of another process never stands inside of this one.
