@@ -4,6 +4,7 @@ A comment in front of an example says what it is:
 
     .\" example: sh              a shell script
     .\" example: session         a shell session: commands behind `$ `, and what they print
+    .\" example: dialogue        a session of qmadmin at a terminal; what is typed is in bold
     .\" example: python          a Python program
     .\" example: file NAME       the content of a file
     .\" example: output          what the example before it prints
@@ -20,19 +21,23 @@ from collections.abc import Iterator
 
 from qmadmin.manual.roff import plain
 
-KINDS = ("setup", "sh", "session", "python", "file", "output")
+KINDS = ("setup", "sh", "session", "dialogue", "python", "file", "output")
 
 _MARK = re.compile(r'\.\\" (setup|example): ?(.*)')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Example:
-    """An example: its kind, the name of the file if it is one, its text, and the line of the page that it begins at."""
+    """An example: its kind, the name of the file if it is one, its text, and the line of the page that it begins at.
+
+    `typed` is what is in bold in it.
+    """
 
     kind: str
     name: str
     text: str
     line: int
+    typed: tuple[str, ...] = ()
 
 
 def examples(page: str) -> list[Example]:
@@ -64,4 +69,6 @@ def _examples(lines: list[str]) -> Iterator[Example]:
         if kind not in KINDS or lines[begin] != ".EX":
             raise ValueError(f"line {begin}: {lines[number]!r} is no kind of example, or has none behind it")
         number = lines.index(".EE", begin)
-        yield Example(kind, name, "".join(f"{plain(line)}\n" for line in lines[begin + 1 : number]), begin + 1)
+        shown = lines[begin + 1 : number]
+        typed = tuple(plain(text) for line in shown for text in re.findall(r"\\fB(.*?)\\fR", line))
+        yield Example(kind, name, "".join(f"{plain(line)}\n" for line in shown), begin + 1, typed)

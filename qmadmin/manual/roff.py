@@ -19,7 +19,7 @@ def escaped(text: str) -> str:
 
 def plain(line: str) -> str:
     r"""Return what a line of an example says, whether `escaped` made it or a person who uses the same escapes."""
-    return re.sub(r"\\(?:e|-|&|\(..)", lambda found: _BACK[found.group()], line)
+    return re.sub(r"\\(?:e|-|&|\(..|f[BIR])", lambda found: _BACK.get(found.group(), ""), line)
 
 
 def prose(text: str) -> str:

@@ -48,6 +48,13 @@ class Reader:
                 (self.directory / example.name).write_text(example.text)
             case "output":
                 assert matches(example.text, self.said), self.said
+            case "dialogue":
+                # What a session shows is what a script with echo on repeats.
+                start, *lines = example.typed
+                script = "\n".join(["echo on", *lines])
+                said = self.run("/bin/sh", "-ec", f"{start} <<'!'\n{script}\n!\n")
+                shown = example.text.partition("\n")[2]
+                assert matches(shown, re.sub(r"\A(> echo on\n)?Echo mode is now on\n", "", said)), said
             case "session":
                 steps = commands(example.text)
                 mark = "-- that was all --"
