@@ -88,6 +88,15 @@ def test_the_environment_wins_over_the_file_unless_it_is_empty(setting, write):
     assert value_of(lost, setting) == value
 
 
+@pytest.mark.parametrize("setting", [setting for setting in ALL if setting.kind is Kind.NUMBER], ids=named)
+def test_a_number_may_be_the_least_and_the_most_and_no_less_and_no_more(setting, write):
+    for value in (setting.low, setting.high):
+        environ = write(f"[{setting.section}]\n{setting.key} = {value}\n")
+        assert value_of(Configuration.load(environ), setting) == value
+    for value in (setting.low - 1, setting.high + 1):
+        assert f"got {value}" in sentence(write(f"[{setting.section}]\n{setting.key} = {value}\n"))
+
+
 def test_each_variable_of_the_programs_belongs_to_a_setting():
     assert {setting.variable for setting in ALL} - {""} == {"QMCONFIG", "ULOGPFX", "PAGER", "NO_COLOR", "QM_SERVICES"}
 
