@@ -92,16 +92,17 @@ class Positional:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Confirmation:
-    """A question that is asked before the handler runs, unless `-y` is given.
+    """A question that is asked before the handler runs, unless `-y` is given; with `-n` it is only told what it hits.
 
-    `question` makes it without the choices behind it, from what the session and the arguments say; `declined` is the
-    warning when the answer is no, with places for arguments.
+    `action` says what the command is about to do and to how much of what, from what the session and the arguments
+    say; `declined` is the warning when the answer is no, with places for arguments. What is done is recorded in the
+    device.
     """
 
-    question: Callable[[Session, Given], str]
+    action: Callable[[Session, Given], str]
     declined: str
 
-    CHOICES = " (y, n [default=n]): "
+    CHOICES = "? (y, n [default=n]): "
 
 
 Failure = Callable[[QueueError, Given, "Session"], Notice | None]
@@ -191,7 +192,7 @@ class Group:
         """Declare the function beneath as the handler of the command `name`; `short` lists its abbreviations."""
         options = [argument for argument in arguments if isinstance(argument, Option)]
         if confirm is not None:
-            options.append(YES)
+            options += CONFIRMING
 
         def declare(handler: Handler) -> Handler:
             command = Command(
@@ -214,12 +215,15 @@ class Group:
 
 
 YES = Option("-y", "yes", "Do not ask for confirmation.", default=False)
+DRY_RUN = Option("-n", "dry_run", "Only say what would be done, and to what.", default=False, extension=True)
+CONFIRMING = (YES, DRY_RUN)
+"""The options of each command that asks for confirmation; its handler does not see them."""
 
 
 def _check(command: Command) -> None:
     """Refuse a declaration that does not fit its handler, or that the reader could not serve."""
     declared = [positional.name for positional in command.positionals]
-    declared += [option.name for option in command.options if option is not YES]
+    declared += [option.name for option in command.options if option not in CONFIRMING]
     taken = list(inspect.signature(command.handler).parameters)[1:]
     if sorted(declared) != sorted(taken):
         raise TypeError(f"{command.name}: declared {sorted(declared)}, function takes {sorted(taken)}")

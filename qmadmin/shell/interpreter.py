@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.shell import words
-from qmadmin.shell.declare import YES, Command, Confirmation, Needs
+from qmadmin.shell.declare import CONFIRMING, Command, Confirmation, Needs
+from qmadmin.shell.formats import Document, Format
 from qmadmin.shell.interrupts import held_back
 from qmadmin.shell.kinds import YesNo
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.read import Reading
 from qmadmin.shell.render import OutputLostError
-from qmadmin.shell.results import Notice, Outcome, Result, Severity, Shown
+from qmadmin.shell.results import Line, Notice, Outcome, Result, Severity, Shown
 from qmadmin.shell.status import Exit
 from qmcore.errors import QueueError
 
@@ -31,6 +32,7 @@ class Interpreter:
     def __init__(self, session: Session, dialogue: Dialogue) -> None:
         self._session = session
         self._dialogue = dialogue
+        self._document: Document | None = None
 
     def run(self) -> Exit:
         """Take commands until `quit` or the end of the input, and return the exit status."""
@@ -42,6 +44,8 @@ class Interpreter:
                     break
                 self.obey(line)
                 session.screen.flush()
+                if session.modes.stop_on_error and session.status is not Exit.OK and not self._dialogue.patient:
+                    break
             except KeyboardInterrupt:
                 if not self._dialogue.patient:
                     return Exit.INTERRUPTED
@@ -60,25 +64,44 @@ class Interpreter:
         try:
             command, rest = self._session.catalogue.find(line)
         except UsageError as error:
-            self._complain(error.notice, self._dialogue.place())
+            with self._documented(words.head(line)[0]):
+                self._complain(error.notice, self._dialogue.place())
             return
-        if command.name != "#":
-            self._session.previous = line
-        self._do(command, rest)
+        if command.name == "#":
+            return
+        self._session.previous = line
+        with self._documented(command.name):
+            self._do(command, rest)
+
+    @contextlib.contextmanager
+    def _documented(self, name: str) -> Iterator[None]:
+        """Put what comes of a command into a document, where that is the format."""
+        if self._session.modes.format is not Format.JSON:
+            yield
+            return
+        document = self._document = Document(name, self._session.screen.write)
+        complete = False
+        try:
+            yield
+            complete = True
+        finally:
+            self._document = None
+            document.end(complete=complete)
 
     def _do(self, command: Command, rest: str) -> None:
         start = self._dialogue.place()
         reading = Reading(command)
-        agreed = None
+        agreed: Any = None  # stays None where what follows is broken off
         with self._reporting(command, reading.given, self._dialogue.place):
             reading.take(rest)
             self._check_needs(command)
             reading.fill(self._dialogue, self._session)
-            agreed = command.confirm is None or reading.given["yes"] or self._confirmed(command.confirm, reading, start)
+            agreed = command.confirm is None or self._agreed(command.confirm, reading, start)
         if agreed is None:
             self._pass_over(command, reading.unread)
         elif agreed:
-            self._run(command, {name: value for name, value in reading.given.items() if name != YES.name}, start)
+            hidden = {option.name for option in CONFIRMING}
+            self._run(command, {name: value for name, value in reading.given.items() if name not in hidden}, start)
 
     def _check_needs(self, command: Command) -> None:
         if Needs.OPEN_SPACE in command.needs:
@@ -86,8 +109,16 @@ class Interpreter:
         if Needs.CURRENT_QUEUE in command.needs:
             self._session.chosen()
 
-    def _confirmed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
-        question = confirm.question(self._session, reading.given) + confirm.CHOICES
+    def _agreed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
+        """Tell whether the command is to be run; what it would hit is found out in any case."""
+        action = confirm.action(self._session, reading.given)
+        if reading.given["dry_run"]:
+            self._show(Line(f"Dry run, nothing is done: {action}", {"dry_run": action}), start)
+            return False
+        return reading.given["yes"] or self._session.modes.yes or self._confirmed(action, confirm, reading, start)
+
+    def _confirmed(self, action: str, confirm: Confirmation, reading: Reading, start: str) -> bool:
+        question = action + confirm.CHOICES
         while True:
             reading.asked_to_confirm = True
             try:
@@ -126,12 +157,17 @@ class Interpreter:
             results = []
             if shown.severity is Severity.ERROR:
                 session.status = Exit.FAILED
-            session.screen.notice(shown, "" if shown.severity is Severity.INFO else start)
+            self._notice(shown, "" if shown.severity is Severity.INFO else start)
         self._draw(results)
 
     def _draw(self, results: Sequence[Result]) -> None:
+        modes = self._session.modes
         try:
-            self._session.screen.show(results, paged=self._session.modes.paginate)
+            if self._document is not None:
+                for result in results:
+                    self._document.add(result)
+            else:
+                self._session.screen.show(results, form=modes.format, paged=modes.paginate)
         except KeyboardInterrupt:
             self._leave_the_line()
             raise
@@ -140,7 +176,7 @@ class Interpreter:
         """Say that the command was carried out, if it was, because nothing of what it returned is shown."""
         self._leave_the_line()
         if outcome is not None:
-            self._session.screen.notice(
+            self._notice(
                 Notice(Severity.INFO, f"{command.name} was completed before the interrupt; its output is left out")
             )
 
@@ -176,10 +212,15 @@ class Interpreter:
 
     def _complain(self, notice: Notice, place: str, *, logged: bool = False) -> None:
         for remark in self._session.take_remarks():
-            self._session.screen.notice(remark)
+            self._notice(remark)
         self._session.status = Exit.FAILED
         if logged:
             log.error("%s", notice.text, extra={"catalogue": notice.number})
+        self._notice(notice, place)
+
+    def _notice(self, notice: Notice, place: str = "") -> None:
+        if self._document is not None:
+            self._document.note(notice)
         self._session.screen.notice(notice, place)
 
     def _pass_over(self, command: Command, unread: int) -> None:
@@ -187,7 +228,7 @@ class Interpreter:
         where = self._dialogue.pass_over(unread)
         if where:
             text = f"Passed over the remaining answers to {command.name}"
-            self._session.screen.notice(Notice(Severity.INFO, text), where)
+            self._notice(Notice(Severity.INFO, text), where)
 
 
 def fault(error: Exception, where: str) -> str:

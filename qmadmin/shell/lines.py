@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from qmadmin.shell import words
@@ -11,6 +12,8 @@ from qmadmin.shell.results import Line, Notice, Severity
 from qmadmin.shell.status import Exit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from qmadmin.shell.kinds import Kind
     from qmadmin.shell.session import Session
 
@@ -113,8 +116,54 @@ class Script:
         return line.rstrip("\r\n")
 
     def _echo(self, text: str) -> None:
-        if self._session.modes.echo:
+        if not self._session.modes.echo:
+            return
+        if self._session.modes.format.is_for_programs:
+            self._session.screen.prompt(text + "\n")
+        else:
             self._session.screen.show(Line(line) for line in text.split("\n"))
+
+
+class Commands:
+    """Commands that stand among the arguments of the program, each a script of its own with the answers to it."""
+
+    patient = False
+
+    def __init__(self, commands: Sequence[str], session: Session) -> None:
+        self._scripts = iter([Script(io.StringIO(text), f"-c {text!r}", session) for text in commands])
+        self._script = Script(io.StringIO(), "-c", session)
+
+    def command(self) -> str | None:
+        """Return the next command line, None after the last."""
+        while (line := self._script.command()) is None:
+            following = next(self._scripts, None)
+            if following is None:
+                return None
+            self._script = following
+        return line
+
+    def ask(self, prompt: str, kind: Kind[Any], /) -> str:
+        """Return the answer that stands on the next line of the same argument."""
+        return self._script.ask(prompt, kind)
+
+    def interrupted(self) -> None:
+        """Do nothing: a script ends with its interrupt."""
+
+    def tell(self, text: str) -> None:
+        """Show a line where the prompts are shown."""
+        self._script.tell(text)
+
+    def warn(self, notice: Notice) -> None:
+        """Show a notice."""
+        self._script.warn(notice)
+
+    def place(self) -> str:
+        """Return the argument and the number of the line in it."""
+        return self._script.place()
+
+    def pass_over(self, count: int, /) -> str:
+        """Drop up to `count` lines of the argument."""
+        return self._script.pass_over(count)
 
 
 class Keyboard:

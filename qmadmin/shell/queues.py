@@ -21,7 +21,7 @@ from qmadmin.shell.kinds import (
     QueueName,
     Retention,
 )
-from qmadmin.shell.results import Column, Line, Moment, Notice, Outcome, Record, Severity, Table, Value
+from qmadmin.shell.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Table, Value, field
 from qmadmin.shell.spaces import missing_error_queue
 from qmcore import queue
 from qmcore.limits import CapacityLimit, Threshold
@@ -231,7 +231,7 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
     space = session.opened()
     queues = space.queues() if queue_name is None else [space.queue(queue_name)]
     missing = missing_error_queue(session) if queue_name is None else []
-    if session.modes.verbose:
+    if session.detailed:
         error_queue = space.definition.error_queue
         return [*missing, *(_queue_record(found, space.usage(found.name), error_queue) for found in queues)]
     if not queues:
@@ -241,13 +241,13 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
         *missing,
         Table(
             (
-                Column("Queue"),
-                Column("Messages", right=True),
-                Column("Ready", right=True),
-                Column("Delayed", right=True),
-                Column("Held", right=True),
-                Column("Pages", right=True),
-                Column("Bytes", right=True),
+                Column("queue", "Queue"),
+                Column("messages", "Messages", right=True),
+                Column("ready", "Ready", right=True),
+                Column("delayed", "Delayed", right=True),
+                Column("held", "Held", right=True),
+                Column("pages", "Pages", right=True),
+                Column("bytes", "Bytes", right=True),
             ),
             [(name, use.messages, use.ready, use.delayed, use.held, use.pages, use.size) for name, use in usages],
         ),
@@ -259,32 +259,58 @@ def _queue_record(found: Queue, use: QueueUsage, error_queue: str) -> Record:
     return Record(
         f"Queue '{found.name}'" + " (the error queue)" * (found.name == error_queue),
         (
-            ("Messages", f"{use.messages}: {use.ready} ready, {use.delayed} delayed, {use.held} held"),
-            ("Non-persistent", f"{use.nonpersistent} of them, in {use.memory_pages} pages of memory"),
-            ("Space used", f"{use.pages} pages, {use.size} bytes"),
-            ("First message", None if use.first_us is None else Moment(use.first_us)),
-            ("Order", str(d.order)),
-            ("Out-of-order", str(d.out_of_order)),
-            ("Retries", d.retries),
-            ("Retry delay", f"{d.retry_delay} seconds"),
-            ("High limit", str(d.threshold.high)),
-            ("Low limit", str(d.threshold.low)),
-            ("Capacity command", d.threshold.command or None),
-            ("Delivery", d.delivery.value),
-            ("Memory high limit", str(d.memory_threshold.high)),
-            ("Memory low limit", str(d.memory_threshold.low)),
-            ("Memory command", d.memory_threshold.command or None),
-            ("Expiration", "none" if d.expiration is None else f"+{d.expiration} seconds"),
-            ("Error queue", d.error_queue or None),
-            ("Expired messages", "go to the error queue" if d.keep_expired else "are removed"),
-            ("Groups", "yes" if d.grouping else "no"),
-            ("Retention", "forever" if d.retention == queue.FOREVER else f"{d.retention} seconds"),
-            ("Enqueuing", _started(found.enqueue_enabled)),
-            ("Dequeuing", _started(found.dequeue_enabled)),
-            ("Since created", f"{use.enqueued} enqueued, {use.dequeued} dequeued"),
-            (
+            Field("", None, {"queue": found.name}),
+            Field(
+                "Messages",
+                f"{use.messages}: {use.ready} ready, {use.delayed} delayed, {use.held} held",
+                {"messages": use.messages, "ready": use.ready, "delayed": use.delayed, "held": use.held},
+            ),
+            Field(
+                "Non-persistent",
+                f"{use.nonpersistent} of them, in {use.memory_pages} pages of memory",
+                {"nonpersistent": use.nonpersistent, "memory_pages": use.memory_pages},
+            ),
+            Field("Space used", f"{use.pages} pages, {use.size} bytes", {"pages": use.pages, "bytes": use.size}),
+            field("first_message", "First message", None if use.first_us is None else Moment(use.first_us)),
+            field("order", "Order", str(d.order)),
+            field("out_of_order", "Out-of-order", str(d.out_of_order)),
+            field("retries", "Retries", d.retries),
+            Field("Retry delay", f"{d.retry_delay} seconds", {"retry_delay": d.retry_delay}),
+            field("high", "High limit", str(d.threshold.high)),
+            field("low", "Low limit", str(d.threshold.low)),
+            field("command", "Capacity command", d.threshold.command or None),
+            field("delivery", "Delivery", d.delivery.value),
+            field("memory_high", "Memory high limit", str(d.memory_threshold.high)),
+            field("memory_low", "Memory low limit", str(d.memory_threshold.low)),
+            field("memory_command", "Memory command", d.memory_threshold.command or None),
+            Field(
+                "Expiration",
+                "none" if d.expiration is None else f"+{d.expiration} seconds",
+                {"expiration": d.expiration},
+            ),
+            field("error_queue", "Error queue", d.error_queue or None),
+            Field(
+                "Expired messages",
+                "go to the error queue" if d.keep_expired else "are removed",
+                {"keep_expired": d.keep_expired},
+            ),
+            Field("Groups", "yes" if d.grouping else "no", {"groups": d.grouping}),
+            Field(
+                "Retention",
+                "forever" if d.retention == queue.FOREVER else f"{d.retention} seconds",
+                {"retention": None if d.retention == queue.FOREVER else d.retention},
+            ),
+            Field("Enqueuing", _started(found.enqueue_enabled), {"enqueue_enabled": found.enqueue_enabled}),
+            Field("Dequeuing", _started(found.dequeue_enabled), {"dequeue_enabled": found.dequeue_enabled}),
+            Field(
+                "Since created",
+                f"{use.enqueued} enqueued, {use.dequeued} dequeued",
+                {"enqueued": use.enqueued, "dequeued": use.dequeued},
+            ),
+            Field(
                 "Lost or moved",
                 f"{use.expired} expired, {use.discarded} discarded, {use.moved} moved to the error queue",
+                {"expired": use.expired, "discarded": use.discarded, "moved": use.moved},
             ),
         ),
     )
@@ -323,19 +349,19 @@ def qlist(session: Session) -> Outcome:
     if first is None:
         return notices.NO_MESSAGES_MATCHED(queue=name)
     columns = [
-        Column("Message id"),
-        Column("Prio", right=True),
-        Column("Retries", right=True),
-        Column("Bytes", right=True),
-        Column("Delivery"),
-        Column("Reply"),
-        Column("State"),
-        Column("Available"),
-        Column("Expires"),
+        Column("msgid", "Message id"),
+        Column("priority", "Prio", right=True),
+        Column("retries", "Retries", right=True),
+        Column("bytes", "Bytes", right=True),
+        Column("delivery", "Delivery"),
+        Column("reply_delivery", "Reply"),
+        Column("state", "State"),
+        Column("available", "Available"),
+        Column("expires", "Expires"),
     ]
-    verbose = session.modes.verbose
+    verbose = session.detailed
     if verbose:
-        columns += [Column("Correlation id"), Column("Enqueued")]
+        columns += [Column("corrid", "Correlation id"), Column("enqueued", "Enqueued")]
     rows = (_message_row(message, verbose=verbose) for message in itertools.chain([first], messages))
     return Table(tuple(columns), rows)
 
@@ -362,12 +388,12 @@ def escaped(identifier: bytes) -> str:
     return "".join(chr(byte) if 0x20 < byte < 0x7F and byte != 0x5C else f"\\{byte:02x}" for byte in identifier)
 
 
-def _destroy_question(session: Session, given: Given) -> str:
+def _destruction(session: Session, given: Given) -> str:
     name = given["queue_name"]
     count = session.opened().usage(name).messages
     if count == 0:
-        return f"Destroy queue '{name}'?"
-    return f"Destroy queue '{name}' with {count} message{'' if count == 1 else 's'}?"
+        return f"Destroy queue '{name}'"
+    return f"Destroy queue '{name}' with {count} message{'' if count == 1 else 's'}"
 
 
 @QUEUES.command(
@@ -384,7 +410,7 @@ def _destroy_question(session: Session, given: Given) -> str:
     Positional("queue_name", QueueName(), "The queue to destroy.", "Queue name: "),
     short="qds",
     needs=Needs.OPEN_SPACE,
-    confirm=Confirmation(_destroy_question, "Queue '{queue_name}' not destroyed"),
+    confirm=Confirmation(_destruction, "Queue '{queue_name}' not destroyed"),
 )
 def qdestroy(session: Session, queue_name: str, purge: bool, force: bool) -> Outcome:
     """Destroy a queue of the open queue space.

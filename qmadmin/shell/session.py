@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Notice, Severity
 from qmadmin.shell.status import Exit
@@ -22,11 +23,18 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(slots=True)
 class Modes:
-    """What echo, verbose and paginate switch."""
+    """What echo, verbose, paginate and format switch.
+
+    `format` is the one of the results, `yes` answers every confirmation, `stop_on_error` ends a script at its first
+    error.
+    """
 
     echo: bool = False
     verbose: bool = False
     paginate: bool = False
+    format: Format = Format.PLAIN
+    yes: bool = False
+    stop_on_error: bool = False
 
 
 class Session:
@@ -45,6 +53,7 @@ class Session:
         screen: Screen,
         environ: Mapping[str, str],
         *,
+        modes: Modes | None = None,
         at_terminal: bool = False,
         can_page: bool = False,
         children_read: bool = False,
@@ -56,7 +65,7 @@ class Session:
         self.at_terminal = at_terminal
         self.can_page = can_page
         self.children_read = children_read
-        self.modes = Modes(paginate=can_page)
+        self.modes = modes or Modes()
         self.space: QueueSpace | None = None
         self.queue: str | None = None
         self.remarks: list[Notice] = []
@@ -77,6 +86,11 @@ class Session:
                 text = f"device {self.path!r} is open for reading only: you may not write to it"
                 self.remarks.append(Notice(Severity.WARN, text))
         return self._device
+
+    @property
+    def detailed(self) -> bool:
+        """Whether everything about an object is shown: in verbose mode, and always to programs."""
+        return self.modes.verbose or self.modes.format.is_for_programs
 
     def take_remarks(self) -> list[Notice]:
         """Return what is to be said before the next result, once."""
@@ -126,7 +140,7 @@ class Session:
 
     def dots(self) -> Callable[[int], None] | None:
         """Return what shows a dot for each 5 % of some work, called with the percent done; None unless verbose."""
-        if not self.modes.verbose:
+        if not self.modes.verbose or self.modes.format.is_for_programs:
             return None
         shown = 0
 

@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.text import Text
 from rich.theme import Theme
 
-from qmadmin.shell import layout
+from qmadmin.shell import layout, render
+from qmadmin.shell.formats import Format
 from qmadmin.shell.interrupts import left_to_the_child
 from qmadmin.shell.render import PlainScreen, sentence, window
 from qmadmin.shell.results import Notice, Result, Severity
@@ -48,13 +49,12 @@ class StyledScreen:
         self._out = self._console(out)
         self._err = self._console(err)
 
-    def show(self, results: Iterable[Result], *, paged: bool = False) -> None:
+    def show(self, results: Iterable[Result], *, form: Format = Format.TABLE, paged: bool = False) -> None:
         """Draw results for the width that the terminal has now, as they come."""
         size = window(self._out.file)
         lines: Iterator[Text] = (
             Text.assemble(*spans, no_wrap=True, overflow="ignore")
-            for result in results
-            for spans in layout.lines(result, size.columns)
+            for spans in render.lines(results, form, self._out.file)
         )
         pager = self._pager if paged else ""
         if pager:
@@ -64,7 +64,7 @@ class StyledScreen:
                 return
             lines = iter(begun)
         for line in lines:
-            self._plain.write(self._drawn(self._out, line))
+            self._plain.write(self._drawn(self._out, line) + "\n")
         self._plain.flush()
 
     def notice(self, notice: Notice, place: str = "") -> None:
@@ -79,6 +79,10 @@ class StyledScreen:
     def prompt(self, text: str) -> None:
         """Write a prompt."""
         self._plain.prompt(text)
+
+    def write(self, text: str) -> None:
+        """Write what is for programs."""
+        self._plain.write(text)
 
     def tick(self, text: str) -> None:
         """Write a piece of a line that shows progress."""

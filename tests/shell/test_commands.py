@@ -29,7 +29,7 @@ SYNOPSES = {
     "crdl": "[-g group] [device [offset [size]]]",
     "lidl": "[dlindex]",
     "chdl": "[dlindex [newdevice]]",
-    "dsdl": "[-y] [dlindex]",
+    "dsdl": "[-y] [-n] [dlindex]",
     "livtoc": "",
     "qcommands": "[{off|on}]",
     "qspacecreate": "[-A actions] [-n nonpersistent_msg_memory[b,B]] [-o overflow_memory] [-H handles] [-C cursors]"
@@ -38,16 +38,17 @@ SYNOPSES = {
     "qspacelist": "[queue_space_name]",
     "qopen": "[queue_space_name]",
     "qclose": "",
-    "qspacedestroy": "[-f] [-y] [queue_space_name]",
+    "qspacedestroy": "[-f] [-y] [-n] [queue_space_name]",
     "qcreate": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq] [-x]"
     " [-g] [-R seconds|forever] [queue_name [qorder [out-of-order [retries [delay [high [low [cmd]]]]]]]]",
     "qinfo": "[queue_name]",
     "qset": "[queue_name]",
     "qlist": "",
-    "qdestroy": "[{-p | -f}] [-y] [queue_name]",
+    "qdestroy": "[{-p | -f}] [-y] [-n] [queue_name]",
     "echo": "[{off|on}]",
     "verbose": "[{off|on}]",
     "paginate": "[{off|on}]",
+    "format": "[{table|plain|json|csv}]",
     "help": "[{command|all}]",
     "quit": "",
 }
