@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from qmadmin.care import Care
 from qmadmin.commands import Commands
 from qmadmin.space import QueueSpace
 from qmcore import device as rules
@@ -132,7 +133,7 @@ class Attachment:
             logger.error("leaving queue space %r is left to others to finish: %s", name, refusal)  # noqa: TRY400
 
 
-class Device:
+class Device(Care):
     """An open device: the device list, the table of contents, and the queue spaces. Safe for several threads.
 
     A process that was forked off opens its files afresh by itself.
