@@ -7,10 +7,12 @@ import dataclasses
 import os
 import pwd
 
+from qmcore.acts import outstanding, spaces
+from qmcore.attached import AttachedProcess, MemoryFile
 from qmcore.audit import KEPT, AuditEntry, kept_text
 from qmcore.checks import whole
 from qmcore.port import Volume
-from qmcore.space import NUMBER_MAX
+from qmcore.space import NUMBER_MAX, Space
 from qmcore.times import Clock
 
 
@@ -25,6 +27,20 @@ class Care(abc.ABC):
     @abc.abstractmethod
     def _main(self) -> Volume:
         """The volume that QMCONFIG names."""
+
+    @abc.abstractmethod
+    def _volume_of_space(self, name: str) -> Volume:
+        """Return the volume that a queue space is on, or raise BadResourceError."""
+
+    def attached(self, name: str) -> list[AttachedProcess]:
+        """Return who is attached to a queue space, the longest first, with those who died and were not noticed yet."""
+        volume, found = self._found(name)
+        return outstanding.attached(volume, found.id)
+
+    def memory_files(self, name: str) -> list[MemoryFile]:
+        """Return the files that hold the non-persistent messages of a queue space; none where there is no memory."""
+        volume, found = self._found(name)
+        return [MemoryFile(*file) for file in volume.memory_files(found)]
 
     def audit(self, command: str, target: str) -> AuditEntry:
         """Record that this user is about to do something destructive: durably, before it happens.
@@ -57,6 +73,10 @@ class Care(abc.ABC):
         if limit is not None:
             whole(limit, "number of commands", 1, NUMBER_MAX)
         return self._main.read(lambda unit: unit.audited(limit or KEPT))
+
+    def _found(self, name: str) -> tuple[Volume, Space]:
+        volume = self._volume_of_space(name)
+        return volume, volume.read(lambda unit: spaces.find(unit, name))
 
 
 def _user_name() -> str:

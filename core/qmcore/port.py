@@ -270,6 +270,9 @@ class Volume(Protocol):
     def remove_memory(self, space: Space, *, unused: bool = False) -> None:
         """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
 
+    def memory_files(self, space: Space) -> list[tuple[str, int]]:
+        """Return the files of a queue space's memory, and their sizes in bytes."""
+
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the volume have `pages` free pages on disk, so that a full disk is found now; tell the percent done."""
 
