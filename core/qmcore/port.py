@@ -8,6 +8,7 @@ Messages stand in a `Store`: the unit itself is the one on disk, and a queue spa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from qmcore.audit import AuditEntry
@@ -228,6 +229,19 @@ class Bell(Protocol):
         """Take the bell down."""
 
 
+class Snapshot(Protocol):
+    """A volume as it stood at one moment, whatever is written meanwhile."""
+
+    def read(self, work: Callable[[Unit], T]) -> T:
+        """Run `work`, which changes nothing."""
+
+    def integrity(self, step: Callable[[int], None]) -> list[str]:
+        """Return what is wrong with the file itself; `step` gets the percent that are done."""
+
+    def copy_to(self, path: str, step: Callable[[int], None]) -> None:
+        """Write all of it to a file, which must be empty; `step` gets the percent that are done."""
+
+
 class Volume(Protocol):
     """One physical store. Safe for use by several threads."""
 
@@ -272,6 +286,15 @@ class Volume(Protocol):
 
     def memory_files(self, space: Space) -> list[tuple[str, int]]:
         """Return the files of a queue space's memory, and their sizes in bytes."""
+
+    def still(self, seconds: float) -> AbstractContextManager[None]:
+        """Let nobody write for as long as the block lasts; readers go on.
+
+        Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
+        """
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """Give the volume as it stands now, while others go on writing."""
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the volume have `pages` free pages on disk, so that a full disk is found now; tell the percent done."""
