@@ -6,14 +6,22 @@ import abc
 import dataclasses
 import os
 import pwd
+from collections.abc import Callable
 
+from qmadmin.maker import VolumeMaker
 from qmcore.acts import outstanding, spaces
 from qmcore.attached import AttachedProcess, MemoryFile
 from qmcore.audit import KEPT, AuditEntry, kept_text
+from qmcore.backup import BackupReport
 from qmcore.checks import whole
+from qmcore.device import DeviceEntry
+from qmcore.errors import InvalidArgumentError, OperatingSystemError
 from qmcore.port import Volume
 from qmcore.space import NUMBER_MAX, Space
 from qmcore.times import Clock
+
+MEMORY = ":memory:"
+"""The path of a device in the memory of this process."""
 
 
 class Care(abc.ABC):
@@ -22,11 +30,20 @@ class Care(abc.ABC):
     path: str
     readonly: bool
     clock: Clock
+    _maker: VolumeMaker
 
     @property
     @abc.abstractmethod
     def _main(self) -> Volume:
         """The volume that QMCONFIG names."""
+
+    @abc.abstractmethod
+    def entries(self) -> list[DeviceEntry]:
+        """Return the device list (UDL) in the order of its indexes."""
+
+    @abc.abstractmethod
+    def volume_of(self, path: str) -> Volume:
+        """Return the volume behind a path of the device list."""
 
     @abc.abstractmethod
     def _volume_of_space(self, name: str) -> Volume:
@@ -41,6 +58,27 @@ class Care(abc.ABC):
         """Return the files that hold the non-persistent messages of a queue space; none where there is no memory."""
         volume, found = self._found(name)
         return [MemoryFile(*file) for file in volume.memory_files(found)]
+
+    def backup(
+        self, directory: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None
+    ) -> BackupReport:
+        """Make a backup of the device while it is in use, as a directory that must not exist yet.
+
+        It has all files of the device as they stood at one moment: every persistent message that was acknowledged
+        before and not consumed, and each transaction whole or not at all. Writers wait for the milliseconds in which
+        that moment is settled. Non-persistent messages are not in it. The copies are looked at before the directory
+        gets its name; until then, and when anything fails, there is nothing of that name. `progress` gets percent.
+
+        Raises BadResourceError where the directory exists, OperatingSystemError where the disk is full or the device
+        is open for reading only, SystemFailureError where the device is damaged.
+        """
+        if self.path == MEMORY:
+            raise InvalidArgumentError("a device in memory has no files that could be backed up")
+        if self.readonly:
+            raise OperatingSystemError(f"device {self.path!r} is open for reading only", path=self.path)
+        paths = [entry.path for entry in self.entries()] or [self.path]
+        volumes = {path: self.volume_of(path) for path in paths}
+        return self._maker.back_up(volumes, os.path.abspath(directory), self.clock.now, progress or (lambda _: None))
 
     def audit(self, command: str, target: str) -> AuditEntry:
         """Record that this user is about to do something destructive: durably, before it happens.
