@@ -10,9 +10,11 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
+from qmadmin.care import MEMORY, Care
 from qmadmin.commands import Commands
+from qmadmin.maker import VolumeMaker
 from qmadmin.space import QueueSpace
 from qmcore import device as rules
 from qmcore import names
@@ -34,24 +36,11 @@ from qmcore.records import Owner
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
 from qmcore.times import Clock
 
-MEMORY = ":memory:"
-"""The path of a device in the memory of this process."""
-
 logging.getLogger("qmadmin").addHandler(logging.NullHandler())
 logger = logging.getLogger("qmadmin.transaction")
 
 _UPKEEP_SECONDS = 1.0
 """How often each process looks after what others have left behind."""
-
-
-class VolumeMaker(Protocol):
-    """Makes and opens the volumes of a device."""
-
-    def open(self, path: str) -> Volume:
-        """Open the volume in a file."""
-
-    def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
-        """Make a volume of a device."""
 
 
 class Attachment:
@@ -132,7 +121,7 @@ class Attachment:
             logger.error("leaving queue space %r is left to others to finish: %s", name, refusal)  # noqa: TRY400
 
 
-class Device:
+class Device(Care):
     """An open device: the device list, the table of contents, and the queue spaces. Safe for several threads.
 
     A process that was forked off opens its files afresh by itself.
