@@ -195,12 +195,12 @@ class TestExtendingInAnotherFile:
         def full(*_):
             raise OperatingSystemError("no room on the disk")
 
-        monkeypatch.setattr(growing.thresholds, "note_growth", full)
-        with pytest.raises(OperatingSystemError):
-            device.extend_space("OTHER", 8)
+        with monkeypatch.context() as patch:
+            patch.setattr(growing.thresholds, "note_growth", full)
+            with pytest.raises(OperatingSystemError):
+                device.extend_space("OTHER", 8)
         assert [row.name for row in extents(device, "OTHER")] == ["OTHER.0"]
         assert device.space("OTHER").definition.pages == 40
-        monkeypatch.undo()
         assert device.extend_space("OTHER", 8).definition.pages == 48
 
     def test_an_extent_that_was_listed_and_not_counted_is_counted_with_the_next(self, file_store, other, monkeypatch):
@@ -209,11 +209,11 @@ class TestExtendingInAnotherFile:
         def killed(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(growing, "_count", killed)
-        monkeypatch.setattr(growing, "_unlist", killed)
-        with pytest.raises(KeyboardInterrupt):
-            device.extend_space("OTHER", 8)
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(growing, "_count", killed)
+            patch.setattr(growing, "_unlist", killed)
+            with pytest.raises(KeyboardInterrupt):
+                device.extend_space("OTHER", 8)
         assert len(extents(device, "OTHER")) == 2
         assert device.space("OTHER").definition.pages == 40
         assert device.extend_space("OTHER", 8).definition.pages == 56
@@ -225,29 +225,56 @@ class TestExtendingInAnotherFile:
         assert file_store.device.space("OTHER").definition.pages == 64
         assert sum(row.pages for row in extents(file_store.device, "OTHER")) == 64
 
-    def test_a_queue_space_that_is_destroyed_meanwhile_leaves_nothing_behind(self, file_store, other, monkeypatch):
+    def test_an_extension_that_is_overtaken_by_a_later_one_takes_nothing_back(self, file_store, other, once_listed):
         device, second = file_store.device, file_store.another()
-        counted = growing._count
+        once_listed(lambda: second.extend_space("OTHER", 16))
+        assert device.extend_space("OTHER", 8).definition.pages == 64
+        assert device.space("OTHER").definition.pages == 64
 
-        def destroyed_before(unit, opened, listed):
-            monkeypatch.undo()
-            return counted(unit, opened, listed)
+    def test_where_a_later_one_has_counted_it_a_failure_takes_nothing_back(
+        self, file_store, other, once_listed, monkeypatch
+    ):
+        device, second = file_store.device, file_store.another()
 
+        def full(*_):
+            raise OperatingSystemError("no room on the disk")
+
+        def overtake():
+            second.extend_space("OTHER", 16)
+            monkeypatch.setattr(growing, "_count", full)
+
+        once_listed(overtake)
+        with pytest.raises(OperatingSystemError):
+            device.extend_space("OTHER", 8)
+        assert device.space("OTHER").definition.pages == 64
+        assert sum(row.pages for row in extents(device, "OTHER")) == 64
+
+    def test_a_queue_space_that_is_destroyed_meanwhile_leaves_nothing_behind(self, file_store, other, once_listed):
+        device, second = file_store.device, file_store.another()
         other.close()
-        monkeypatch.setattr(growing, "_list", lambda *given: _listed_and(device, *given))
-        monkeypatch.setattr(growing, "_count", destroyed_before)
+        once_listed(lambda: device.destroy_space("OTHER"))
         with pytest.raises(BadResourceError, match="no queue space 'OTHER'"):
             second.extend_space("OTHER", 8)
         assert extents(device, "OTHER") == []
 
+    @pytest.fixture
+    def once_listed(self, monkeypatch):
+        """Have something done once the next extension has listed its extent, and has not counted it yet."""
+        list_extents = growing._list
 
-_list = growing._list
+        def arrange(action):
+            def act():
+                monkeypatch.setattr(growing, "_list", list_extents)
+                action()
 
+            def listed_and(unit, *given):
+                listed = list_extents(unit, *given)
+                unit.afterwards(act)
+                return listed
 
-def _listed_and(device, unit, name, pages):
-    listed = _list(unit, name, pages)
-    unit.afterwards(lambda: device.destroy_space(name))
-    return listed
+            monkeypatch.setattr(growing, "_list", listed_and)
+
+        return arrange
 
 
 class TestCapacityInPercent:
@@ -535,14 +562,14 @@ class TestMemory:
         attach = module.attaching.attach
 
         def changed_before(*given):
-            monkeypatch.undo()
             file_store.device.change_space(definition_of(file_store.device, memory=0))
             return attach(*given)
 
-        monkeypatch.setattr(module.attaching, "attach", changed_before)
-        with second.open_space("SPACE") as later:
-            assert list(memory_dir.iterdir()) == []
-            fill(later, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(module.attaching, "attach", changed_before)
+            later = second.open_space("SPACE")
+        assert list(memory_dir.iterdir()) == []
+        fill(later, 1)
 
 
 WORK = """

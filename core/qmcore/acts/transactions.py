@@ -332,9 +332,6 @@ def _commit_branch(unit: Unit, branch: Branch, now: int) -> None:
     for item in branch.pending:
         # By its name: a queue that was destroyed and made anew meanwhile takes it as well.
         pending.setdefault((known.queue(item.outgoing.queue).id, item.delivery), []).append(item)
-    for _, delivery in pending:
-        # Memory that the queue space had may have been taken from it meanwhile.
-        store_for(unit, known, delivery)
     both = (Delivery.PERSIST, Delivery.NONPERSIST)[: len(stores(unit, known.space.id))]
     for delivery in both if branch.recorded else ():
         for queue_id in branch.queue_ids:
