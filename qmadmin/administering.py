@@ -143,9 +143,11 @@ class Administering(ABC):
         """
         volume = self._volume_of_space(name)
         found = volume.read(lambda unit: spaces.find(unit, name))
-        if not found.definition.memory:
-            return
         opened = self._looked_at(found)
+        if not found.definition.memory:
+            upkeep.end_what_was_left(volume, opened, self.clock.now())
+            volume.read(lambda unit: spaces.clear_memory(unit, opened, force=force))
+            return
         try:
             with self._memory(volume, found):
                 upkeep.end_what_was_left(volume, opened, self.clock.now())

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from qmadmin.administering import Administering
+from qmadmin.care import Care
 from qmadmin.commands import Commands
 from qmadmin.space import QueueSpace
 from qmcore import device as rules
@@ -130,7 +131,7 @@ class Attachment:
             logger.error("leaving queue space %r is left to others to finish: %s", name, refusal)  # noqa: TRY400
 
 
-class Device(Administering):
+class Device(Administering, Care):
     """An open device: the device list, the table of contents, and the queue spaces. Safe for several threads.
 
     A process that was forked off opens its files afresh by itself.

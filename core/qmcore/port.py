@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from qmcore.audit import AuditEntry
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.message import ConsumedMessage, Message
 from qmcore.queue import Queue, QueueDefinition
@@ -62,6 +63,19 @@ class DeviceRecords(Protocol):
 
     def remove_extent(self, extent: Extent) -> None:
         """Remove one row from the table of contents, if it is still there as it was."""
+
+
+class AuditRecords(Protocol):
+    """Destructive commands; only the volume that QMCONFIG names has them."""
+
+    def add_audit(self, entry: AuditEntry) -> int:
+        """Record a command and return the number of the entry; beyond those that are kept, the oldest go."""
+
+    def set_outcome(self, entry_id: int, outcome: str) -> None:
+        """Record what came of a command."""
+
+    def audited(self, limit: int) -> list[AuditEntry]:
+        """Return the last `limit` commands, the newest first."""
 
 
 class DefinitionRecords(Protocol):
@@ -195,7 +209,7 @@ class TransactionRecords(Protocol):
         """Tell whether the high limit was reached and the use has not been down at the low limit since."""
 
 
-class Unit(DeviceRecords, DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protocol):
+class Unit(DeviceRecords, AuditRecords, DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protocol):
     """One short database transaction. It is the store on disk itself."""
 
     def memory(self, space_id: int) -> MemoryStore | None:
@@ -261,6 +275,9 @@ class Volume(Protocol):
 
     def remove_memory(self, space: Space, *, unused: bool = False) -> None:
         """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
+
+    def memory_files(self, space: Space) -> list[tuple[str, int]]:
+        """Return the files of a queue space's memory, and their sizes in bytes."""
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the volume have `pages` free pages on disk, so that a full disk is found now; tell the percent done."""

@@ -207,6 +207,9 @@ class HoldRecords(Protocol):
     def holders(self) -> list[int]:
         """Return the transactions that hold something."""
 
+    def count_held(self) -> dict[tuple[int, Role], int]:
+        """Return how many messages each transaction has, and for what."""
+
 
 class Store(Counters, MessageRecords, HoldRecords, Protocol):
     """Where messages stand: on disk, or in the memory of a queue space."""

@@ -13,6 +13,7 @@ from qmcore.space import Space
 from qmstorage import sqlite, translate
 from qmstorage.bells import SocketBell
 from qmstorage.locks import same_boot
+from qmstorage.residences import memory_files
 from qmstorage.runner import Texts
 from qmstorage.unit import read_once
 
@@ -65,6 +66,10 @@ class ReadOnlyVolume:
         """Refuse."""
         del space, unused
         raise self._refusal()
+
+    def memory_files(self, space: Space) -> list[tuple[str, int]]:
+        """Return the files of a queue space's memory, and their sizes in bytes."""
+        return memory_files(self.path, space)
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Refuse."""

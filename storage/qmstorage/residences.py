@@ -233,7 +233,23 @@ class Residences:
             )
 
     def _link(self, space: Space) -> Path:
-        return sqlite.run_directory(self._path) / f"memory-{space.incarnation}"
+        return _link(self._path, space)
+
+
+def memory_files(path: str, space: Space) -> list[tuple[str, int]]:
+    """Return the files of the memory of a queue space on the volume `path`, and their sizes in bytes."""
+    found = []
+    with contextlib.suppress(OSError):
+        directory = _link(path, space).readlink()
+        for name in _MEMORY_FILES:
+            # Only looked at: to open and close them would give up SQLite's locks on them.
+            with contextlib.suppress(FileNotFoundError):
+                found.append((str(directory / name), (directory / name).lstat().st_size))
+    return found
+
+
+def _link(path: str, space: Space) -> Path:
+    return sqlite.run_directory(path) / f"memory-{space.incarnation}"
 
 
 @dataclasses.dataclass(slots=True)
@@ -248,7 +264,8 @@ class _Attached:
 _HOME = "device"
 """The link in a directory of memory that leads back to the volume."""
 
-_FILES = ("memory", "memory-wal", "memory-shm", _HOME)
+_MEMORY_FILES = ("memory", "memory-wal", "memory-shm")
+_FILES = (*_MEMORY_FILES, _HOME)
 
 
 def _name(incarnation: str) -> str:

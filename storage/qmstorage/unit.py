@@ -12,6 +12,7 @@ from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
 from qmstorage import translate
+from qmstorage.auditing import Audits
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters
 from qmstorage.definitions import Definitions
@@ -65,7 +66,7 @@ class MemoryStore(Counters, Listings):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(Definitions, Listings, History, Transactions, Claims):
+class SqlUnit(Definitions, Listings, History, Transactions, Claims, Audits):
     """One short database transaction on a volume."""
 
     def __init__(

@@ -28,7 +28,7 @@ from qmstorage.bells import SocketBell
 from qmstorage.beside import Beside
 from qmstorage.line import Job, fail, settle
 from qmstorage.locks import same_boot
-from qmstorage.residences import Residences
+from qmstorage.residences import Residences, memory_files
 from qmstorage.runner import Texts
 from qmstorage.unit import SqlUnit, read_once, roll_back
 
@@ -151,6 +151,10 @@ class SqliteVolume:
             ):
                 return
             self._residences.remove(space)
+
+    def memory_files(self, space: Space) -> list[tuple[str, int]]:
+        """Return the files of a queue space's memory, and their sizes in bytes."""
+        return memory_files(self.path, space)
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the file have `pages` free pages, so that a full disk is found now; `progress` gets percent."""
