@@ -163,8 +163,9 @@ class Administering(ABC):
 
     @contextlib.contextmanager
     def _memory(self, volume: Volume, found: Space | None) -> Iterator[None]:
-        """Open the memory of a queue space, if it has one, for as long as something is looked at."""
-        if found is None or not found.definition.memory:
+        """Open the memory of a queue space, if there is one, for as long as something is looked at."""
+        # One that is not there holds nothing, and looking must not make it.
+        if found is None or not found.definition.memory or not volume.memory_files(found):
             yield
             return
         volume.attach_memory(found, volume.read(lambda unit: unit.queues(found.id)))

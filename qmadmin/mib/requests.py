@@ -88,7 +88,7 @@ def _class(name: str) -> MibClass[Any]:
 def _known(of: MibClass[Any], name: str) -> Attribute[Any]:
     found = of.attribute(name)
     if found is None:
-        near = difflib.get_close_matches(str(name), [known.name for known in of.attributes], 1)
+        near = difflib.get_close_matches(str(name), [known.name for known in of.attributes], 1, 0.75)
         hint = f"Perhaps {near[0]} is meant." if near else ""
         raise MibError(Code.TAEINVAL, str(name), f"{of.name} has no attribute {name!r}", hint=hint)
     return found
