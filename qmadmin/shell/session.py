@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,18 +75,26 @@ class Session:
         self.finished = False
         self.status = Exit.OK
         self._device: Device | None = None
+        # What completion looks for is looked for by a thread of its own.
+        self._opening = threading.RLock()
 
     @property
     def device(self) -> Device:
         """The device, opened when it is first asked for; QMEBADRMID if there is none."""
-        if self._device is None:
-            from qmadmin.opening import open_device
+        with self._opening:
+            if self._device is None:
+                from qmadmin.opening import open_device
 
-            self._device = open_device(self.path)
-            if self._device.readonly:
-                text = f"device {self.path!r} is open for reading only: you may not write to it"
-                self.remarks.append(Notice(Severity.WARN, text))
-        return self._device
+                self._device = open_device(self.path)
+                if self._device.readonly:
+                    text = f"device {self.path!r} is open for reading only: you may not write to it"
+                    self.remarks.append(Notice(Severity.WARN, text))
+            return self._device
+
+    @property
+    def readonly(self) -> bool:
+        """Whether the device is open, and for reading only."""
+        return self._device is not None and self._device.readonly
 
     @property
     def detailed(self) -> bool:
