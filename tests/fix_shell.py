@@ -146,13 +146,13 @@ class Terminal:
 
     SECONDS = 20
 
-    def __init__(self, shell, *, columns=80, lines=24, environ=None, arguments=()):
+    def __init__(self, shell, *, columns=80, lines=24, environ=None, arguments=(), program=PROGRAM):
         self.screen = pyte.Screen(columns, lines)
         self.stream = pyte.ByteStream(self.screen)
         self.raw = b""
         self.child = pexpect.spawn(
-            PROGRAM[0],
-            [*PROGRAM[1:], *arguments],
+            program[0],
+            [*program[1:], *arguments],
             env=shell.environ | (environ or {}),
             cwd=str(shell.directory),
             dimensions=(lines, columns),
@@ -236,7 +236,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(shell):
-    """Start the program in terminals: terminal(columns=, lines=, environ=, arguments=)."""
+    """Start the program in terminals: terminal(columns=, lines=, environ=, arguments=, program=)."""
     opened = []
 
     def start(**settings):

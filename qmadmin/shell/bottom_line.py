@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from qmadmin.shell.formats import Format
@@ -25,10 +24,10 @@ def bottom_line(session: Session, width: int) -> str:
     Where they do not fit, first their labels go, then the folder of the device, then the ends of the longest.
     """
     parts = _parts(session)
-    texts = [text for _, text in parts]
+    texts = [text or f"no {label.lower()}" for label, text in parts]
     room = width - 2
-    labelled = [f"{label}: {text}" for label, text in parts]
-    short = [os.path.basename(texts[0]) or texts[0], *texts[1:]]
+    labelled = [f"{label}: {text or 'none'}" for label, text in parts]
+    short = [texts[0].rpartition("/")[2] or texts[0], *texts[1:]]
     for found in (labelled, texts, short):
         if _width(found) <= room:
             return f" {_GAP.join(found)}"
@@ -38,9 +37,9 @@ def bottom_line(session: Session, width: int) -> str:
 def _parts(session: Session) -> list[tuple[str, str]]:
     """Return what there is to tell, with its labels; nothing is read from the device for it."""
     device = session.path + " (read-only)" * session.readonly
-    parts = [("Device", device), ("Queue space", session.space.name if session.space else "no queue space")]
+    parts = [("Device", device), ("Queue space", session.space.name if session.space else "")]
     if session.space is not None:
-        parts.append(("Queue", session.queue or "no queue"))
+        parts.append(("Queue", session.queue or ""))
     criteria = str(getattr(session, "criteria", "") or "")
     if criteria:
         parts.append(("Criteria", criteria))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from pathlib import Path
@@ -14,7 +15,7 @@ from qmadmin.shell.status import Exit
 from qmcore.errors import BadResourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from qmadmin.device import Device
     from qmadmin.shell.catalogue import Catalogue
@@ -147,17 +148,34 @@ class Session:
             raise UsageError("No current queue is set", hint="Set it with qset.")
         return self.queue
 
-    def dots(self) -> Callable[[int], None] | None:
-        """Return what shows a dot for each 5 % of some work, called with the percent done; None unless verbose."""
-        if not self.modes.verbose or self.modes.format.is_for_programs:
-            return None
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """Show how far the work inside has come, which may take long.
+
+            with session.progress("Purging queue 'ORDERS'", total=1000) as reached:
+                ...
+                reached(500)
+
+        At a terminal it is a bar, from half a second on, which is gone afterwards. Elsewhere it is nothing, and in
+        verbose mode a dot for each 5 %, if `total` is known.
+        """
+        bar = self.screen.progress(what, total)
+        if bar is not None:
+            with bar as reached:
+                yield reached
+        elif total and self.modes.verbose and not self.modes.format.is_for_programs:
+            yield self._dots(total)
+        else:
+            yield lambda _done: None
+
+    def _dots(self, total: int) -> Callable[[int], None]:
         shown = 0
 
-        def show(percent: int) -> None:
+        def show(done: int) -> None:
             nonlocal shown
-            new = percent // 5 - shown
+            new = 20 * done // total - shown
             shown += new
-            self.screen.tick("." * new + "\n" * (percent >= 100))
+            self.screen.tick("." * new + "\n" * (done >= total))
 
         return show
 

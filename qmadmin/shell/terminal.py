@@ -19,7 +19,7 @@ from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
-from qmadmin.shell import complete
+from qmadmin.shell import complete, words
 from qmadmin.shell.aside import Aside
 from qmadmin.shell.bottom_line import bottom_line
 from qmadmin.shell.kinds import Candidate, Kind
@@ -139,6 +139,14 @@ class _Offering(Completer):
             yield Completion(candidate.text, -replaced, display_meta=candidate.about)
 
 
+def _already_there(value: str, behind: str) -> int:
+    """Return how many characters behind the cursor are the end of the value that was put before it."""
+    for length in range(min(len(value), len(behind)), 0, -1):
+        if value.endswith(behind[:length]) and behind[length : length + 1] in ("", *words.BLANKS):
+            return length
+    return 0
+
+
 def _output() -> Output:
     """Return a terminal that is not asked where its cursor is: those who drive programs by expect(1) do not answer."""
     output = create_output()
@@ -187,6 +195,7 @@ def _keys() -> KeyBindings:
         found = list(buffer.completer.get_completions(document, CompleteEvent(completion_requested=True)))
         if len(found) == 1:
             buffer.apply_completion(found[0])
+            buffer.delete(_already_there(found[0].text, buffer.document.text_after_cursor))
         elif found:
             buffer.insert_text(get_common_complete_suffix(document, found))
             buffer.start_completion()
