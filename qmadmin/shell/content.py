@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qmadmin.shell import putting
-from qmadmin.shell.criteria import escaped
 from qmadmin.shell.declare import Needs, Option, Positional
+from qmadmin.shell.escapes import escaped
 from qmadmin.shell.kinds import FileName, Number, QueueName
-from qmadmin.shell.message_kinds import Identifier, MessageId
+from qmadmin.shell.message_kinds import CorrelationId, MessageId
 from qmadmin.shell.messages import meant, number
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Field, Line, Moment, Notice, Outcome, Record, Severity, Value, Verbatim, field
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 WHICH = (
     Option("-m", "msgid", "The one of a message identifier.", MessageId(), "msgid"),
-    Option("-i", "corrid", "Those of a correlation identifier.", Identifier(), "corrid", excludes="-m"),
+    Option("-i", "corrid", "Those of a correlation identifier.", CorrelationId(), "corrid", excludes="-m"),
     WHERE,
 )
 SHOWN = (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from qmadmin.shell import words
+from qmadmin.shell.escapes import escaped
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
@@ -83,8 +84,3 @@ class Criteria:
     def keeps(self, message: MessageInfo) -> bool:
         """Tell whether a message has the delivery that is asked for."""
         return self.delivery in (None, message.delivery)
-
-
-def escaped(identifier: bytes) -> str:
-    r"""Return an identifier as qmadmin(1) writes it: what cannot be printed, blanks and backslashes as `\xx`."""
-    return "".join(chr(byte) if 0x20 < byte < 0x7F and byte != 0x5C else f"\\{byte:02x}" for byte in identifier)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.shell import words
+from qmadmin.shell import suggest, words
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation, Needs
 from qmadmin.shell.formats import Document, Format
 from qmadmin.shell.interrupts import held_back
@@ -215,7 +215,7 @@ class Interpreter:
             self._complain(Notice(Severity.ERROR, text), place())
 
     def _refused(self, command: Command, given: Mapping[str, Any], error: QueueError) -> Notice:
-        notice = _refusal(error)
+        notice = _refusal(error, suggest.meant(suggest.for_refusal(error, self._session)))
         complete = all(positional.name in given for positional in command.positionals)
         sentence = command.failure(error, given, self._session) if command.failure and complete else None
         if sentence is None:
@@ -264,8 +264,8 @@ def _each(outcome: Outcome) -> Sequence[Shown]:
     return outcome if isinstance(outcome, Sequence) else (outcome,)
 
 
-def _refusal(error: QueueError) -> Notice:
+def _refusal(error: QueueError, suggestion: str) -> Notice:
     """Return what an engine's error says; a sentence of the catalogue needs no name in front."""
     number = error.facts.get("catalogue")
     text = error.message if number else f"{error.name}: {error.message}"
-    return Notice(Severity.ERROR, text, error.hint, number)
+    return Notice(Severity.ERROR, text, (suggestion + error.hint).strip(), number)

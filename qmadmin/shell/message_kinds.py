@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from qmadmin.shell.criteria import Range
-from qmadmin.shell.kinds import Given, Kind, Number
+from qmadmin.shell.escapes import escaped, unescaped
+from qmadmin.shell.kinds import Candidate, Given, Kind, Number
 from qmadmin.shell.notices import UsageError
 from qmcore import times
 from qmcore.message import PRIORITY_RANGE
 
 if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
     from qmcore.condition import Condition
+    from qmcore.message import MessageInfo
 
 CORRID_MAX = 32
 _SECOND = times.MICROS
 
 
+_OFFERED = 50
+"""How many messages are offered: what a person can choose from, and what is read at once of a queue of millions."""
+
+
 class MessageId(Kind[str]):
-    """The identifier of a message."""
+    """The identifier of a message, which need not exist."""
 
     def read(self, text: str, _given: Given, /) -> str:
         """Return the identifier."""
@@ -30,26 +37,35 @@ class MessageId(Kind[str]):
         sequence_of(text, "")
         return text.strip().lower()
 
+    def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
+        """Return the first messages of the current queue."""
+        return [Candidate(found.msgid, _about(found)) for found in _first_messages(session)]
 
-class Identifier(Kind[bytes]):
-    r"""A correlation identifier; `\` and two hexadecimal digits are the byte of that number."""
+
+class CorrelationId(Kind[bytes]):
+    r"""A correlation identifier; what cannot be typed is written as `\xx`."""
 
     def read(self, text: str, _given: Given, /) -> bytes:
-        """Return the bytes."""
+        """Return the bytes of the identifier."""
         return unescaped(text)
 
+    def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
+        """Return those of the first messages of the current queue, each once."""
+        found: dict[bytes, MessageInfo] = {}
+        for message in _first_messages(session):
+            if message.corrid is not None:
+                found.setdefault(message.corrid, message)
+        return [Candidate(escaped(corrid), _about(message)) for corrid, message in found.items()]
 
-def unescaped(text: str) -> bytes:
-    r"""Return the bytes of an identifier in which `\xx` stands for a byte."""
-    bad = re.search(r"\\(?![0-9A-Fa-f]{2})", text)
-    if bad:
-        raise UsageError(
-            f"A backslash must be followed by two hexadecimal digits in {text!r}", hint=r"A backslash itself is \5c."
-        )
-    parts = re.split(r"\\([0-9A-Fa-f]{2})", text)
-    return b"".join(
-        bytes.fromhex(part) if at % 2 else part.encode(errors="surrogateescape") for at, part in enumerate(parts)
-    )
+
+def _first_messages(session: Session) -> Iterable[MessageInfo]:
+    if session.space is None or session.queue is None:
+        return ()
+    return itertools.islice(session.space.messages(session.queue), _OFFERED)
+
+
+def _about(message: MessageInfo) -> str:
+    return f"priority {message.priority}, {message.size} bytes, {message.state.value}"
 
 
 class PriorityRange(Kind[Range]):

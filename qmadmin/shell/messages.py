@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from qmadmin.shell import notices
-from qmadmin.shell.criteria import escaped
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
+from qmadmin.shell.escapes import escaped
 from qmadmin.shell.kinds import Given, Number, QueueName
 from qmadmin.shell.message_kinds import MessageId, When, WhenOrNone
 from qmadmin.shell.notices import Entry, UsageError

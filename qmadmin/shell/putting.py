@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.kinds import FileName, Given, Kind, Number, QueueName, Words
-from qmadmin.shell.message_kinds import Identifier, MessageId, When, WhenOrNone
+from qmadmin.shell.message_kinds import CorrelationId, MessageId, When, WhenOrNone
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.parameters import DELIVERY
@@ -61,7 +61,7 @@ class Headers(Kind[dict[str, str]]):
         "time",
     ),
     Option("-e", "expires", "When it expires, in the same way, or none.", WhenOrNone(), "exptime", "default"),
-    Option("-i", "corrid", "Its correlation identifier.", Identifier(), "corrid"),
+    Option("-i", "corrid", "Its correlation identifier.", CorrelationId(), "corrid"),
     Option("-d", "delivery", "Where it is kept; else the queue says it.", DELIVERY, "persist|nonpersist"),
     Option("-r", "reply_queue", "The queue for the reply.", QueueName(), "replyq"),
     Option("-q", "reply_delivery", "Where the reply is kept.", DELIVERY, "persist|nonpersist"),

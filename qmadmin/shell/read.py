@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol
 
-from qmadmin.shell import words
+from qmadmin.shell import suggest, words
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Notice, Severity
 from qmcore.errors import InvalidArgumentError
@@ -134,7 +134,8 @@ class Reading:
         raise self._unknown(text)
 
     def _unknown(self, text: str) -> UsageError:
-        return UsageError(f"Invalid option {text} of {self.command.name}", hint=self._usage)
+        hint = suggest.meant(suggest.option(self.command, text)) + self._usage
+        return UsageError(f"Invalid option {text} of {self.command.name}", hint=hint)
 
     def _set(self, option: Option, text: str | None) -> None:
         """Take an option with its text, or None for a flag."""

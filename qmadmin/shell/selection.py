@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from qmadmin.shell.criteria import Criteria, Range
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Choice, QueueName
-from qmadmin.shell.message_kinds import ConditionText, Identifier, MessageId, PriorityRange, TimeRange
+from qmadmin.shell.message_kinds import ConditionText, CorrelationId, MessageId, PriorityRange, TimeRange
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.parameters import DELIVERY
 from qmadmin.shell.results import Line, Outcome
@@ -62,7 +62,7 @@ def qset(session: Session, queue_name: str | None) -> Outcome:
         "corrid",
         "Those of a correlation identifier. What cannot be typed in it, blanks and backslashes are written as a"
         " backslash and two hexadecimal digits, as in hello\\20world.",
-        Identifier(),
+        CorrelationId(),
         "corrid",
     ),
     Option("-d", "delivery", "Those that are kept on disk, or in memory.", DELIVERY, "persist|nonpersist"),
