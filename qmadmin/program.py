@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 from qmadmin import ulog
+from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.shell import notices
 from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
+    from qmadmin.configuration import ShellSettings
     from qmadmin.shell.lines import Dialogue
     from qmadmin.shell.render import Screen
     from qmadmin.shell.session import Session
@@ -64,6 +66,13 @@ class StartError(Exception):
 )
 @click.option("--stop-on-error", is_flag=True, help="End a script at its first error.")
 @click.option("-y", "--yes", is_flag=True, help="Do as if -y were given to every command that asks for confirmation.")
+@click.option(
+    "--mib",
+    "request",
+    metavar="CLASS",
+    help="Carry out one request of the management information base and print JSON; the arguments are [get|set|help] and"
+    " NAME=VALUE ...",
+)
 @click.argument("arguments", metavar="[DEVICE]", nargs=-1)
 def qmadmin(
     command_file: str | None,
@@ -71,6 +80,7 @@ def qmadmin(
     form: str | None,
     stop_on_error: bool,
     yes: bool,
+    request: str | None,
     arguments: tuple[str, ...],
 ) -> Exit:
     """Administer the devices, queue spaces and queues of transactional message queues.
@@ -79,17 +89,25 @@ def qmadmin(
     names it. Commands come from the terminal, or line by line from the standard input or FILE. The command help
     lists them, and the manual page qmadmin(1) describes them.
     """
+    configuration = _settings()
+    requested: list[str] = []
+    if request is not None:
+        requested = [request, *(word for word in arguments if _is_of_request(word))]
+        arguments = tuple(word for word in arguments if not _is_of_request(word))
     if len(arguments) > 1:
         raise StartError(notices.INVALID_ARGUMENT(argument=arguments[1]))
-    device = arguments[0] if arguments else os.environ.get("QMCONFIG", "")
+    device = arguments[0] if arguments else configuration.qmadmin.device
     if not device:
         raise StartError(notices.QMCONFIG_NOT_SET())
     check_status(device)
+    if requested:
+        return _carry_out(device, requested)
     if commands and command_file is not None:
         raise StartError(UsageError("Options -c and -f exclude each other").notice)
     script = Given(None if command_file == "-" else command_file, commands)
-    modes = Modes(yes=yes, stop_on_error=stop_on_error)
-    return _take_commands(device, script, modes, Format(form) if form else None)
+    usual = configuration.qmadmin
+    modes = Modes(echo=usual.echo, verbose=usual.verbose, yes=yes, stop_on_error=stop_on_error)
+    return _take_commands(device, script, modes, form or usual.format, configuration)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -155,7 +173,25 @@ class Given:
         return self.file is None and not self.commands
 
 
-def _take_commands(device: str, script: Given, modes: Modes, form: Format | None) -> Exit:
+def _settings() -> Configuration:
+    try:
+        return Configuration.load(os.environ)
+    except ConfigurationError as error:
+        raise StartError(UsageError(str(error)).notice, "qmadmin.toml(5) describes the settings.") from None
+
+
+def _is_of_request(word: str) -> bool:
+    """Tell whether an argument belongs to a request of the management information base, and is no device."""
+    return "=" in word or word in ("get", "set", "help")
+
+
+def _carry_out(device: str, request: Sequence[str]) -> Exit:
+    from qmadmin.mib import command
+
+    return Exit(command.run(device, request, sys.stdout))
+
+
+def _take_commands(device: str, script: Given, modes: Modes, form: str, configuration: Configuration) -> Exit:
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.interpreter import Interpreter, fault
     from qmadmin.shell.lines import Commands
@@ -169,19 +205,24 @@ def _take_commands(device: str, script: Given, modes: Modes, form: Format | None
         err = _stream(sys.stderr, "w", opened)
         person = script.on_stdin and source.isatty()
         drawn = person and out.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
-        modes.paginate = drawn
-        modes.format = form or (Format.TABLE if person and out.isatty() else Format.PLAIN)
+        settings = configuration.qmadmin
+        modes.paginate = drawn and settings.paginate
+        if form == "auto":
+            modes.format = Format.TABLE if person and out.isatty() else Format.PLAIN
+        else:
+            modes.format = Format(form)
         session = Session(
             device,
             Catalogue(),
-            _screen(out, err, person=person, drawn=drawn),
+            _screen(out, err, settings, person=person, drawn=drawn),
             os.environ,
             modes=modes,
+            settings=settings,
             at_terminal=person,
             can_page=drawn,
             children_read=person or not script.on_stdin,
         )
-        ulog.install("qmadmin", os.environ, level=logging.WARNING, errors=err)
+        ulog.install("qmadmin", os.environ, log=configuration.log, level=logging.WARNING, errors=err)
         opened.callback(_close, session)
         if person and out.isatty() and not modes.format.is_for_programs:
             session.screen.show([Line(f"qmadmin {__version__}"), Line(f"QMCONFIG={device}")])
@@ -229,11 +270,11 @@ def _stream(stream: TextIO | None, mode: str, opened: contextlib.ExitStack) -> T
     return stream
 
 
-def _screen(out: TextIO, err: TextIO, *, person: bool, drawn: bool) -> Screen:
+def _screen(out: TextIO, err: TextIO, settings: ShellSettings, *, person: bool, drawn: bool) -> Screen:
     if drawn:
         from qmadmin.shell.styled import StyledScreen
 
-        return StyledScreen(out, err, os.environ)
+        return StyledScreen(out, err, os.environ, settings)
     from qmadmin.shell.render import PlainScreen
 
     return PlainScreen(out, err, hints=person)
