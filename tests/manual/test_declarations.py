@@ -10,6 +10,8 @@ from qmadmin.forwarder.program import tmqforward
 from qmadmin.manual import options, settings
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.options import Option
+from qmadmin.program import qmadmin
+from qmadmin.shell.formats import Format
 from qmadmin.ulog import JSON_KEYS
 from tests.fix_shell import ROOT
 from tests.manual.test_pages import section
@@ -34,6 +36,18 @@ def test_option_is_in_the_page_as_it_is_declared(option):
         assert prose(option.more) in said
     # The long names of the two that every program has stand there.
     assert escaped(option.opts[-1]) in section(page, "SYNOPSIS")
+
+
+@pytest.mark.parametrize("option", [found for found in qmadmin.params if isinstance(found, click.Option)])
+def test_option_of_the_shell_is_in_its_page(option):
+    page = ROOT / "man" / "qmadmin.1"
+    said = re.sub(r"\\f[BIR]", "", section(page, "OPTIONS")).replace("\\-", "-")
+    for name in option.opts:
+        assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", said), name
+
+
+def test_results_can_be_had_by_the_settings_in_each_format_that_the_shell_has():
+    assert ShellSettings.format.choices == ("auto", *(form.value for form in Format))
 
 
 def test_option_says_what_holds_without_it():
