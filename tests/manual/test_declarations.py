@@ -1,12 +1,16 @@
 """What the pages say of options and settings is what the programs have."""
 
+import inspect
 import re
+from pathlib import Path
 
 import click
 import pytest
 
 from qmadmin.configuration import SECTIONS, ForwarderSettings, Kind, LogSettings, ShellSettings
+from qmadmin.forwarder import command_service, daemon
 from qmadmin.forwarder.program import tmqforward
+from qmadmin.forwarder.services_file import KINDS
 from qmadmin.manual import options, settings
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.options import Option
@@ -106,3 +110,12 @@ def test_variable_says_which_setting_it_wins_over():
 def test_keys_of_the_log_are_in_the_page():
     said = settings.log_keys()
     assert [entry(said, bold(key)) for key in JSON_KEYS] == [f"{escaped(text)}.\n" for text in JSON_KEYS.values()]
+
+
+def test_each_key_of_a_service_and_each_variable_that_a_command_finds_is_in_the_page_of_the_forwarder():
+    services = section(ROOT / "man" / "tmqforward.8", "SERVICES")
+    assert all(re.search(rf"^\.BR? {key}\b", services, re.MULTILINE) for key in KINDS)
+    sources = [Path(inspect.getfile(module)).read_text() for module in (command_service, daemon)]
+    given = set(re.findall(r'"(QM\w+)"', "".join(sources)))
+    assert {"QM_QUEUE", "QMCONFIG", "QM_SPACE"} < given
+    assert set(re.findall(r"^\.B (QM\w+)$", services, re.MULTILINE)) == given
