@@ -200,10 +200,12 @@ class NoSpaceError(QueueError, name="QMENOSPACE", number=-13):
     causes = "A queue space or a device has all in use that it was created with; see below what that can be."
     remedy = "Free some of it, or give the queue space more of it. The hint says how."
 
-    def __init__(self, owner: str, resource: Resource, *, used: int, limit: int, wanted: int = 1) -> None:
+    def __init__(
+        self, owner: str, resource: Resource, *, used: int, limit: int, wanted: int = 1, hint: str = ""
+    ) -> None:
         super().__init__(
             f"{owner} has {used} of {limit} {resource.value} in use and cannot take {wanted} more",
-            hint=resource.remedy,
+            hint=hint or resource.remedy,
             owner=owner,
             resource=resource,
             used=used,
@@ -258,12 +260,12 @@ class ShareError(QueueError, name="QMESHARE", number=-16):
 
 
 _ROOM = {
-    Resource.PAGES: "Dequeue messages, or create the queue space with more pages.",
-    Resource.MEMORY: "Dequeue messages, or give the queue space more memory with -n.",
-    Resource.TRANSACTIONS: "End a transaction, or create the queue space with more transactions.",
-    Resource.MESSAGES: "Dequeue messages, or create the queue space with more messages.",
-    Resource.ACTIONS: "Wait for fewer messages at a time, or raise the actions with -A.",
-    Resource.PROCESSES: "Close the queue space in another process, or create it with more processes.",
+    Resource.PAGES: "Dequeue messages, or give the queue space more pages with qaddext.",
+    Resource.MEMORY: "Dequeue messages, or give the queue space more memory with qspacechange -n.",
+    Resource.TRANSACTIONS: "End a transaction, or allow the queue space more transactions with qspacechange.",
+    Resource.MESSAGES: "Dequeue messages, or allow the queue space more messages with qspacechange.",
+    Resource.ACTIONS: "Wait for fewer messages at a time, or raise the actions with qspacechange -A.",
+    Resource.PROCESSES: "Close the queue space in another process, or allow it more with qspacechange.",
     Resource.QUEUES: "Destroy a queue, or create the queue space with more queues.",
     Resource.DEVICE_ENTRIES: "Remove an entry with dsdl, or make an entry of more pages.",
     Resource.EXTENTS: "Destroy a queue space, or use fewer and larger extents.",

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.shell import words
+from qmadmin.shell import suggest, words
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation, Needs
 from qmadmin.shell.formats import Document, Format
 from qmadmin.shell.interrupts import held_back
@@ -33,6 +33,7 @@ class Interpreter:
         self._session = session
         self._dialogue = dialogue
         self._document: Document | None = None
+        session.draw = self._draw
 
     def run(self) -> Exit:
         """Take commands until `quit` or the end of the input, and return the exit status."""
@@ -112,10 +113,21 @@ class Interpreter:
     def _agreed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
         """Tell whether the command is to be run; what it would hit is found out in any case."""
         action = confirm.action(self._session, reading.given)
-        if reading.given["dry_run"]:
-            self._show(Line(f"Dry run, nothing is done: {action}", {"dry_run": action}), start)
-            return False
-        return reading.given["yes"] or self._session.modes.yes or self._confirmed(action, confirm, reading, start)
+        if isinstance(action, Notice):
+            shown: Shown = action
+        elif reading.given["dry_run"]:
+            shown = Line(f"Dry run, nothing is done: {action}", {"dry_run": action})
+        elif reading.given["yes"]:
+            return True
+        elif self._session.modes.yes:
+            self._dialogue.pass_over_yes_or_no()
+            return True
+        else:
+            return self._confirmed(action, confirm, reading, start)
+        if not reading.given["yes"]:
+            self._dialogue.pass_over_yes_or_no()
+        self._show(shown, start)
+        return False
 
     def _confirmed(self, action: str, confirm: Confirmation, reading: Reading, start: str) -> bool:
         question = action + confirm.CHOICES
@@ -130,7 +142,7 @@ class Interpreter:
                 self._dialogue.warn(error.notice)
                 continue
             if not yes:
-                self._show(Notice(Severity.WARN, confirm.declined.format(**reading.given)), start)
+                self._show(_declined(confirm, reading.given), start)
             return yes
 
     def _run(self, command: Command, given: Mapping[str, Any], start: str) -> None:
@@ -203,7 +215,7 @@ class Interpreter:
             self._complain(Notice(Severity.ERROR, text), place())
 
     def _refused(self, command: Command, given: Mapping[str, Any], error: QueueError) -> Notice:
-        notice = _refusal(error)
+        notice = _refusal(error, suggest.meant(suggest.for_refusal(error, self._session)))
         complete = all(positional.name in given for positional in command.positionals)
         sentence = command.failure(error, given, self._session) if command.failure and complete else None
         if sentence is None:
@@ -240,14 +252,20 @@ def fault(error: Exception, where: str) -> str:
     return f"{type(error).__name__}; the log has it as fault {reference}"
 
 
+def _declined(confirm: Confirmation, given: Mapping[str, Any]) -> Notice:
+    if isinstance(confirm.declined, Notice):
+        return confirm.declined
+    return Notice(Severity.WARN, confirm.declined.format(**given))
+
+
 def _each(outcome: Outcome) -> Sequence[Shown]:
     if outcome is None:
         return ()
     return outcome if isinstance(outcome, Sequence) else (outcome,)
 
 
-def _refusal(error: QueueError) -> Notice:
+def _refusal(error: QueueError, suggestion: str) -> Notice:
     """Return what an engine's error says; a sentence of the catalogue needs no name in front."""
     number = error.facts.get("catalogue")
     text = error.message if number else f"{error.name}: {error.message}"
-    return Notice(Severity.ERROR, text, error.hint, number)
+    return Notice(Severity.ERROR, text, (suggestion + error.hint).strip(), number)

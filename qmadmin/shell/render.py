@@ -12,7 +12,8 @@ from qmadmin.shell import layout
 from qmadmin.shell.formats import Format, csv_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from qmadmin.shell.layout import Span
     from qmadmin.shell.results import Notice, Result
@@ -46,6 +47,9 @@ class Screen(Protocol):
 
     def tick(self, text: str) -> None:
         """Write a piece of a line that shows progress."""
+
+    def progress(self, what: str, total: int | None) -> AbstractContextManager[Callable[[int], None]] | None:
+        """Return what shows how far some work has come, `total` in all; None if this screen shows no such thing."""
 
     def flush(self) -> None:
         """Bring everything out, before somebody else writes to the same place."""
@@ -113,6 +117,14 @@ class PlainScreen:
         self._out(text)
         self.flush_out()
         self._in_line = not text.endswith("\n")
+
+    def progress(
+        self,
+        what: str,  # noqa: ARG002 - a line cannot be taken back
+        total: int | None,  # noqa: ARG002
+    ) -> AbstractContextManager[Callable[[int], None]] | None:
+        """Return None."""
+        return None
 
     def flush(self) -> None:
         """End a line of progress that was broken off, and bring everything out."""

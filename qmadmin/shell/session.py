@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Notice, Severity
@@ -13,11 +16,12 @@ from qmadmin.shell.status import Exit
 from qmcore.errors import BadResourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from qmadmin.device import Device
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.render import Screen
+    from qmadmin.shell.results import Result
     from qmadmin.space import QueueSpace
 
 
@@ -68,24 +72,35 @@ class Session:
         self.modes = modes or Modes()
         self.space: QueueSpace | None = None
         self.queue: str | None = None
+        self.criteria = Criteria()
         self.remarks: list[Notice] = []
+        self.draw: Callable[[Sequence[Result]], None] = screen.show
+        """Shows results before the command has ended, in the format of the session."""
         self.previous = ""
         self.previous_shell = ""
         self.finished = False
         self.status = Exit.OK
         self._device: Device | None = None
+        # What completion looks for is looked for by a thread of its own.
+        self._opening = threading.RLock()
 
     @property
     def device(self) -> Device:
         """The device, opened when it is first asked for; QMEBADRMID if there is none."""
-        if self._device is None:
-            from qmadmin.opening import open_device
+        with self._opening:
+            if self._device is None:
+                from qmadmin.opening import open_device
 
-            self._device = open_device(self.path)
-            if self._device.readonly:
-                text = f"device {self.path!r} is open for reading only: you may not write to it"
-                self.remarks.append(Notice(Severity.WARN, text))
-        return self._device
+                self._device = open_device(self.path)
+                if self._device.readonly:
+                    text = f"device {self.path!r} is open for reading only: you may not write to it"
+                    self.remarks.append(Notice(Severity.WARN, text))
+            return self._device
+
+    @property
+    def readonly(self) -> bool:
+        """Whether the device is open, and for reading only."""
+        return self._device is not None and self._device.readonly
 
     @property
     def detailed(self) -> bool:
@@ -119,8 +134,11 @@ class Session:
         return self.space
 
     def close_space(self) -> str:
-        """Close the open queue space and return its name, empty if none was open."""
-        space, self.space, self.queue = self.space, None, None
+        """Close the open queue space and return its name, empty if none was open.
+
+        The current queue and the criteria are forgotten.
+        """
+        space, self.space, self.queue, self.criteria = self.space, None, None, Criteria()
         if space is None:
             return ""
         space.close()
@@ -138,17 +156,34 @@ class Session:
             raise UsageError("No current queue is set", hint="Set it with qset.")
         return self.queue
 
-    def dots(self) -> Callable[[int], None] | None:
-        """Return what shows a dot for each 5 % of some work, called with the percent done; None unless verbose."""
-        if not self.modes.verbose or self.modes.format.is_for_programs:
-            return None
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """Show how far the work inside has come, which may take long.
+
+            with session.progress("Purging queue 'ORDERS'", total=1000) as reached:
+                ...
+                reached(500)
+
+        At a terminal it is a bar, from half a second on, which is gone afterwards. Elsewhere it is nothing, and in
+        verbose mode a dot for each 5 %, if `total` is known.
+        """
+        bar = self.screen.progress(what, total)
+        if bar is not None:
+            with bar as reached:
+                yield reached
+        elif total and self.modes.verbose and not self.modes.format.is_for_programs:
+            yield self._dots(total)
+        else:
+            yield lambda _done: None
+
+    def _dots(self, total: int) -> Callable[[int], None]:
         shown = 0
 
-        def show(percent: int) -> None:
+        def show(done: int) -> None:
             nonlocal shown
-            new = percent // 5 - shown
+            new = 20 * done // total - shown
             shown += new
-            self.screen.tick("." * new + "\n" * (percent >= 100))
+            self.screen.tick("." * new + "\n" * (done >= total))
 
         return show
 

@@ -143,8 +143,8 @@ def qspacecreate(
 ) -> Outcome:
     """Create a queue space.
 
-    Its pages come from the entries of the device list. Everything but the last three values must be given. In verbose
-    mode a dot is shown for each 5 % of the pages that are initialized.
+    Its pages come from the entries of the device list. Everything but the last three values must be given. At a
+    terminal a bar shows how many of the pages are initialized; elsewhere, in verbose mode, a dot for each 5 %.
 
         qspacecreate -n 50B myqueuespace 230458 200 3 3 3 12 errq n 16
     """
@@ -186,7 +186,8 @@ def qspacecreate(
         temporary_queues=temporary_queues,
         filter_memory=filter_memory,
     )
-    session.device.create_space(definition, initialize=inityn, progress=session.dots() if inityn else None)
+    with session.progress(f"Creating queue space '{queue_space_name}'", 100 if inityn else None) as reached:
+        session.device.create_space(definition, initialize=inityn, progress=reached)
     return [*shown, Line(f"Queue space '{queue_space_name}' created")]
 
 

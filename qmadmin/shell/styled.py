@@ -17,6 +17,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from qmadmin.shell import layout, render
+from qmadmin.shell.bars import STYLES, Bar
 from qmadmin.shell.formats import Format
 from qmadmin.shell.interrupts import left_to_the_child
 from qmadmin.shell.render import PlainScreen, sentence, window
@@ -35,6 +36,7 @@ _THEME = Theme(
         Severity.ERROR.value: "bold red",
         Severity.WARN.value: "bold magenta",
         Severity.INFO.value: "bold",
+        **STYLES,
     },
     inherit=False,
 )
@@ -87,6 +89,13 @@ class StyledScreen:
     def tick(self, text: str) -> None:
         """Write a piece of a line that shows progress."""
         self._plain.tick(text)
+
+    def progress(self, what: str, total: int | None) -> Bar | None:
+        """Return a bar on stderr, if that is a terminal too."""
+        if not self._err.is_terminal:
+            return None
+        self._plain.flush()
+        return Bar(self._err, layout.printable(what), total)
 
     def flush(self) -> None:
         """Bring everything out."""

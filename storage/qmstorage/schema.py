@@ -346,6 +346,21 @@ adopted = Table(
     comment="message ids of other queue spaces that imports keep valid",
 )
 
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", _Number, primary_key=True, comment="grows: the newest is never deleted"),
+    Column("at", BigInteger, nullable=False),
+    Column("user_name", Text, nullable=False),
+    Column("uid", BigInteger, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("command", Text, nullable=False, comment="as it was given"),
+    Column("target", Text, nullable=False, comment="what it is about, such as queue QS/q1"),
+    Column("outcome", Text, comment="none: it did not come to its end, or is still at it"),
+    comment="destructive commands; only the volume that QMCONFIG names has any",
+)
+
 IN_MEMORY: Final = (message, chunk, ready, due, expiring, held, counter)
 """The tables that stand in the memory of a queue space too, for its non-persistent messages."""
 
