@@ -69,8 +69,9 @@ def restore(
             old.close_to_all()
             for copy in copies:
                 remove_memories(str(copy.place), incarnations | old.incarnations)
-            for copy in copies if old.owner is not None else []:
-                os.chown(copy.made, old.owner, -1)
+            if old.owner is not None:
+                for copy in copies:
+                    os.chown(copy.made, old.owner, -1)
             _put_in_place(copies, replaces=old.exists)
             old.remove()
     except OSError as error:
