@@ -119,6 +119,16 @@ def _copy(source: sqlite3.Connection, path: str, progress: Callable[[int, int, i
 
 def integrity(connection: sqlite3.Connection, step: Callable[[int], None]) -> Iterator[str]:
     """Yield what SQLite finds wrong with a file: its pages, its tables with their indexes, its foreign keys."""
+    try:
+        yield from _integrity(connection, step)
+    except sqlite3.DatabaseError as error:
+        # So damaged that it cannot even be read to its end.
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        yield str(error)
+
+
+def _integrity(connection: sqlite3.Connection, step: Callable[[int], None]) -> Iterator[str]:
     pages = [row[0] for row in connection.execute("PRAGMA quick_check") if row[0] != "ok"]
     yield from pages
     step(40)
