@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -15,9 +16,10 @@ import click
 
 from qmadmin import ulog
 from qmadmin.shell import notices
+from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Line, Notice
-from qmadmin.shell.session import file_of
+from qmadmin.shell.session import Modes, file_of
 from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
 
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from qmadmin.shell.render import Screen
     from qmadmin.shell.session import Session
 
-USAGE = "Usage: qmadmin [--version] [--help] [-f FILE] [DEVICE]"
+OPTIONS = "[-f FILE | -c COMMAND ...] [OPTION ...]"
+USAGE = f"Usage: qmadmin {OPTIONS} [DEVICE]"
 
 
 class StartError(Exception):
@@ -41,13 +44,35 @@ class StartError(Exception):
         self.more = more
 
 
-@click.command(
-    context_settings={"help_option_names": ["-h", "--help"]}, options_metavar="[--version] [--help] [-f FILE]"
-)
+@click.command(context_settings={"help_option_names": ["-h", "--help"]}, options_metavar=OPTIONS)
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.option("-f", "--file", "command_file", metavar="FILE", help="Take the commands from FILE; - is standard input.")
+@click.option(
+    "-c",
+    "--command",
+    "commands",
+    metavar="COMMAND",
+    multiple=True,
+    help="Take COMMAND, then the next one; further lines of it are answers.",
+)
+@click.option(
+    "--format",
+    "form",
+    metavar="FORMAT",
+    type=click.Choice([form.value for form in Format]),
+    help="Write results as table, plain, json or csv; the command format says more.",
+)
+@click.option("--stop-on-error", is_flag=True, help="End a script at its first error.")
+@click.option("-y", "--yes", is_flag=True, help="Do as if -y were given to every command that asks for confirmation.")
 @click.argument("arguments", metavar="[DEVICE]", nargs=-1)
-def qmadmin(command_file: str | None, arguments: tuple[str, ...]) -> Exit:
+def qmadmin(
+    command_file: str | None,
+    commands: tuple[str, ...],
+    form: str | None,
+    stop_on_error: bool,
+    yes: bool,
+    arguments: tuple[str, ...],
+) -> Exit:
     """Administer the devices, queue spaces and queues of transactional message queues.
 
     DEVICE is the file that holds the device list, or will hold it; without it the environment variable QMCONFIG
@@ -60,7 +85,11 @@ def qmadmin(command_file: str | None, arguments: tuple[str, ...]) -> Exit:
     if not device:
         raise StartError(notices.QMCONFIG_NOT_SET())
     check_status(device)
-    return _take_commands(device, None if command_file == "-" else command_file)
+    if commands and command_file is not None:
+        raise StartError(UsageError("Options -c and -f exclude each other").notice)
+    script = Given(None if command_file == "-" else command_file, commands)
+    modes = Modes(yes=yes, stop_on_error=stop_on_error)
+    return _take_commands(device, script, modes, Format(form) if form else None)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,34 +142,55 @@ def check_status(device: str) -> None:
         )
 
 
-def _take_commands(device: str, command_file: str | None) -> Exit:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Given:
+    """Where the commands come from, by the options: a file, or the options themselves, or else the standard input."""
+
+    file: str | None
+    commands: tuple[str, ...]
+
+    @property
+    def on_stdin(self) -> bool:
+        """Whether the standard input has the commands."""
+        return self.file is None and not self.commands
+
+
+def _take_commands(device: str, script: Given, modes: Modes, form: Format | None) -> Exit:
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.interpreter import Interpreter, fault
+    from qmadmin.shell.lines import Commands
     from qmadmin.shell.render import OutputLostError
     from qmadmin.shell.session import Session
 
     signal.signal(signal.SIGTERM, _end)
     with contextlib.ExitStack() as opened:
-        source, name = _source(command_file, opened)
+        source, name = _source(script.file, opened)
         out = _stream(sys.stdout, "w", opened)
         err = _stream(sys.stderr, "w", opened)
-        person = command_file is None and source.isatty()
+        person = script.on_stdin and source.isatty()
         drawn = person and out.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+        modes.paginate = drawn
+        modes.format = form or (Format.TABLE if person and out.isatty() else Format.PLAIN)
         session = Session(
             device,
             Catalogue(),
             _screen(out, err, person=person, drawn=drawn),
             os.environ,
+            modes=modes,
             at_terminal=person,
             can_page=drawn,
-            children_read=person or command_file is not None,
+            children_read=person or not script.on_stdin,
         )
         ulog.install("qmadmin", os.environ, level=logging.WARNING, errors=err)
         opened.callback(_close, session)
-        if person and out.isatty():
+        if person and out.isatty() and not modes.format.is_for_programs:
             session.screen.show([Line(f"qmadmin {__version__}"), Line(f"QMCONFIG={device}")])
         try:
-            return Interpreter(session, _dialogue(source, name, session, person=person, drawn=drawn)).run()
+            if script.commands:
+                dialogue: Dialogue = Commands(script.commands, session)
+            else:
+                dialogue = _dialogue(source, name, session, person=person, drawn=drawn)
+            return Interpreter(session, dialogue).run()
         except OutputLostError as error:
             if not error.quiet:
                 err.write(f"ERROR: {error}\n")
@@ -184,10 +234,9 @@ def _screen(out: TextIO, err: TextIO, *, person: bool, drawn: bool) -> Screen:
         from qmadmin.shell.styled import StyledScreen
 
         return StyledScreen(out, err, os.environ)
-    from qmadmin.shell.render import PlainScreen, window
+    from qmadmin.shell.render import PlainScreen
 
-    width = window(out).columns if person and out.isatty() else None
-    return PlainScreen(out, err, width, hints=person)
+    return PlainScreen(out, err, hints=person)
 
 
 def _dialogue(source: TextIO, name: str, session: Session, *, person: bool, drawn: bool) -> Dialogue:

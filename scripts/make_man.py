@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from qmadmin.configuration import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
+from qmadmin.forwarder.program import tmqforward
+from qmadmin.manual import atmi, diagnostics, options, roff, settings
 from qmadmin.shell import manpage
 from qmadmin.shell.catalogue import Catalogue
+from qmadmin.space import QueueSpace
 from qmadmin.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,19 +29,44 @@ def pages() -> dict[Path, str]:
     """Return the text of each page."""
     parts = {
         "qmadmin.1": {"COMMANDS": manpage.commands(Catalogue())},
-        "qmdiag.7": {
-            "DIAGNOSTICS": manpage.diagnostics(),
-            "RESOURCES": manpage.resources(),
-            "MESSAGES": manpage.messages(),
+        "qmadmin-diagnostics.7": {
+            "DIAGNOSTICS": diagnostics.diagnostics(),
+            "RESOURCES": diagnostics.resources(),
+            "SHELL MESSAGES": diagnostics.shell_messages(),
+            "FORWARDER MESSAGES": diagnostics.forwarder_messages(),
         },
+        "qmadmin.toml.5": {section.upper(): settings.settings(section) for section in SECTIONS}
+        | {"KEYS": settings.log_keys(), "VARIABLES": settings.variables()},
         "qmadmin-queue.7": {"PROPERTIES": manpage.properties()},
+        "tpenqueue.3": _call("enqueue", QueueSpace.enqueue) | {"QUALITIES": atmi.qualities()},
+        "tpdequeue.3": _call("dequeue", QueueSpace.dequeue) | {"QUALITIES": atmi.qualities()},
+        "tmqforward.8": {
+            "OPTIONS": options.described(tmqforward),
+            "ENVIRONMENT": settings.environment(
+                (ShellSettings.device, LogSettings.prefix, ForwarderSettings.services),
+            ),
+        },
     }
     made = {}
     for name, generated in parts.items():
         template = ROOT / "man" / f"{name}.in"
         text = template.read_text(encoding="utf-8").replace("@VERSION@", __version__)
-        made[ROOT / "man" / name] = NOTE.format(template=f"man/{template.name}") + manpage.filled(text, generated)
+        made[ROOT / "man" / name] = NOTE.format(template=f"man/{template.name}") + roff.filled(text, generated)
     return made
+
+
+def _call(name: str, method: Callable[..., object]) -> dict[str, str]:
+    """Return the generated parts of the page of a call, and of the method that does the same."""
+    return {
+        "FLAGS": atmi.call_flags(name),
+        "FIELDS": atmi.fields(name),
+        "CONTROL FLAGS": atmi.control_flags(name),
+        "ERRNOS": atmi.errnos(name),
+        "DIAGNOSTICS": atmi.diagnostics(name),
+        "METHOD": atmi.synopsis(method),
+        "ARGUMENTS": atmi.arguments(method),
+        "RAISED": atmi.raised(method),
+    }
 
 
 def main() -> int:

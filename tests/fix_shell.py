@@ -122,9 +122,10 @@ class Shell:
         )
 
     def normal(self, text):
-        """Return output without what differs from run to run: directory, times, and the padding around them."""
+        """Return output without what differs from run to run: directory, times, identifiers, and what pads them."""
         text = re.sub(re.escape(f"{self.directory}/") + r"(\w+)( {2,})?", r"/dir/\1\2", text)
         text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", "(time)", text)
+        text = re.sub(r"\b[0-9a-f]{16}(0{8}[0-9a-f]{8})\b", r"(space)\1", text)
         return re.sub(r"(Device|Name|/dir/\w+) {2,}", r"\1  ", text).replace(" \n", "\n")
 
 
@@ -146,13 +147,13 @@ class Terminal:
 
     SECONDS = 20
 
-    def __init__(self, shell, *, columns=80, lines=24, environ=None, arguments=()):
+    def __init__(self, shell, *, columns=80, lines=24, environ=None, arguments=(), program=PROGRAM):
         self.screen = pyte.Screen(columns, lines)
         self.stream = pyte.ByteStream(self.screen)
         self.raw = b""
         self.child = pexpect.spawn(
-            PROGRAM[0],
-            [*PROGRAM[1:], *arguments],
+            program[0],
+            [*program[1:], *arguments],
             env=shell.environ | (environ or {}),
             cwd=str(shell.directory),
             dimensions=(lines, columns),
@@ -161,8 +162,23 @@ class Terminal:
 
     @property
     def shown(self):
-        """The lines of the screen down to the last one that is not empty."""
-        return "\n".join(line.rstrip() for line in self.screen.display).rstrip("\n")
+        """The lines of the screen down to the last one that is not empty, without the bottom line."""
+        bottom = self._bottom_row
+        lines = [line.rstrip() for row, line in enumerate(self.screen.display) if row != bottom]
+        return "\n".join(lines).rstrip("\n")
+
+    @property
+    def bottom(self):
+        """The bottom line; None while there is none."""
+        row = self._bottom_row
+        return None if row is None else self.screen.display[row].strip()
+
+    @property
+    def _bottom_row(self):
+        """The row that is in reverse from end to end."""
+        across = range(self.screen.columns)
+        rows = [row for row, cells in self.screen.buffer.items() if all(cells[at].reverse for at in across)]
+        return max(rows, default=None)
 
     def send(self, keys):
         """Press keys."""
@@ -199,6 +215,11 @@ class Terminal:
         self.raw += found
         self.stream.feed(found)
 
+    def resize(self, columns, lines=24):
+        """Give the window another size."""
+        self.screen.resize(lines, columns)
+        self.child.setwinsize(lines, columns)
+
     def ends(self):
         """Read to the end and return the exit status, negative for a signal."""
         with contextlib.suppress(pexpect.EOF):
@@ -216,7 +237,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(shell):
-    """Start the program in terminals: terminal(columns=, lines=, environ=, arguments=)."""
+    """Start the program in terminals: terminal(columns=, lines=, environ=, arguments=, program=)."""
     opened = []
 
     def start(**settings):

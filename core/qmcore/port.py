@@ -62,6 +62,9 @@ class DeviceRecords(Protocol):
     def remove_extents(self, space: str) -> None:
         """Remove the rows of a queue space from the table of contents."""
 
+    def remove_extent(self, extent: Extent) -> None:
+        """Remove one row from the table of contents, if it is still there as it was."""
+
 
 class AuditRecords(Protocol):
     """Destructive commands; only the volume that QMCONFIG names has them."""
@@ -87,6 +90,9 @@ class DefinitionRecords(Protocol):
 
     def add_space(self, definition: SpaceDefinition, incarnation: str, created_us: int) -> Space:
         """Record a queue space, its counters at zero."""
+
+    def change_space(self, space: Space) -> None:
+        """Record what is new about a queue space, and change the generation."""
 
     def set_initialized(self, space_id: int) -> None:
         """Record that the disk of the queue space has been allocated."""

@@ -119,6 +119,9 @@ class MessageRecords(Protocol):
     def peek(self, space: Space, queue_name: str, queue_id: int, order_key: bytes) -> Message | None:
         """Return the ready message with that order key, which stays where it is."""
 
+    def stored(self, space: Space, queue_name: str, message_id: int, state: State, retries: int = 0) -> Message:
+        """Return a message with its body, wherever it stands; LookupError if it is not stored."""
+
     def read(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
         """Return a message that stays stored, and its pages; without its body if that is not wanted."""
 

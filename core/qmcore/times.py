@@ -111,3 +111,8 @@ def parse_absolute(text: str) -> int:
 def show(micros: int) -> str:
     """Return the time in local time with its zone, to the second."""
     return to_datetime(micros).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+
+
+def iso(micros: int) -> str:
+    """Return the time as ISO 8601 in UTC, to the microsecond."""
+    return to_datetime(micros).isoformat(timespec="microseconds").replace("+00:00", "Z")

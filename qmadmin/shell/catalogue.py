@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.shell import control, devices, queues, spaces, words
+from qmadmin.shell import content, control, devices, messages, putting, queues, selection, spaces, suggest, words
 from qmadmin.shell.notices import UsageError
 
 if TYPE_CHECKING:
@@ -12,7 +12,17 @@ if TYPE_CHECKING:
 
     from qmadmin.shell.declare import Command, Group
 
-GROUPS = (devices.DEVICES, spaces.SPACES, queues.QUEUES, control.SESSION)
+# Each module declares its commands in the group of its chapter when it is imported.
+MODULES = (devices, spaces, queues, selection, messages, putting, content, control)
+GROUPS = (
+    devices.DEVICES,
+    spaces.SPACES,
+    queues.QUEUES,
+    selection.SELECTION,
+    messages.MESSAGES,
+    putting.CONTENT,
+    control.SESSION,
+)
 
 
 class Catalogue:
@@ -42,10 +52,7 @@ class Catalogue:
         """Return the command of that name or abbreviation; UsageError with the nearest one if there is none."""
         command = self._by_name.get(name)
         if command is None:
-            import difflib
-
-            near = difflib.get_close_matches(name.lower(), self._by_name, n=1, cutoff=0.6)
-            hint = f"Did you mean {near[0]}? " if near else ""
+            hint = suggest.meant(suggest.nearest(name, self._by_name))
             raise UsageError(f"No such command: {name}", hint=f"{hint}help lists the commands.")
         return command
 

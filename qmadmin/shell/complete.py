@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import logging
+import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.shell import words
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 
 def line(session: Session, text: str) -> tuple[int, list[Candidate]]:
     """Return the candidates for the end of a command line, and how many characters of it they replace."""
+    if text.lstrip(words.BLANKS).startswith("!"):
+        return _files(text)
     before, at = words.split_unfinished(text)
     replaced = len(text) - at.start
     if not before:
@@ -42,6 +48,27 @@ def answer(session: Session, kind: Kind[Any], text: str) -> tuple[int, list[Cand
     """Return the candidates for the answer to a prompt, and how many characters of it they replace."""
     begun, _ = _last_of_list(kind, text.lstrip(words.BLANKS))
     return len(begun), _values(session, kind, begun)
+
+
+_SHELL_WORD = re.compile(r"(?:[^\s\\!;|&<>()=`\"']|\\.)*$")
+"""What stands at the end of a shell command and may be the beginning of a file name."""
+_SPECIAL = re.compile(r"[^\w@%+:,./~-]")
+"""What the shell would take for something else than a part of a name."""
+
+
+def _files(text: str) -> tuple[int, list[Candidate]]:
+    """Return the files that the end of a shell command could name, written as the shell reads them."""
+    found = _SHELL_WORD.search(text)
+    begun = found.group() if found else ""
+    plain = re.sub(r"\\(.)", r"\1", begun)
+    if not plain:
+        return 0, []
+    home = os.path.expanduser("~") if plain.startswith("~/") else ""  # noqa: PTH111 - a text in place of a text
+    path = home + plain[1:] if home else plain
+    found_files = sorted(glob.glob(glob.escape(path) + "*"))  # noqa: PTH207 - paths are offered as they were begun
+    files = [file + "/" * Path(file).is_dir() for file in found_files]
+    shown = ["~" + file.removeprefix(home) if home else file for file in files]
+    return len(begun), [Candidate(_SPECIAL.sub(r"\\\g<0>", file)) for file in shown]
 
 
 def _commands(session: Session, begun: str) -> list[Candidate]:

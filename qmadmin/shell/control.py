@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from qmadmin.shell import help as help_text
 from qmadmin.shell.declare import Group, Positional
+from qmadmin.shell.formats import Format
 from qmadmin.shell.interrupts import left_to_the_child
 from qmadmin.shell.kinds import Choice, CommandName, Words
 from qmadmin.shell.notices import UsageError
@@ -57,6 +59,32 @@ def paginate(session: Session, state: str | None) -> Outcome:
         text = "paginate mode can only be on if input and output are a terminal that is not dumb"
         return [Notice(Severity.WARN, text), shown]
     return shown
+
+
+@SESSION.command(
+    "format",
+    Positional(
+        "form",
+        Choice("format", tuple(form.value for form in Format)),
+        "The new format; the present one is shown where it is left out.",
+        metavar="{table|plain|json|csv}",
+    ),
+    extension=True,
+)
+def format_(session: Session, form: str | None) -> Outcome:
+    """Choose how results are written.
+
+    table is for people: laid out for the width of the terminal. plain is one line for each row, always with the same
+    columns, - for no value, and quotes around a value with blanks. json is one document for each command, on a line:
+    rows has the objects, said the sentences, notices the remarks that stderr has too, and ok tells whether the command
+    succeeded. csv is a line of keys and a line for each object. json and csv always show everything, be verbose mode
+    on or off. At first it is table at a terminal and plain elsewhere.
+
+        qmadmin --format json -c "qopen QSPACE" -c qinfo QUE
+    """
+    if form is not None:
+        session.modes.format = Format(form)
+    return Line(f"Format is {session.modes.format.value}", {"format": session.modes.format.value})
 
 
 def _switched(now: bool, state: str | None) -> bool:
@@ -143,6 +171,8 @@ def _run(session: Session, command: str) -> list[Notice]:
                 shell=True,
                 check=False,
                 stdin=None if session.children_read else subprocess.DEVNULL,
+                # Where the output is for programs it has no place there.
+                stdout=sys.stderr if session.modes.format.is_for_programs else None,
                 env=dict(session.environ),
             )
         except OSError as error:

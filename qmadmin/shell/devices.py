@@ -85,10 +85,15 @@ def lidl(session: Session, dlindex: int | None) -> Outcome:
     and the first page of each free stretch.
     """
     entries = session.device.entries() if dlindex is None else [_entry(session, dlindex)]
-    if session.modes.verbose:
+    if session.modes.verbose and not session.modes.format.is_for_programs:
         return Verbatim(tuple(line for entry in entries for line in _in_full(session, entry)))
     return Table(
-        (Column("Index", right=True), Column("Name"), Column("Start", right=True), Column("Size", right=True)),
+        (
+            Column("index", "Index", right=True),
+            Column("name", "Name"),
+            Column("start", "Start", right=True),
+            Column("size", "Size", right=True),
+        ),
         [(entry.index, entry.path, entry.offset, entry.pages) for entry in entries],
     )
 
@@ -144,7 +149,7 @@ def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:
     Positional("dlindex", DeviceIndex(), "The entry to remove.", "Device list index: "),
     confirm=Confirmation(
         lambda session, given: (
-            "Destroy device list entry {0.index}, {0.path}, offset {0.offset}, size {0.pages}?".format(
+            "Destroy device list entry {0.index}, {0.path}, offset {0.offset}, size {0.pages}".format(
                 _entry(session, given["dlindex"])
             )
         ),
@@ -170,11 +175,11 @@ def livtoc(session: Session) -> Outcome:
     paths = {entry.index: entry.path for entry in session.device.entries()}
     return Table(
         (
-            Column("Table"),
-            Column("Entry", right=True),
-            Column("Device"),
-            Column("Offset", right=True),
-            Column("Pages", right=True),
+            Column("table", "Table"),
+            Column("entry", "Entry", right=True),
+            Column("device", "Device"),
+            Column("offset", "Offset", right=True),
+            Column("pages", "Pages", right=True),
         ),
         [
             (row.name, row.entry, paths.get(row.entry), row.first, row.pages)

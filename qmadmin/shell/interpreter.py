@@ -7,14 +7,15 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.shell import words
-from qmadmin.shell.declare import YES, Command, Confirmation, Needs
+from qmadmin.shell import suggest, words
+from qmadmin.shell.declare import CONFIRMING, Command, Confirmation, Needs
+from qmadmin.shell.formats import Document, Format
 from qmadmin.shell.interrupts import held_back
 from qmadmin.shell.kinds import YesNo
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.read import Reading
 from qmadmin.shell.render import OutputLostError
-from qmadmin.shell.results import Notice, Outcome, Result, Severity, Shown
+from qmadmin.shell.results import Line, Notice, Outcome, Result, Severity, Shown
 from qmadmin.shell.status import Exit
 from qmcore.errors import QueueError
 
@@ -31,6 +32,8 @@ class Interpreter:
     def __init__(self, session: Session, dialogue: Dialogue) -> None:
         self._session = session
         self._dialogue = dialogue
+        self._document: Document | None = None
+        session.draw = self._draw
 
     def run(self) -> Exit:
         """Take commands until `quit` or the end of the input, and return the exit status."""
@@ -42,6 +45,8 @@ class Interpreter:
                     break
                 self.obey(line)
                 session.screen.flush()
+                if session.modes.stop_on_error and session.status is not Exit.OK and not self._dialogue.patient:
+                    break
             except KeyboardInterrupt:
                 if not self._dialogue.patient:
                     return Exit.INTERRUPTED
@@ -60,25 +65,44 @@ class Interpreter:
         try:
             command, rest = self._session.catalogue.find(line)
         except UsageError as error:
-            self._complain(error.notice, self._dialogue.place())
+            with self._documented(words.head(line)[0]):
+                self._complain(error.notice, self._dialogue.place())
             return
-        if command.name != "#":
-            self._session.previous = line
-        self._do(command, rest)
+        if command.name == "#":
+            return
+        self._session.previous = line
+        with self._documented(command.name):
+            self._do(command, rest)
+
+    @contextlib.contextmanager
+    def _documented(self, name: str) -> Iterator[None]:
+        """Put what comes of a command into a document, where that is the format."""
+        if self._session.modes.format is not Format.JSON:
+            yield
+            return
+        document = self._document = Document(name, self._session.screen.write)
+        complete = False
+        try:
+            yield
+            complete = True
+        finally:
+            self._document = None
+            document.end(complete=complete)
 
     def _do(self, command: Command, rest: str) -> None:
         start = self._dialogue.place()
         reading = Reading(command)
-        agreed = None
+        agreed: Any = None  # stays None where what follows is broken off
         with self._reporting(command, reading.given, self._dialogue.place):
             reading.take(rest)
             self._check_needs(command)
             reading.fill(self._dialogue, self._session)
-            agreed = command.confirm is None or reading.given["yes"] or self._confirmed(command.confirm, reading, start)
+            agreed = command.confirm is None or self._agreed(command.confirm, reading, start)
         if agreed is None:
             self._pass_over(command, reading.unread)
         elif agreed:
-            self._run(command, {name: value for name, value in reading.given.items() if name != YES.name}, start)
+            hidden = {option.name for option in CONFIRMING}
+            self._run(command, {name: value for name, value in reading.given.items() if name not in hidden}, start)
 
     def _check_needs(self, command: Command) -> None:
         if Needs.OPEN_SPACE in command.needs:
@@ -86,8 +110,27 @@ class Interpreter:
         if Needs.CURRENT_QUEUE in command.needs:
             self._session.chosen()
 
-    def _confirmed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
-        question = confirm.question(self._session, reading.given) + confirm.CHOICES
+    def _agreed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
+        """Tell whether the command is to be run; what it would hit is found out in any case."""
+        action = confirm.action(self._session, reading.given)
+        if isinstance(action, Notice):
+            shown: Shown = action
+        elif reading.given["dry_run"]:
+            shown = Line(f"Dry run, nothing is done: {action}", {"dry_run": action})
+        elif reading.given["yes"]:
+            return True
+        elif self._session.modes.yes:
+            self._dialogue.pass_over_yes_or_no()
+            return True
+        else:
+            return self._confirmed(action, confirm, reading, start)
+        if not reading.given["yes"]:
+            self._dialogue.pass_over_yes_or_no()
+        self._show(shown, start)
+        return False
+
+    def _confirmed(self, action: str, confirm: Confirmation, reading: Reading, start: str) -> bool:
+        question = action + confirm.CHOICES
         while True:
             reading.asked_to_confirm = True
             try:
@@ -99,7 +142,7 @@ class Interpreter:
                 self._dialogue.warn(error.notice)
                 continue
             if not yes:
-                self._show(Notice(Severity.WARN, confirm.declined.format(**reading.given)), start)
+                self._show(_declined(confirm, reading.given), start)
             return yes
 
     def _run(self, command: Command, given: Mapping[str, Any], start: str) -> None:
@@ -126,12 +169,17 @@ class Interpreter:
             results = []
             if shown.severity is Severity.ERROR:
                 session.status = Exit.FAILED
-            session.screen.notice(shown, "" if shown.severity is Severity.INFO else start)
+            self._notice(shown, "" if shown.severity is Severity.INFO else start)
         self._draw(results)
 
     def _draw(self, results: Sequence[Result]) -> None:
+        modes = self._session.modes
         try:
-            self._session.screen.show(results, paged=self._session.modes.paginate)
+            if self._document is not None:
+                for result in results:
+                    self._document.add(result)
+            else:
+                self._session.screen.show(results, form=modes.format, paged=modes.paginate)
         except KeyboardInterrupt:
             self._leave_the_line()
             raise
@@ -140,7 +188,7 @@ class Interpreter:
         """Say that the command was carried out, if it was, because nothing of what it returned is shown."""
         self._leave_the_line()
         if outcome is not None:
-            self._session.screen.notice(
+            self._notice(
                 Notice(Severity.INFO, f"{command.name} was completed before the interrupt; its output is left out")
             )
 
@@ -167,7 +215,7 @@ class Interpreter:
             self._complain(Notice(Severity.ERROR, text), place())
 
     def _refused(self, command: Command, given: Mapping[str, Any], error: QueueError) -> Notice:
-        notice = _refusal(error)
+        notice = _refusal(error, suggest.meant(suggest.for_refusal(error, self._session)))
         complete = all(positional.name in given for positional in command.positionals)
         sentence = command.failure(error, given, self._session) if command.failure and complete else None
         if sentence is None:
@@ -176,10 +224,15 @@ class Interpreter:
 
     def _complain(self, notice: Notice, place: str, *, logged: bool = False) -> None:
         for remark in self._session.take_remarks():
-            self._session.screen.notice(remark)
+            self._notice(remark)
         self._session.status = Exit.FAILED
         if logged:
             log.error("%s", notice.text, extra={"catalogue": notice.number})
+        self._notice(notice, place)
+
+    def _notice(self, notice: Notice, place: str = "") -> None:
+        if self._document is not None:
+            self._document.note(notice)
         self._session.screen.notice(notice, place)
 
     def _pass_over(self, command: Command, unread: int) -> None:
@@ -187,7 +240,7 @@ class Interpreter:
         where = self._dialogue.pass_over(unread)
         if where:
             text = f"Passed over the remaining answers to {command.name}"
-            self._session.screen.notice(Notice(Severity.INFO, text), where)
+            self._notice(Notice(Severity.INFO, text), where)
 
 
 def fault(error: Exception, where: str) -> str:
@@ -199,14 +252,20 @@ def fault(error: Exception, where: str) -> str:
     return f"{type(error).__name__}; the log has it as fault {reference}"
 
 
+def _declined(confirm: Confirmation, given: Mapping[str, Any]) -> Notice:
+    if isinstance(confirm.declined, Notice):
+        return confirm.declined
+    return Notice(Severity.WARN, confirm.declined.format(**given))
+
+
 def _each(outcome: Outcome) -> Sequence[Shown]:
     if outcome is None:
         return ()
     return outcome if isinstance(outcome, Sequence) else (outcome,)
 
 
-def _refusal(error: QueueError) -> Notice:
+def _refusal(error: QueueError, suggestion: str) -> Notice:
     """Return what an engine's error says; a sentence of the catalogue needs no name in front."""
     number = error.facts.get("catalogue")
     text = error.message if number else f"{error.name}: {error.message}"
-    return Notice(Severity.ERROR, text, error.hint, number)
+    return Notice(Severity.ERROR, text, (suggestion + error.hint).strip(), number)

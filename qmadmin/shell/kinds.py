@@ -156,6 +156,14 @@ class QueueName(Kind[str]):
         return [Candidate(found.name, f"{found.definition.order}") for found in session.space.queues()]
 
 
+class QueueNameOrNone(QueueName):
+    """The name of a queue, or nothing."""
+
+    def read(self, text: str, given: Given, /) -> str:
+        """Return the name, empty for none."""
+        return super().read(text, given) if text else ""
+
+
 class ErrorQueueName(Kind[str]):
     """The name of an error queue."""
 

@@ -46,8 +46,8 @@ _SAMPLE = 500
 def lines(result: Result, width: int | None) -> Iterator[list[Span]]:
     """Return the lines of a result for a terminal of `width` columns, or for a script where that is None."""
     match result:
-        case Line(text):
-            yield [(printable(text), PLAIN)]
+        case Line():
+            yield [(printable(result.text), PLAIN)]
         case Verbatim(found):
             yield from ([(printable(line), PLAIN)] for line in found)
         case Table():
@@ -129,7 +129,7 @@ def _blocks(titles: Sequence[str], rows: Iterable[Sequence[str]], width: int) ->
 
 
 def _record(record: Record, *, scripted: bool) -> list[list[Span]]:
-    fields = [(label, cell(value, scripted=scripted)) for label, value in record.fields]
+    fields = [(field.label, cell(field.value, scripted=scripted)) for field in record.fields if field.label]
     return [[(printable(record.title), HEAD)], *_labelled(fields, indent=_GAP)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from qmadmin.shell import words
@@ -11,10 +12,13 @@ from qmadmin.shell.results import Line, Notice, Severity
 from qmadmin.shell.status import Exit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from qmadmin.shell.kinds import Kind
     from qmadmin.shell.session import Session
 
 PROMPT = "> "
+YES_OR_NO = ("y", "yes", "n", "no")
 
 
 class Dialogue(Asking, Protocol):
@@ -31,6 +35,9 @@ class Dialogue(Asking, Protocol):
 
         A line that is a command without doubt is left.
         """
+
+    def pass_over_yes_or_no(self) -> None:
+        """Drop the next line if it is the answer to a confirmation that was not asked for."""
 
     def interrupted(self) -> None:
         """Be told that a command was interrupted."""
@@ -86,7 +93,7 @@ class Script:
             if line is None:
                 break
             if self._is_command(line):
-                self._unread = line
+                self._unread = line + "\n"
                 self._number -= 1
                 break
             self._echo(line)
@@ -94,6 +101,17 @@ class Script:
             return ""
         lines = f"line {first}" if self._number == first else f"lines {first}-{self._number}"
         return f"{self._name}, {lines}"
+
+    def pass_over_yes_or_no(self) -> None:
+        """Drop the next line if it is y or n."""
+        line = self._read()
+        if line is None:
+            return
+        if words.answer(line).lower() in YES_OR_NO:
+            self._echo(line)
+        else:
+            self._unread = line + "\n"
+            self._number -= 1
 
     def _is_command(self, line: str) -> bool:
         """Tell whether a line that may be an answer begins with the full name of a command.
@@ -113,8 +131,58 @@ class Script:
         return line.rstrip("\r\n")
 
     def _echo(self, text: str) -> None:
-        if self._session.modes.echo:
+        if not self._session.modes.echo:
+            return
+        if self._session.modes.format.is_for_programs:
+            self._session.screen.prompt(text + "\n")
+        else:
             self._session.screen.show(Line(line) for line in text.split("\n"))
+
+
+class Commands:
+    """Commands that stand among the arguments of the program, each a script of its own with the answers to it."""
+
+    patient = False
+
+    def __init__(self, commands: Sequence[str], session: Session) -> None:
+        self._scripts = iter([Script(io.StringIO(text), f"-c {text!r}", session) for text in commands])
+        self._script = Script(io.StringIO(), "-c", session)
+
+    def command(self) -> str | None:
+        """Return the next command line, None after the last."""
+        while (line := self._script.command()) is None:
+            following = next(self._scripts, None)
+            if following is None:
+                return None
+            self._script = following
+        return line
+
+    def ask(self, prompt: str, kind: Kind[Any], /) -> str:
+        """Return the answer that stands on the next line of the same argument."""
+        return self._script.ask(prompt, kind)
+
+    def interrupted(self) -> None:
+        """Do nothing: a script ends with its interrupt."""
+
+    def tell(self, text: str) -> None:
+        """Show a line where the prompts are shown."""
+        self._script.tell(text)
+
+    def warn(self, notice: Notice) -> None:
+        """Show a notice."""
+        self._script.warn(notice)
+
+    def place(self) -> str:
+        """Return the argument and the number of the line in it."""
+        return self._script.place()
+
+    def pass_over(self, count: int, /) -> str:
+        """Drop up to `count` lines of the argument."""
+        return self._script.pass_over(count)
+
+    def pass_over_yes_or_no(self) -> None:
+        """Drop the next line of the argument if it is y or n."""
+        self._script.pass_over_yes_or_no()
 
 
 class Keyboard:
@@ -155,6 +223,9 @@ class Keyboard:
     def pass_over(self, _count: int, /) -> str:
         """Drop nothing: a person who is not asked does not answer."""
         return ""
+
+    def pass_over_yes_or_no(self) -> None:
+        """Drop nothing."""
 
     def _read(self, prompt: str) -> str | None:
         self._session.screen.prompt(prompt)

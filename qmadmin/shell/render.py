@@ -9,9 +9,11 @@ import shutil
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
 from qmadmin.shell import layout
+from qmadmin.shell.formats import Format, csv_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from qmadmin.shell.layout import Span
     from qmadmin.shell.results import Notice, Result
@@ -28,8 +30,14 @@ class OutputLostError(Exception):
 class Screen(Protocol):
     """Where a session shows what it has to show."""
 
-    def show(self, results: Iterable[Result], *, paged: bool = False) -> None:
-        """Draw results, through a pager if they are `paged` and longer than the screen."""
+    def show(self, results: Iterable[Result], *, form: Format = Format.PLAIN, paged: bool = False) -> None:
+        """Draw results as lines.
+
+        They go through a pager if they are `paged` and longer than the screen.
+        """
+
+    def write(self, text: str) -> None:
+        """Write what is for programs, as it is."""
 
     def notice(self, notice: Notice, place: str = "") -> None:
         """Draw a notice; `place` is where the line that caused it stands."""
@@ -39,6 +47,9 @@ class Screen(Protocol):
 
     def tick(self, text: str) -> None:
         """Write a piece of a line that shows progress."""
+
+    def progress(self, what: str, total: int | None) -> AbstractContextManager[Callable[[int], None]] | None:
+        """Return what shows how far some work has come, `total` in all; None if this screen shows no such thing."""
 
     def flush(self) -> None:
         """Bring everything out, before somebody else writes to the same place."""
@@ -53,6 +64,16 @@ def window(stream: IO[str]) -> os.terminal_size:
     return found if all(found) else shutil.get_terminal_size()
 
 
+def lines(results: Iterable[Result], form: Format, out: IO[str]) -> Iterator[list[Span]]:
+    """Yield the lines of results: laid out for the width of the terminal, or for a script."""
+    width = window(out).columns if form is Format.TABLE else None
+    if form is Format.CSV:
+        yield from ([(line, layout.PLAIN)] for line in csv_lines(results))
+        return
+    for result in results:
+        yield from layout.lines(result, width)
+
+
 def sentence(notice: Notice, place: str = "") -> str:
     """Return a notice in one line, without its hint."""
     where = f" ({place})" if place else ""
@@ -61,19 +82,23 @@ def sentence(notice: Notice, place: str = "") -> str:
 
 @dataclasses.dataclass(slots=True)
 class PlainScreen:
-    """Text without styles; `width` None is the layout for scripts. `hints` are for a person."""
+    """Text without styles. `hints` are for a person."""
 
     out: TextIO
     err: TextIO
-    width: int | None = None
     hints: bool = False
     _in_line: bool = False
 
-    def show(self, results: Iterable[Result], *, paged: bool = False) -> None:  # noqa: ARG002 - nobody turns pages
+    def show(
+        self,
+        results: Iterable[Result],
+        *,
+        form: Format = Format.PLAIN,
+        paged: bool = False,  # noqa: ARG002 - nobody turns pages
+    ) -> None:
         """Write the lines of the results."""
-        for result in results:
-            for spans in layout.lines(result, self.width):
-                self.write(_text(spans))
+        for spans in lines(results, form, self.out):
+            self.write(_text(spans) + "\n")
 
     def notice(self, notice: Notice, place: str = "") -> None:
         """Write a notice, behind everything that was shown before it."""
@@ -93,6 +118,14 @@ class PlainScreen:
         self.flush_out()
         self._in_line = not text.endswith("\n")
 
+    def progress(
+        self,
+        what: str,  # noqa: ARG002 - a line cannot be taken back
+        total: int | None,  # noqa: ARG002
+    ) -> AbstractContextManager[Callable[[int], None]] | None:
+        """Return None."""
+        return None
+
     def flush(self) -> None:
         """End a line of progress that was broken off, and bring everything out."""
         if self._in_line:
@@ -100,12 +133,12 @@ class PlainScreen:
             self._out("\n")
         self.flush_out()
 
-    def write(self, line: str) -> None:
-        """Write a line."""
+    def write(self, text: str) -> None:
+        """Write a text, which begins a line, or goes on with one that was written before."""
         if self._in_line:
             self._in_line = False
             self._out("\n")
-        self._out(line + "\n")
+        self._out(text)
 
     def flush_out(self) -> None:
         """Bring out what has been written."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class Severity(enum.Enum):
@@ -29,13 +29,6 @@ class Notice:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Line:
-    """A sentence that is the result of a command, such as `Queue 'service1' created`."""
-
-    text: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Verbatim:
     """Lines whose layout is part of the result."""
 
@@ -49,13 +42,27 @@ class Moment:
     micros: int
 
 
-Value = str | int | Moment | None
+Value = str | int | float | Moment | None
+Datum = Value | Mapping[str, str]
+"""What a cell shows, and what programs get: numbers as numbers, times as ISO 8601 in UTC, nothing as null."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """A sentence that is the result of a command, such as `Queue 'service1' created`.
+
+    `data` is what programs get of it, by key.
+    """
+
+    text: str
+    data: Mapping[str, Datum] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its title, and whether its values are numbers, which stand to the right."""
+    """A column of a table: its key for programs, its title, and whether its values are numbers, which stand right."""
 
+    key: str
     title: str
     right: bool = False
 
@@ -72,11 +79,28 @@ class Table:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Field:
+    """A property of an object: its label and value for people, and what programs get of it, by key.
+
+    Without a label it is for programs only.
+    """
+
+    label: str
+    value: Value
+    data: Mapping[str, Datum]
+
+
+def field(key: str, label: str, value: Value) -> Field:
+    """Return a property that is the same for people and programs."""
+    return Field(label, value, {key: value})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """One object: its title, then its properties by label."""
+    """One object: its title for people, then its properties."""
 
     title: str
-    fields: tuple[tuple[str, Value], ...]
+    fields: tuple[Field, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.shell.criteria import Criteria
+from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Notice, Severity
 from qmadmin.shell.status import Exit
 from qmcore.errors import BadResourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from qmadmin.device import Device
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.render import Screen
+    from qmadmin.shell.results import Result
     from qmadmin.space import QueueSpace
 
 
 @dataclasses.dataclass(slots=True)
 class Modes:
-    """What echo, verbose and paginate switch."""
+    """What echo, verbose, paginate and format switch.
+
+    `format` is the one of the results, `yes` answers every confirmation, `stop_on_error` ends a script at its first
+    error.
+    """
 
     echo: bool = False
     verbose: bool = False
     paginate: bool = False
+    format: Format = Format.PLAIN
+    yes: bool = False
+    stop_on_error: bool = False
 
 
 class Session:
@@ -45,6 +57,7 @@ class Session:
         screen: Screen,
         environ: Mapping[str, str],
         *,
+        modes: Modes | None = None,
         at_terminal: bool = False,
         can_page: bool = False,
         children_read: bool = False,
@@ -56,27 +69,43 @@ class Session:
         self.at_terminal = at_terminal
         self.can_page = can_page
         self.children_read = children_read
-        self.modes = Modes(paginate=can_page)
+        self.modes = modes or Modes()
         self.space: QueueSpace | None = None
         self.queue: str | None = None
+        self.criteria = Criteria()
         self.remarks: list[Notice] = []
+        self.draw: Callable[[Sequence[Result]], None] = screen.show
+        """Shows results before the command has ended, in the format of the session."""
         self.previous = ""
         self.previous_shell = ""
         self.finished = False
         self.status = Exit.OK
         self._device: Device | None = None
+        # What completion looks for is looked for by a thread of its own.
+        self._opening = threading.RLock()
 
     @property
     def device(self) -> Device:
         """The device, opened when it is first asked for; QMEBADRMID if there is none."""
-        if self._device is None:
-            from qmadmin.opening import open_device
+        with self._opening:
+            if self._device is None:
+                from qmadmin.opening import open_device
 
-            self._device = open_device(self.path)
-            if self._device.readonly:
-                text = f"device {self.path!r} is open for reading only: you may not write to it"
-                self.remarks.append(Notice(Severity.WARN, text))
-        return self._device
+                self._device = open_device(self.path)
+                if self._device.readonly:
+                    text = f"device {self.path!r} is open for reading only: you may not write to it"
+                    self.remarks.append(Notice(Severity.WARN, text))
+            return self._device
+
+    @property
+    def readonly(self) -> bool:
+        """Whether the device is open, and for reading only."""
+        return self._device is not None and self._device.readonly
+
+    @property
+    def detailed(self) -> bool:
+        """Whether everything about an object is shown: in verbose mode, and always to programs."""
+        return self.modes.verbose or self.modes.format.is_for_programs
 
     def take_remarks(self) -> list[Notice]:
         """Return what is to be said before the next result, once."""
@@ -105,8 +134,11 @@ class Session:
         return self.space
 
     def close_space(self) -> str:
-        """Close the open queue space and return its name, empty if none was open."""
-        space, self.space, self.queue = self.space, None, None
+        """Close the open queue space and return its name, empty if none was open.
+
+        The current queue and the criteria are forgotten.
+        """
+        space, self.space, self.queue, self.criteria = self.space, None, None, Criteria()
         if space is None:
             return ""
         space.close()
@@ -124,17 +156,34 @@ class Session:
             raise UsageError("No current queue is set", hint="Set it with qset.")
         return self.queue
 
-    def dots(self) -> Callable[[int], None] | None:
-        """Return what shows a dot for each 5 % of some work, called with the percent done; None unless verbose."""
-        if not self.modes.verbose:
-            return None
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """Show how far the work inside has come, which may take long.
+
+            with session.progress("Purging queue 'ORDERS'", total=1000) as reached:
+                ...
+                reached(500)
+
+        At a terminal it is a bar, from half a second on, which is gone afterwards. Elsewhere it is nothing, and in
+        verbose mode a dot for each 5 %, if `total` is known.
+        """
+        bar = self.screen.progress(what, total)
+        if bar is not None:
+            with bar as reached:
+                yield reached
+        elif total and self.modes.verbose and not self.modes.format.is_for_programs:
+            yield self._dots(total)
+        else:
+            yield lambda _done: None
+
+    def _dots(self, total: int) -> Callable[[int], None]:
         shown = 0
 
-        def show(percent: int) -> None:
+        def show(done: int) -> None:
             nonlocal shown
-            new = percent // 5 - shown
+            new = 20 * done // total - shown
             shown += new
-            self.screen.tick("." * new + "\n" * (percent >= 100))
+            self.screen.tick("." * new + "\n" * (done >= total))
 
         return show
 

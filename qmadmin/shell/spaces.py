@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Confirmation, Failure, Group, Needs, Option, Positional
 from qmadmin.shell.kinds import ErrorQueueName, Given, Memory, MemorySize, Number, SpaceName, YesNo
-from qmadmin.shell.results import Column, Line, Moment, Notice, Outcome, Record, Severity, Shown, Table
+from qmadmin.shell.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Shown, Table, field
 from qmcore.errors import BadResourceError, QueueError
 from qmcore.space import ACTIONS_DEFAULT, IPC_KEY_RANGE, Space, SpaceDefinition, SpaceUsage, rounded_pages
 
@@ -143,8 +143,8 @@ def qspacecreate(
 ) -> Outcome:
     """Create a queue space.
 
-    Its pages come from the entries of the device list. Everything but the last three values must be given. In verbose
-    mode a dot is shown for each 5 % of the pages that are initialized.
+    Its pages come from the entries of the device list. Everything but the last three values must be given. At a
+    terminal a bar shows how many of the pages are initialized; elsewhere, in verbose mode, a dot for each 5 %.
 
         qspacecreate -n 50B myqueuespace 230458 200 3 3 3 12 errq n 16
     """
@@ -186,7 +186,8 @@ def qspacecreate(
         temporary_queues=temporary_queues,
         filter_memory=filter_memory,
     )
-    session.device.create_space(definition, initialize=inityn, progress=session.dots() if inityn else None)
+    with session.progress(f"Creating queue space '{queue_space_name}'", 100 if inityn else None) as reached:
+        session.device.create_space(definition, initialize=inityn, progress=reached)
     return [*shown, Line(f"Queue space '{queue_space_name}' created")]
 
 
@@ -205,18 +206,18 @@ def qspacelist(session: Session, queue_space_name: str) -> Outcome:
     spaces = [session.device.space(queue_space_name)] if queue_space_name else session.device.spaces()
     if not spaces:
         return Notice(Severity.INFO, f"device {session.path!r} has no queue space")
-    if queue_space_name or session.modes.verbose:
+    if queue_space_name or session.detailed:
         return [_space_record(space, session.device.space_usage(space.name)) for space in spaces]
     return Table(
         (
-            Column("Queue space"),
-            Column("IPC key", right=True),
-            Column("Pages", right=True),
-            Column("Queues", right=True),
-            Column("Trans", right=True),
-            Column("Procs", right=True),
-            Column("Messages", right=True),
-            Column("Error queue"),
+            Column("queue_space", "Queue space"),
+            Column("ipckey", "IPC key", right=True),
+            Column("pages", "Pages", right=True),
+            Column("queues", "Queues", right=True),
+            Column("transactions", "Trans", right=True),
+            Column("processes", "Procs", right=True),
+            Column("messages", "Messages", right=True),
+            Column("error_queue", "Error queue"),
         ),
         [
             (d.name, d.ipc_key, d.pages, d.queues, d.transactions, d.processes, d.messages, d.error_queue or None)
@@ -230,26 +231,28 @@ def _space_record(space: Space, usage: SpaceUsage) -> Record:
     return Record(
         f"Queue space '{space.name}'",
         (
-            ("IPC key", d.ipc_key),
-            ("Pages", d.pages),
-            ("Pages for messages", _of(usage.pages, d.capacity)),
-            ("Queues", _of(usage.queues, d.queues)),
-            ("Concurrent transactions", _of(usage.transactions, d.transactions)),
-            ("Concurrent processes", _of(usage.processes, d.processes)),
-            ("Messages", _of(usage.messages, d.messages)),
-            ("Error queue", d.error_queue or None),
-            ("Additional actions", _of(usage.actions, d.actions)),
-            ("Non-persistent memory", f"{usage.memory} of {d.memory} bytes in use"),
-            ("Overflow memory", f"{d.overflow} bytes"),
-            ("Blocking factor", d.blocking),
-            ("Initialized", "yes" if space.initialized else "no"),
-            ("Created", Moment(space.created_at)),
+            Field("", None, {"queue_space": space.name}),
+            field("ipckey", "IPC key", d.ipc_key),
+            field("pages", "Pages", d.pages),
+            _of("message_pages", "Pages for messages", usage.pages, d.capacity),
+            _of("queues", "Queues", usage.queues, d.queues),
+            _of("transactions", "Concurrent transactions", usage.transactions, d.transactions),
+            _of("processes", "Concurrent processes", usage.processes, d.processes),
+            _of("messages", "Messages", usage.messages, d.messages),
+            field("error_queue", "Error queue", d.error_queue or None),
+            _of("actions", "Additional actions", usage.actions, d.actions),
+            _of("memory", "Non-persistent memory", usage.memory, d.memory, "bytes "),
+            Field("Overflow memory", f"{d.overflow} bytes", {"overflow_memory": d.overflow}),
+            field("blocking", "Blocking factor", d.blocking),
+            Field("Initialized", "yes" if space.initialized else "no", {"initialized": space.initialized}),
+            field("created", "Created", Moment(space.created_at)),
         ),
     )
 
 
-def _of(used: int, limit: int) -> str:
-    return f"{used} of {limit} in use"
+def _of(key: str, label: str, used: int, limit: int, unit: str = "") -> Field:
+    """Return a limit under its key, and how much of it is in use under the same with `_used`."""
+    return Field(label, f"{used} of {limit} {unit}in use", {key: limit, f"{key}_used": used})
 
 
 @SPACES.command(
@@ -295,13 +298,19 @@ def missing_error_queue(session: Session) -> list[Notice]:
     ]
 
 
-def _destroy_question(session: Session, given: Given) -> str:
+def _destruction(session: Session, given: Given) -> str:
     name = given["queue_space_name"]
-    usage = session.device.space_usage(name)
+    try:
+        usage = session.device.space_usage(name)
+    except BadResourceError:
+        # What a creation that was cut short has listed and not made can be destroyed too.
+        if not any(row.name.rpartition(".")[0] == name for row in session.device.table_of_contents()):
+            raise
+        return f"Destroy queue space '{name}'"
     if not usage.queues:
-        return f"Destroy queue space '{name}'?"
+        return f"Destroy queue space '{name}'"
     return (
-        f"Destroy queue space '{name}' with {_number(usage.queues, 'queue')} and {_number(usage.messages, 'message')}?"
+        f"Destroy queue space '{name}' with {_number(usage.queues, 'queue')} and {_number(usage.messages, 'message')}"
     )
 
 
@@ -314,7 +323,7 @@ def _number(count: int, what: str) -> str:
     Option("-f", "force", "Also if processes have it open or it holds messages.", default=False),
     Positional("queue_space_name", SpaceName(), "The queue space to destroy.", "Queue space name: "),
     short="qspds",
-    confirm=Confirmation(_destroy_question, "Queue space '{queue_space_name}' not destroyed"),
+    confirm=Confirmation(_destruction, "Queue space '{queue_space_name}' not destroyed"),
     failure=no_table("Destroy queue space"),
 )
 def qspacedestroy(session: Session, queue_space_name: str, force: bool) -> Outcome:

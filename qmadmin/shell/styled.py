@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.text import Text
 from rich.theme import Theme
 
-from qmadmin.shell import layout
+from qmadmin.shell import layout, render
+from qmadmin.shell.bars import STYLES, Bar
+from qmadmin.shell.formats import Format
 from qmadmin.shell.interrupts import left_to_the_child
 from qmadmin.shell.render import PlainScreen, sentence, window
 from qmadmin.shell.results import Notice, Result, Severity
@@ -34,6 +36,7 @@ _THEME = Theme(
         Severity.ERROR.value: "bold red",
         Severity.WARN.value: "bold magenta",
         Severity.INFO.value: "bold",
+        **STYLES,
     },
     inherit=False,
 )
@@ -48,13 +51,12 @@ class StyledScreen:
         self._out = self._console(out)
         self._err = self._console(err)
 
-    def show(self, results: Iterable[Result], *, paged: bool = False) -> None:
+    def show(self, results: Iterable[Result], *, form: Format = Format.TABLE, paged: bool = False) -> None:
         """Draw results for the width that the terminal has now, as they come."""
         size = window(self._out.file)
         lines: Iterator[Text] = (
             Text.assemble(*spans, no_wrap=True, overflow="ignore")
-            for result in results
-            for spans in layout.lines(result, size.columns)
+            for spans in render.lines(results, form, self._out.file)
         )
         pager = self._pager if paged else ""
         if pager:
@@ -64,7 +66,7 @@ class StyledScreen:
                 return
             lines = iter(begun)
         for line in lines:
-            self._plain.write(self._drawn(self._out, line))
+            self._plain.write(self._drawn(self._out, line) + "\n")
         self._plain.flush()
 
     def notice(self, notice: Notice, place: str = "") -> None:
@@ -80,9 +82,20 @@ class StyledScreen:
         """Write a prompt."""
         self._plain.prompt(text)
 
+    def write(self, text: str) -> None:
+        """Write what is for programs."""
+        self._plain.write(text)
+
     def tick(self, text: str) -> None:
         """Write a piece of a line that shows progress."""
         self._plain.tick(text)
+
+    def progress(self, what: str, total: int | None) -> Bar | None:
+        """Return a bar on stderr, if that is a terminal too."""
+        if not self._err.is_terminal:
+            return None
+        self._plain.flush()
+        return Bar(self._err, layout.printable(what), total)
 
     def flush(self) -> None:
         """Bring everything out."""

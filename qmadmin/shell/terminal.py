@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application.current import get_app
+from prompt_toolkit.auto_suggest import AutoSuggest, AutoSuggestFromHistory
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
-from prompt_toolkit.history import DummyHistory, FileHistory, History, InMemoryHistory
+from prompt_toolkit.filters import Condition, is_done
+from prompt_toolkit.history import DummyHistory, History
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import ConditionalContainer, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import Style
 
-from qmadmin.shell import complete
+from qmadmin.shell import complete, words
+from qmadmin.shell.aside import Aside
+from qmadmin.shell.bottom_line import bottom_line
 from qmadmin.shell.kinds import Candidate, Kind
 from qmadmin.shell.lines import PROMPT
 from qmadmin.shell.notices import InputEndedError
+from qmadmin.shell.remembered import history
 from qmadmin.shell.results import Line
 
 if TYPE_CHECKING:
@@ -32,38 +37,60 @@ if TYPE_CHECKING:
 
 Candidates = Callable[[str], tuple[int, list[Candidate]]]
 
+_PATIENCE_SECONDS = 0.5
+"""How long a device may take to give the values that are offered."""
+_NOTHING: tuple[int, list[Candidate]] = (0, [])
+
 
 class Terminal:
-    """Reads command lines, which are remembered, and answers, which are not."""
+    """Reads command lines, which are remembered, and answers, which are not.
+
+    Under the prompt stands a line that tells where commands will work; it is gone while one works.
+    """
 
     patient = True
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        depth = ColorDepth.DEPTH_1_BIT if session.environ.get("NO_COLOR") else None
-        output = _output()
-        self._commands: PromptSession[str] = PromptSession(
-            history=history(session.environ),
-            completer=_Offering(lambda text: complete.line(session, text)),
+        self._aside = Aside(_PATIENCE_SECONDS)
+        self._output = _output()
+        self._commands = self._prompting(history(session.environ), AutoSuggestFromHistory())
+        self._answers = self._prompting(DummyHistory(), None)
+
+    def _prompting(self, remembered: History, hints: AutoSuggest | None) -> PromptSession[str]:
+        plain = bool(self._session.environ.get("NO_COLOR"))
+        made: PromptSession[str] = PromptSession(
+            history=remembered,
+            auto_suggest=hints,
             complete_while_typing=False,
             enable_suspend=True,
-            color_depth=depth,
-            output=output,
+            color_depth=ColorDepth.DEPTH_1_BIT if plain else None,
+            output=self._output,
             key_bindings=_keys(),
+            style=_style(plain=plain),
         )
-        self._answers: PromptSession[str] = PromptSession(
-            history=DummyHistory(),
-            complete_while_typing=False,
-            enable_suspend=True,
-            color_depth=depth,
-            output=output,
-            key_bindings=_keys(),
+        # prompt_toolkit's own bottom line waits for a terminal to tell where its cursor is, which it is not asked.
+        line = Window(FormattedTextControl(self._bottom_line), height=1, style="class:bottom-toolbar")
+        made.layout = Layout(
+            HSplit([made.layout.container, ConditionalContainer(line, ~is_done)]), focused_element=made.default_buffer
         )
+        made.app.layout = made.layout
+        return made
+
+    def _bottom_line(self) -> str:
+        if self._aside.busy:
+            return " The device does not answer; there is nothing to offer."
+        return bottom_line(self._session, get_app().output.get_size().columns)
+
+    def _offering(self, candidates: Candidates) -> _Offering:
+        return _Offering(lambda text: self._aside.find(lambda: candidates(text), _NOTHING))
 
     def command(self) -> str | None:
         """Return the next command line; None for Ctrl-D. Ctrl-C raises KeyboardInterrupt."""
         try:
-            return self._commands.prompt(_literally(PROMPT))
+            return self._commands.prompt(
+                _literally(PROMPT), completer=self._offering(lambda text: complete.line(self._session, text))
+            )
         except EOFError:
             return None
 
@@ -74,7 +101,7 @@ class Terminal:
         self._session.screen.show([Line(line) for line in above])
         try:
             return self._answers.prompt(
-                _literally(last), completer=_Offering(lambda text: complete.answer(self._session, kind, text))
+                _literally(last), completer=self._offering(lambda text: complete.answer(self._session, kind, text))
             )
         except EOFError:
             raise InputEndedError(prompt) from None
@@ -99,6 +126,9 @@ class Terminal:
         """Drop nothing: a person who is not asked does not answer."""
         return ""
 
+    def pass_over_yes_or_no(self) -> None:
+        """Drop nothing."""
+
 
 class _Offering(Completer):
     """Offers candidates to prompt_toolkit."""
@@ -110,6 +140,14 @@ class _Offering(Completer):
         replaced, found = self._candidates(document.text_before_cursor)
         for candidate in found:
             yield Completion(candidate.text, -replaced, display_meta=candidate.about)
+
+
+def _already_there(value: str, behind: str) -> int:
+    """Return how many characters behind the cursor are the end of the value that was put before it."""
+    for length in range(min(len(value), len(behind)), 0, -1):
+        if value.endswith(behind[:length]) and behind[length : length + 1] in ("", *words.BLANKS):
+            return length
+    return 0
 
 
 def _output() -> Output:
@@ -125,9 +163,29 @@ def _literally(prompt: str) -> StyleAndTextTuples:
     return [("bg:ansidefault", prompt)]
 
 
+def _style(*, plain: bool) -> Style:
+    """Return colours that can be read on light and on dark backgrounds; without them hints are underlined."""
+    return Style.from_dict(
+        {"bottom-toolbar": "reverse", "auto-suggestion": "underline" if plain else "fg:#808080"}  # a middle grey
+    )
+
+
+@Condition
+def _hint_is_shown() -> bool:
+    buffer = get_app().current_buffer
+    return bool(buffer.suggestion and buffer.suggestion.text and buffer.document.is_cursor_at_the_end)
+
+
 def _keys() -> KeyBindings:
     """Return what keys mean here and elsewhere not."""
     bindings = KeyBindings()
+
+    @bindings.add("end", filter=_hint_is_shown)
+    def take_the_hint(event: KeyPressEvent) -> None:
+        # The right arrow and Ctrl-E do so by themselves.
+        buffer = event.current_buffer
+        if buffer.suggestion is not None:
+            buffer.insert_text(buffer.suggestion.text)
 
     @bindings.add("tab")
     def complete_now(event: KeyPressEvent) -> None:
@@ -140,6 +198,7 @@ def _keys() -> KeyBindings:
         found = list(buffer.completer.get_completions(document, CompleteEvent(completion_requested=True)))
         if len(found) == 1:
             buffer.apply_completion(found[0])
+            buffer.delete(_already_there(found[0].text, buffer.document.text_after_cursor))
         elif found:
             buffer.insert_text(get_common_complete_suffix(document, found))
             buffer.start_completion()
@@ -154,43 +213,3 @@ def _keys() -> KeyBindings:
             event.key_processor.feed_multiple([enter, KeyPress(Keys.BracketedPaste, rest)], first=True)
 
     return bindings
-
-
-def history_file(environ: Mapping[str, str]) -> Path | None:
-    """Return where command lines are remembered; None where the environment names no place for it."""
-    state, home = environ.get("XDG_STATE_HOME") or "", environ.get("HOME")
-    # The XDG specification has relative paths ignored.
-    if not state.startswith("/"):
-        if not home:
-            return None
-        state = f"{home}/.local/state"
-    return Path(state) / "qmadmin" / "history"
-
-
-def history(environ: Mapping[str, str]) -> History:
-    """Return the history of this person, or one for this session only where no file can be had."""
-    file = history_file(environ)
-    if file is None:
-        return InMemoryHistory()
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
-    except OSError:
-        return InMemoryHistory()
-    return _Remembered(str(file))
-
-
-class _Remembered(FileHistory):
-    """A history in a file, without lines that repeat the one before, and without failure when the disk is full."""
-
-    _last = ""
-
-    def append_string(self, string: str) -> None:
-        if string == self._last:
-            return
-        self._last = string
-        super().append_string(string)
-
-    def store_string(self, string: str) -> None:
-        with contextlib.suppress(OSError):
-            super().store_string(string)

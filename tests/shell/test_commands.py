@@ -14,7 +14,12 @@ ABBREVIATIONS = {
     "e": "echo",
     "h": "help",
     "page": "paginate",
+    "qcet": "qchangeexptime",
+    "qcp": "qchangeprio",
+    "qcq": "qchangequeue",
+    "qct": "qchangetime",
     "qcr": "qcreate",
+    "qdltm": "qdeletemsg",
     "qds": "qdestroy",
     "ql": "qlist",
     "qspc": "qspacecreate",
@@ -29,7 +34,7 @@ SYNOPSES = {
     "crdl": "[-g group] [device [offset [size]]]",
     "lidl": "[dlindex]",
     "chdl": "[dlindex [newdevice]]",
-    "dsdl": "[-y] [dlindex]",
+    "dsdl": "[-y] [-n] [dlindex]",
     "livtoc": "",
     "qcommands": "[{off|on}]",
     "qspacecreate": "[-A actions] [-n nonpersistent_msg_memory[b,B]] [-o overflow_memory] [-H handles] [-C cursors]"
@@ -38,20 +43,49 @@ SYNOPSES = {
     "qspacelist": "[queue_space_name]",
     "qopen": "[queue_space_name]",
     "qclose": "",
-    "qspacedestroy": "[-f] [-y] [queue_space_name]",
-    "qcreate": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq] [-x]"
-    " [-g] [-R seconds|forever] [queue_name [qorder [out-of-order [retries [delay [high [low [cmd]]]]]]]]",
+    "qspacedestroy": "[-f] [-y] [-n] [queue_space_name]",
+    "qcreate": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq]"
+    " [-x {y|n}] [-R seconds|forever] [-g] [queue_name [qorder [out-of-order [retries [delay [high [low [cmd]]]]]]]]",
+    "qchange": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq]"
+    " [-x {y|n}] [-R seconds|forever] [queue_name [out-of-order [retries [delay [high [low [cmd]]]]]]]",
     "qinfo": "[queue_name]",
+    "qdestroy": "[{-p | -f}] [-y] [-n] [queue_name]",
+    "qstart": "[{-e | -d}] [queue_name]",
+    "qstop": "[{-e | -d}] [-w seconds] [queue_name]",
     "qset": "[queue_name]",
+    "qscan": "[-t deq_time1[-deq_time2]] [-p priority1[-priority2]] [-m msgid] [-i corrid] [-d persist|nonpersist]"
+    " [-e exptime1[-exptime2]] [-w condition] [none]",
     "qlist": "",
-    "qdestroy": "[{-p | -f}] [-y] [queue_name]",
+    "qchangeprio": "[-y] [-n] [newpriority]",
+    "qchangetime": "[-y] [-n] [newtime]",
+    "qchangeexptime": "[-y] [-n] [newtime]",
+    "qchangequeue": "[-y] [-n] [newqueue]",
+    "qdeletemsg": "[-y] [-n]",
+    "qpurge": "[{-w condition | -m msgid}] [-r] [-y] [-n] [queue_name]",
+    "qrequeue": "[{-w condition | -m msgid}] [-y] [-n] [queue_name]",
+    "qput": "[-f file] [-l] [-z] [-x] [-C type] [-s subtype] [-p priority] [-t time] [-e exptime] [-i corrid]"
+    " [-d persist|nonpersist] [-r replyq] [-q persist|nonpersist] [-F failureq] [-E errorq] [-u urcode] [-k appkey]"
+    " [-H name=value] [{-T | -b msgid}] [queue_name [text]]",
+    "qget": "[{-m msgid | -i corrid}] [-w condition] [-k count] [-x] [-o file] [-s seconds] [queue_name]",
+    "qpeek": "[{-m msgid | -i corrid}] [-w condition] [-k count] [-x] [-o file] [-r] [queue_name]",
     "echo": "[{off|on}]",
     "verbose": "[{off|on}]",
     "paginate": "[{off|on}]",
+    "format": "[{table|plain|json|csv}]",
     "help": "[{command|all}]",
     "quit": "",
 }
 
+CHANGEABLE = [
+    "Out-of-ordering enqueueing (top, msgid, [default={default}]): ",
+    "Retries [default={default}]: ",
+    "Retry delay in seconds [default={default}]: ",
+    (
+        "High limit for queue capacity warning (b for bytes used, B for blocks used,\n"
+        "% for percent used, m for messages [default={default}]): "
+    ),
+    "Reset (low) limit for queue capacity warning [default={default}]: ",
+]
 PROMPTS = {
     "crdl": ["Device name: ", "Device offset in disk pages: ", "Device size in disk pages: "],
     "chdl": ["Device list index: ", "New device name (now {present}): "],
@@ -74,17 +108,17 @@ PROMPTS = {
     "qcreate": [
         "Queue name: ",
         "Queue order (priority, time, fifo, lifo): ",
-        "Out-of-ordering enqueueing (top, msgid, [default=none]): ",
-        "Retries [default=0]: ",
-        "Retry delay in seconds [default=0]: ",
-        (
-            "High limit for queue capacity warning (b for bytes used, B for blocks used,\n"
-            "% for percent used, m for messages [default=100%]): "
-        ),
-        "Reset (low) limit for queue capacity warning [default={default}]: ",
+        *CHANGEABLE,
         "Queue capacity command: ",
     ],
-    "qdestroy": ["Queue name: "],
+    "qchange": ["Queue name: ", *CHANGEABLE, "Queue capacity command: "],
+    "qchangeprio": ["New priority (1-100): "],
+    "qchangetime": ["New time (+seconds or YY[MM[DD[hh[mm[ss]]]]]): "],
+    "qchangeexptime": ["New expiration time (+seconds, YY[MM[DD[hh[mm[ss]]]]] or none): "],
+    "qchangequeue": ["New queue name: "],
+    "qrequeue": ["Queue name [default={default}]: "],
+    "qput": ["Queue name: ", "Message text: "],
+    **{key: ["Queue name: "] for key in ("qdestroy", "qstart", "qstop", "qpurge", "qget", "qpeek")},
 }
 
 
@@ -94,6 +128,8 @@ def text_of(prose, width=200):
 
 def plain(text):
     """Return text without differences in layout, to look for a sentence in it."""
+    for sign, meant in (("\\(aq", "'"), ("\\(dq", '"'), ("\\e", "")):
+        text = text.replace(sign, meant)
     return " ".join(text.replace("\\fR", "").replace("\\fB", "").replace("\\fI", "").replace("\\", "").split())
 
 

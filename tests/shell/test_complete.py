@@ -8,6 +8,7 @@ import pytest
 from qmadmin.shell import complete
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.kinds import FileName, Order, QueueName, YesNo
+from qmadmin.shell.message_kinds import CorrelationId, MessageId
 from qmadmin.shell.render import PlainScreen
 from qmadmin.shell.session import Session
 
@@ -42,9 +43,9 @@ def test_candidate_has_the_summary_beside_it(session):
 
 
 def test_dash_offers_the_options_that_are_not_given(session):
-    assert offered(session, "qdestroy -") == ["qdestroy -p", "qdestroy -f", "qdestroy -y"]
-    assert offered(session, "qdestroy -y -") == ["qdestroy -y -p", "qdestroy -y -f"]
-    assert offered(session, "qcr -d persist -") == [f"qcr -d persist -{letter}" for letter in "neExgR"]
+    assert offered(session, "qdestroy -") == ["qdestroy -p", "qdestroy -f", "qdestroy -y", "qdestroy -n"]
+    assert offered(session, "qdestroy -y -") == ["qdestroy -y -p", "qdestroy -y -f", "qdestroy -y -n"]
+    assert offered(session, "qcr -d persist -") == [f"qcr -d persist -{letter}" for letter in "neExRg"]
 
 
 def test_option_offers_its_values(session):
@@ -106,3 +107,60 @@ def test_answers_are_completed_too(session):
     replaced, found = complete.answer(session, Order(), "priority,t")
     assert (replaced, [each.text for each in found]) == (1, ["time"])
     assert complete.answer(session, FileName(), session.path[:-1])[1][0].text == session.path
+
+
+def test_value_in_the_middle_of_a_quoted_word_is_offered_whole(session, laid_out):
+    laid_out.run("qopen QSPACE\nqcreate 'two words' fifo none 0 0 100% 0% ''\n")
+    session.open_space("QSPACE")
+    assert offered(session, "qset 'two w") == ['qset "two words"']
+    assert offered(session, 'qdestroy -y "') == [
+        "qdestroy -y STRING",
+        "qdestroy -y errq",
+        'qdestroy -y "two words"',
+    ]
+
+
+def test_messages_of_the_current_queue_are_offered_with_what_they_are(session):
+    space = session.open_space("QSPACE")
+    first = space.enqueue("STRING", b"four", priority=7)
+    second = space.enqueue("STRING", b"", delay=3600)
+    assert complete.answer(session, MessageId(), "") == (0, [])
+    session.queue = "STRING"
+    replaced, found = complete.answer(session, MessageId(), first[:30])
+    assert replaced == 30
+    assert [(each.text, each.about) for each in found] == [
+        (first, "priority 7, 4 bytes, ready"),
+        (second, "priority 50, 0 bytes, delayed"),
+    ]
+    assert [each.text for each in complete.answer(session, MessageId(), second)[1]] == [second]
+
+
+def test_correlation_identifiers_are_offered_once_and_escaped(session):
+    space = session.open_space("QSPACE")
+    session.queue = "STRING"
+    for corrid in (b"hello world", None, b"hello world", b"b"):
+        space.enqueue("STRING", b"x", corrid=corrid)
+    assert [each.text for each in complete.answer(session, CorrelationId(), "")[1]] == [r"hello\20world", "b"]
+    assert [each.text for each in complete.answer(session, CorrelationId(), r"hello\2")[1]] == [r"hello\20world"]
+
+
+def test_only_the_first_fifty_messages_are_offered(session):
+    space = session.open_space("QSPACE")
+    session.queue = "STRING"
+    ids = space.enqueue_many("STRING", [b"x"] * 60)
+    assert [each.text for each in complete.answer(session, MessageId(), "")[1]] == ids[:50]
+
+
+def test_shell_command_is_offered_files(session, laid_out):
+    folder = laid_out.directory / "a folder"
+    folder.mkdir()
+    (folder / "it's").touch()
+    start = f"!cat <{laid_out.directory}/a"
+    assert offered(session, start) == [f"!cat <{laid_out.directory}/a\\ folder/"]
+    assert offered(session, f"{start}\\ folder/i") == [f"!cat <{laid_out.directory}/a\\ folder/it\\'s"]
+    assert offered(session, "!cat ") == []
+
+
+def test_shell_command_is_offered_files_of_the_home_directory(session, laid_out, monkeypatch):
+    monkeypatch.setenv("HOME", str(laid_out.directory))
+    assert "!ls ~/QUE" in offered(session, "!ls ~/Q")

@@ -55,7 +55,7 @@ def tell(session):
         yield ["first"]
         raise BadResourceError("it is gone")
 
-    return Table((Column("Row"),), rows())
+    return Table((Column("row", "Row"),), rows())
 
 
 class Person(Script):

@@ -1,10 +1,10 @@
 """How results are laid out on a terminal and in a script."""
 
 from qmadmin.shell import layout
-from qmadmin.shell.results import Column, Example, Heading, Line, Moment, Paragraph, Prose, Record, Table, Term
+from qmadmin.shell.results import Column, Example, Heading, Line, Moment, Paragraph, Prose, Record, Table, Term, field
 
 TABLE = Table(
-    (Column("Queue"), Column("Messages", right=True), Column("Note")),
+    (Column("queue", "Queue"), Column("messages", "Messages", right=True), Column("note", "Note")),
     [("a", 5, None), ("a long name", 12345, "two words"), ("b", 0, "")],
 )
 
@@ -43,21 +43,26 @@ def test_table_that_is_wider_than_the_terminal_becomes_a_block_for_each_row():
 
 
 def test_table_without_rows_has_its_titles():
-    assert text(Table((Column("Queue"), Column("Messages", right=True)), [])) == ["Queue  Messages"]
+    assert text(Table((Column("queue", "Queue"), Column("messages", "Messages", right=True)), [])) == [
+        "Queue  Messages"
+    ]
 
 
 def test_wide_characters_are_counted_as_a_terminal_shows_them():
-    table = Table((Column("Name"), Column("Size", right=True)), [("列队", 1), ("e\u0301", 2)])
+    table = Table((Column("name", "Name"), Column("size", "Size", right=True)), [("列队", 1), ("e\u0301", 2)])
     assert text(table) == ["Name  Size", "列队     1", "e\u0301        2"]
 
 
 def test_record_has_its_labels_in_a_column():
-    record = Record("Queue 'a'", (("Order", "fifo"), ("Retry delay", 3), ("Oldest", None)))
+    record = Record(
+        "Queue 'a'",
+        (field("order", "Order", "fifo"), field("delay", "Retry delay", 3), field("oldest", "Oldest", None)),
+    )
     assert text(record) == ["Queue 'a'", "  Order:       fifo", "  Retry delay: 3", "  Oldest:      -"]
 
 
 def test_time_has_no_blanks_in_a_script():
-    record = Record("x", (("At", Moment(0)),))
+    record = Record("x", (field("at", "At", Moment(0)),))
     assert "T" in text(record)[1]
     assert text(record)[1].split()[1:] == text(record)[1].split()[-1:]
     assert len(text(record, 80)[1].split()) == 4
@@ -100,6 +105,6 @@ def test_rows_are_drawn_as_they_come():
             taken.append(number)
             yield (f"message {number}", number)
 
-    lines = layout.lines(Table((Column("Id"), Column("Number", right=True)), rows()), None)
+    lines = layout.lines(Table((Column("id", "Id"), Column("number", "Number", right=True)), rows()), None)
     assert [next(lines)[0][0].split()[0] for _ in range(3)] == ["Id", '"message', '"message']
     assert len(taken) < 1000

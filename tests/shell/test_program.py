@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from qmadmin import program
+from qmadmin.program import USAGE as USAGE_LINE
 from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
 from tests.fix_shell import PROGRAM
 
 FULL = Path("/dev/full")
-USAGE = "Usage: qmadmin [--version] [--help] [-f FILE] [DEVICE]\n"
+USAGE = f"{USAGE_LINE}\n"
 
 
 @pytest.fixture

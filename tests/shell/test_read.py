@@ -26,11 +26,11 @@ GROUP = Group("Examples")
         Number("low limit", 0, 100),
         "At least.",
         "Low [default={default}]: ",
-        lambda given: str(given["high"] // 2),
+        lambda _session, given: str(given["high"] // 2),
         "Default low is {default}",
     ),
     Positional("note", QueueName(), "Not asked for."),
-    confirm=Confirmation(lambda _session, given: f"Make {given['queue_name']}?", "{queue_name} not made"),
+    confirm=Confirmation(lambda _session, given: f"Make {given['queue_name']}", "{queue_name} not made"),
 )
 def make(session, *, queue_name, high, low, note, delivery, purge, force):
     """Make something."""
@@ -91,6 +91,7 @@ def test_complete_line_asks_nothing():
         "purge": False,
         "force": False,
         "yes": True,
+        "dry_run": False,
     }
     assert asking.asked == []
 

@@ -193,12 +193,12 @@ def test_nothing_but_the_device_has_to_be_in_the_environment(laid_out):
 
 @pytest.mark.parametrize("settings", [{"HOME": None}, {"HOME": ""}])
 def test_history_is_kept_nowhere_where_there_is_no_home(laid_out, settings):
-    from qmadmin.shell import terminal
+    from qmadmin.shell import remembered
 
     environ = {name: value for name, value in settings.items() if value is not None}
-    assert terminal.history_file(environ) is None
-    assert terminal.history_file(environ | {"XDG_STATE_HOME": "relative"}) is None
-    file = terminal.history_file(environ | {"XDG_STATE_HOME": "/state"})
+    assert remembered.history_file(environ) is None
+    assert remembered.history_file(environ | {"XDG_STATE_HOME": "relative"}) is None
+    file = remembered.history_file(environ | {"XDG_STATE_HOME": "/state"})
     assert file == Path("/state/qmadmin/history")
 
 

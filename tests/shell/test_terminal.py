@@ -260,16 +260,17 @@ def test_end_of_input_at_the_prompt_of_an_argument_drops_the_command(at_prompt):
     assert screen.ends() == 1
 
 
-@pytest.mark.parametrize("keys", ["", "qset", "qopen\r"])
-def test_termination_leaves_the_terminal_as_it_was(at_prompt, keys):
+@pytest.mark.parametrize(("keys", "shown"), [("", "> "), ("qset", "> qset"), ("qopen\r", "Queue space name: ")])
+def test_termination_leaves_the_terminal_as_it_was(at_prompt, keys, shown):
     screen = at_prompt()
     echo = termios.tcgetattr(screen.child.child_fd)[3] & (termios.ECHO | termios.ICANON)
     assert not echo  # line editing has switched it off
     screen.send(keys)
-    screen.until(lambda: keys.strip() in screen.shown, keys)
+    screen.at_prompt(shown)
     os.kill(screen.child.pid, signal.SIGTERM)
     assert screen.ends() == 143
-    assert "Traceback" not in screen.shown
+    assert screen.bottom is None
+    assert screen.shown.split("\n")[-1] == shown.rstrip()
 
 
 def test_mistyped_command_gets_the_nearest_name(at_prompt):

@@ -83,7 +83,7 @@ def test_what_a_command_needs_is_told_with_a_hint(laid_out):
         "ERROR: No current queue is set\n  Set it with qset.\n"
         "ERROR: QMEBADQUEUE: there is no queue 'NOPE' in queue space 'QSPACE'\n"
         "  List the queues with qinfo, or create it with qcreate.\n"
-        "ERROR: Invalid option -x of qdestroy\n  Usage: qdestroy [{-p | -f}] [-y] [queue_name]\n"
+        "ERROR: Invalid option -x of qdestroy\n  Usage: qdestroy [{-p | -f}] [-y] [-n] [queue_name]\n"
     )
 
 

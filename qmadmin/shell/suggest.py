@@ -1,0 +1,55 @@
+"""What may have been meant: commands, options, queue spaces and queues that are written nearly so."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from qmcore.errors import BadQueueError, BadResourceError, QueueError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qmadmin.shell.declare import Command
+    from qmadmin.shell.session import Session
+
+_MOST = 2000
+"""How many names are compared: a few milliseconds."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is written most alike; empty if none is, or it is the very name."""
+    import difflib
+
+    folded = {other.lower(): other for other in itertools.islice(known, _MOST)}
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.7)
+    found = folded[near[0]] if near else ""
+    return "" if found == name else found
+
+
+def meant(name: str) -> str:
+    """Return the beginning of a hint that names what may have been meant; empty for nothing."""
+    return f"Did you mean {name}? " if name else ""
+
+
+def option(command: Command, text: str) -> str:
+    """Return the option that may have been meant by one that the command does not have: another case, or its word."""
+    word = text.lstrip("-").replace("-", "_")
+    by_word = {option.name: option.flag for option in command.options}
+    by_letter = {option.flag[1:].lower(): option.flag for option in command.options}
+    if len(word) == 1:
+        return by_letter.get(word.lower(), "")
+    return by_word.get(nearest(word, by_word) or word, "")
+
+
+def for_refusal(error: QueueError, session: Session) -> str:
+    """Return the queue or queue space that may have been meant, when there is none of the name that was given."""
+    try:
+        if isinstance(error, BadQueueError) and session.space is not None:
+            return nearest(str(error.facts.get("queue", "")), (queue.name for queue in session.space.queues()))
+        if isinstance(error, BadResourceError) and session.has_device:
+            return nearest(str(error.facts.get("space", "")), (space.name for space in session.device.spaces()))
+    except QueueError:
+        # Whatever is wrong with the device is told already.
+        pass
+    return ""

@@ -1,0 +1,141 @@
+"""The formats of results: the same data for people and for programs."""
+
+import csv
+import json
+
+import pytest
+
+from qmadmin.shell.formats import Format
+
+LAID_OUT = """\
+qopen QSPACE
+qcreate -e +60 ORDERS priority top 5 60 90m 10m "mailme orders"
+"""
+
+
+@pytest.fixture
+def documents(laid_out):
+    """Run a script in the format json, and return the documents of its commands."""
+
+    def run(script):
+        ran = laid_out.run(f"format json\n{script}")
+        assert ran.out.startswith("Format is json\n")
+        return [json.loads(line) for line in ran.out.splitlines()[1:]]
+
+    return run
+
+
+def test_each_command_gives_one_document_on_one_line(documents):
+    found = documents("# a remark\nqopen QSPACE\n\nqinfo\nqset STRING\nqlist\nnonsense\nquit\n")
+    assert [document["command"] for document in found] == ["qopen", "qinfo", "qset", "qlist", "nonsense", "quit"]
+    assert [document["ok"] for document in found] == [True, True, True, True, False, True]
+    assert all(list(document) == ["command", "rows", "said", "notices", "ok"] for document in found)
+
+
+def test_rows_are_the_objects_with_numbers_as_numbers_and_nothing_as_null(documents):
+    shown = documents(f"{LAID_OUT}qinfo ORDERS\n")[-1]["rows"]
+    assert len(shown) == 1
+    row = shown[0]
+    assert (row["queue"], row["messages"], row["retries"], row["retry_delay"]) == ("ORDERS", 0, 5, 60)
+    assert (row["expiration"], row["first_message"], row["groups"]) == (60, None, False)
+
+
+def test_programs_get_the_same_in_verbose_mode(documents):
+    _, quiet, _, verbose = documents("qopen QSPACE\nqinfo\nverbose on\nqinfo\n")
+    assert quiet["rows"] == verbose["rows"]
+    assert len(quiet["rows"]) == 2
+
+
+def test_errors_and_remarks_are_in_the_document_and_on_stderr(laid_out):
+    ran = laid_out.run("format json\nqopen QSPACE\nqset NOPE\nqset STRING\nqlist\n")
+    refused, empty = json.loads(ran.out.splitlines()[2]), json.loads(ran.out.splitlines()[4])
+    assert refused["ok"] is False
+    assert refused["notices"][0]["severity"] == "ERROR"
+    assert "there is no queue 'NOPE'" in refused["notices"][0]["text"]
+    assert empty["notices"][0]["number"] == 1401
+    assert "there is no queue 'NOPE'" in ran.err
+    assert "no messages matched" in ran.err
+
+
+def test_csv_is_keys_and_rows_and_nothing_else_on_stdout(laid_out):
+    ran = laid_out.run("format csv\nqopen QSPACE\nqinfo\nqspacelist QSPACE\nhelp qset\n")
+    lines = list(csv.reader(ran.out.splitlines()))
+    assert lines[0] == ["format"]
+    assert lines[1] == ["csv"]
+    assert lines[2][:2] == ["queue", "messages"]
+    assert [line[0] for line in lines[3:5]] == ["STRING", "errq"]
+    assert lines[5][0] == "queue_space"
+    assert len(lines) == 7
+
+
+def test_csv_of_an_empty_table_still_has_the_keys(shell):
+    shell.run(f"crdl {shell.device} 0 100\n")
+    ran = shell.run("format csv\nlivtoc\n")
+    assert ran.out.splitlines()[2] == "table,entry,device,offset,pages"
+
+
+def test_echo_leaves_the_output_of_programs_alone(laid_out):
+    ran = laid_out.run("format json\necho on\nqopen\nQSPACE\n")
+    assert [json.loads(line)["command"] for line in ran.out.splitlines()[1:]] == ["echo", "qopen"]
+    assert "> qopen\nQueue space name: QSPACE\n" in ran.err
+
+
+def test_a_table_has_the_width_of_the_terminal_and_plain_has_none(laid_out):
+    script = 'verbose on\nqopen QSPACE\nqcreate {long} fifo none 0 0 100% 0% ""\nverbose off\nformat {form}\nqinfo\n'
+    long = "Q" * 100
+    table = laid_out.process(script.format(long=long, form="table"), environ={"COLUMNS": "60"}).stdout
+    plain = laid_out.process("qopen QSPACE\nformat plain\nqinfo\n", environ={"COLUMNS": "60"}).stdout
+    assert "  Messages: 0" in table
+    assert f"{long}         0" in plain
+
+
+def test_every_format_can_be_asked_for_at_the_start(laid_out):
+    for form in Format:
+        ran = laid_out.process(None, "--format", form.value, "-c", "format")
+        assert form.value in ran.stdout
+        assert ran.returncode == 0
+
+
+def test_commands_can_stand_among_the_arguments(laid_out):
+    ran = laid_out.process(None, "-c", "qopen QSPACE", "-c", "qset STRING", laid_out.device)
+    assert ran.stdout == "Queue space 'QSPACE' opened\nCurrent queue is 'STRING'\n"
+    assert (ran.stderr, ran.returncode) == ("", 0)
+
+
+def test_answers_stand_in_the_same_argument_as_their_command(laid_out):
+    ran = laid_out.process(None, "-c", "qopen\nQSPACE", "-c", "qset STRING")
+    assert ran.returncode == 0
+    ran = laid_out.process(None, "-c", "qopen", "-c", "QSPACE")
+    assert "Input ended at the prompt 'Queue space name:' (-c 'qopen', line 1)" in ran.stderr
+    assert ran.returncode == 1
+
+
+def test_a_script_ends_at_its_first_error_if_that_is_asked_for(laid_out):
+    script = "qopen NOPE\nqopen QSPACE\n"
+    assert laid_out.process(script).stdout == "Queue space 'QSPACE' opened\n"
+    stopped = laid_out.process(script, "--stop-on-error")
+    assert (stopped.stdout, stopped.returncode) == ("", 1)
+
+
+def test_confirmations_are_given_for_all_commands_at_once(laid_out):
+    ran = laid_out.process("qopen QSPACE\nqdestroy STRING\n", "--yes")
+    assert ran.stdout.endswith("Queue 'STRING' destroyed\n")
+    assert ran.returncode == 0
+
+
+def test_a_dry_run_says_what_would_be_hit_and_does_nothing(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqdestroy -n STRING\nqdestroy -y -n STRING\nqinfo STRING\n")
+    assert ran.out.count("Dry run, nothing is done: Destroy queue 'STRING'\n") == 2
+    assert ran.status == 0
+
+
+def test_file_and_commands_exclude_each_other(laid_out):
+    ran = laid_out.process(None, "-f", "x", "-c", "quit")
+    assert ran.stderr.startswith("ERROR: Options -c and -f exclude each other\n")
+    assert ran.returncode == 2
+
+
+def test_a_shell_command_writes_nothing_among_the_data(laid_out):
+    ran = laid_out.process("!echo hello\nqspacelist\n", "--format", "json")
+    assert [json.loads(line)["command"] for line in ran.stdout.splitlines()] == ["!", "qspacelist"]
+    assert "hello" in ran.stderr
