@@ -6,18 +6,21 @@ import abc
 import dataclasses
 import os
 import pwd
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 from qmadmin.maker import VolumeMaker
+from qmcore import names
 from qmcore.acts import outstanding, spaces
 from qmcore.attached import AttachedProcess, MemoryFile
 from qmcore.audit import KEPT, AuditEntry, kept_text
 from qmcore.backup import BackupReport
 from qmcore.checks import whole
-from qmcore.device import DeviceEntry
+from qmcore.device import DeviceEntry, DeviceInfo
 from qmcore.errors import InvalidArgumentError, OperatingSystemError
+from qmcore.findings import Finding
 from qmcore.port import Volume
-from qmcore.space import NUMBER_MAX, Space
+from qmcore.space import NUMBER_MAX, Space, SpaceUsage
 from qmcore.times import Clock
 
 MEMORY = ":memory:"
@@ -30,6 +33,7 @@ class Care(abc.ABC):
     path: str
     readonly: bool
     clock: Clock
+    info: DeviceInfo
     _maker: VolumeMaker
 
     @property
@@ -44,6 +48,14 @@ class Care(abc.ABC):
     @abc.abstractmethod
     def volume_of(self, path: str) -> Volume:
         """Return the volume behind a path of the device list."""
+
+    @abc.abstractmethod
+    def space_usage(self, name: str) -> SpaceUsage:
+        """Return how much of each limit of a queue space is in use."""
+
+    @abc.abstractmethod
+    def _memory(self, volume: Volume, found: Space | None) -> AbstractContextManager[None]:
+        """Open the memory of a queue space, if it has one, for as long as something is looked at."""
 
     @abc.abstractmethod
     def _volume_of_space(self, name: str) -> Volume:
@@ -79,6 +91,27 @@ class Care(abc.ABC):
         paths = [entry.path for entry in self.entries()] or [self.path]
         volumes = {path: self.volume_of(path) for path in paths}
         return self._maker.back_up(volumes, os.path.abspath(directory), self.clock.now, progress or (lambda _: None))
+
+    def check(self, space: str | None = None, *, progress: Callable[[int], None] | None = None) -> Iterator[Finding]:
+        """Yield what a doctor finds: what is wrong, how bad it is, and what to do; of what is sound, that it is.
+
+        `space` names a queue space to look at; None is all of the device. What is quickly seen comes first. The walk
+        through all that is stored, which takes about as long as reading it, works on a snapshot: others go on, and
+        the log grows meanwhile. `progress` gets percent of that walk. Nothing is changed or repaired.
+        """
+        from qmadmin.doctor import Doctor, Patient
+
+        patient = Patient(
+            path=self.path,
+            info=self.info,
+            main=self._main,
+            volume_of=self.volume_of,
+            memory=self._memory,
+            usage=self.space_usage,
+            in_memory=self.path == MEMORY,
+        )
+        name = None if space is None else names.space_name(space)
+        yield from Doctor(patient, self.clock.now(), progress or (lambda _percent: None)).check(name)
 
     def audit(self, command: str, target: str) -> AuditEntry:
         """Record that this user is about to do something destructive: durably, before it happens.

@@ -224,6 +224,12 @@ class Soundness(Protocol):
     def last_number(self, space: Space) -> int:
         """Return the highest sequence number of the messages that are stored; 0 where there is none."""
 
+    def latest(self, space: Space) -> int:
+        """Return about the latest time that is stored of a queue space."""
+
+    def strays(self) -> int:
+        """Return how many messages belong to no queue space that there is."""
+
 
 FAULT_STEPS = 7
 

@@ -29,6 +29,9 @@ LIST = "backup.json"
 _PATIENCE = 0.5
 """Seconds that the writers of all files are held up at most while one of them does not come to rest."""
 
+_INSTRUCTIONS = 20_000
+"""Of SQLite's virtual machine: some milliseconds."""
+
 _COPIED = 60
 """Percent of a file's time that copying takes; the rest is looking at the copy."""
 
@@ -99,10 +102,12 @@ def read_list(source: Path) -> BackupReport:
     return report
 
 
-def contents_of(path: Path, step: Callable[[int], None]) -> Contents:
+def contents_of(path: Path, step: Callable[[int], None], now_and_then: Callable[[], None] | None = None) -> Contents:
     """Return what a copy that nobody else has open contains; refuse one that is damaged."""
     try:
         with contextlib.closing(sqlite.connect(str(path), "immutable")) as connection:
+            if now_and_then is not None:
+                connection.set_progress_handler(now_and_then, _INSTRUCTIONS)
             sqlite.checked(connection, str(path))
             damage = list(snapshot.integrity(connection, lambda percent: step(percent * 7 // 10)))
             if damage:
@@ -155,7 +160,12 @@ def _copied(
         copy = files / name
         copy.touch(mode=sqlite.PRIVATE_MODE)
         source.copy_to(str(copy), lambda percent, step=step: step(percent * _COPIED // 100))  # type: ignore[misc]
-        found = contents_of(copy, lambda percent, step=step: step(_COPIED + percent * (100 - _COPIED) // 100))  # type: ignore[misc]
+        with source.beside() as let_fork:
+            found = contents_of(
+                copy,
+                lambda percent, step=step: step(_COPIED + percent * (100 - _COPIED) // 100),  # type: ignore[misc]
+                let_fork,
+            )
         _compare(source, found, path)
         total += found
         listed.append(BackupVolume(file=name, path=path, size=copy.stat().st_size, sha256=parts.digest_of(copy)))

@@ -51,9 +51,7 @@ class SqliteSnapshot:
 
         def progress(_status: int, remaining: int, total: int) -> None:
             step((total - remaining) * 100 // total if total else 100)
-            # Between two steps the process may fork.
-            self._lock.release()
-            self._lock.acquire()
+            self._let_fork()
             if self._closed:
                 raise self._not_open()
 
@@ -63,6 +61,15 @@ class SqliteSnapshot:
             except sqlite3.Error as error:
                 # Whatever goes wrong with the source is found by its own checks.
                 raise translate.from_copying(error, path) from error
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[Callable[[], None]]:
+        """Have forks of this process wait for what is done with SQLite beside it, on other files.
+
+        What it gives lets one through, and is called every now and then.
+        """
+        with self._lock:
+            yield self._let_fork
 
     def close(self) -> None:
         """Let go of it."""
@@ -83,6 +90,10 @@ class SqliteSnapshot:
         self._closed = True
         self._connection.close()
         self._lock = threading.Lock()
+
+    def _let_fork(self) -> None:
+        self._lock.release()
+        self._lock.acquire()
 
     def _not_open(self) -> NotOpenError:
         return NotOpenError(f"device {self._path!r} was closed while it was being read", path=self._path)
@@ -108,6 +119,16 @@ def _copy(source: sqlite3.Connection, path: str, progress: Callable[[int, int, i
 
 def integrity(connection: sqlite3.Connection, step: Callable[[int], None]) -> Iterator[str]:
     """Yield what SQLite finds wrong with a file: its pages, its tables with their indexes, its foreign keys."""
+    try:
+        yield from _integrity(connection, step)
+    except sqlite3.DatabaseError as error:
+        # So damaged that it cannot even be read to its end.
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        yield str(error)
+
+
+def _integrity(connection: sqlite3.Connection, step: Callable[[int], None]) -> Iterator[str]:
     pages = [row[0] for row in connection.execute("PRAGMA quick_check") if row[0] != "ok"]
     yield from pages
     step(40)

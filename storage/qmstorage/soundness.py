@@ -15,6 +15,7 @@ from sqlalchemy import (
     bindparam,
     cast,
     func,
+    literal,
     or_,
     select,
     union_all,
@@ -27,7 +28,7 @@ from qmcore.queue import Queue
 from qmcore.records import Role
 from qmcore.space import Space
 from qmstorage.runner import Runner, Statement
-from qmstorage.schema import chunk, counter, due, expiring, held, history, message, ready, trans
+from qmstorage.schema import chunk, counter, due, expiring, held, history, message, owner, ready, space, trans
 
 if TYPE_CHECKING:
     from sqlalchemy.sql import ColumnElement
@@ -192,7 +193,8 @@ _HELD_BY_NOBODY: list[tuple[str, Statement]] = [
         ),
     )
 ]
-_ORDER_KEYS = select(_KEYED.c.queue_id, _KEYED.c.order_key)
+# As bytes, whatever somebody has written there.
+_ORDER_KEYS = select(_KEYED.c.queue_id, cast(_KEYED.c.order_key, LargeBinary))
 _SUMS = (func.count(), func.sum(message.c.pages), func.sum(message.c.size))
 _STORED = select(message.c.queue_id, *_SUMS).where(_of_space(message.c.id)).group_by(message.c.queue_id)
 _RETAINED = (
@@ -209,6 +211,16 @@ _SPILLED = (
 )
 _COUNTERS = select(counter.c.queue_id, counter.c.messages, counter.c.pages, counter.c.size).where(
     counter.c.space_id == bindparam("of_space")
+)
+_NEWEST = select(message.c.enqueued_at).where(_of_space(message.c.id)).order_by(message.c.id.desc()).limit(1)
+_LATEST = (
+    select(func.max(trans.c.started_at)).where(trans.c.space_id == bindparam("of_space")),
+    select(func.max(owner.c.since)).where(owner.c.space_id == bindparam("of_space")),
+)
+_STRAYS = (
+    select(func.count())
+    .select_from(message)
+    .where(message.c.id.op(">>")(literal(numbers.SEQUENCE_BITS)).not_in(select(space.c.id)))
 )
 _LAST = select(func.max(message.c.id)).where(_of_space(message.c.id))
 
@@ -241,6 +253,17 @@ class Soundness(Runner):
         """Return the highest sequence number of the messages that are stored; 0 where there is none."""
         low = numbers.number(space.id, 0)
         return numbers.sequence(self.all(_LAST, low=low, high=low + numbers.SEQUENCE_MAX)[0][0] or 0)
+
+    def latest(self, space: Space) -> int:
+        """Return about the latest time that is stored of a queue space: of the last message, and of who is there."""
+        low = numbers.number(space.id, 0)
+        last = self.all(_NEWEST, low=low, high=low + numbers.SEQUENCE_MAX)
+        others = [self.all(statement, of_space=space.id)[0][0] for statement in _LATEST]
+        return int(max([0, *(row[0] for row in last), *(other for other in others if other is not None)]))
+
+    def strays(self) -> int:
+        """Return how many messages belong to no queue space that there is."""
+        return int(self.all(_STRAYS)[0][0])
 
     def _ask(self, questions: list[tuple[str, Statement]], **values: Any) -> Iterator[Fault]:
         for sentence, statement in questions:
@@ -275,6 +298,9 @@ class Soundness(Runner):
         expected[0] = _expected(_total(stored), _total(retained), _NONE)
         counted = {row[0]: tuple(row[1:]) for row in self.all(_COUNTERS, of_space=space.id)}
         for queue_id, wanted in expected.items():
+            if self.in_memory and wanted == _NONE and queue_id not in counted:
+                # Memory learns of a new queue when somebody looks after it.
+                continue
             if counted.get(queue_id) != wanted:
                 yield Fault(
                     f"{names.get(queue_id, 'the queue space')} has {_use(wanted)}, and {_use(counted.get(queue_id))}"
