@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 from qmadmin import ulog
-from qmadmin.configuration import Configuration, ConfigurationError
+from qmadmin.configuration import Configuration, ConfigurationError, ShellSettings
+from qmadmin.options import Argument, Option
 from qmadmin.shell import notices
 from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
@@ -25,10 +26,9 @@ from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import FrameType
 
-    from qmadmin.configuration import ShellSettings
     from qmadmin.shell.lines import Dialogue
     from qmadmin.shell.render import Screen
     from qmadmin.shell.session import Session
@@ -46,34 +46,67 @@ class StartError(Exception):
         self.more = more
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]}, options_metavar=OPTIONS)
-@click.version_option(__version__, message="%(prog)s %(version)s")
-@click.option("-f", "--file", "command_file", metavar="FILE", help="Take the commands from FILE; - is standard input.")
+@click.command(options_metavar=OPTIONS)
+@click.option(
+    "-f",
+    "--file",
+    "command_file",
+    cls=Option,
+    metavar="FILE",
+    help="Take the commands from FILE.",
+    more="A dash is the standard input, from which they come without this option too.",
+)
 @click.option(
     "-c",
     "--command",
     "commands",
+    cls=Option,
     metavar="COMMAND",
     multiple=True,
-    help="Take COMMAND, then the next one; further lines of it are answers.",
+    help="Take the command, and then that of the next such option.",
+    more="Further lines of it are the answers to what it asks; where one is missing, that is an error.",
 )
 @click.option(
     "--format",
     "form",
+    cls=Option,
     metavar="FORMAT",
     type=click.Choice([form.value for form in Format]),
-    help="Write results as table, plain, json or csv; the command format says more.",
+    setting=ShellSettings.format,
+    help="Write results as table, plain, json or csv.",
+    more="The command format says more.",
 )
-@click.option("--stop-on-error", is_flag=True, help="End a script at its first error.")
-@click.option("-y", "--yes", is_flag=True, help="Do as if -y were given to every command that asks for confirmation.")
+@click.option("--stop-on-error", cls=Option, is_flag=True, help="End a script at its first error.")
+@click.option(
+    "-y",
+    "--yes",
+    cls=Option,
+    is_flag=True,
+    help="Do as if -y were given to every command that asks for confirmation.",
+    more="Answers that a script has for them are passed over.",
+)
 @click.option(
     "--mib",
     "request",
+    cls=Option,
     metavar="CLASS",
-    help="Carry out one request of the management information base and print JSON; the arguments are [get|set|help] and"
-    " NAME=VALUE ...",
+    help="Carry out one request of the management information base, and print it as JSON.",
+    more="The arguments are get, set or help, and attributes as NAME=VALUE. The classes are T_APPQSPACE, T_APPQ,"
+    " T_APPQMSG and T_APPQTRANS; help tells their attributes.",
 )
-@click.argument("arguments", metavar="[DEVICE]", nargs=-1)
+@click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version.")
+@click.help_option("-h", "--help", help="Print a summary of the options.")
+@click.argument(
+    "arguments",
+    cls=Argument,
+    metavar="[DEVICE]",
+    nargs=-1,
+    meanings={
+        "DEVICE": "The file that holds the device list, or that will hold it. It may be absent; the first crdl makes"
+        " it."
+    },
+    settings={"DEVICE": ShellSettings.device},
+)
 def qmadmin(
     command_file: str | None,
     commands: tuple[str, ...],
@@ -89,6 +122,7 @@ def qmadmin(
     names it. Commands come from the terminal, or line by line from the standard input or FILE. The command help
     lists them, and the manual page qmadmin(1) describes them.
     """
+    _refuse_together({"-c": bool(commands), "-f": command_file is not None, "--mib": request is not None})
     configuration = _settings()
     requested: list[str] = []
     if request is not None:
@@ -102,8 +136,6 @@ def qmadmin(
     check_status(device)
     if requested:
         return _carry_out(device, requested)
-    if commands and command_file is not None:
-        raise StartError(UsageError("Options -c and -f exclude each other").notice)
     script = Given(None if command_file == "-" else command_file, commands)
     usual = configuration.qmadmin
     modes = Modes(echo=usual.echo, verbose=usual.verbose, yes=yes, stop_on_error=stop_on_error)
@@ -171,6 +203,13 @@ class Given:
     def on_stdin(self) -> bool:
         """Whether the standard input has the commands."""
         return self.file is None and not self.commands
+
+
+def _refuse_together(given: Mapping[str, bool]) -> None:
+    """Refuse options that say from where the commands come, if there are two of them."""
+    first, second, *_ = [*(flag for flag, is_given in given.items() if is_given), "", ""]
+    if second:
+        raise StartError(UsageError(f"Options {first} and {second} exclude each other").notice)
 
 
 def _settings() -> Configuration:
