@@ -98,6 +98,13 @@ def restore_device(
     return restore(Path(backup), Path(path), _group_id, progress or (lambda _percent: None), force=force)
 
 
+def read_backup(backup: str | os.PathLike[str]) -> BackupReport:
+    """Return what a backup says of itself; BadResourceError where it is none. Its files are not looked at."""
+    from qmstorage.backups import read_list
+
+    return read_list(Path(backup))
+
+
 def path_of(path_or_url: str | os.PathLike[str]) -> str:
     """Return the absolute path of the file that holds a device, or `:memory:`.
 

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.shell import content, control, devices, messages, putting, queues, selection, spaces, suggest, words
+from qmadmin.shell import (
+    care,
+    content,
+    control,
+    devices,
+    messages,
+    putting,
+    queues,
+    resources,
+    selection,
+    spaces,
+    suggest,
+    transactions,
+    words,
+)
 from qmadmin.shell.notices import UsageError
 
 if TYPE_CHECKING:
@@ -13,7 +27,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.declare import Command, Group
 
 # Each module declares its commands in the group of its chapter when it is imported.
-MODULES = (devices, spaces, queues, selection, messages, putting, content, control)
+MODULES = (devices, spaces, resources, queues, selection, messages, putting, content, transactions, care, control)
 GROUPS = (
     devices.DEVICES,
     spaces.SPACES,
@@ -21,6 +35,8 @@ GROUPS = (
     selection.SELECTION,
     messages.MESSAGES,
     putting.CONTENT,
+    transactions.TRANSACTIONS,
+    care.CARE,
     control.SESSION,
 )
 

@@ -50,6 +50,7 @@ NO_MESSAGES_MATCHED = Entry(1401, Severity.INFO, "Queue list - no messages match
 NO_MESSAGES_TO_CHANGE = Entry(1407, Severity.INFO, "{operation} - no messages matched on queue {queue}")
 SAME_QUEUE = Entry(1409, Severity.WARN, "Queue change - new queue name {queue} matches old queue name")
 NO_MESSAGES_TO_MOVE = Entry(1410, Severity.INFO, "{operation} - no messages matched on queue {queue}")
+PROCESSES_ATTACHED = _error(1422, "ipcrm - processes attached to queue space {space}")
 SPACE_NAME_TOO_LONG = _error(1508, "Queue space name length must be less than {length} characters")
 ERROR_QUEUE_TOO_LONG = _error(1518, "Error queue name length must be less than {length} characters")
 

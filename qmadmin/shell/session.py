@@ -77,6 +77,8 @@ class Session:
         self.space: QueueSpace | None = None
         self.queue: str | None = None
         self.criteria = Criteria()
+        self.transactions: tuple[str, ...] = ()
+        """The transactions of the last listing, by their indexes."""
         self.remarks: list[Notice] = []
         self.draw: Callable[[Sequence[Result]], None] = screen.show
         """Shows results before the command has ended, in the format of the session."""
@@ -147,6 +149,7 @@ class Session:
         The current queue and the criteria are forgotten.
         """
         space, self.space, self.queue, self.criteria = self.space, None, None, Criteria()
+        self.transactions = ()
         if space is None:
             return ""
         space.close()

@@ -167,6 +167,8 @@ def _settled(made: Path, places: dict[str, str], leap: int, group_id: Callable[[
         connection.execute("BEGIN IMMEDIATE")
         for index, path in connection.execute("SELECT dlindex, path FROM entry").fetchall():
             connection.execute("UPDATE entry SET path = ? WHERE dlindex = ?", (places[path], index))
+        # Of the others nothing has to be ended.
+        connection.execute("DELETE FROM owner WHERE id NOT IN (SELECT owner_id FROM trans)")
         connection.execute("UPDATE owner SET boot = ?, process = ?", (_ELSEWHERE, _ELSEWHERE))
         connection.execute("DELETE FROM waiter")
         connection.execute(
