@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.shell import content, control, devices, messages, putting, queues, selection, spaces, suggest, words
+from qmadmin.shell import (
+    content,
+    control,
+    devices,
+    growth,
+    messages,
+    putting,
+    queues,
+    selection,
+    spaces,
+    suggest,
+    words,
+)
 from qmadmin.shell.notices import UsageError
 
 if TYPE_CHECKING:
@@ -13,7 +25,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.declare import Command, Group
 
 # Each module declares its commands in the group of its chapter when it is imported.
-MODULES = (devices, spaces, queues, selection, messages, putting, content, control)
+MODULES = (devices, spaces, growth, queues, selection, messages, putting, content, control)
 GROUPS = (
     devices.DEVICES,
     spaces.SPACES,
