@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.shell import control, devices, queues, spaces, suggest, words
+from qmadmin.shell import control, devices, live, queues, spaces, suggest, words
 from qmadmin.shell.notices import UsageError
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from qmadmin.shell.declare import Command, Group
 
-GROUPS = (devices.DEVICES, spaces.SPACES, queues.QUEUES, control.SESSION)
+GROUPS = (devices.DEVICES, spaces.SPACES, queues.QUEUES, live.WATCHING, control.SESSION)
 
 
 class Catalogue:
