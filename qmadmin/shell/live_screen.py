@@ -39,6 +39,10 @@ def watch(session: Session, queue_name: str | None, seconds: float, rounds: int 
     reader = _Reader(session, queue_name, view, application, rounds)
     try:
         application.run(pre_run=reader.start)
+    except SystemExit:
+        # A termination signal goes past prompt_toolkit.
+        application.renderer.erase()
+        raise
     finally:
         reader.stop()
 

@@ -217,6 +217,8 @@ def _filled(parts: Sequence[tuple[str, str]], width: int) -> list[list[Span]]:
     used = 0
     for label, text in parts:
         wanted = len(label) + 1 + len(text) + len(_GAP)
+        if wanted > width:
+            continue
         if found[-1] and used + wanted > width:
             found.append([])
             used = 0
