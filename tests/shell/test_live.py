@@ -38,7 +38,8 @@ def test_one_look_is_a_table_without_rates(busy):
     ran = busy.run("qopen QSPACE\nqtop\n")
     assert ran.status == 0
     title, string, errq = ran.out.splitlines()[1:]
-    assert title.split() == "Time Queue Depth Ready Delayed Held In/s Out/s Age Moved Lost Trend Drain".split()
+    titles = "Time Queue Depth Ready Delayed Held In/s Out/s Age Moved Lost Trend Drain"
+    assert " ".join(title.split()) == titles
     assert string.split()[1:8] == ["STRING", "1", "1", "0", "0", "-", "-"]
     assert errq.split()[1:] == ["errq", "0", "0", "0", "0", "-", "-", "-", "0", "0", "-", "-"]
 
@@ -114,7 +115,7 @@ def test_what_was_counted_since_the_snapshot_of_the_session(busy):
 
 def test_people_get_the_rates_of_what_is_frequent(busy):
     ran = busy.run("qopen QSPACE\nqstat -s\nqstat -r\n")
-    assert "Queue  Enqueued  /s  Dequeued  /s  Expired  Discarded  Moved".split() in [
+    assert ["Queue", "Enqueued", "/s", "Dequeued", "/s", "Expired", "Discarded", "Moved"] in [
         line.split() for line in ran.out.splitlines()
     ]
 
@@ -123,7 +124,7 @@ def test_snapshot_in_a_file_is_there_for_other_sessions(busy):
     file = busy.directory / "snapshot.json"
     first = busy.run(f"qopen QSPACE\nqstat -s -f {file}\n")
     assert first.out.endswith(f"Snapshot of 2 queues kept in {file}\n")
-    assert os.listdir(busy.directory).count("snapshot.json") == 1
+    assert file.exists()
     assert file.stat().st_mode & 0o777 == 0o600
     with open_device(busy.device) as device, device.open_space("QSPACE") as space:
         space.enqueue("STRING", b"x")

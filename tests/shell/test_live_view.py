@@ -83,7 +83,7 @@ def test_totals_stand_against_their_limits(view):
 
 def test_row_tells_depth_rates_age_and_time_to_drain(view):
     lines = [line.split() for line in drawn(view, 200)]
-    titles = "Queue *Depth Ready Delayed Held In/s Out/s Age Drain Moved Lost Course".split()
+    titles = ["Queue", "*Depth", "Ready", "Delayed", "Held", "In/s", "Out/s", "Age", "Drain", "Moved", "Lost", "Course"]
     assert titles in lines
     assert ["BETA", "80", "0", "0", "0", "0", "10", "3s", "4s", "2", "3", "█▇"] in lines
     assert ["ALPHA", "9", "0", "0", "0", "14", "10", "2s", "growing", "1", "3", "▅█"] in lines
