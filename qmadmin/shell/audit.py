@@ -26,7 +26,8 @@ def recorded(session: Session, line: str, action: str, work: Callable[[], Outcom
     try:
         outcome = work()
     except (QueueError, UsageError) as error:
-        device.audit_outcome(entry, f"ERROR: {error}")
+        # The command may have closed the device, and been refused then.
+        session.device.audit_outcome(entry, f"ERROR: {error}")
         raise
     # A command that puts another device in its place has its record there, or nowhere.
     if session.is_at(device):
