@@ -153,6 +153,14 @@ class TestResources:
 
 
 class TestDoctor:
+    def test_in_verbose_mode_what_is_in_order_is_told_too(self, laid_out):
+        assert laid_out.run("qcheck\n").out == "Everything that was looked at is in order\n"
+        told = laid_out.run("verbose on\nqcheck\n").out
+        assert [line for line in told.splitlines() if line.startswith("  ok: ")][:2] == [
+            "  ok: device",
+            "  ok: queue space QSPACE",
+        ]
+
     def test_programs_get_everything_and_a_status(self, laid_out):
         document = rows(laid_out, "qcheck")
         assert {row["severity"] for row in document["rows"]} == {"ok"}
