@@ -112,7 +112,8 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding):
 
     def queues(self) -> list[Queue]:
         """Return the queues by name."""
-        return self._read(lambda unit: list(self._attachment.opened.definitions(unit).queues.values()))
+        found = self._read(lambda unit: list(self._attachment.opened.definitions(unit).queues.values()))
+        return sorted(found, key=lambda queue: queue.name)
 
     def usage(self, queue: str) -> QueueUsage:
         """Return what a queue holds and what went through it."""

@@ -162,21 +162,21 @@ def _no_room(pages: int, path: str | None, entries: Sequence[DeviceEntry], exten
     files = {entry.path for entry in own}
     most = max((sum(free[entry] for entry in own if entry.path == file) for file in files), default=0)
     total = sum(entry.pages for entry in own)
-    hint = f"There are {most} free pages in one file. List more with crdl, or destroy a queue space."
+    detail = ""
+    hint = "List more pages with crdl, or destroy a queue space."
     if path is not None:
-        hint = f"It has {most} free pages. List more pages of it with crdl."
+        detail = f"; {most} are free"
+        hint = f"List more pages of {path!r} with crdl: a queue space stays in the file that it is in."
         best = max((entry for entry in entries if entry.path != path), key=free.__getitem__, default=None)
         if best is not None and free[best] >= pages:
-            hint = (
-                f"It has {most} free pages. Entry {best.index} ({best.path!r}) of the device list has {free[best]}, but"
-                " a queue space stays in the file that it is in: list more pages of that with crdl."
-            )
+            detail += f", and entry {best.index} of the device list, with {free[best]}, is the other file {best.path!r}"
     return NoSpaceError(
         "the device" if path is None else f"the file {path!r}",
         Resource.PAGES,
         used=total - most,
         limit=total,
         wanted=pages,
+        detail=detail,
         hint=hint,
     )
 

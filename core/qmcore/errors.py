@@ -201,10 +201,18 @@ class NoSpaceError(QueueError, name="QMENOSPACE", number=-13):
     remedy = "Free some of it, or give the queue space more of it. The hint says how."
 
     def __init__(
-        self, owner: str, resource: Resource, *, used: int, limit: int, wanted: int = 1, hint: str = ""
+        self,
+        owner: str,
+        resource: Resource,
+        *,
+        used: int,
+        limit: int,
+        wanted: int = 1,
+        detail: str = "",
+        hint: str = "",
     ) -> None:
         super().__init__(
-            f"{owner} has {used} of {limit} {resource.value} in use and cannot take {wanted} more",
+            f"{owner} has {used} of {limit} {resource.value} in use and cannot take {wanted} more{detail}",
             hint=hint or resource.remedy,
             owner=owner,
             resource=resource,
@@ -266,7 +274,7 @@ _ROOM = {
     Resource.MESSAGES: "Dequeue messages, or allow the queue space more messages with qspacechange.",
     Resource.ACTIONS: "Wait for fewer messages at a time, or raise the actions with qspacechange -A.",
     Resource.PROCESSES: "Close the queue space in another process, or allow it more with qspacechange.",
-    Resource.QUEUES: "Destroy a queue, or create the queue space with more queues.",
+    Resource.QUEUES: "Destroy a queue, or allow the queue space more queues with qspacechange -q.",
     Resource.DEVICE_ENTRIES: "Remove an entry with dsdl, or make an entry of more pages.",
     Resource.EXTENTS: "Destroy a queue space, or use fewer and larger extents.",
 }

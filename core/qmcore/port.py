@@ -106,6 +106,12 @@ class DefinitionRecords(Protocol):
     def queues(self, space_id: int) -> list[Queue]:
         """Return the queues of a queue space by name."""
 
+    def queue_versions(self, space_id: int) -> dict[int, int]:
+        """Return for each queue of a queue space, by its number, a number that changes with each change of it."""
+
+    def queue(self, queue_id: int) -> Queue:
+        """Return a queue that exists, by its number."""
+
     def add_queue(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
         """Record a queue, its counters at zero, and change the generation."""
 

@@ -9,6 +9,7 @@ from qmadmin.shell import (
     content,
     control,
     devices,
+    growth,
     messages,
     putting,
     queues,
@@ -27,7 +28,20 @@ if TYPE_CHECKING:
     from qmadmin.shell.declare import Command, Group
 
 # Each module declares its commands in the group of its chapter when it is imported.
-MODULES = (devices, spaces, resources, queues, selection, messages, putting, content, transactions, care, control)
+MODULES = (
+    devices,
+    spaces,
+    growth,
+    resources,
+    queues,
+    selection,
+    messages,
+    putting,
+    content,
+    transactions,
+    care,
+    control,
+)
 GROUPS = (
     devices.DEVICES,
     spaces.SPACES,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.shell import suggest, words
+from qmadmin.shell.audit import recorded
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation, Needs
 from qmadmin.shell.formats import Document, Format
 from qmadmin.shell.interrupts import held_back
@@ -72,7 +73,7 @@ class Interpreter:
             return
         self._session.previous = line
         with self._documented(command.name):
-            self._do(command, rest)
+            self._do(command, rest, line)
 
     @contextlib.contextmanager
     def _documented(self, name: str) -> Iterator[None]:
@@ -89,7 +90,7 @@ class Interpreter:
             self._document = None
             document.end(complete=complete)
 
-    def _do(self, command: Command, rest: str) -> None:
+    def _do(self, command: Command, rest: str, line: str) -> None:
         start = self._dialogue.place()
         reading = Reading(command)
         agreed: Any = None  # stays None where what follows is broken off
@@ -101,8 +102,7 @@ class Interpreter:
         if agreed is None:
             self._pass_over(command, reading.unread)
         elif agreed:
-            hidden = {option.name for option in CONFIRMING}
-            self._run(command, {name: value for name, value in reading.given.items() if name not in hidden}, start)
+            self._run(command, reading, start, line)
 
     def _check_needs(self, command: Command) -> None:
         if Needs.OPEN_SPACE in command.needs:
@@ -113,6 +113,7 @@ class Interpreter:
     def _agreed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
         """Tell whether the command is to be run; what it would hit is found out in any case."""
         action = confirm.action(self._session, reading.given)
+        reading.action = str(action)
         if isinstance(action, Notice):
             shown: Shown = action
         elif reading.given["dry_run"]:
@@ -145,11 +146,18 @@ class Interpreter:
                 self._show(_declined(confirm, reading.given), start)
             return yes
 
-    def _run(self, command: Command, given: Mapping[str, Any], start: str) -> None:
+    def _run(self, command: Command, reading: Reading, start: str, line: str) -> None:
+        hidden = {option.name for option in CONFIRMING}
+        given = {name: value for name, value in reading.given.items() if name not in hidden}
         outcome: Outcome = None
+
+        def work() -> Outcome:
+            return command.handler(self._session, **given)
+
         try:
             with held_back(), self._reporting(command, given, lambda: start):
-                outcome = command.handler(self._session, **given)
+                destructive = command.confirm is not None
+                outcome = recorded(self._session, line, reading.action, work) if destructive else work()
         except KeyboardInterrupt:
             self._interrupted(command, outcome)
             raise

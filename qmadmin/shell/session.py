@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.configuration import Configuration
 from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
@@ -18,6 +19,7 @@ from qmcore.errors import BadResourceError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from qmadmin.configuration import ShellSettings
     from qmadmin.device import Device
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.render import Screen
@@ -58,6 +60,7 @@ class Session:
         environ: Mapping[str, str],
         *,
         modes: Modes | None = None,
+        settings: ShellSettings | None = None,
         at_terminal: bool = False,
         can_page: bool = False,
         children_read: bool = False,
@@ -70,6 +73,7 @@ class Session:
         self.can_page = can_page
         self.children_read = children_read
         self.modes = modes or Modes()
+        self.settings = settings or Configuration("", {}, environ).qmadmin
         self.space: QueueSpace | None = None
         self.queue: str | None = None
         self.criteria = Criteria()
@@ -113,6 +117,10 @@ class Session:
         """Return what is to be said before the next result, once."""
         remarks, self.remarks = self.remarks, []
         return remarks
+
+    def is_at(self, device: Device) -> bool:
+        """Tell whether a device is the one that the session has open."""
+        return self._device is device
 
     @property
     def has_device(self) -> bool:

@@ -54,11 +54,13 @@ class Terminal:
         self._session = session
         self._aside = Aside(_PATIENCE_SECONDS)
         self._output = _output()
-        self._commands = self._prompting(history(session.environ), AutoSuggestFromHistory())
+        settings = session.settings
+        remembered = history(settings.history, settings.history_lines)
+        self._commands = self._prompting(remembered, AutoSuggestFromHistory() if settings.hints else None)
         self._answers = self._prompting(DummyHistory(), None)
 
     def _prompting(self, remembered: History, hints: AutoSuggest | None) -> PromptSession[str]:
-        plain = bool(self._session.environ.get("NO_COLOR"))
+        plain = self._session.settings.color == "never"
         made: PromptSession[str] = PromptSession(
             history=remembered,
             auto_suggest=hints,
@@ -71,6 +73,8 @@ class Terminal:
         )
         # prompt_toolkit's own bottom line waits for a terminal to tell where its cursor is, which it is not asked.
         line = Window(FormattedTextControl(self._bottom_line), height=1, style="class:bottom-toolbar")
+        if not self._session.settings.bottom_line:
+            return made
         made.layout = Layout(
             HSplit([made.layout.container, ConditionalContainer(line, ~is_done)]), focused_element=made.default_buffer
         )

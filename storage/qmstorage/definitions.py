@@ -83,6 +83,8 @@ _CHANGE_GENERATION = (
     .values(generation=bindparam("new_generation"))
 )
 _QUEUES = select(queue).where(given(queue.c.space_id, "space_id")).order_by(queue.c.name)
+_QUEUE = select(queue).where(given(queue.c.id, "of_queue"))
+_VERSIONS = select(queue.c.id, queue.c.version).where(given(queue.c.space_id, "space_id"))
 _ADD_QUEUE = (
     insert(queue).values({c.name: bindparam(c.name) for c in queue.columns if c.name != "id"}).returning(queue.c.id)
 )
@@ -235,6 +237,14 @@ class Definitions(Counters):
         """Return the queues of a queue space by name."""
         return [_queue(row) for row in self.all(_QUEUES, space_id=space_id)]
 
+    def queue_versions(self, space_id: int) -> dict[int, int]:
+        """Return for each queue of a queue space, by its number, a number that changes with each change of it."""
+        return dict(self.all(_VERSIONS, space_id=space_id))
+
+    def queue(self, queue_id: int) -> Queue:
+        """Return a queue that exists, by its number."""
+        return _queue(self.all(_QUEUE, of_queue=queue_id)[0])
+
     def add_queue(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
         """Record a queue, its counters at zero, and change the generation."""
         row = self.one(
@@ -324,6 +334,7 @@ def _queue_values(of: Queue) -> dict[str, Any]:
         "retention": definition.retention,
         "enqueue_enabled": of.enqueue_enabled,
         "dequeue_enabled": of.dequeue_enabled,
+        "version": secrets.randbits(62),
     }
 
 

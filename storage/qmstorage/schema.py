@@ -136,6 +136,7 @@ queue = Table(
     Column("retention", BigInteger, nullable=False, comment="seconds that consumed messages are kept; -1: forever"),
     Column("enqueue_enabled", Boolean, nullable=False),
     Column("dequeue_enabled", Boolean, nullable=False),
+    Column("version", BigInteger, nullable=False, comment="another number after each change"),
     Column("created_at", BigInteger, nullable=False),
     UniqueConstraint("space_id", "name"),
     # A number that was a destroyed queue's must not find that queue's leftovers in another process's memory.

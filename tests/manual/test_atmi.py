@@ -12,6 +12,9 @@ from qmadmin.space import QueueSpace
 from qmadmin.tpqctl import TPQCTL, dequeue_control, enqueue_control
 from qmadmin.tpvalue import Value
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
+from qmcore.message import Message
+from tests.fix_shell import ROOT
+from tests.manual.test_pages import section
 
 METHODS = {"enqueue": QueueSpace.enqueue, "dequeue": QueueSpace.dequeue}
 CONTROL = {name: getattr(tpqctl, name) for name in tpqctl.__all__ if re.match(r"TPQ(?!CTL|QOS)", name)}
@@ -99,3 +102,18 @@ def test_a_value_is_its_number_in_everything():
     again = pickle.loads(pickle.dumps(value))
     assert (again, again.enqueue) == (value, value.enqueue)
     assert tperrno.QMENOMSG == -11
+
+
+def bold_words(text):
+    return re.findall(r"^\.BR? (\w+)", text, re.MULTILINE)
+
+
+def test_attributes_and_methods_that_the_pages_name_are_there():
+    told = section(ROOT / "man" / "tpdequeue.3", "PYTHON")
+    attributes, rest = told.partition("A message has\n")[2].split("Calls inside\n")
+    assert len(bold_words(attributes)) > 10
+    assert [name for name in bold_words(attributes) if not hasattr(Message, name)] == []
+    others = rest.rpartition(".PP\n")[2]
+    others += section(ROOT / "man" / "tpenqueue.3", "PYTHON").rpartition(".PP\n")[2]
+    assert len(bold_words(others)) == 7
+    assert [name for name in bold_words(others) if not hasattr(QueueSpace, name)] == []

@@ -1,15 +1,21 @@
 """What the pages say of options and settings is what the programs have."""
 
+import inspect
 import re
+from pathlib import Path
 
 import click
 import pytest
 
 from qmadmin.configuration import SECTIONS, ForwarderSettings, Kind, LogSettings, ShellSettings
+from qmadmin.forwarder import command_service, daemon
 from qmadmin.forwarder.program import tmqforward
+from qmadmin.forwarder.services_file import KINDS
 from qmadmin.manual import options, settings
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.options import Option
+from qmadmin.program import qmadmin
+from qmadmin.shell.formats import Format
 from qmadmin.ulog import JSON_KEYS
 from tests.fix_shell import ROOT
 from tests.manual.test_pages import section
@@ -34,6 +40,18 @@ def test_option_is_in_the_page_as_it_is_declared(option):
         assert prose(option.more) in said
     # The long names of the two that every program has stand there.
     assert escaped(option.opts[-1]) in section(page, "SYNOPSIS")
+
+
+@pytest.mark.parametrize("option", [found for found in qmadmin.params if isinstance(found, click.Option)])
+def test_option_of_the_shell_is_in_its_page(option):
+    page = ROOT / "man" / "qmadmin.1"
+    said = re.sub(r"\\f[BIR]", "", section(page, "OPTIONS")).replace("\\-", "-")
+    for name in option.opts:
+        assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", said), name
+
+
+def test_results_can_be_had_by_the_settings_in_each_format_that_the_shell_has():
+    assert ShellSettings.format.choices == ("auto", *(form.value for form in Format))
 
 
 def test_option_says_what_holds_without_it():
@@ -92,3 +110,12 @@ def test_variable_says_which_setting_it_wins_over():
 def test_keys_of_the_log_are_in_the_page():
     said = settings.log_keys()
     assert [entry(said, bold(key)) for key in JSON_KEYS] == [f"{escaped(text)}.\n" for text in JSON_KEYS.values()]
+
+
+def test_each_key_of_a_service_and_each_variable_that_a_command_finds_is_in_the_page_of_the_forwarder():
+    services = section(ROOT / "man" / "tmqforward.8", "SERVICES")
+    assert all(re.search(rf"^\.BR? {key}\b", services, re.MULTILINE) for key in KINDS)
+    sources = [Path(inspect.getfile(module)).read_text() for module in (command_service, daemon)]
+    given = set(re.findall(r'"(QM\w+)"', "".join(sources)))
+    assert {"QM_QUEUE", "QMCONFIG", "QM_SPACE"} < given
+    assert set(re.findall(r"^\.B (QM\w+)$", services, re.MULTILINE)) == given

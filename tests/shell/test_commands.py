@@ -27,6 +27,7 @@ ABBREVIATIONS = {
     "qds": "qdestroy",
     "ql": "qlist",
     "qspc": "qspacecreate",
+    "qspch": "qspacechange",
     "qspds": "qspacedestroy",
     "qspl": "qspacelist",
     "q": "quit",
@@ -48,6 +49,12 @@ SYNOPSES = {
     "qopen": "[queue_space_name]",
     "qclose": "",
     "qspacedestroy": "[-f] [-y] [-n] [queue_space_name]",
+    "qaddext": "[queue_space_name [pages]]",
+    "qspacechange": "[-A actions] [-n nonpersistent_msg_memory[b,B]] [-o overflow_memory] [-H handles] [-C cursors]"
+    " [-O owners] [-Q tmp_queues] [-f filter_memory] [-q queues] [queue_space_name [ipckey [trans [procs [messages"
+    " [errorq [inityn [blocking]]]]]]]]",
+    "qsize": "[-A actions] [-n nonpersistent_msg_memory[b,B]] [-o overflow_memory] [-H handles] [-C cursors]"
+    " [-O owners] [-Q tmp_queues] [-f filter_memory] [pages [queues [trans [procs [messages]]]]]",
     "ipcs": "[queue_space_name]",
     "ipcrm": "[-f] [-y] [-n] [queue_space_name]",
     "qcreate": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq]"
@@ -113,7 +120,25 @@ PROMPTS = {
         "Number of messages in queue space: ",
         "Error queue name: ",
         "Initialize extents (y, n [default=n]): ",
-        "Blocking factor [default=16]: ",
+        "Blocking factor [default={default}]: ",
+    ],
+    "qaddext": ["Queue space name: ", "Size of extent in disk pages: "],
+    "qspacechange": [
+        "Queue space name: ",
+        "IPC Key for queue space [default={default}]: ",
+        "Number of concurrent transactions in queue space [default={default}]: ",
+        "Number of concurrent processes in queue space [default={default}]: ",
+        "Number of messages in queue space [default={default}]: ",
+        "Error queue name{present}: ",
+        "Initialize extents (y, n [default=n]): ",
+        "Blocking factor [default={default}]: ",
+    ],
+    "qsize": [
+        "Size of queue space in disk pages: ",
+        "Number of queues in queue space: ",
+        "Number of concurrent transactions in queue space: ",
+        "Number of concurrent processes in queue space: ",
+        "Number of messages in queue space: ",
     ],
     "qspacelist": ["Queue space name: "],
     "qopen": ["Queue space name: "],

@@ -32,7 +32,9 @@ def test_empty_line_offers_all_commands_and_no_signs(session):
 
 
 def test_beginning_offers_commands_then_abbreviations(session):
-    assert offered(session, "qsp") == ["qspacecreate", "qspacelist", "qspacedestroy", "qspc", "qspl", "qspds"]
+    assert offered(session, "qsp") == [
+        "qspacecreate", "qspacelist", "qspacedestroy", "qspacechange", "qspc", "qspl", "qspds", "qspch",
+    ]  # fmt: skip
     assert offered(session, "qcr") == ["qcreate", "qcr"]
     assert offered(session, "xyz") == []
 
@@ -86,7 +88,9 @@ def test_files_are_offered(session, laid_out):
 
 
 def test_commands_are_offered_to_help(session):
-    assert offered(session, "help qsp") == ["help qspacecreate", "help qspacelist", "help qspacedestroy"]
+    assert offered(session, "help qsp") == [
+        "help qspacecreate", "help qspacelist", "help qspacedestroy", "help qspacechange",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", ["nonsense ", 'qopen "a"b', "livtoc ", "quit now "])

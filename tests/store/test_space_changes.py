@@ -93,7 +93,7 @@ class TestExtending:
             store.device.extend_space("SMALL", free + 4)
         assert refusal.value.resource is Resource.PAGES
         assert (refusal.value.used, refusal.value.limit, refusal.value.wanted) == (20_000 - free, 20_000, 19_972)
-        assert f"It has {free} free pages" in refusal.value.hint
+        assert f"{free} are free" in refusal.value.message
         assert len(extents(store.device, "SMALL")) == 1
         assert store.device.extend_space("SMALL", free).definition.pages == 4 + free - free % 4
 
@@ -185,7 +185,8 @@ class TestExtendingInAnotherFile:
             device.extend_space("OTHER", 64)
         assert str(tmp_path / "B") in refusal.value.message
         assert (refusal.value.used, refusal.value.limit, refusal.value.wanted) == (40, 100, 64)
-        assert f"It has 60 free pages. Entry 2 ({str(tmp_path / 'C')!r})" in refusal.value.hint
+        other = f"60 are free, and entry 2 of the device list, with 1000, is the other file {str(tmp_path / 'C')!r}"
+        assert other in refusal.value.message
         device.create_entry(tmp_path / "B", 100, 4)
         assert device.extend_space("OTHER", 64).definition.pages == 104
 

@@ -352,6 +352,7 @@ def upgrade() -> None:
         ),
         sa.Column("enqueue_enabled", sa.Boolean(), nullable=False),
         sa.Column("dequeue_enabled", sa.Boolean(), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False, comment="another number after each change"),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["space_id"], ["space.id"], name=op.f("queue_space_id_fkey")),
         sa.PrimaryKeyConstraint("id", name=op.f("queue_pkey")),
