@@ -72,8 +72,8 @@ class AuditRecords(Protocol):
     def add_audit(self, entry: AuditEntry) -> int:
         """Record a command and return the number of the entry; beyond those that are kept, the oldest go."""
 
-    def set_outcome(self, entry_id: int, outcome: str) -> None:
-        """Record what came of a command."""
+    def set_outcome(self, entry: AuditEntry, outcome: str) -> None:
+        """Record what came of a command, if it is recorded."""
 
     def audited(self, limit: int) -> list[AuditEntry]:
         """Return the last `limit` commands, the newest first."""

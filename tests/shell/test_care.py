@@ -179,6 +179,8 @@ class TestBackups:
         assert "QMEINUSE: queue space 'QSPACE' of device" in ran.err
         assert f"application {held.pid}" in ran.err
         assert "Queue space 'QSPACE' opened" in ran.out
+        with open_device(laid_out.device) as device:
+            assert device.audited(1)[0].outcome.startswith("ERROR: queue space 'QSPACE' of device")
         held.say()
         held.expect("committed")
 
