@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Candidates = Callable[[str], tuple[int, list[Candidate]]]
 
-_PATIENCE_SECONDS = 0.5
+_PATIENCE_SECONDS = 2.0
 """How long a device may take to give the values that are offered."""
 _NOTHING: tuple[int, list[Candidate]] = (0, [])
 

@@ -45,6 +45,8 @@ SYNOPSES = {
     "qset": "[queue_name]",
     "qlist": "",
     "qdestroy": "[{-p | -f}] [-y] [-n] [queue_name]",
+    "qtop": "[-d seconds] [-n rounds] [queue_name]",
+    "qstat": "[-r] [-s] [-f file] [queue_name]",
     "echo": "[{off|on}]",
     "verbose": "[{off|on}]",
     "paginate": "[{off|on}]",
