@@ -115,6 +115,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "mib":
+        return importlib.import_module("qmadmin.mib")
     try:
         module = _MODULE_OF[name]
     except KeyError:
@@ -123,4 +125,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+    return sorted({*globals(), *_MODULE_OF, "mib"})

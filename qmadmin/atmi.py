@@ -16,17 +16,8 @@ queue space's own name: there is no server between the caller and the queue.
 Queue spaces are opened when they are first named, and every thread has its own transaction. A forked process is in
 none, and stays joined.
 
-Flags of the calls:
-
-TPNOTRAN     The call has no part in the transaction of this thread; it still ends when that one's time is over.
-TPNOBLOCK    TPEBLOCK where another writer keeps the file for longer than a write takes, a tenth of a second. It has
-             nothing to do with waiting for a message, which TPQWAIT asks for.
-TPNOTIME     A writer that keeps the file is waited for without limit; without the flag it is TPETIME after 30
-             seconds. It does not prolong TPQWAIT, which ends with the timeout of the transaction, or of tpinit().
-TPSIGRSTRT   A signal does not end the wait. Without the flag a wait for a message, and one that TPNOTIME asks for, is
-             TPGOTSIG after a signal that the program handles. Only the main thread gets signals. A handler that
-             raises, as that of Ctrl-C does, ends the call with what it raises.
-TPNOCHANGE   tpdequeue: TPEOTYPE where the message is not of the type that the caller expects. It stays in the queue.
+Every flag and every error says what it means to the two calls, as `TPNOTRAN.enqueue` and `TPNOTRAN.dequeue` do; the
+manual pages tpenqueue(3) and tpdequeue(3) have all of them.
 
 Failures and the transaction: after QMESYSTEM and QMEOS from the store, after QMEABORTED and after TPEOTYPE it can only
 be aborted; calls are QMEABORTED then, and tpcommit() is TPEABORT. After its timeout calls are TPETIME. All other

@@ -55,10 +55,14 @@ class Consuming(SpaceHandle):
         Outside of a transaction the message is gone when the call returns. Inside of one it is gone when the
         transaction commits, and comes back when it rolls back. Returns None if there was none.
 
-        At most one of: `msgid`, an identifier; `corrid`, a correlation identifier; `corrid_like`, a pattern of one
-        (`%` stands for any characters, `_` for one, a backslash makes either mean itself); `condition`, a text in the
-        grammar of qmadmin-queue(7), such as `priority > 50 AND header.region = 'eu'`. None of them reaches another
-        queue, or a message that is not available yet.
+        At most one of `msgid`, `corrid`, `corrid_like` and `condition` asks for a certain message. None of them
+        reaches another queue, or a message that is not available yet.
+
+        `msgid`: an identifier, as an enqueue returned it.
+        `corrid`: a correlation identifier, bytes or str.
+        `corrid_like`: a pattern of one. `%` stands for any characters, `_` for one, and a backslash makes either mean
+        itself.
+        `condition`: a text in the grammar of qmadmin-queue(7), such as `priority > 50 AND header.region = 'eu'`.
         `wait`: how many seconds to wait for a message; None or 0 does not wait, math.inf waits for ever.
         `stop`: asked whenever the wait has looked in vain, as after `wake()`; True ends it without a message.
         `transactional`: False keeps the call out of an open transaction (TPNOTRAN).

@@ -7,12 +7,14 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
+from qmadmin.administering import Administering
+from qmadmin.care import MEMORY, Care
 from qmadmin.commands import Commands
+from qmadmin.maker import VolumeMaker
 from qmadmin.space import QueueSpace
 from qmcore import device as rules
 from qmcore import names
@@ -26,32 +28,17 @@ from qmcore.errors import (
     BadResourceError,
     InvalidArgumentError,
     NotOpenError,
-    OperatingSystemError,
     QueueError,
 )
 from qmcore.port import Volume
 from qmcore.records import Owner
-from qmcore.space import Space, SpaceDefinition, SpaceUsage
 from qmcore.times import Clock
-
-MEMORY = ":memory:"
-"""The path of a device in the memory of this process."""
 
 logging.getLogger("qmadmin").addHandler(logging.NullHandler())
 logger = logging.getLogger("qmadmin.transaction")
 
 _UPKEEP_SECONDS = 1.0
 """How often each process looks after what others have left behind."""
-
-
-class VolumeMaker(Protocol):
-    """Makes and opens the volumes of a device."""
-
-    def open(self, path: str) -> Volume:
-        """Open the volume in a file."""
-
-    def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
-        """Make a volume of a device."""
 
 
 class Attachment:
@@ -132,7 +119,7 @@ class Attachment:
             logger.error("leaving queue space %r is left to others to finish: %s", name, refusal)  # noqa: TRY400
 
 
-class Device:
+class Device(Administering, Care):
     """An open device: the device list, the table of contents, and the queue spaces. Safe for several threads.
 
     A process that was forked off opens its files afresh by itself.
@@ -210,76 +197,6 @@ class Device:
     def table_of_contents(self) -> list[TableEntry]:
         """Return the rows of the table of contents (VTOC)."""
         return self._main.read(devices.table_of_contents)
-
-    def spaces(self) -> list[Space]:
-        """Return the queue spaces of the device by name."""
-        return [self.space(name) for name in self._main.read(spaces.names)]
-
-    def space(self, name: str) -> Space:
-        """Return what is defined about a queue space, or raise BadResourceError."""
-        return self._volume_of_space(name).read(lambda unit: spaces.find(unit, name))
-
-    def space_usage(self, name: str) -> SpaceUsage:
-        """Return how much of each limit of a queue space is in use."""
-        volume = self._volume_of_space(name)
-        with self._memory(volume, volume.read(lambda unit: spaces.find(unit, name))):
-            return volume.read(lambda unit: spaces.usage(unit, spaces.find(unit, name)))
-
-    def create_space(
-        self,
-        definition: SpaceDefinition,
-        *,
-        initialize: bool = False,
-        progress: Callable[[int], None] | None = None,
-    ) -> Space:
-        """Create a queue space; its pages are rounded down to a multiple of four and cut from the device list.
-
-        `initialize` allocates the disk now, and tells `progress` the percent that are done. Raises NoSpaceError where
-        the device has too few free pages, InvalidArgumentError where the name is taken, OperatingSystemError where
-        the disk is full.
-        """
-        told = (progress or (lambda _percent: None)) if initialize else None
-        return spaces.create(self._main, self.volume_of, definition, self.clock.now(), told)
-
-    def destroy_space(self, name: str, *, force: bool = False) -> None:
-        """Destroy a queue space with its queues and messages.
-
-        Raises InUseError while processes are attached to it or messages are stored in it, unless `force`.
-        """
-        volume = self._volume_of_space(name)
-        present = volume.read(lambda unit: unit.space(name))
-        # What a creation that was cut short has listed and not made can be destroyed too.
-        # What its memory holds counts, and goes with it.
-        with self._memory(volume, present):
-            if present is not None:
-                upkeep.end_what_was_left(volume, self._looked_at(present), self.clock.now())
-            spaces.destroy(self._main, volume, name, force=force)
-            if present is not None and present.definition.memory:
-                volume.remove_memory(present)
-        with self._lock:
-            gone = self._attachments.pop(name, None)
-        if gone is not None:
-            gone.forget()
-
-    def clear_memory(self, name: str, *, force: bool = False) -> None:
-        """Give up the non-persistent messages of a queue space, and its memory.
-
-        Raises InUseError while processes are attached to the queue space, unless `force`.
-        """
-        volume = self._volume_of_space(name)
-        found = volume.read(lambda unit: spaces.find(unit, name))
-        if not found.definition.memory:
-            return
-        opened = self._looked_at(found)
-        try:
-            with self._memory(volume, found):
-                upkeep.end_what_was_left(volume, opened, self.clock.now())
-                volume.write(lambda unit: spaces.clear_memory(unit, opened, force=force), durable=False)
-        except OperatingSystemError:
-            # One that is damaged can only be removed.
-            if volume.read(lambda unit: unit.owners(found.id)):
-                raise
-        volume.remove_memory(found, unused=True)
 
     def runs_commands(self) -> bool:
         """Tell whether the capacity commands of the device's queues run."""
@@ -383,25 +300,6 @@ class Device:
         if not volume.readonly:
             attaching.attach(volume, opened, role, self.clock.now())
         return Attachment(volume, opened, self.clock)
-
-    @contextlib.contextmanager
-    def _memory(self, volume: Volume, found: Space | None) -> Iterator[None]:
-        """Open the memory of a queue space, if it has one, for as long as something is looked at."""
-        if found is None or not found.definition.memory:
-            yield
-            return
-        volume.attach_memory(found, volume.read(lambda unit: unit.queues(found.id)))
-        try:
-            yield
-        finally:
-            volume.detach_memory(found)
-
-    def _looked_at(self, found: Space) -> OpenSpace:
-        """Return a queue space for an act from outside of it, which attaches nobody."""
-        return OpenSpace(found, page_size=self.info.page_size)
-
-    def _volume_of_space(self, name: str) -> Volume:
-        return self.volume_of(self._main.read(lambda unit: spaces.path_of(unit, name)))
 
     def _ensure_volume(self, path: str) -> None:
         if self.path == MEMORY:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import grp
 import os
 import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qmadmin.device import MEMORY, Device
+from qmadmin.care import MEMORY
+from qmadmin.device import Device
+from qmcore.backup import BackupReport
 from qmcore.device import PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
 from qmcore.errors import BadResourceError, InvalidArgumentError
 from qmcore.times import Clock, SystemClock
@@ -65,6 +69,42 @@ def create_device(
     return device
 
 
+def restore_device(
+    backup: str | os.PathLike[str],
+    path_or_url: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> BackupReport:
+    """Make a device of a backup; return what it has, with the paths of its files.
+
+    The device must be absent. With `force` one that is there is replaced, if nobody has it open; its messages are
+    lost. The other files of the device get places that lie around the new path as they lay around the old one, under
+    names that nothing has. The backup is looked at before, and what is made of it after, it is put in place; until
+    then, and when anything fails, everything is as it was.
+
+    Transactions that were open when the backup was made roll back when their queue space is first used, and this
+    counts for no message as a try. New messages get identifiers that were never given before, also not after the
+    backup was made. `progress` gets percent.
+
+    Raises BadResourceError where there is no backup, or a device without `force`; InUseError where the device is
+    open; SystemFailureError where the backup is damaged; OperatingSystemError where the disk is full.
+    """
+    from qmstorage.restoring import restore
+
+    path = path_of(path_or_url)
+    if path == MEMORY:
+        raise InvalidArgumentError("a device in memory cannot be restored", hint="Name a file.")
+    return restore(Path(backup), Path(path), _group_id, progress or (lambda _percent: None), force=force)
+
+
+def read_backup(backup: str | os.PathLike[str]) -> BackupReport:
+    """Return what a backup says of itself; BadResourceError where it is none. Its files are not looked at."""
+    from qmstorage.backups import read_list
+
+    return read_list(Path(backup))
+
+
 def path_of(path_or_url: str | os.PathLike[str]) -> str:
     """Return the absolute path of the file that holds a device, or `:memory:`.
 
@@ -97,6 +137,14 @@ class _VolumeMaker:
         from qmstorage.opening import create_volume
 
         return create_volume(path, info, main=main, group_id=_group_id(info.group))
+
+    def back_up(
+        self, volumes: Mapping[str, Volume], target: str, now: Callable[[], int], progress: Callable[[int], None]
+    ) -> BackupReport:
+        """Make a backup of volumes by their paths in the device list, the main one first."""
+        from qmstorage.backups import back_up
+
+        return back_up(volumes, Path(target), now, progress)
 
 
 def _group_id(group: str) -> int | None:

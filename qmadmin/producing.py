@@ -65,17 +65,21 @@ class Producing(SpaceHandle):
         `priority`: 1 to 100, the higher the sooner in a queue that is ordered by priority.
         `corrid`: at most 32 bytes by which a reply finds its request; a str is taken as UTF-8.
         `delay` (seconds or timedelta) or `available_at` (aware datetime): before that nobody can dequeue the message.
-        `expires_in` (seconds, timedelta, or math.inf for never) or `expires_at`: then the message is removed.
-        Without either, the default expiration of the queue holds. Spans count from the end of the enqueue, inside a
-        transaction from its commit.
-        `reply_queue`, `failure_queue`: where whoever works on the message puts the answer. `error_queue`: where it
-        goes when nobody can, instead of the error queue of the queue or of the queue space.
-        `urcode`: the user return code, 64 bits. `headers`: names and values, both str. `type` and `subtype`: at most
-        127 bytes; without a type, STRING for a str and CARRAY for bytes.
+        `expires_in` (seconds, timedelta, or math.inf for never) or `expires_at` (aware datetime): then the message is
+        removed. Without either, the default expiration of the queue holds. Spans count from the end of the enqueue,
+        inside a transaction from its commit.
+        `reply_queue`, `failure_queue`: where whoever works on the message puts the answer.
+        `error_queue`: where the message goes when nobody can, instead of the error queue of the queue or of the
+        queue space.
+        `urcode`: the user return code, 64 bits.
         `persistent`: None is what the queue says. False keeps the message in memory only, where it is lost when the
-        machine restarts. `reply_persistent`: the same for its reply.
-        `top` puts it before all others, `before` (an identifier) directly before that message, if the queue allows
-        it; several before the same stand in the order of their arrival, the last on top is the first.
+        machine restarts.
+        `reply_persistent`: the same for its reply.
+        `headers`: names and values, both str.
+        `type`, `subtype`: at most 127 bytes; without a type, STRING for a str and CARRAY for bytes.
+        `top`: True puts the message before all others, if the queue allows it; the last on top is the first.
+        `before`: the identifier of a message to put this one directly before, if the queue allows it; several before
+        the same stand in the order of their arrival.
         `transactional`: False keeps the message out of an open transaction (TPNOTRAN).
         `connection`: a SQLAlchemy connection to the file of the queue space; the message stands or falls with the
         transaction on it.

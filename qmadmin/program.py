@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 from qmadmin import ulog
+from qmadmin.configuration import Configuration, ConfigurationError, ShellSettings
+from qmadmin.options import Argument, Option
 from qmadmin.shell import notices
 from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
@@ -24,7 +26,7 @@ from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import FrameType
 
     from qmadmin.shell.lines import Dialogue
@@ -44,33 +46,74 @@ class StartError(Exception):
         self.more = more
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]}, options_metavar=OPTIONS)
-@click.version_option(__version__, message="%(prog)s %(version)s")
-@click.option("-f", "--file", "command_file", metavar="FILE", help="Take the commands from FILE; - is standard input.")
+@click.command(options_metavar=OPTIONS)
+@click.option(
+    "-f",
+    "--file",
+    "command_file",
+    cls=Option,
+    metavar="FILE",
+    help="Take the commands from FILE.",
+    more="A dash is the standard input, from which they come without this option too.",
+)
 @click.option(
     "-c",
     "--command",
     "commands",
+    cls=Option,
     metavar="COMMAND",
     multiple=True,
-    help="Take COMMAND, then the next one; further lines of it are answers.",
+    help="Take the command, and then that of the next such option.",
+    more="Further lines of it are the answers to what it asks; where one is missing, that is an error.",
 )
 @click.option(
     "--format",
     "form",
+    cls=Option,
     metavar="FORMAT",
     type=click.Choice([form.value for form in Format]),
-    help="Write results as table, plain, json or csv; the command format says more.",
+    setting=ShellSettings.format,
+    help="Write results as table, plain, json or csv.",
+    more="The command format says more.",
 )
-@click.option("--stop-on-error", is_flag=True, help="End a script at its first error.")
-@click.option("-y", "--yes", is_flag=True, help="Do as if -y were given to every command that asks for confirmation.")
-@click.argument("arguments", metavar="[DEVICE]", nargs=-1)
+@click.option("--stop-on-error", cls=Option, is_flag=True, help="End a script at its first error.")
+@click.option(
+    "-y",
+    "--yes",
+    cls=Option,
+    is_flag=True,
+    help="Do as if -y were given to every command that asks for confirmation.",
+    more="Answers that a script has for them are passed over.",
+)
+@click.option(
+    "--mib",
+    "request",
+    cls=Option,
+    metavar="CLASS",
+    help="Carry out one request of the management information base, and print it as JSON.",
+    more="The arguments are get, set or help, and attributes as NAME=VALUE. The classes are T_APPQSPACE, T_APPQ,"
+    " T_APPQMSG and T_APPQTRANS; help tells their attributes.",
+)
+@click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version.")
+@click.help_option("-h", "--help", help="Print a summary of the options.")
+@click.argument(
+    "arguments",
+    cls=Argument,
+    metavar="[DEVICE]",
+    nargs=-1,
+    meanings={
+        "DEVICE": "The file that holds the device list, or that will hold it. It may be absent; the first crdl makes"
+        " it."
+    },
+    settings={"DEVICE": ShellSettings.device},
+)
 def qmadmin(
     command_file: str | None,
     commands: tuple[str, ...],
     form: str | None,
     stop_on_error: bool,
     yes: bool,
+    request: str | None,
     arguments: tuple[str, ...],
 ) -> Exit:
     """Administer the devices, queue spaces and queues of transactional message queues.
@@ -79,17 +122,24 @@ def qmadmin(
     names it. Commands come from the terminal, or line by line from the standard input or FILE. The command help
     lists them, and the manual page qmadmin(1) describes them.
     """
+    _refuse_together({"-c": bool(commands), "-f": command_file is not None, "--mib": request is not None})
+    configuration = _settings()
+    requested: list[str] = []
+    if request is not None:
+        requested = [request, *(word for word in arguments if _is_of_request(word))]
+        arguments = tuple(word for word in arguments if not _is_of_request(word))
     if len(arguments) > 1:
         raise StartError(notices.INVALID_ARGUMENT(argument=arguments[1]))
-    device = arguments[0] if arguments else os.environ.get("QMCONFIG", "")
+    device = arguments[0] if arguments else configuration.qmadmin.device
     if not device:
         raise StartError(notices.QMCONFIG_NOT_SET())
     check_status(device)
-    if commands and command_file is not None:
-        raise StartError(UsageError("Options -c and -f exclude each other").notice)
+    if requested:
+        return _carry_out(device, requested)
     script = Given(None if command_file == "-" else command_file, commands)
-    modes = Modes(yes=yes, stop_on_error=stop_on_error)
-    return _take_commands(device, script, modes, Format(form) if form else None)
+    usual = configuration.qmadmin
+    modes = Modes(echo=usual.echo, verbose=usual.verbose, yes=yes, stop_on_error=stop_on_error)
+    return _take_commands(device, script, modes, form or usual.format, configuration)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -155,7 +205,32 @@ class Given:
         return self.file is None and not self.commands
 
 
-def _take_commands(device: str, script: Given, modes: Modes, form: Format | None) -> Exit:
+def _refuse_together(given: Mapping[str, bool]) -> None:
+    """Refuse options that say from where the commands come, if there are two of them."""
+    first, second, *_ = [*(flag for flag, is_given in given.items() if is_given), "", ""]
+    if second:
+        raise StartError(UsageError(f"Options {first} and {second} exclude each other").notice)
+
+
+def _settings() -> Configuration:
+    try:
+        return Configuration.load(os.environ)
+    except ConfigurationError as error:
+        raise StartError(UsageError(str(error)).notice, "qmadmin.toml(5) describes the settings.") from None
+
+
+def _is_of_request(word: str) -> bool:
+    """Tell whether an argument belongs to a request of the management information base, and is no device."""
+    return "=" in word or word in ("get", "set", "help")
+
+
+def _carry_out(device: str, request: Sequence[str]) -> Exit:
+    from qmadmin.mib import command
+
+    return Exit(command.run(device, request, sys.stdout))
+
+
+def _take_commands(device: str, script: Given, modes: Modes, form: str, configuration: Configuration) -> Exit:
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.interpreter import Interpreter, fault
     from qmadmin.shell.lines import Commands
@@ -169,19 +244,24 @@ def _take_commands(device: str, script: Given, modes: Modes, form: Format | None
         err = _stream(sys.stderr, "w", opened)
         person = script.on_stdin and source.isatty()
         drawn = person and out.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
-        modes.paginate = drawn
-        modes.format = form or (Format.TABLE if person and out.isatty() else Format.PLAIN)
+        settings = configuration.qmadmin
+        modes.paginate = drawn and settings.paginate
+        if form == "auto":
+            modes.format = Format.TABLE if person and out.isatty() else Format.PLAIN
+        else:
+            modes.format = Format(form)
         session = Session(
             device,
             Catalogue(),
-            _screen(out, err, person=person, drawn=drawn),
+            _screen(out, err, settings, person=person, drawn=drawn),
             os.environ,
             modes=modes,
+            settings=settings,
             at_terminal=person,
             can_page=drawn,
             children_read=person or not script.on_stdin,
         )
-        ulog.install("qmadmin", os.environ, level=logging.WARNING, errors=err)
+        ulog.install("qmadmin", os.environ, log=configuration.log, level=logging.WARNING, errors=err)
         opened.callback(_close, session)
         if person and out.isatty() and not modes.format.is_for_programs:
             session.screen.show([Line(f"qmadmin {__version__}"), Line(f"QMCONFIG={device}")])
@@ -229,11 +309,11 @@ def _stream(stream: TextIO | None, mode: str, opened: contextlib.ExitStack) -> T
     return stream
 
 
-def _screen(out: TextIO, err: TextIO, *, person: bool, drawn: bool) -> Screen:
+def _screen(out: TextIO, err: TextIO, settings: ShellSettings, *, person: bool, drawn: bool) -> Screen:
     if drawn:
         from qmadmin.shell.styled import StyledScreen
 
-        return StyledScreen(out, err, os.environ)
+        return StyledScreen(out, err, os.environ, settings)
     from qmadmin.shell.render import PlainScreen
 
     return PlainScreen(out, err, hints=person)

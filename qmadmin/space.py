@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from qmadmin.browsing import listed
 from qmadmin.changing import Changing
 from qmadmin.consuming import Consuming, parsed, seconds_of
+from qmadmin.outstanding import Outstanding
 from qmadmin.producing import Producing
 from qmadmin.transaction import Transaction, refuse_nesting
 from qmcore import times
@@ -17,7 +18,7 @@ from qmcore.condition import Condition
 from qmcore.errors import InUseError
 from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, sequence_of
 from qmcore.numbers import number
-from qmcore.queue import Queue, QueueDefinition, QueueUsage
+from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 from qmcore.space import SpaceDefinition
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _LISTED_AT_A_TIME = 500
 _STOP_CHECK_SECONDS = 0.05
 
 
-class QueueSpace(Producing, Consuming, Changing):
+class QueueSpace(Producing, Consuming, Changing, Outstanding):
     """An open queue space. Safe for several threads; closing it, or its device, ends waiting calls.
 
     Calls inside `with space.transaction():` belong to that transaction; others take effect at once.
@@ -111,7 +112,8 @@ class QueueSpace(Producing, Consuming, Changing):
 
     def queues(self) -> list[Queue]:
         """Return the queues by name."""
-        return self._read(lambda unit: list(self._attachment.opened.definitions(unit).queues.values()))
+        found = self._read(lambda unit: list(self._attachment.opened.definitions(unit).queues.values()))
+        return sorted(found, key=lambda queue: queue.name)
 
     def usage(self, queue: str) -> QueueUsage:
         """Return what a queue holds and what went through it."""
@@ -145,6 +147,13 @@ class QueueSpace(Producing, Consuming, Changing):
             for _, info in listed(self._attachment, queue, state, restriction):
                 yield info
 
+    def content(self, listed: MessageInfo) -> Message | None:
+        """Return a message that `messages` has listed with its body, also one that cannot be dequeued now.
+
+        None is returned where it is gone.
+        """
+        return self._read(lambda unit: looking.content(unit, self._attachment.opened, listed))
+
     def history(self, queue: str, *, condition: str | Condition | None = None) -> Iterator[ConsumedMessage]:
         """Yield the messages of a queue that are kept after they were consumed, the first consumed first.
 
@@ -174,15 +183,16 @@ class QueueSpace(Producing, Consuming, Changing):
 
         return self._read(found)
 
-    def purge(self, queue: str, *, condition: str | Condition | None = None) -> int:
+    def purge(self, queue: str, *, condition: str | Condition | None = None, delivery: Delivery | None = None) -> int:
         """Give up the messages of a queue that fulfil a condition, or all of them; return how many it was.
 
+        With `delivery` only the persistent or the non-persistent ones are meant.
         Those that a transaction holds stay. They are counted as discarded. A thousand go at a time.
         """
         restriction = parsed(condition)
         self._freshen(queue)
         attachment = self._attachment
-        return purging.purge(attachment.volume, attachment.opened, queue, restriction)
+        return purging.purge(attachment.volume, attachment.opened, queue, restriction, delivery)
 
     def purge_history(self, queue: str, *, before: datetime | None = None) -> int:
         """Give up the retained messages of a queue that were consumed before a time, or all; return how many."""

@@ -23,17 +23,51 @@ from qmadmin.tperrno import (
     failure_to_commit,
 )
 from qmadmin.tpqctl import TPQCTL, TPQMSGID, dequeue_control, enqueue_control, fill
+from qmadmin.tpvalue import Value
 from qmcore import names
 from qmcore.errors import BadResourceError, InvalidArgumentError, NoMessageError, QueueError
 
 if TYPE_CHECKING:
     from qmcore.message import Message
 
-TPNOBLOCK: Final = 0x001
-TPSIGRSTRT: Final = 0x002
-TPNOTRAN: Final = 0x008
-TPNOTIME: Final = 0x020
-TPNOCHANGE: Final = 0x100
+TPNOBLOCK: Final = Value(
+    0x001,
+    enqueue="TPEBLOCK if another writer keeps the file for longer than a write takes, a tenth of a second.",
+    dequeue="TPEBLOCK if another writer keeps the file for longer than a write takes, a tenth of a second.",
+)
+TPSIGRSTRT: Final = Value(
+    0x002,
+    enqueue=(
+        "A signal does not end the wait for another writer that TPNOTIME asks for. Without the flag that is TPGOTSIG "
+        "after a signal that the program handles."
+    ),
+    dequeue=(
+        "A signal does not end the wait. Without the flag a wait for a message, and one that TPNOTIME asks for, is "
+        "TPGOTSIG after a signal that the program handles. Only the main thread gets signals; a handler that raises, "
+        "as that of Ctrl-C does, ends the call with what it raises."
+    ),
+)
+TPNOTRAN: Final = Value(
+    0x008,
+    enqueue="The call has no part in the transaction of this thread; it still ends when that one's time is over.",
+    dequeue="The call has no part in the transaction of this thread; it still ends when that one's time is over.",
+    keyword="transactional",
+)
+TPNOTIME: Final = Value(
+    0x020,
+    enqueue=(
+        "Another writer that keeps the file is waited for without limit. Without the flag it is TPETIME after 30 "
+        "seconds."
+    ),
+    dequeue=(
+        "Another writer that keeps the file is waited for without limit. Without the flag it is TPETIME after 30 "
+        "seconds. It does not prolong TPQWAIT."
+    ),
+)
+TPNOCHANGE: Final = Value(
+    0x100,
+    dequeue="TPEOTYPE if the message is not of the type `kind`, which stays in the queue then.",
+)
 
 __all__ = [
     "TPNOBLOCK",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from qmadmin.tpqctl import TPQCTL
+from qmadmin.tpvalue import Value
 from qmcore import errors
 from qmcore.errors import (
     AbortedError,
@@ -17,45 +18,151 @@ from qmcore.errors import (
 
 TPEABORT: Final = 1
 TPEBADDESC: Final = 2
-TPEBLOCK: Final = 3
-TPEINVAL: Final = 4
+TPEBLOCK: Final = Value(
+    3,
+    enqueue="TPNOBLOCK was given, and another writer keeps the file.",
+    dequeue="TPNOBLOCK was given, and another writer keeps the file.",
+)
+TPEINVAL: Final = Value(
+    4,
+    enqueue="An argument is of a wrong type, or a flag is not one of this call. What TPQCTL has wrong is QMEINVAL.",
+    dequeue=(
+        "An argument is of a wrong type, a flag is not one of this call, or TPNOCHANGE was given without `kind`. What "
+        "TPQCTL has wrong is QMEINVAL."
+    ),
+)
 TPELIMIT: Final = 5
-TPENOENT: Final = 6
-TPEOS: Final = 7
+TPENOENT: Final = Value(
+    6,
+    enqueue="There is no queue space `qspace`, or no device.",
+    dequeue="There is no queue space `qspace`, or no device.",
+)
+TPEOS: Final = Value(
+    7,
+    enqueue="The call was to open the device, and the operating system refused.",
+    dequeue="The call was to open the device, and the operating system refused.",
+)
 TPEPERM: Final = 8
-TPEPROTO: Final = 9
+TPEPROTO: Final = Value(
+    9,
+    enqueue="The transaction of this thread ended when another thread called tpterm().",
+    dequeue="The transaction of this thread ended when another thread called tpterm().",
+)
 TPESVCERR: Final = 10
 TPESVCFAIL: Final = 11
-TPESYSTEM: Final = 12
-TPETIME: Final = 13
+TPESYSTEM: Final = Value(
+    12,
+    enqueue="The call was to open the device, and that failed.",
+    dequeue="The call was to open the device, and that failed.",
+)
+TPETIME: Final = Value(
+    13,
+    enqueue=(
+        "Another writer kept the file for 30 seconds, or the time of the transaction is over. In the latter case it "
+        "can only be aborted, and further calls in it are TPETIME too."
+    ),
+    dequeue=(
+        "No message came in the time that TPQWAIT waits, another writer kept the file for 30 seconds, or the time of "
+        "the transaction is over. In the last case, and if TPQWAIT waited in the transaction, it can only be aborted, "
+        "and further calls in it are TPETIME too."
+    ),
+)
 TPETRAN: Final = 14
-TPGOTSIG: Final = 15
+TPGOTSIG: Final = Value(
+    15,
+    enqueue="A signal ended the wait; TPSIGRSTRT was not given.",
+    dequeue="A signal ended the wait; TPSIGRSTRT was not given.",
+)
 TPERMERR: Final = 16
 TPEITYPE: Final = 17
-TPEOTYPE: Final = 18
-TPERELEASE: Final = 19
+TPEOTYPE: Final = Value(
+    18,
+    dequeue=(
+        "TPNOCHANGE was given, and the message is of another type than `kind`. A transaction can only be aborted then."
+    ),
+)
+TPERELEASE: Final = Value(
+    19,
+    enqueue="The call was to open the device, and this release cannot use it.",
+    dequeue="The call was to open the device, and this release cannot use it.",
+)
 TPEHAZARD: Final = 20
 TPEHEURISTIC: Final = 21
 TPEEVENT: Final = 22
 TPEMATCH: Final = 23
-TPEDIAGNOSTIC: Final = 24
+TPEDIAGNOSTIC: Final = Value(
+    24,
+    enqueue="The queue manager refused or failed; `diagnostic` says why.",
+    dequeue="The queue manager refused or failed; `diagnostic` says why.",
+)
 TPEMIB: Final = 25
 
-QMEINVAL: Final = errors.InvalidArgumentError.number
+QMEINVAL: Final = Value(
+    errors.InvalidArgumentError.number,
+    enqueue=(
+        "A field of TPQCTL is out of its range, its flags exclude each other or are not for this call, the body is "
+        "too long, or the queue does not allow TPQTOP or TPQBEFOREMSGID."
+    ),
+    dequeue=(
+        "A field of TPQCTL is out of its range, its flags exclude each other, or TPQPEEK was given without TPNOTRAN."
+    ),
+)
 QMEBADRMID: Final = errors.BadResourceError.number
-QMENOTOPEN: Final = errors.NotOpenError.number
+QMENOTOPEN: Final = Value(
+    errors.NotOpenError.number,
+    enqueue="The queue space was closed by another thread, with tpterm().",
+    dequeue="The queue space was closed by another thread, with tpterm().",
+)
 QMETRAN: Final = errors.TransactionStartError.number
-QMEBADMSGID: Final = errors.BadMessageIdError.number
-QMESYSTEM: Final = errors.SystemFailureError.number
-QMEOS: Final = errors.OperatingSystemError.number
-QMEABORTED: Final = errors.AbortedError.number
+QMEBADMSGID: Final = Value(
+    errors.BadMessageIdError.number,
+    enqueue="`msgid` is no identifier, or TPQBEFOREMSGID names a message that is gone.",
+    dequeue="`msgid` is no identifier. One of a message that is gone is QMENOMSG.",
+)
+QMESYSTEM: Final = Value(
+    errors.SystemFailureError.number,
+    enqueue="The store failed. The transaction can only be aborted.",
+    dequeue=(
+        "The store failed, and the transaction can only be aborted; or TPQWAIT found no free action, and nothing has "
+        "happened."
+    ),
+)
+QMEOS: Final = Value(
+    errors.OperatingSystemError.number,
+    enqueue="The operating system refused, as on a full disk. The transaction can only be aborted.",
+    dequeue="The operating system refused, as on a full disk. The transaction can only be aborted.",
+)
+QMEABORTED: Final = Value(
+    errors.AbortedError.number,
+    enqueue="The transaction was rolled back by others, or after an earlier failure; it can only be aborted.",
+    dequeue="The transaction was rolled back by others, or after an earlier failure; it can only be aborted.",
+)
 QMENOTA: Final = QMEABORTED
-QMEPROTO: Final = errors.ProtocolError.number
-QMEBADQUEUE: Final = errors.BadQueueError.number
-QMENOMSG: Final = errors.NoMessageError.number
+QMEPROTO: Final = Value(
+    errors.ProtocolError.number,
+    enqueue="The transaction works on a queue space in another file of the device.",
+    dequeue="The transaction works on a queue space in another file of the device.",
+)
+QMEBADQUEUE: Final = Value(
+    errors.BadQueueError.number,
+    enqueue="There is no such queue, or it is stopped for enqueuing.",
+    dequeue="There is no such queue, or it is stopped for dequeuing.",
+)
+QMENOMSG: Final = Value(
+    errors.NoMessageError.number,
+    dequeue="There is no message that can be dequeued, and TPQWAIT was not given.",
+)
 QMEINUSE: Final = errors.InUseError.number
-QMENOSPACE: Final = errors.NoSpaceError.number
-QMERELEASE: Final = errors.ReleaseError.number
+QMENOSPACE: Final = Value(
+    errors.NoSpaceError.number,
+    enqueue="The queue space has all of something in use: pages, messages, memory, transactions, processes.",
+    dequeue="The queue space has all its transactions or processes in use.",
+)
+QMERELEASE: Final = Value(
+    errors.ReleaseError.number,
+    enqueue="The queue space is on a file that this release cannot use.",
+    dequeue="The queue space is on a file that this release cannot use.",
+)
 QMEINVHANDLE: Final = errors.InvalidHandleError.number
 QMESHARE: Final = errors.ShareError.number
 

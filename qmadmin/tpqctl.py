@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Final, TypeVar
 
+from qmadmin.tpvalue import Value
 from qmcore import names
 from qmcore.checks import whole
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
@@ -12,31 +13,144 @@ from qmcore.message import PRIORITY_DEFAULT, EnqueueControl, Message
 from qmcore.queue import Delivery
 from qmcore.times import MICROS
 
-TPNOFLAGS: Final = 0x00000
-TPQCORRID: Final = 0x00001
-TPQFAILUREQ: Final = 0x00002
-TPQBEFOREMSGID: Final = 0x00004
-TPQGETBYMSGIDOLD: Final = 0x00008
-TPQMSGID: Final = 0x00010
-TPQPRIORITY: Final = 0x00020
-TPQTOP: Final = 0x00040
-TPQWAIT: Final = 0x00080
-TPQREPLYQ: Final = 0x00100
-TPQTIME_ABS: Final = 0x00200
-TPQTIME_REL: Final = 0x00400
-TPQGETBYCORRIDOLD: Final = 0x00800
-TPQPEEK: Final = 0x01000
-TPQDELIVERYQOS: Final = 0x02000
-TPQREPLYQOS: Final = 0x04000
-TPQEXPTIME_ABS: Final = 0x08000
-TPQEXPTIME_REL: Final = 0x10000
-TPQEXPTIME_NONE: Final = 0x20000
-TPQGETBYMSGID: Final = 0x40008
-TPQGETBYCORRID: Final = 0x80800
+T = TypeVar("T")
 
-TPQQOSDEFAULTPERSIST: Final = 1
-TPQQOSPERSISTENT: Final = 2
-TPQQOSNONPERSISTENT: Final = 4
+TPNOFLAGS: Final = Value(
+    0x00000,
+    enqueue="Nothing is asked for.",
+    dequeue="Nothing is asked for.",
+)
+TPQCORRID: Final = Value(
+    0x00001,
+    enqueue="`corrid` is the correlation identifier of the message.",
+    dequeue="Asks for the correlation identifier in `corrid`.",
+    keyword="corrid",
+)
+TPQFAILUREQ: Final = Value(
+    0x00002,
+    enqueue="`failurequeue` is where a message about a failure is to go.",
+    dequeue="Asks for the name of the failure queue in `failurequeue`.",
+    keyword="failure_queue",
+)
+TPQBEFOREMSGID: Final = Value(
+    0x00004,
+    enqueue=(
+        "Puts the message directly before the message `msgid`; several before the same one stand in the order of "
+        "their arrival. The queue has to allow it (QMEINVAL), and the other message has to be there (QMEBADMSGID)."
+    ),
+    keyword="before",
+)
+TPQGETBYMSGIDOLD: Final = Value(
+    0x00008,
+    dequeue="TPQGETBYMSGID as programs for older releases have it.",
+)
+TPQMSGID: Final = Value(
+    0x00010,
+    enqueue="Asks for the identifier of the message in `msgid`.",
+    dequeue="Asks for the identifier in `msgid`.",
+)
+TPQPRIORITY: Final = Value(
+    0x00020,
+    enqueue="`priority` is the priority of the message. Without the flag it is 50.",
+    dequeue="Asks for the priority in `priority`; it is 50 where the sender gave none.",
+    keyword="priority",
+)
+TPQTOP: Final = Value(
+    0x00040,
+    enqueue=(
+        "Puts the message before all others of the queue; the last one on top is the first to be dequeued. The queue "
+        "has to allow it (QMEINVAL)."
+    ),
+    keyword="top",
+)
+TPQWAIT: Final = Value(
+    0x00080,
+    dequeue=(
+        "Waits for a message if there is none, up to the timeout of the transaction, or outside of one up to that of "
+        "tpinit(), 30 seconds by default; then TPETIME. It takes an action of the queue space if another wait of this "
+        "process goes on; QMESYSTEM if none is free."
+    ),
+    keyword="wait",
+)
+TPQREPLYQ: Final = Value(
+    0x00100,
+    enqueue="`replyqueue` is where the reply is to go.",
+    dequeue="Asks for the name of the reply queue in `replyqueue`.",
+    keyword="reply_queue",
+)
+TPQTIME_ABS: Final = Value(
+    0x00200,
+    enqueue="The message can be dequeued from the time `deq_time` on.",
+    keyword="available_at",
+)
+TPQTIME_REL: Final = Value(
+    0x00400,
+    enqueue=(
+        "The message can be dequeued `deq_time` seconds after it was enqueued, in a transaction after the commit."
+    ),
+    keyword="delay",
+)
+TPQGETBYCORRIDOLD: Final = Value(
+    0x00800,
+    dequeue="TPQGETBYCORRID as programs for older releases have it.",
+)
+TPQPEEK: Final = Value(
+    0x01000,
+    dequeue="Returns the message and leaves it where it is. It takes TPNOTRAN (QMEINVAL).",
+)
+TPQDELIVERYQOS: Final = Value(
+    0x02000,
+    enqueue="`delivery_qos` says whether the message is persistent. Without the flag the queue says so.",
+    dequeue="Asks in `delivery_qos` for what the sender gave.",
+    keyword="persistent",
+)
+TPQREPLYQOS: Final = Value(
+    0x04000,
+    enqueue="`reply_qos` says whether the reply is to be persistent.",
+    dequeue="Asks in `reply_qos` for what the sender gave, which whoever replies is to follow.",
+    keyword="reply_persistent",
+)
+TPQEXPTIME_ABS: Final = Value(
+    0x08000,
+    enqueue="The message is removed at the time `exp_time`, whether or not it could be dequeued before.",
+    keyword="expires_at",
+)
+TPQEXPTIME_REL: Final = Value(
+    0x10000,
+    enqueue="The message is removed `exp_time` seconds after it was enqueued, in a transaction after the commit.",
+    keyword="expires_in",
+)
+TPQEXPTIME_NONE: Final = Value(
+    0x20000,
+    enqueue="The message never expires, also where the queue has a default expiration time.",
+    keyword="expires_in",
+)
+TPQGETBYMSGID: Final = Value(
+    0x40008,
+    dequeue="Dequeues the message `msgid`.",
+    keyword="msgid",
+)
+TPQGETBYCORRID: Final = Value(
+    0x80800,
+    dequeue="Dequeues the first message with the correlation identifier `corrid`.",
+    keyword="corrid",
+)
+
+TPQQOSDEFAULTPERSIST: Final = Value(
+    1,
+    enqueue="What the queue says.",
+    dequeue="What the queue says.",
+)
+TPQQOSPERSISTENT: Final = Value(
+    2,
+    enqueue="Persistent: on the disk, and there after a restart.",
+    dequeue="Persistent: on the disk, and there after a restart.",
+)
+TPQQOSNONPERSISTENT: Final = Value(
+    4,
+    enqueue="Non-persistent: in memory, and lost when the machine restarts.",
+    dequeue="Non-persistent: in memory, and lost when the machine restarts.",
+)
 
 TMQNAMELEN: Final = names.QUEUE_NAME_MAX
 TMMSGIDLEN: Final = 32
@@ -91,6 +205,11 @@ _QUALITIES: Final = {
 _QUALITY_NUMBERS: Final = {delivery: number for number, delivery in _QUALITIES.items()}
 
 
+def _field(default: T, allowed: str, help: str) -> T:  # noqa: A002 - as the settings name it
+    value: T = dataclasses.field(default=default, metadata={"allowed": allowed, "help": help})
+    return value
+
+
 @dataclasses.dataclass
 class TPQCTL:
     """The control structure of a queue call; `flags` says which of the other fields are set.
@@ -102,20 +221,88 @@ class TPQCTL:
     `diagnostic` is the QME number after a call that failed with TPEDIAGNOSTIC, and 0 after any other.
     """
 
-    flags: int = TPNOFLAGS
-    deq_time: int = 0
-    priority: int = PRIORITY_DEFAULT
-    diagnostic: int = 0
-    msgid: bytes | str = b""
-    corrid: bytes | str = b""
-    replyqueue: str = ""
-    failurequeue: str = ""
-    cltid: str = ""
-    urcode: int = 0
-    appkey: int = 0
-    delivery_qos: int = 0
-    reply_qos: int = 0
-    exp_time: int = 0
+    flags: int = _field(
+        TPNOFLAGS,
+        "the flags below",
+        (
+            "Which of the other fields are set, and what is asked for. Flags of what there is not are turned off on "
+            "return."
+        ),
+    )
+    deq_time: int = _field(
+        0,
+        "seconds; absolute: since 1970, UTC",
+        (
+            "The time from which the message can be dequeued, or the seconds until then; see TPQTIME_ABS and "
+            "TPQTIME_REL. It is not returned."
+        ),
+    )
+    priority: int = _field(
+        PRIORITY_DEFAULT,
+        "1 to 100",
+        "The priority. In a queue that is ordered by priority the higher comes first.",
+    )
+    diagnostic: int = _field(
+        0,
+        "output",
+        "The QME number after a call that failed with TPEDIAGNOSTIC, 0 after any other.",
+    )
+    msgid: bytes | str = _field(
+        b"",
+        "32 bytes",
+        (
+            "The identifier of the message, or of another one that a flag is about. It is opaque; only equal ones "
+            "mean the same message."
+        ),
+    )
+    corrid: bytes | str = _field(
+        b"",
+        "at most 32 bytes",
+        "The correlation identifier, by which a reply finds its request. NULs at its end are padding.",
+    )
+    replyqueue: str = _field(
+        "",
+        "at most 127 bytes",
+        "The queue for the reply. It need not exist.",
+    )
+    failurequeue: str = _field(
+        "",
+        "at most 127 bytes",
+        "The queue for a message about a failure. It need not exist.",
+    )
+    cltid: str = _field(
+        "",
+        "output",
+        "Who sent the message; see tpinit().",
+    )
+    urcode: int = _field(
+        0,
+        "64 bits, signed",
+        "The user return code, a number for whoever dequeues the message. It needs no flag.",
+    )
+    appkey: int = _field(
+        0,
+        "output",
+        "The application key of who sent the message; see tpinit().",
+    )
+    delivery_qos: int = _field(
+        0,
+        "TPQQOS values",
+        "Whether the message is persistent.",
+    )
+    reply_qos: int = _field(
+        0,
+        "TPQQOS values",
+        "Whether the reply is to be persistent.",
+    )
+    exp_time: int = _field(
+        0,
+        "seconds; absolute: since 1970, UTC",
+        (
+            "The time at which the message is removed, or the seconds until then; see TPQEXPTIME_ABS and "
+            "TPQEXPTIME_REL. It is not returned."
+        ),
+    )
 
 
 def enqueue_control(ctl: TPQCTL, kind: str, *, client: str, appkey: int) -> EnqueueControl:

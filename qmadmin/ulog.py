@@ -2,7 +2,9 @@
 
     171204.host!qmadmin.4711.4711: QM_CAT:1216: ERROR: Queue creation failed for queue Q1: QMENOSPACE: ...
 
-Time and date are local. ULOGPFX names another prefix than `./ULOG`. Nothing is made before the first event.
+Time and date are local. ULOGPFX, or `prefix` in the section [log] of the settings, names another prefix than `./ULOG`.
+With `format = "json"` there each line is a JSON object with the keys `JSON_KEYS`. Nothing is made before the first
+event.
 """
 
 from __future__ import annotations
@@ -15,15 +17,30 @@ import socket
 import sys
 import threading
 from datetime import datetime
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from qmadmin.configuration import LogSettings
 
 CATALOGUE = "QM_CAT"
 """The name of the message catalogue whose numbers are in the lines."""
 
 PREFIX = "ULOG"
+
+JSON_KEYS: Final = {
+    "time": "when it happened, in ISO 8601, local time with the offset from UTC, to the microsecond",
+    "host": "the name of the machine",
+    "program": "the name of the program",
+    "pid": "the number of its process",
+    "thread": "the number of the thread",
+    "level": "how grave it is: DEBUG, INFO, WARN or ERROR",
+    "logger": "the part of the program, such as qmadmin.forwarder",
+    "catalogue": "the number in Tuxedo's message catalogue, or null",
+    "text": "what happened; where it is an exception that nobody foresaw, its traceback follows on further lines",
+}
+"""The keys of an event as JSON, in their order, and what they mean. They stay; others may come."""
 
 
 class UlogHandler(logging.Handler):
@@ -40,7 +57,7 @@ class UlogHandler(logging.Handler):
         super().__init__()
         self._program = program
         self._prefix = prefix
-        self._as_json = as_json
+        self.as_json = as_json
         self._errors = errors
         self._host = socket.gethostname()
         self._path = ""
@@ -56,7 +73,7 @@ class UlogHandler(logging.Handler):
         moment = datetime.fromtimestamp(record.created).astimezone()
         path = self.path(moment)
         try:
-            line = self._json(record, moment) if self._as_json else self._line(record, moment)
+            line = self._json(record, moment) if self.as_json else self._line(record, moment)
             if path != self._path:
                 self._open(path)
             # One call, so that a line of another process never stands inside of this one.
@@ -101,19 +118,18 @@ class UlogHandler(logging.Handler):
         return f"{where}:{catalogue} {level}: " + " | ".join(self._text(record).splitlines())
 
     def _json(self, record: logging.LogRecord, moment: datetime) -> str:
-        return json.dumps(
-            {
-                "time": moment.isoformat(timespec="microseconds"),
-                "host": self._host,
-                "program": self._program,
-                "pid": os.getpid(),
-                "thread": threading.get_native_id(),
-                "level": _LEVELS.get(record.levelname, record.levelname),
-                "logger": record.name,
-                "catalogue": getattr(record, "catalogue", None),
-                "text": self._text(record),
-            }
+        facts = (
+            moment.isoformat(timespec="microseconds"),
+            self._host,
+            self._program,
+            os.getpid(),
+            threading.get_native_id(),
+            _LEVELS.get(record.levelname, record.levelname),
+            record.name,
+            getattr(record, "catalogue", None),
+            self._text(record),
         )
+        return json.dumps(dict(zip(JSON_KEYS, facts, strict=True)))
 
     def _text(self, record: logging.LogRecord) -> str:
         """Return the sentence, and the traceback beneath it."""
@@ -129,12 +145,13 @@ def install(
     program: str,
     environ: Mapping[str, str],
     *,
+    log: LogSettings | None = None,
     level: int = logging.INFO,
-    as_json: bool = False,
     errors: TextIO | None = None,
 ) -> UlogHandler:
-    """Send what this process logs under `qmadmin`, from `level` up, to the ULOG that the environment names."""
-    handler = UlogHandler(program, environ.get("ULOGPFX") or PREFIX, as_json=as_json, errors=errors)
+    """Send what this process logs under `qmadmin`, from `level` up, to the ULOG that the environment or `log` names."""
+    prefix = environ.get("ULOGPFX") or (log.prefix if log else PREFIX)
+    handler = UlogHandler(program, prefix, as_json=log is not None and log.format == "json", errors=errors)
     handler.setLevel(level)
     logger = logging.getLogger("qmadmin")
     logger.addHandler(handler)

@@ -14,3 +14,4 @@ hypothesis.settings.load_profile("qmadmin")
 # What the caller's shell is set up for is none of the tests' business.
 for name in ("QMCONFIG", "QM_SHM_DIR", "ULOGPFX"):
     os.environ.pop(name, None)
+os.environ["QMADMIN_TOML"] = os.devnull

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from qmcore.device import PAGE_SIZE
@@ -16,12 +16,13 @@ from qmcore.space import Space
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Definitions:
-    """A queue space and its queues at one generation."""
+    """A queue space and its queues at one generation; `versions` of the queues, by their numbers."""
 
     generation: int
     space: Space
     queues: Mapping[str, Queue]
     by_id: Mapping[int, Queue]
+    versions: Mapping[int, int]
     error_queues: frozenset[str]
     page_size: int
 
@@ -55,6 +56,9 @@ class Definitions:
         """Tell whether the queue is the error queue of the queue space, or of one of its queues."""
         return queue.name in self.error_queues
 
+
+_READ_ALONE = 20
+"""How many changed queues are read one by one; more are read with all others."""
 
 Starter: TypeAlias = "Callable[[OpenSpace, Claim], None]"
 """Starts a capacity command of a queue space that was claimed."""
@@ -97,15 +101,34 @@ class OpenSpace:
         space = unit.space(self.space.name)
         if generation is None or space is None or space.incarnation != self.space.incarnation:
             raise no_such_space(self.space.name)
-        queues = unit.queues(space.id)
-        return Definitions(
-            generation,
-            space,
-            queues={queue.name: queue for queue in queues},
-            by_id={queue.id: queue for queue in queues},
-            error_queues=frozenset((space.definition.error_queue, *(queue.definition.error_queue for queue in queues))),
-            page_size=self.page_size,
-        )
+        versions = unit.queue_versions(space.id)
+        known = self._known
+        changed = versions.items() - known.versions.items() if known else versions.items()
+        if known is None or len(changed) > _READ_ALONE or space.definition != known.space.definition:
+            return self._all(unit, generation, space, versions)
+        by_id, queues = dict(known.by_id), dict(known.queues)
+        # A number may come again with another name, after a creation that failed.
+        outdated = known.versions.items() - versions.items()
+        for number, _ in outdated:
+            del queues[by_id.pop(number).name]
+        found = [unit.queue(number) for number, _ in changed]
+        for queue in found:
+            by_id[queue.id] = queues[queue.name] = queue
+        error_queues = known.error_queues
+        if outdated or any(queue.definition.error_queue for queue in found):
+            error_queues = _error_queues(space, by_id.values())
+        return Definitions(generation, space, queues, by_id, versions, error_queues, self.page_size)
+
+    def _all(self, unit: Unit, generation: int, space: Space, versions: Mapping[int, int]) -> Definitions:
+        """Return the definitions, all of them read."""
+        by_id = {queue.id: queue for queue in unit.queues(space.id)}
+        queues = {queue.name: queue for queue in by_id.values()}
+        error_queues = _error_queues(space, by_id.values())
+        return Definitions(generation, space, queues, by_id, versions, error_queues, self.page_size)
+
+
+def _error_queues(space: Space, queues: Iterable[Queue]) -> frozenset[str]:
+    return frozenset((space.definition.error_queue, *(queue.definition.error_queue for queue in queues)))
 
 
 def no_such_space(name: str) -> BadResourceError:

@@ -148,19 +148,37 @@ def allocate(
         if chosen:
             break
     else:
-        most = max((sum(run.pages for _, run in runs) for runs in room.values()), default=0)
-        total = sum(entry.pages for entry in entries)
-        raise NoSpaceError(
-            "the device" if path is None else f"the file {path!r}",
-            Resource.PAGES,
-            used=total - most,
-            limit=total,
-            wanted=pages,
-        )
+        raise _no_room(pages, path, entries, extents)
     if len(extents) + len(chosen) > EXTENTS_MAX:
         raise NoSpaceError("the device", Resource.EXTENTS, used=len(extents), limit=EXTENTS_MAX, wanted=len(chosen))
     number = 1 + max((extent.number for extent in extents if extent.space == space), default=-1)
     return [Extent(space, number + at, index, run.first, run.pages) for at, (index, run) in enumerate(chosen)]
+
+
+def _no_room(pages: int, path: str | None, entries: Sequence[DeviceEntry], extents: Sequence[Extent]) -> NoSpaceError:
+    """Return the refusal of pages that no file, or not that of the path, has; it names an entry that has them."""
+    free = {entry: sum(run.pages for run in free_ranges(entry, extents)) for entry in entries}
+    own = [entry for entry in entries if path is None or entry.path == path]
+    files = {entry.path for entry in own}
+    most = max((sum(free[entry] for entry in own if entry.path == file) for file in files), default=0)
+    total = sum(entry.pages for entry in own)
+    detail = ""
+    hint = "List more pages with crdl, or destroy a queue space."
+    if path is not None:
+        detail = f"; {most} are free"
+        hint = f"List more pages of {path!r} with crdl: a queue space stays in the file that it is in."
+        best = max((entry for entry in entries if entry.path != path), key=free.__getitem__, default=None)
+        if best is not None and free[best] >= pages:
+            detail += f", and entry {best.index} of the device list, with {free[best]}, is the other file {best.path!r}"
+    return NoSpaceError(
+        "the device" if path is None else f"the file {path!r}",
+        Resource.PAGES,
+        used=total - most,
+        limit=total,
+        wanted=pages,
+        detail=detail,
+        hint=hint,
+    )
 
 
 def _free_of(path: str, entries: Sequence[DeviceEntry], extents: Sequence[Extent]) -> list[tuple[int, PageRange]]:

@@ -90,6 +90,15 @@ class QueueOrder:
         # A key before another one is longer, and counts upwards whatever that one does.
         return _SEQUENCE_TOP - ordinal if inverted else ordinal
 
+    def is_key(self, key: bytes) -> bool:
+        """Tell whether a byte string can be a key of this order."""
+        fields = 0 if key.startswith(_TOP) else sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria)
+        if key[:1] not in (_TOP, _ORDINARY) or key[-1:] != _LAST:
+            return False
+        # Behind the first sequence number come those of messages that were put before that one.
+        rest = key[1 + fields + 8 : -1]
+        return len(key) >= 1 + fields + 9 and len(rest) % 9 == 0 and set(rest[::9]) <= set(_BEFORE)
+
 
 _WIDTHS = {Criterion.PRIORITY: 1, Criterion.TIME: 8, Criterion.EXPIRATION: 8}
 

@@ -8,8 +8,10 @@ Messages stand in a `Store`: the unit itself is the one on disk, and a queue spa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from qmcore.audit import AuditEntry
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.message import ConsumedMessage, Message
 from qmcore.queue import Queue, QueueDefinition
@@ -60,6 +62,22 @@ class DeviceRecords(Protocol):
     def remove_extents(self, space: str) -> None:
         """Remove the rows of a queue space from the table of contents."""
 
+    def remove_extent(self, extent: Extent) -> None:
+        """Remove one row from the table of contents, if it is still there as it was."""
+
+
+class AuditRecords(Protocol):
+    """Destructive commands; only the volume that QMCONFIG names has them."""
+
+    def add_audit(self, entry: AuditEntry) -> int:
+        """Record a command and return the number of the entry; beyond those that are kept, the oldest go."""
+
+    def set_outcome(self, entry_id: int, outcome: str) -> None:
+        """Record what came of a command."""
+
+    def audited(self, limit: int) -> list[AuditEntry]:
+        """Return the last `limit` commands, the newest first."""
+
 
 class DefinitionRecords(Protocol):
     """Queue spaces and queues as administrators define them."""
@@ -73,6 +91,9 @@ class DefinitionRecords(Protocol):
     def add_space(self, definition: SpaceDefinition, incarnation: str, created_us: int) -> Space:
         """Record a queue space, its counters at zero."""
 
+    def change_space(self, space: Space) -> None:
+        """Record what is new about a queue space, and change the generation."""
+
     def set_initialized(self, space_id: int) -> None:
         """Record that the disk of the queue space has been allocated."""
 
@@ -84,6 +105,12 @@ class DefinitionRecords(Protocol):
 
     def queues(self, space_id: int) -> list[Queue]:
         """Return the queues of a queue space by name."""
+
+    def queue_versions(self, space_id: int) -> dict[int, int]:
+        """Return for each queue of a queue space, by its number, a number that changes with each change of it."""
+
+    def queue(self, queue_id: int) -> Queue:
+        """Return a queue that exists, by its number."""
 
     def add_queue(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
         """Record a queue, its counters at zero, and change the generation."""
@@ -189,7 +216,7 @@ class TransactionRecords(Protocol):
         """Tell whether the high limit was reached and the use has not been down at the low limit since."""
 
 
-class Unit(DeviceRecords, DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protocol):
+class Unit(DeviceRecords, AuditRecords, DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protocol):
     """One short database transaction. It is the store on disk itself."""
 
     def memory(self, space_id: int) -> MemoryStore | None:
@@ -212,6 +239,25 @@ class Bell(Protocol):
 
     def close(self) -> None:
         """Take the bell down."""
+
+
+class Snapshot(Protocol):
+    """A volume as it stood at one moment, whatever is written meanwhile."""
+
+    def read(self, work: Callable[[Unit], T]) -> T:
+        """Run `work`, which changes nothing."""
+
+    def integrity(self, step: Callable[[int], None]) -> list[str]:
+        """Return what is wrong with the file itself; `step` gets the percent that are done."""
+
+    def copy_to(self, path: str, step: Callable[[int], None]) -> None:
+        """Write all of it to a file, which must be empty; `step` gets the percent that are done."""
+
+    def beside(self) -> AbstractContextManager[Callable[[], None]]:
+        """Have forks of this process wait for what is done with the store's library beside it, on other files.
+
+        What it gives lets one through, and is called every now and then.
+        """
 
 
 class Volume(Protocol):
@@ -255,6 +301,18 @@ class Volume(Protocol):
 
     def remove_memory(self, space: Space, *, unused: bool = False) -> None:
         """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
+
+    def memory_files(self, space: Space) -> list[tuple[str, int]]:
+        """Return the files of a queue space's memory, and their sizes in bytes."""
+
+    def still(self, seconds: float) -> AbstractContextManager[None]:
+        """Let nobody write for as long as the block lasts; readers go on.
+
+        Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
+        """
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """Give the volume as it stands now, while others go on writing."""
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the volume have `pages` free pages on disk, so that a full disk is found now; tell the percent done."""

@@ -5,9 +5,10 @@ It is a part of the port (`qmcore.port`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from qmcore.findings import Fault
 from qmcore.message import Message, Origin, State
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import (
@@ -118,6 +119,9 @@ class MessageRecords(Protocol):
     def peek(self, space: Space, queue_name: str, queue_id: int, order_key: bytes) -> Message | None:
         """Return the ready message with that order key, which stays where it is."""
 
+    def stored(self, space: Space, queue_name: str, message_id: int, state: State, retries: int = 0) -> Message:
+        """Return a message with its body, wherever it stands; LookupError if it is not stored."""
+
     def read(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
         """Return a message that stays stored, and its pages; without its body if that is not wanted."""
 
@@ -207,8 +211,30 @@ class HoldRecords(Protocol):
     def holders(self) -> list[int]:
         """Return the transactions that hold something."""
 
+    def count_held(self) -> dict[tuple[int, Role], int]:
+        """Return how many messages each transaction has, and for what."""
 
-class Store(Counters, MessageRecords, HoldRecords, Protocol):
+
+class Soundness(Protocol):
+    """Whether what is stored fits together."""
+
+    def faults(self, space: Space, queues: Sequence[Queue], page_size: int, step: Callable[[], None]) -> list[Fault]:
+        """Return what is wrong with the messages of a queue space; `step` is called between the `FAULT_STEPS` parts."""
+
+    def last_number(self, space: Space) -> int:
+        """Return the highest sequence number of the messages that are stored; 0 where there is none."""
+
+    def latest(self, space: Space) -> int:
+        """Return about the latest time that is stored of a queue space."""
+
+    def strays(self) -> int:
+        """Return how many messages belong to no queue space that there is."""
+
+
+FAULT_STEPS = 7
+
+
+class Store(Counters, MessageRecords, HoldRecords, Soundness, Protocol):
     """Where messages stand: on disk, or in the memory of a queue space."""
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin import ulog
 from qmadmin.capacity import CapacityEvent
+from qmadmin.configuration import Configuration, ConfigurationError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run the command of a capacity event, given as the texts of its fields in their order."""
     device, space, queue, command, level, value, delivery = arguments
     event = CapacityEvent(device, space, queue, command, level, int(value), delivery)
-    ulog.install("capacity", os.environ)
+    _open_log()
     about = f"queue {queue!r} of queue space {space!r}: capacity command {command!r}"
     try:
         signals = _take_signals()
@@ -51,6 +52,15 @@ def main(arguments: Sequence[str]) -> None:
         "%s starts as process group %d: %s reached %s (%s)", about, process.pid, event.value, event.level, delivery
     )
     _Run(process, about, signals).follow()
+
+
+def _open_log() -> None:
+    try:
+        ulog.install("capacity", os.environ, log=Configuration.load(os.environ).log)
+    except ConfigurationError as error:
+        # Nobody is there to be told, and the command is to run all the same.
+        ulog.install("capacity", os.environ)
+        logger.warning("%s; the log is the usual one", error)
 
 
 class _Run:

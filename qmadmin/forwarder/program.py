@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING
 import click
 
 from qmadmin import ulog
+from qmadmin.configuration import Configuration, ConfigurationError, ForwarderSettings, ShellSettings
 from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.settings import Settings
+from qmadmin.options import Argument, Option
 from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from qmadmin.shell.results import Notice
 
 logger = logging.getLogger("qmadmin.forwarder")
 
@@ -27,19 +31,63 @@ USAGE = "Usage: tmqforward [DEVICE] QSPACE -q QUEUE[,QUEUE...] [-t TRANTIME] [-i
 _PROGRAM = "tmqforward"
 
 
-@click.command(
-    context_settings={"help_option_names": ["-h", "--help"]},
-    options_metavar="-q QUEUE[,QUEUE...] [OPTIONS]",
-)
-@click.version_option(__version__, message="%(prog)s %(version)s")
-@click.option("-q", "queues", metavar="QUEUE[,QUEUE...]", multiple=True, help="The queues, named like their services.")
-@click.option("-t", "trantime", metavar="TRANTIME", help="Seconds that a request may take [default: 60; 0: no limit].")
-@click.option("-i", "idletime", metavar="IDLETIME", help="Most seconds of sleep while there is nothing [default: 30].")
-@click.option("-e", "until_empty", is_flag=True, help="End when the queues are empty.")
+@click.command(options_metavar="-q QUEUE[,QUEUE...] [OPTIONS]")
 @click.option(
-    "-s", "services", metavar="FILE", help="The services [default: the value of QM_SERVICES, or services.toml]."
+    "-q",
+    "queues",
+    cls=Option,
+    metavar="QUEUE[,QUEUE...]",
+    multiple=True,
+    help="The queues, named like their services.",
+    more="Required. May be given several times; a queue that is named twice is served once.",
 )
-@click.argument("arguments", metavar="[DEVICE] QSPACE", nargs=-1)
+@click.option(
+    "-t",
+    "trantime",
+    cls=Option,
+    metavar="TRANTIME",
+    setting=ForwarderSettings.trantime,
+    help="Seconds that a request may take; 0 is no limit.",
+    more="They limit the transaction around the call. A call that is still running then is ended, and has failed.",
+)
+@click.option(
+    "-i",
+    "idletime",
+    cls=Option,
+    metavar="IDLETIME",
+    setting=ForwarderSettings.idletime,
+    help="Most seconds of sleep while there is nothing to do.",
+    more="A message that comes ends the sleep. With 0 there is none, and the queues are looked at all the time.",
+)
+@click.option(
+    "-e",
+    "until_empty",
+    cls=Option,
+    is_flag=True,
+    help="End when the queues are empty.",
+    more="Delayed messages, and those that other processes hold, do not count.",
+)
+@click.option(
+    "-s",
+    "services",
+    cls=Option,
+    metavar="FILE",
+    setting=ForwarderSettings.services,
+    help="The file that describes the services.",
+)
+@click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version.")
+@click.help_option("-h", "--help", help="Print a summary of the options.")
+@click.argument(
+    "arguments",
+    cls=Argument,
+    metavar="[DEVICE] QSPACE",
+    nargs=-1,
+    meanings={
+        "DEVICE": "The device that holds the queue space.",
+        "QSPACE": "The queue space.",
+    },
+    settings={"DEVICE": ShellSettings.device},
+)
 def tmqforward(
     queues: tuple[str, ...],
     trantime: str | None,
@@ -53,22 +101,24 @@ def tmqforward(
     Each message is taken off its queue, the service that is named like the queue is called with it, and the reply
     goes to the reply queue that the message names: all in one transaction, which is rolled back when the service
     fails. DEVICE holds the queue space QSPACE; without it the environment variable QMCONFIG names the device.
-    The manual page tmqforward(1) describes the file of the services.
+    The manual page tmqforward(8) describes the file of the services, and qmadmin.toml(5) where defaults are set.
     """
     from qmadmin.forwarder.daemon import Daemon
     from qmadmin.forwarder.stop import Stop
 
-    device, space = choices.place(arguments, os.environ)
+    configuration = Configuration.load(os.environ)
+    usual = configuration.tmqforward
+    device, space = choices.place(arguments, configuration.qmadmin.device)
     names = choices.queue_names(queues)
-    ulog.install(_PROGRAM, os.environ, errors=sys.stderr)
+    ulog.install(_PROGRAM, os.environ, log=configuration.log, errors=sys.stderr)
     settings = Settings(
         device=device,
         space=space,
         queues=names,
-        trantime=choices.transaction_time(trantime, _warn),
-        idletime=choices.idle_time(idletime, _warn),
+        services=services or usual.services,
+        trantime=choices.transaction_time(trantime, usual.trantime, _warn),
+        idletime=choices.idle_time(idletime, usual.idletime, _warn),
         until_empty=until_empty,
-        services=services or os.environ.get("QM_SERVICES") or choices.SERVICES_DEFAULT,
     )
     stop = Stop()
     stop.listen()
@@ -89,6 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _call(arguments)
     except StartError as error:
         return _refuse(str(error), USAGE if isinstance(error, UsageError) else error.hint)
+    except ConfigurationError as error:
+        return _refuse(str(error), "")
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the traceback is in the log
@@ -105,10 +157,10 @@ def _call(arguments: Sequence[str] | None) -> int:
         raise UsageError(error.format_message().rstrip(".")) from None
 
 
-def _warn(sentence: str, number: int) -> None:
-    """Warn on the terminal and in the log; `number` is the sentence's in the message catalogue, or 0."""
-    _say(f"WARN: {sentence}")
-    logger.warning("%s", sentence, extra={"catalogue": number or None})
+def _warn(notice: Notice) -> None:
+    """Warn on the terminal and in the log."""
+    _say(f"{notice.severity.value}: {notice.text}")
+    logger.warning("%s", notice.text, extra={"catalogue": notice.number})
 
 
 def _refuse(sentence: str, more: str) -> int:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from qmadmin.configuration import SECONDS_MAX
+from qmadmin.forwarder import notices
 from qmadmin.forwarder.errors import UsageError
+from qmadmin.shell.results import Notice, Severity
 from qmcore import names
 from qmcore.errors import InvalidArgumentError
 
-TRANTIME_DEFAULT: Final = 60
-IDLETIME_DEFAULT: Final = 30
-SERVICES_DEFAULT: Final = "services.toml"
+TRANTIME_MAX: Final = SECONDS_MAX
 
-TRANTIME_MAX: Final = 2**31 - 1
-
-Warn = Callable[[str, int], None]
-"""Takes a warning's sentence and its number in the message catalogue, 0 where it has none."""
+Warn = Callable[[Notice], None]
+"""Takes a warning."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +27,10 @@ class Settings:
     device: str
     space: str
     queues: tuple[str, ...]
-    trantime: int = TRANTIME_DEFAULT
-    idletime: int = IDLETIME_DEFAULT
+    services: str
+    trantime: int
+    idletime: int
     until_empty: bool = False
-    services: str = SERVICES_DEFAULT
 
     @property
     def call_seconds(self) -> float:
@@ -39,18 +38,17 @@ class Settings:
         return self.trantime or math.inf
 
 
-def place(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return device and queue space from the arguments; QMCONFIG names the device where only one is given."""
+def place(arguments: Sequence[str], usual_device: str) -> tuple[str, str]:
+    """Return device and queue space from the arguments; the device is the usual one where only one is given."""
     if len(arguments) > 2:
         raise UsageError(f"Invalid argument {arguments[2]}")
     if len(arguments) == 2:
         return arguments[0], arguments[1]
-    device = environ.get("QMCONFIG")
-    if not device:
+    if not usual_device:
         raise UsageError("QMCONFIG not set")
     if not arguments:
         raise UsageError("no queue space is named")
-    return device, arguments[0]
+    return usual_device, arguments[0]
 
 
 def queue_names(options: Sequence[str]) -> tuple[str, ...]:
@@ -64,30 +62,31 @@ def queue_names(options: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(f"-q {','.join(options)!r}: {error.message}") from None
 
 
-def transaction_time(text: str | None, warn: Warn) -> int:
-    """Return the seconds that -t gives; a value without meaning is warned about and ignored."""
+def transaction_time(text: str | None, usual: int, warn: Warn) -> int:
+    """Return the seconds that -t gives, or the usual ones; a value without meaning is warned about and ignored."""
     if text is None:
-        return TRANTIME_DEFAULT
+        return usual
     if not _is_number(text):
-        warn("-t option ignored as argument must be numeric", 1602)
+        warn(notices.TRANTIME_NOT_NUMERIC())
     elif int(text) > TRANTIME_MAX:
-        warn(f"-t option ignored as argument is too large (must be below {TRANTIME_MAX + 1})", 1603)
+        warn(notices.TRANTIME_TOO_LARGE(limit=TRANTIME_MAX + 1))
     else:
         return int(text)
-    return TRANTIME_DEFAULT
+    return usual
 
 
-def idle_time(text: str | None, warn: Warn) -> int:
-    """Return the seconds that -i gives; a value without meaning is warned about and ignored."""
+def idle_time(text: str | None, usual: int, warn: Warn) -> int:
+    """Return the seconds that -i gives, or the usual ones; a value without meaning is warned about and ignored."""
     if text is None:
-        return IDLETIME_DEFAULT
+        return usual
     if not _is_number(text):
-        warn("-i option ignored as argument must be numeric", 1604)
+        warn(notices.IDLETIME_NOT_NUMERIC())
     elif int(text) > TRANTIME_MAX:
-        warn(f"-i option ignored as argument is too large (must be below {TRANTIME_MAX + 1})", 0)
+        # The message catalogue has no number for it.
+        warn(Notice(Severity.WARN, f"-i option ignored as argument is too large (must be below {TRANTIME_MAX + 1})"))
     else:
         return int(text)
-    return IDLETIME_DEFAULT
+    return usual
 
 
 def _is_number(text: str) -> bool:

@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.shell import control, devices, live, queues, spaces, suggest, words
+from qmadmin.shell import (
+    care,
+    content,
+    control,
+    devices,
+    growth,
+    live,
+    messages,
+    putting,
+    queues,
+    resources,
+    selection,
+    spaces,
+    suggest,
+    transactions,
+    words,
+)
 from qmadmin.shell.notices import UsageError
 
 if TYPE_CHECKING:
@@ -12,7 +28,34 @@ if TYPE_CHECKING:
 
     from qmadmin.shell.declare import Command, Group
 
-GROUPS = (devices.DEVICES, spaces.SPACES, queues.QUEUES, live.WATCHING, control.SESSION)
+# Each module declares its commands in the group of its chapter when it is imported.
+MODULES = (
+    devices,
+    spaces,
+    growth,
+    resources,
+    queues,
+    selection,
+    messages,
+    putting,
+    content,
+    live,
+    transactions,
+    care,
+    control,
+)
+GROUPS = (
+    devices.DEVICES,
+    spaces.SPACES,
+    queues.QUEUES,
+    selection.SELECTION,
+    messages.MESSAGES,
+    putting.CONTENT,
+    live.WATCHING,
+    transactions.TRANSACTIONS,
+    care.CARE,
+    control.SESSION,
+)
 
 
 class Catalogue:

@@ -61,18 +61,22 @@ class Positional:
     """A positional argument.
 
     With a `prompt` it is asked for when the line does not have it. An empty answer means `default`, a text that is
-    read like an answer; `notice` then says so. Where there is no default an answer is required. Without a prompt the
-    argument may be left out, and is None then. A prompt and a notice may name what `facts` returns, and `{default}`.
+    read like an answer; `notice` then says so. Where there is no default an answer is required. With `clearable` a
+    pair of quotes with nothing between is no empty answer, but means the empty value. Without a prompt the argument may
+    be left out, and is None then, and so may one of which an option that is named in `unless` takes the place. A prompt
+    and a notice may name what `facts` returns, and `{default}`.
     """
 
     name: str
     kind: Kind[Any]
     help: str
     prompt: str = ""
-    default: str | Callable[[Given], str] | None = None
+    default: str | Callable[[Session, Given], str] | None = None
     notice: str = ""
     metavar: str = ""
     facts: Callable[[Session, Given], Mapping[str, str]] | None = None
+    clearable: bool = False
+    unless: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -95,12 +99,11 @@ class Confirmation:
     """A question that is asked before the handler runs, unless `-y` is given; with `-n` it is only told what it hits.
 
     `action` says what the command is about to do and to how much of what, from what the session and the arguments
-    say; `declined` is the warning when the answer is no, with places for arguments. What is done is recorded in the
-    device.
+    say, or why there is nothing to do; `declined` is the warning when the answer is no, with places for arguments.
     """
 
-    action: Callable[[Session, Given], str]
-    declined: str
+    action: Callable[[Session, Given], str | Notice]
+    declined: str | Notice
 
     CHOICES = "? (y, n [default=n]): "
 
@@ -151,13 +154,15 @@ class Command:
         return inspect.cleandoc(self.handler.__doc__ or "").splitlines() or [""]
 
     def _option_parts(self) -> list[str]:
-        parts = []
-        for option in self.options:
-            shown = f"{option.flag} {option.metavar}" if option.kind else option.flag
-            if any(other.excludes == option.flag for other in self.options):
-                continue
-            parts.append(f"[{{{option.excludes} | {shown}}}]" if option.excludes else f"[{shown}]")
-        return parts
+        shown = {
+            option.flag: f"{option.flag} {option.metavar}" if option.kind else option.flag for option in self.options
+        }
+        excluded = {option.excludes for option in self.options}
+        return [
+            f"[{{{shown[option.excludes]} | {shown[option.flag]}}}]" if option.excludes else f"[{shown[option.flag]}]"
+            for option in self.options
+            if option.flag not in excluded
+        ]
 
     def _positional_parts(self) -> list[str]:
         if not self.positionals:
@@ -224,8 +229,11 @@ def _check(command: Command) -> None:
     """Refuse a declaration that does not fit its handler, or that the reader could not serve."""
     declared = [positional.name for positional in command.positionals]
     declared += [option.name for option in command.options if option not in CONFIRMING]
-    taken = list(inspect.signature(command.handler).parameters)[1:]
-    if sorted(declared) != sorted(taken):
+    parameters = list(inspect.signature(command.handler).parameters.values())[1:]
+    taken = [found.name for found in parameters if found.kind is not found.VAR_KEYWORD]
+    # A handler may pass on together what it has no use for itself.
+    rest = set(declared) - set(taken) if len(taken) < len(parameters) else set()
+    if sorted(declared) != sorted([*taken, *rest]):
         raise TypeError(f"{command.name}: declared {sorted(declared)}, function takes {sorted(taken)}")
     if not command.summary:
         raise TypeError(f"{command.name}: the handler has no docstring")

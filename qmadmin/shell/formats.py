@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from qmadmin.shell import layout
-from qmadmin.shell.results import Line, Moment, Notice, Record, Result, Severity, Table, Value
+from qmadmin.shell.results import Datum, Line, Moment, Notice, Record, Result, Severity, Table
 from qmcore import times
 
 
@@ -43,7 +43,7 @@ class Format(enum.Enum):
         return self in (Format.JSON, Format.CSV)
 
 
-def objects(result: Result) -> Iterator[Mapping[str, Value]]:
+def objects(result: Result) -> Iterator[Mapping[str, Datum]]:
     """Yield what programs get of a result."""
     match result:
         case Table(columns, rows):
@@ -66,10 +66,10 @@ def csv_lines(results: Iterable[Result]) -> Iterator[str]:
                 shown = keys
                 yield _csv_line(keys)
             if row is not None:
-                yield _csv_line([_plain(value) for value in row])
+                yield _csv_line([_cell(value) for value in row])
 
 
-def _csv_rows(result: Result) -> Iterator[tuple[list[str], Iterable[Value] | None]]:
+def _csv_rows(result: Result) -> Iterator[tuple[list[str], Iterable[Datum] | None]]:
     if isinstance(result, Table):
         # A table without rows has its keys all the same.
         yield [column.key for column in result.columns], None
@@ -136,5 +136,10 @@ def _sentences(result: Result) -> list[str]:
     return ["".join(text for text, _ in spans) for spans in layout.lines(result, None)]
 
 
-def _plain(value: Value) -> Any:
+def _cell(value: Datum) -> Any:
+    """Return a value for CSV, which has no objects."""
+    return json.dumps(value) if isinstance(value, Mapping) else _plain(value)
+
+
+def _plain(value: Datum) -> Any:
     return times.iso(value.micros) if isinstance(value, Moment) else value

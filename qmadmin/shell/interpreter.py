@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.shell import suggest, words
+from qmadmin.shell.audit import recorded
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation, Needs
 from qmadmin.shell.formats import Document, Format
 from qmadmin.shell.interrupts import held_back
@@ -34,6 +35,7 @@ class Interpreter:
         self._session = session
         self._dialogue = dialogue
         self._document: Document | None = None
+        session.draw = self._draw
 
     def run(self) -> Exit:
         """Take commands until `quit` or the end of the input, and return the exit status."""
@@ -72,7 +74,7 @@ class Interpreter:
             return
         self._session.previous = line
         with self._documented(command.name):
-            self._do(command, rest)
+            self._do(command, rest, line)
 
     @contextlib.contextmanager
     def _documented(self, name: str) -> Iterator[None]:
@@ -89,7 +91,7 @@ class Interpreter:
             self._document = None
             document.end(complete=complete)
 
-    def _do(self, command: Command, rest: str) -> None:
+    def _do(self, command: Command, rest: str, line: str) -> None:
         start = self._dialogue.place()
         reading = Reading(command)
         agreed: Any = None  # stays None where what follows is broken off
@@ -101,8 +103,7 @@ class Interpreter:
         if agreed is None:
             self._pass_over(command, reading.unread)
         elif agreed:
-            hidden = {option.name for option in CONFIRMING}
-            self._run(command, {name: value for name, value in reading.given.items() if name not in hidden}, start)
+            self._run(command, reading, start, line)
 
     def _check_needs(self, command: Command) -> None:
         if Needs.OPEN_SPACE in command.needs:
@@ -113,10 +114,22 @@ class Interpreter:
     def _agreed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
         """Tell whether the command is to be run; what it would hit is found out in any case."""
         action = confirm.action(self._session, reading.given)
-        if reading.given["dry_run"]:
-            self._show(Line(f"Dry run, nothing is done: {action}", {"dry_run": action}), start)
-            return False
-        return reading.given["yes"] or self._session.modes.yes or self._confirmed(action, confirm, reading, start)
+        reading.action = str(action)
+        if isinstance(action, Notice):
+            shown: Shown = action
+        elif reading.given["dry_run"]:
+            shown = Line(f"Dry run, nothing is done: {action}", {"dry_run": action})
+        elif reading.given["yes"]:
+            return True
+        elif self._session.modes.yes:
+            self._dialogue.pass_over_yes_or_no()
+            return True
+        else:
+            return self._confirmed(action, confirm, reading, start)
+        if not reading.given["yes"]:
+            self._dialogue.pass_over_yes_or_no()
+        self._show(shown, start)
+        return False
 
     def _confirmed(self, action: str, confirm: Confirmation, reading: Reading, start: str) -> bool:
         question = action + confirm.CHOICES
@@ -131,14 +144,21 @@ class Interpreter:
                 self._dialogue.warn(error.notice)
                 continue
             if not yes:
-                self._show(Notice(Severity.WARN, confirm.declined.format(**reading.given)), start)
+                self._show(_declined(confirm, reading.given), start)
             return yes
 
-    def _run(self, command: Command, given: Mapping[str, Any], start: str) -> None:
+    def _run(self, command: Command, reading: Reading, start: str, line: str) -> None:
+        hidden = {option.name for option in CONFIRMING}
+        given = {name: value for name, value in reading.given.items() if name not in hidden}
         outcome: Outcome = None
+
+        def work() -> Outcome:
+            return command.handler(self._session, **given)
+
         try:
             with held_back(), self._reporting(command, given, lambda: start):
-                outcome = command.handler(self._session, **given)
+                destructive = command.confirm is not None
+                outcome = recorded(self._session, line, reading.action, work) if destructive else work()
         except KeyboardInterrupt:
             self._interrupted(command, outcome)
             raise
@@ -255,6 +275,12 @@ def fault(error: Exception, where: str) -> str:
     reference = secrets.token_hex(4)
     log.error("fault %s in %s", reference, where, exc_info=error)
     return f"{type(error).__name__}; the log has it as fault {reference}"
+
+
+def _declined(confirm: Confirmation, given: Mapping[str, Any]) -> Notice:
+    if isinstance(confirm.declined, Notice):
+        return confirm.declined
+    return Notice(Severity.WARN, confirm.declined.format(**given))
 
 
 def _each(outcome: Outcome) -> Sequence[Shown]:

@@ -6,14 +6,12 @@ import abc
 import dataclasses
 import enum
 import glob
-import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from qmadmin.shell import notices
-from qmadmin.shell.escapes import escaped, unescaped
 from qmadmin.shell.notices import Entry, UsageError
 from qmcore import limits, names, queue
 from qmcore.errors import InvalidArgumentError
@@ -22,7 +20,6 @@ from qmcore.order import Criterion, OutOfOrder, QueueOrder
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
-    from qmcore.message import MessageInfo
 
 T = TypeVar("T")
 Given = Mapping[str, Any]
@@ -177,46 +174,12 @@ class QueueName(Kind[str]):
         return [Candidate(found.name, f"{found.definition.order}") for found in session.space.queues()]
 
 
-_OFFERED = 50
-"""How many messages are offered: what a person can choose from, and what is read at once of a queue of millions."""
+class QueueNameOrNone(QueueName):
+    """The name of a queue, or nothing."""
 
-
-class MessageId(Kind[str]):
-    """The identifier of a message, which need not exist."""
-
-    def read(self, text: str, _given: Given, /) -> str:
-        """Return the identifier; it may be escaped, and have any number of digits."""
-        return unescaped(text).decode(errors="surrogateescape")
-
-    def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
-        """Return the first messages of the current queue."""
-        return [Candidate(found.msgid, _about(found)) for found in _first_messages(session)]
-
-
-class CorrelationId(Kind[bytes]):
-    r"""A correlation identifier; what cannot be typed is written as `\xx`."""
-
-    def read(self, text: str, _given: Given, /) -> bytes:
-        """Return the bytes of the identifier."""
-        return unescaped(text)
-
-    def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
-        """Return those of the first messages of the current queue, each once."""
-        found: dict[bytes, MessageInfo] = {}
-        for message in _first_messages(session):
-            if message.corrid is not None:
-                found.setdefault(message.corrid, message)
-        return [Candidate(escaped(corrid), _about(message)) for corrid, message in found.items()]
-
-
-def _first_messages(session: Session) -> Iterable[MessageInfo]:
-    if session.space is None or session.queue is None:
-        return ()
-    return itertools.islice(session.space.messages(session.queue), _OFFERED)
-
-
-def _about(message: MessageInfo) -> str:
-    return f"priority {message.priority}, {message.size} bytes, {message.state.value}"
+    def read(self, text: str, given: Given, /) -> str:
+        """Return the name, empty for none."""
+        return super().read(text, given) if text else ""
 
 
 class ErrorQueueName(Kind[str]):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.session import Session
 
 PROMPT = "> "
+YES_OR_NO = ("y", "yes", "n", "no")
 
 
 class Dialogue(Asking, Protocol):
@@ -34,6 +35,9 @@ class Dialogue(Asking, Protocol):
 
         A line that is a command without doubt is left.
         """
+
+    def pass_over_yes_or_no(self) -> None:
+        """Drop the next line if it is the answer to a confirmation that was not asked for."""
 
     def interrupted(self) -> None:
         """Be told that a command was interrupted."""
@@ -89,7 +93,7 @@ class Script:
             if line is None:
                 break
             if self._is_command(line):
-                self._unread = line
+                self._unread = line + "\n"
                 self._number -= 1
                 break
             self._echo(line)
@@ -97,6 +101,17 @@ class Script:
             return ""
         lines = f"line {first}" if self._number == first else f"lines {first}-{self._number}"
         return f"{self._name}, {lines}"
+
+    def pass_over_yes_or_no(self) -> None:
+        """Drop the next line if it is y or n."""
+        line = self._read()
+        if line is None:
+            return
+        if words.answer(line).lower() in YES_OR_NO:
+            self._echo(line)
+        else:
+            self._unread = line + "\n"
+            self._number -= 1
 
     def _is_command(self, line: str) -> bool:
         """Tell whether a line that may be an answer begins with the full name of a command.
@@ -165,6 +180,10 @@ class Commands:
         """Drop up to `count` lines of the argument."""
         return self._script.pass_over(count)
 
+    def pass_over_yes_or_no(self) -> None:
+        """Drop the next line of the argument if it is y or n."""
+        self._script.pass_over_yes_or_no()
+
 
 class Keyboard:
     """A person whose terminal cannot be drawn on: plain lines, with the prompts on stderr."""
@@ -204,6 +223,9 @@ class Keyboard:
     def pass_over(self, _count: int, /) -> str:
         """Drop nothing: a person who is not asked does not answer."""
         return ""
+
+    def pass_over_yes_or_no(self) -> None:
+        """Drop nothing."""
 
     def _read(self, prompt: str) -> str | None:
         self._session.screen.prompt(prompt)

@@ -1,40 +1,26 @@
-"""Commands on queues, and on the selection of messages."""
+"""Commands on queues."""
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 from typing import TYPE_CHECKING
 
-from qmadmin.shell import notices
+from qmadmin.shell import notices, parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
-from qmadmin.shell.kinds import (
-    CapacityCommand,
-    Choice,
-    Exceptions,
-    Expiration,
-    Given,
-    HighLimit,
-    LowLimit,
-    MemoryThreshold,
-    Number,
-    Order,
-    QueueName,
-    Retention,
-)
+from qmadmin.shell.kinds import Given, Number, QueueName
+from qmadmin.shell.parameters import Unchanged
 from qmadmin.shell.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Table, Value, field
 from qmadmin.shell.spaces import missing_error_queue
 from qmcore import queue
 from qmcore.limits import CapacityLimit, Threshold
-from qmcore.queue import KEPT, Delivery, Queue, QueueDefinition, QueueUsage
+from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
     from qmcore.errors import QueueError
-    from qmcore.message import MessageInfo
     from qmcore.order import OutOfOrder, QueueOrder
 
 QUEUES = Group("Queues")
-DELIVERY = Choice("delivery policy", tuple(delivery.value for delivery in KEPT))
 
 
 def _creation_failed(error: QueueError, given: Given, session: Session) -> Notice:  # noqa: ARG001 - the form is fixed
@@ -43,125 +29,11 @@ def _creation_failed(error: QueueError, given: Given, session: Session) -> Notic
 
 @QUEUES.command(
     "qcreate",
-    Option(
-        "-d",
-        "delivery",
-        "Where messages that do not say it themselves are kept: on disk (persist, the default), or in memory that is"
-        " lost on restart (nonpersist).",
-        DELIVERY,
-        "persist|nonpersist",
-        "persist",
-    ),
-    Option(
-        "-n",
-        "memory_threshold",
-        "The capacity limits and the command for non-persistent messages: like high, low and cmd, in bytes (b), blocks"
-        " (B) or percent (%), with commas between.",
-        MemoryThreshold(),
-        "nhigh,nlow,ncmd",
-    ),
-    Option(
-        "-e",
-        "expiration",
-        "When messages that do not say it themselves expire: so many seconds after they were enqueued (+seconds), or"
-        " never (none, the default).",
-        Expiration(),
-        "default_relative_expiration_time",
-    ),
-    Option(
-        "-E",
-        "error_queue",
-        "The error queue of its messages, instead of that of the queue space.",
-        QueueName(),
-        "errorq",
-        "",
-        extension=True,
-    ),
-    Option(
-        "-x",
-        "keep_expired",
-        "Messages that expire go to the error queue instead of being removed.",
-        default=False,
-        extension=True,
-    ),
-    Option(
-        "-g",
-        "grouping",
-        "The messages of one transaction stay together: one consumer at a time gets them. It cannot be changed later.",
-        default=False,
-        extension=True,
-    ),
-    Option(
-        "-R",
-        "retention",
-        "How many seconds messages are kept for the record after they were consumed, or forever.",
-        Retention(),
-        "seconds|forever",
-        0,
-        extension=True,
-    ),
+    *parameters.OPTIONS,
+    parameters.GROUPING,
     Positional("queue_name", QueueName(), "Its name: 1 to 127 bytes.", "Queue name: "),
-    Positional(
-        "qorder",
-        Order(),
-        "What messages are dequeued by, most significant first, with commas between: priority, time, expiration, and"
-        " at the end fifo or lifo. It cannot be changed later.",
-        "Queue order (priority, time, fifo, lifo): ",
-        default="fifo",
-        notice="Default queue order is {default}",
-    ),
-    Positional(
-        "out_of_order",
-        Exceptions(),
-        "Which exceptions from the order an enqueue may ask for: none, or top (before all others), msgid (before a"
-        " certain message), or both with a comma between.",
-        "Out-of-ordering enqueueing (top, msgid, [default=none]): ",
-        default="none",
-        notice="Default out-of-ordering enqueueing is {default}",
-        metavar="out-of-order",
-    ),
-    Positional(
-        "retries",
-        Number("number of retries", most=queue.RETRIES_MAX),
-        "How often a message may be dequeued and rolled back and still return. Then it goes to the error queue.",
-        "Retries [default=0]: ",
-        default="0",
-        notice="Default number of retries is {default}",
-    ),
-    Positional(
-        "delay",
-        Number("retry delay", most=queue.DELAY_MAX, not_numeric=notices.DELAY_NOT_NUMERIC),
-        "How many seconds a message that was rolled back is not available.",
-        "Retry delay in seconds [default=0]: ",
-        default="0",
-        notice="Default retry delay is {default} seconds",
-    ),
-    Positional(
-        "high",
-        HighLimit(),
-        "The use of the queue at which the capacity command is run: a number of bytes (b), blocks (B), messages (m), or"
-        " percent of the queue space (%).",
-        "High limit for queue capacity warning (b for bytes used, B for blocks used,\n"
-        "% for percent used, m for messages [default=100%]): ",
-        default="100%",
-        notice="Default high limit for queue capacity warning is {default}",
-    ),
-    Positional(
-        "low",
-        LowLimit(),
-        "The use that must be reached before the command is run again, in the unit of the high limit.",
-        "Reset (low) limit for queue capacity warning [default={default}]: ",
-        default=lambda given: f"0{given['high'].unit.value}",
-        notice="Default low limit for queue capacity warning is {default}",
-    ),
-    Positional(
-        "cmd",
-        CapacityCommand(),
-        "The shell command that is run at the high limit: at most 127 bytes.",
-        "Queue capacity command: ",
-        default="",
-        notice="No default queue capacity command",
-    ),
+    parameters.ORDER,
+    *parameters.POSITIONALS,
     short="qcr",
     needs=Needs.OPEN_SPACE,
     failure=_creation_failed,
@@ -209,11 +81,69 @@ def qcreate(
         retention=retention,
     )
     space.create_queue(definition)
-    created = Line(f"Queue '{queue_name}' created")
-    if definition.delivery is Delivery.NONPERSIST and space.definition.memory == 0:
-        text = f"queue space '{space.name}' has no memory for non-persistent messages: each enqueue will fail"
-        return [Notice(Severity.WARN, text, "The memory is given to qspacecreate with -n."), created]
-    return created
+    return [*_without_memory(session, definition), Line(f"Queue '{queue_name}' created", {"queue": queue_name})]
+
+
+def _without_memory(session: Session, definition: QueueDefinition) -> list[Notice]:
+    """Return a warning where a queue is for non-persistent messages, which its queue space has no memory for."""
+    space = session.opened()
+    if definition.delivery is not Delivery.NONPERSIST or space.definition.memory:
+        return []
+    text = f"queue space '{space.name}' has no memory for non-persistent messages: each enqueue will fail"
+    return [Notice(Severity.WARN, text, "The memory is given to qspacecreate with -n.")]
+
+
+@QUEUES.command(
+    "qchange",
+    *(argument for argument in parameters.changing() if isinstance(argument, Option)),
+    Positional("queue_name", QueueName(), "The queue to change.", "Queue name: "),
+    *(argument for argument in parameters.changing() if isinstance(argument, Positional)),
+    needs=Needs.OPEN_SPACE,
+)
+def qchange(
+    session: Session,
+    *,
+    queue_name: str,
+    out_of_order: OutOfOrder,
+    retries: int,
+    delay: int,
+    high: CapacityLimit,
+    low: CapacityLimit,
+    cmd: str,
+    delivery: str | Unchanged,
+    memory_threshold: Threshold | Unchanged,
+    expiration: int | Unchanged | None,
+    error_queue: str | Unchanged,
+    keep_expired: bool | Unchanged,
+    retention: int | Unchanged,
+) -> Outcome:
+    """Change the parameters of a queue of the open queue space.
+
+    What is not given stays as it is: an option that is left out, and an empty answer. The order of a queue, and whether
+    it groups messages, cannot be changed. Messages that are on the queue keep their expiry. A capacity command is taken
+    away by a pair of quotes with nothing between.
+
+        qchange service1 none 5 60 90% 10% "mailme service1"
+    """
+    space = session.opened()
+    old = space.queue(queue_name).definition
+    new = dataclasses.replace(
+        old,
+        out_of_order=out_of_order,
+        retries=retries,
+        retry_delay=delay,
+        threshold=Threshold(high, low, cmd),
+        delivery=old.delivery if isinstance(delivery, Unchanged) else Delivery(delivery),
+        **parameters.given_of(
+            memory_threshold=memory_threshold,
+            expiration=expiration,
+            error_queue=error_queue,
+            keep_expired=keep_expired,
+            retention=retention,
+        ),
+    )
+    space.change_queue(new)
+    return [*_without_memory(session, new), Line(f"Queue '{queue_name}' changed", {"queue": queue_name})]
 
 
 @QUEUES.command(
@@ -320,74 +250,6 @@ def _started(enabled: bool) -> str:
     return "started" if enabled else "stopped"
 
 
-@QUEUES.command(
-    "qset",
-    Positional("queue_name", QueueName(), "The queue that becomes the current one."),
-    needs=Needs.OPEN_SPACE,
-)
-def qset(session: Session, queue_name: str | None) -> Outcome:
-    """Set or print the current queue.
-
-    The current queue is the one whose messages qlist lists. It is forgotten when a queue space is opened or closed.
-    """
-    if queue_name is not None:
-        session.queue = session.opened().queue(queue_name).name
-    return Line(f"Current queue is '{session.chosen()}'")
-
-
-@QUEUES.command("qlist", short="ql", needs=Needs.OPEN_SPACE | Needs.CURRENT_QUEUE)
-def qlist(session: Session) -> Outcome:
-    """List the messages of the current queue, in the order in which they will be dequeued.
-
-    The message identifier, priority, retries so far, size in bytes, delivery, reply delivery where one is set, whether
-    the message is ready, delayed or held by a transaction, and when it becomes available and expires, where that is
-    set. In verbose mode also the correlation identifier and the time of the enqueue.
-    """
-    name = session.chosen()
-    messages = session.opened().messages(name)
-    first = next(messages, None)
-    if first is None:
-        return notices.NO_MESSAGES_MATCHED(queue=name)
-    columns = [
-        Column("msgid", "Message id"),
-        Column("priority", "Prio", right=True),
-        Column("retries", "Retries", right=True),
-        Column("bytes", "Bytes", right=True),
-        Column("delivery", "Delivery"),
-        Column("reply_delivery", "Reply"),
-        Column("state", "State"),
-        Column("available", "Available"),
-        Column("expires", "Expires"),
-    ]
-    verbose = session.detailed
-    if verbose:
-        columns += [Column("corrid", "Correlation id"), Column("enqueued", "Enqueued")]
-    rows = (_message_row(message, verbose=verbose) for message in itertools.chain([first], messages))
-    return Table(tuple(columns), rows)
-
-
-def _message_row(message: MessageInfo, *, verbose: bool) -> list[Value]:
-    row: list[Value] = [
-        message.msgid,
-        message.priority,
-        message.retries,
-        message.size,
-        message.delivery.value,
-        message.reply_delivery.value if message.reply_delivery else None,
-        message.state.value,
-        None if message.available_us is None else Moment(message.available_us),
-        None if message.expires_us is None else Moment(message.expires_us),
-    ]
-    if verbose:
-        row += [None if message.corrid is None else escaped(message.corrid), Moment(message.enqueued_us)]
-    return row
-
-
-def escaped(identifier: bytes) -> str:
-    r"""Return an identifier as qmadmin(1) writes it: what cannot be printed, blanks and backslashes as `\xx`."""
-    return "".join(chr(byte) if 0x20 < byte < 0x7F and byte != 0x5C else f"\\{byte:02x}" for byte in identifier)
-
-
 def _destruction(session: Session, given: Given) -> str:
     name = given["queue_name"]
     count = session.opened().usage(name).messages
@@ -421,3 +283,60 @@ def qdestroy(session: Session, queue_name: str, purge: bool, force: bool) -> Out
     if session.queue == queue_name:
         session.queue = None
     return Line(f"Queue '{queue_name}' destroyed")
+
+
+def _sides(what: str) -> tuple[Option, Option]:
+    return (
+        Option("-e", "enqueuing", f"Only {what} enqueuing.", default=False),
+        Option("-d", "dequeuing", f"Only {what} dequeuing.", default=False, excludes="-e"),
+    )
+
+
+@QUEUES.command(
+    "qstart",
+    *_sides("start"),
+    Positional("queue_name", QueueName(), "The queue to start.", "Queue name: "),
+    needs=Needs.OPEN_SPACE,
+    extension=True,
+)
+def qstart(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool) -> Outcome:
+    """Let messages be enqueued on a queue and dequeued from it again."""
+    session.opened().start_queue(queue_name, enqueue=not dequeuing, dequeue=not enqueuing)
+    return _switched(session, queue_name)
+
+
+@QUEUES.command(
+    "qstop",
+    *_sides("stop"),
+    Option(
+        "-w",
+        "wait",
+        "How many seconds to wait for transactions that hold a message of the queue; else it is refused while there is"
+        " one.",
+        Number("seconds to wait"),
+        "seconds",
+        0,
+    ),
+    Positional("queue_name", QueueName(), "The queue to stop.", "Queue name: "),
+    needs=Needs.OPEN_SPACE,
+    extension=True,
+)
+def qstop(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool, wait: int) -> Outcome:
+    """Let no message be enqueued on a queue or dequeued from it, until qstart.
+
+    Applications are refused with QMEBADQUEUE. Messages stay where they are, and what a transaction has enqueued before
+    is still taken when it commits.
+    """
+    session.opened().stop_queue(queue_name, enqueue=not dequeuing, dequeue=not enqueuing, wait=wait)
+    return _switched(session, queue_name)
+
+
+def _switched(session: Session, name: str) -> Line:
+    found = session.opened().queue(name)
+    enqueuing, dequeuing = _started(found.enqueue_enabled), _started(found.dequeue_enabled)
+    data: dict[str, Value] = {
+        "queue": name,
+        "enqueue_enabled": found.enqueue_enabled,
+        "dequeue_enabled": found.dequeue_enabled,
+    }
+    return Line(f"Queue '{name}': enqueuing is {enqueuing}, dequeuing is {dequeuing}", data)

@@ -39,15 +39,18 @@ class Asking(Protocol):
 class Reading:
     """The arguments of one command as they are read.
 
-    `given` has the values so far. `unread` tells how many answers the command would still ask for, so that a script's
-    reader can pass over them after a refusal.
+    `action` is what the command is about to do, as its confirmation says it. `given` has the values so far. `unread`
+    tells how many answers the command would still ask for, so that a script's reader can pass over them when it is
+    refused.
     """
 
     def __init__(self, command: Command) -> None:
         self.command = command
         self.given: dict[str, Any] = {option.name: option.default for option in command.options}
         self.asked_to_confirm = False
+        self.action = ""
         self._torn = False
+        self._cleared = False
         self._flags: set[str] = set()
         self._words: dict[str, str] = {}
         self._to_ask = [positional.name for positional in command.positionals if positional.prompt]
@@ -89,6 +92,11 @@ class Reading:
             self._words[positional.name] = word.text
             if positional.prompt:
                 self._to_ask.remove(positional.name)
+        self._to_ask = [
+            positional.name
+            for positional in self.command.positionals
+            if positional.name in self._to_ask and not self._replaced(positional)
+        ]
         if problem is not None:
             raise problem
         if len(found) > len(self.command.positionals):
@@ -161,7 +169,8 @@ class Reading:
 
     def _value(self, positional: Positional, asking: Asking, session: Session) -> Any:
         text = self._words.get(positional.name)
-        if text is None and not positional.prompt:
+        self._cleared = text == ""
+        if text is None and (not positional.prompt or self._replaced(positional)):
             return None
         prompt = ""
         while True:
@@ -173,6 +182,8 @@ class Reading:
                     text = self._asked(prompt, positional, asking)
                 if text or not positional.prompt:
                     return positional.kind.read(text, self.given)
+                if self._cleared and positional.clearable:
+                    return ""
                 return self._default(positional, asking, session)
             except (UsageError, InvalidArgumentError) as error:
                 if not asking.patient or not positional.prompt:
@@ -180,26 +191,32 @@ class Reading:
                 asking.warn(_reason(error))
                 text = None
 
+    def _replaced(self, positional: Positional) -> bool:
+        """Tell whether an option takes the place of an argument."""
+        return any(option.name in positional.unless and option.flag in self._flags for option in self.command.options)
+
     def _asked(self, prompt: str, positional: Positional, asking: Asking) -> str:
         if positional.name in self._to_ask:
             self._to_ask.remove(positional.name)
-        return words.answer(asking.ask(prompt, positional.kind))
+        line = asking.ask(prompt, positional.kind)
+        self._cleared = bool(line.strip(words.BLANKS))
+        return words.answer(line)
 
     def _default(self, positional: Positional, asking: Asking, session: Session) -> Any:
         if positional.required:
             raise _MissingError(f"Must specify {positional.what}")
         if positional.notice:
             asking.tell(self._fill_in(positional.notice, positional, session))
-        default = self._default_text(positional)
+        default = self._default_text(positional, session)
         return positional.kind.read(default, self.given) if default else ""
 
-    def _default_text(self, positional: Positional) -> str:
+    def _default_text(self, positional: Positional, session: Session) -> str:
         default = positional.default
-        return default(self.given) if callable(default) else default or ""
+        return default(session, self.given) if callable(default) else default or ""
 
     def _fill_in(self, form: str, positional: Positional, session: Session) -> str:
         facts = positional.facts(session, self.given) if positional.facts else {}
-        return form.format(default=self._default_text(positional), **facts)
+        return form.format(default=self._default_text(positional, session), **facts)
 
 
 class _MissingError(UsageError):

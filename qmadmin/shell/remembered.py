@@ -5,49 +5,37 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from prompt_toolkit.history import History, InMemoryHistory
 
-_MOST_BYTES = 1024 * 1024
-"""The size at which the older half of the file is given up."""
 
-
-def history_file(environ: Mapping[str, str]) -> Path | None:
-    """Return where command lines are remembered; None where the environment names no place for it."""
-    state, home = environ.get("XDG_STATE_HOME") or "", environ.get("HOME")
-    # The XDG specification has relative paths ignored.
-    if not state.startswith("/"):
-        if not home:
-            return None
-        state = f"{home}/.local/state"
-    return Path(state) / "qmadmin" / "history"
-
-
-def history(environ: Mapping[str, str]) -> History:
-    """Return the history of this person, or one for this session only where no file can be had."""
-    file = history_file(environ)
-    if file is None:
+def history(name: str, lines: int) -> History:
+    """Return the history in a file, of so many lines, or one for this session only where no file can be had."""
+    if not name:
         return InMemoryHistory()
+    file = Path(name)
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
     except OSError:
         return InMemoryHistory()
-    return Remembered(file)
+    return Remembered(file, lines)
 
 
 class Remembered(History):
     """A history in a file: a line for each command line, in the order in which they were entered in all sessions.
 
-    A session sees what was there when it began, and what it adds itself. Lines that repeat the one before are left
-    out. What cannot be written, as on a full disk, is remembered for this session only.
+    It is cut to the newest lines when it has twice as many. A session sees what was there when it began, and what it
+    adds itself. Lines that repeat the one before are left out. What cannot be written, as on a full disk, is remembered
+    for this session only.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, lines: int) -> None:
         super().__init__()
+        self._lines = lines
         self._file = file
         self._last = ""
 
@@ -55,11 +43,11 @@ class Remembered(History):
         """Yield the lines of the file, the newest first."""
         text = b""
         with contextlib.suppress(OSError), _locked(self._file) as opened:
-            if opened.seek(0, os.SEEK_END) > _MOST_BYTES:
-                self._shorten(opened)
             opened.seek(0)
             text = opened.read()
-        yield from reversed([line for line in text.decode(errors="replace").split("\n") if line])
+            if text.count(b"\n") > 2 * self._lines:
+                text = self._shorten(opened, text)
+        yield from reversed([line for line in text.decode(errors="replace").split("\n") if line][-self._lines :])
 
     def append_string(self, string: str) -> None:
         """Add a line, unless it repeats the one before."""
@@ -72,15 +60,13 @@ class Remembered(History):
         with contextlib.suppress(OSError), _locked(self._file) as opened:
             opened.write(f"{string}\n".encode(errors="replace"))
 
-    @staticmethod
-    def _shorten(opened: BinaryIO) -> None:
-        """Keep the newer half, in place: another session may wait for its lock on this very file."""
-        opened.seek(-_MOST_BYTES // 2, os.SEEK_END)
-        opened.readline()
-        kept = opened.read()
+    def _shorten(self, opened: BinaryIO, text: bytes) -> bytes:
+        """Keep the newest lines, in place: another session may wait for its lock on this very file."""
+        kept = b"".join(text.splitlines(keepends=True)[-self._lines :])
         opened.truncate(0)
         opened.write(kept)
         opened.flush()
+        return kept
 
 
 @contextlib.contextmanager

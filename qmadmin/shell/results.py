@@ -43,7 +43,8 @@ class Moment:
 
 
 Value = str | int | float | Moment | None
-"""What a cell shows. Programs get numbers as numbers, times as ISO 8601 in UTC, and nothing as null."""
+Datum = Value | Mapping[str, str]
+"""What a cell shows, and what programs get: numbers as numbers, times as ISO 8601 in UTC, nothing as null."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Line:
     """
 
     text: str
-    data: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    data: Mapping[str, Datum] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Field:
 
     label: str
     value: Value
-    data: Mapping[str, Value]
+    data: Mapping[str, Datum]
 
 
 def field(key: str, label: str, value: Value) -> Field:

@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.configuration import Configuration
+from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Notice, Severity
@@ -15,11 +17,13 @@ from qmadmin.shell.status import Exit
 from qmcore.errors import BadResourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from qmadmin.configuration import ShellSettings
     from qmadmin.device import Device
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.render import Screen
+    from qmadmin.shell.results import Result
     from qmadmin.shell.snapshots import Snapshot
     from qmadmin.space import QueueSpace
 
@@ -58,6 +62,7 @@ class Session:
         environ: Mapping[str, str],
         *,
         modes: Modes | None = None,
+        settings: ShellSettings | None = None,
         at_terminal: bool = False,
         can_page: bool = False,
         children_read: bool = False,
@@ -70,9 +75,15 @@ class Session:
         self.can_page = can_page
         self.children_read = children_read
         self.modes = modes or Modes()
+        self.settings = settings or Configuration("", {}, environ).qmadmin
         self.space: QueueSpace | None = None
         self.queue: str | None = None
+        self.criteria = Criteria()
+        self.transactions: tuple[str, ...] = ()
+        """The transactions of the last listing, by their indexes."""
         self.remarks: list[Notice] = []
+        self.draw: Callable[[Sequence[Result]], None] = screen.show
+        """Shows results before the command has ended, in the format of the session."""
         self.snapshots: dict[str, Snapshot] = {}
         self.previous = ""
         self.previous_shell = ""
@@ -110,6 +121,10 @@ class Session:
         remarks, self.remarks = self.remarks, []
         return remarks
 
+    def is_at(self, device: Device) -> bool:
+        """Tell whether a device is the one that the session has open."""
+        return self._device is device
+
     @property
     def has_device(self) -> bool:
         """Whether there is something where the device would be."""
@@ -132,8 +147,12 @@ class Session:
         return self.space
 
     def close_space(self) -> str:
-        """Close the open queue space and return its name, empty if none was open."""
-        space, self.space, self.queue = self.space, None, None
+        """Close the open queue space and return its name, empty if none was open.
+
+        The current queue and the criteria are forgotten.
+        """
+        space, self.space, self.queue, self.criteria = self.space, None, None, Criteria()
+        self.transactions = ()
         if space is None:
             return ""
         space.close()

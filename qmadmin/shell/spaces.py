@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qmadmin.shell import notices
+from qmadmin.shell import space_parameters as parameters
 from qmadmin.shell.declare import Confirmation, Failure, Group, Needs, Option, Positional
-from qmadmin.shell.kinds import ErrorQueueName, Given, Memory, MemorySize, Number, SpaceName, YesNo
+from qmadmin.shell.kinds import Given, Memory, SpaceName
 from qmadmin.shell.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Shown, Table, field
 from qmcore.errors import BadResourceError, QueueError
-from qmcore.space import ACTIONS_DEFAULT, IPC_KEY_RANGE, Space, SpaceDefinition, SpaceUsage, rounded_pages
+from qmcore.space import Space, SpaceDefinition, SpaceUsage, rounded_pages
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
@@ -29,94 +30,17 @@ def no_table(operation: str) -> Failure:
     return sentence
 
 
-def _count(what: str, least: int = 1) -> Number:
-    return Number(what, least=least)
-
-
 @SPACES.command(
     "qspacecreate",
-    Option(
-        "-A",
-        "actions",
-        "Concurrent actions beyond one for each process; an action is a dequeue that waits.",
-        _count("number of actions", 0),
-        "actions",
-        ACTIONS_DEFAULT,
-    ),
-    Option(
-        "-n",
-        "memory",
-        "Memory for non-persistent messages in bytes (b), rounded down to whole pages, or in blocks (B), which are"
-        " pages of the device and meant where no letter follows. Without it every enqueue of one fails.",
-        MemorySize(),
-        "nonpersistent_msg_memory[b,B]",
-    ),
-    Option("-o", "overflow", "Recorded, without effect.", _count("overflow memory", 0), "overflow_memory", 0),
-    Option("-H", "handles", "Recorded, without effect.", _count("number of handles", 0), "handles", 0),
-    Option("-C", "cursors", "Recorded, without effect.", _count("number of cursors", 0), "cursors", 0),
-    Option("-O", "owners", "Recorded, without effect.", _count("number of owners", 0), "owners", 0),
-    Option("-Q", "temporary_queues", "Recorded, without effect.", _count("temporary queues", 0), "tmp_queues", 0),
-    Option("-f", "filter_memory", "Recorded, without effect.", _count("filter memory", 0), "filter_memory", 0),
+    *parameters.OPTIONS,
     Positional("queue_space_name", SpaceName(), "Its name: 1 to 15 bytes.", "Queue space name: "),
-    Positional(
-        "ipckey",
-        _count("IPC key"),
-        "A number of its own, better above 32768 and below 262143.",
-        "IPC Key for queue space: ",
-        metavar="ipckey",
-    ),
-    Positional(
-        "pages",
-        _count("size in disk pages"),
-        "Its size in pages of the device, rounded down to a multiple of four. One page, and one for each queue, are"
-        " overhead; the rest holds messages.",
-        "Size of queue space in disk pages: ",
-    ),
-    Positional(
-        "queues", _count("number of queues"), "The most queues it can have.", "Number of queues in queue space: "
-    ),
-    Positional(
-        "trans",
-        _count("number of transactions"),
-        "The most transactions at one time.",
-        "Number of concurrent transactions in queue space: ",
-    ),
-    Positional(
-        "procs",
-        _count("number of processes"),
-        "The most processes that may have it open at one time, this program among them.",
-        "Number of concurrent processes in queue space: ",
-    ),
-    Positional(
-        "messages",
-        _count("number of messages"),
-        "The most messages it can hold.",
-        "Number of messages in queue space: ",
-    ),
-    Positional(
-        "errorq",
-        ErrorQueueName(),
-        "The queue for messages that are out of retries; it is only named here, and made with qcreate. Without one such"
-        " messages are lost.",
-        "Error queue name: ",
-        default="",
-        notice="No default error queue name: messages that are out of retries will be lost",
-    ),
-    Positional(
-        "inityn",
-        YesNo(),
-        "Whether its pages are taken from the disk now, so that a full disk is found now; else when they are needed.",
-        "Initialize extents (y, n [default=n]): ",
-        default="n",
-    ),
-    Positional(
-        "blocking",
-        _count("blocking factor", 0),
-        "Recorded, without effect.",
-        "Blocking factor [default=16]: ",
-        default="16",
-        notice="Default blocking factor is 16",
-    ),
+    parameters.IPC_KEY,
+    parameters.PAGES,
+    parameters.QUEUES,
+    *parameters.LIMITS,
+    parameters.ERROR_QUEUE,
+    parameters.INITIALIZE,
+    parameters.BLOCKING,
     short="qspc",
 )
 def qspacecreate(
@@ -132,14 +56,8 @@ def qspacecreate(
     errorq: str,
     inityn: bool,
     blocking: int,
-    actions: int,
     memory: Memory | None,
-    overflow: int,
-    handles: int,
-    cursors: int,
-    owners: int,
-    temporary_queues: int,
-    filter_memory: int,
+    **options: int,
 ) -> Outcome:
     """Create a queue space.
 
@@ -148,25 +66,6 @@ def qspacecreate(
 
         qspacecreate -n 50B myqueuespace 230458 200 3 3 3 12 errq n 16
     """
-    shown: list[Shown] = []
-    least, most = IPC_KEY_RANGE
-    if not least <= ipckey <= most:
-        shown.append(
-            Notice(Severity.WARN, f"IPC key {ipckey} of queue space {queue_space_name!r} is outside {least}..{most}")
-        )
-    if rounded_pages(pages) != pages:
-        shown.append(Notice(Severity.INFO, f"{pages} pages are rounded down to {rounded_pages(pages)}"))
-    recorded = {
-        "-o": overflow,
-        "-H": handles,
-        "-C": cursors,
-        "-O": owners,
-        "-Q": temporary_queues,
-        "-f": filter_memory,
-    }
-    without_effect = [flag for flag, value in recorded.items() if value]
-    if without_effect:
-        shown.append(Notice(Severity.INFO, f"{', '.join(without_effect)}: recorded, but without effect"))
     definition = SpaceDefinition(
         name=queue_space_name,
         ipc_key=ipckey,
@@ -177,18 +76,17 @@ def qspacecreate(
         messages=messages,
         error_queue=errorq,
         blocking=blocking,
-        actions=actions,
         memory=memory.in_bytes(session.device.info.page_size) if memory else 0,
-        overflow=overflow,
-        handles=handles,
-        cursors=cursors,
-        owners=owners,
-        temporary_queues=temporary_queues,
-        filter_memory=filter_memory,
+        **options,
     )
     with session.progress(f"Creating queue space '{queue_space_name}'", 100 if inityn else None) as reached:
         session.device.create_space(definition, initialize=inityn, progress=reached)
-    return [*shown, Line(f"Queue space '{queue_space_name}' created")]
+    return [
+        *parameters.doubtful_key(queue_space_name, ipckey),
+        *parameters.rounding(pages),
+        *parameters.without_effect(options),
+        Line(f"Queue space '{queue_space_name}' created"),
+    ]
 
 
 @SPACES.command(

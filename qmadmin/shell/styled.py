@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.theme import Theme
 
+from qmadmin.configuration import Configuration
 from qmadmin.shell import layout, render
 from qmadmin.shell.bars import STYLES, Bar
 from qmadmin.shell.formats import Format
@@ -26,6 +27,8 @@ from qmadmin.shell.results import Notice, Result, Severity
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping
+
+    from qmadmin.configuration import ShellSettings
 
 _THEME = Theme(
     {
@@ -45,8 +48,11 @@ _THEME = Theme(
 class StyledScreen:
     """A terminal."""
 
-    def __init__(self, out: TextIO, err: TextIO, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, out: TextIO, err: TextIO, environ: Mapping[str, str], settings: ShellSettings | None = None
+    ) -> None:
         self._environ = environ
+        self._settings = settings or Configuration("", {}, environ).qmadmin
         self._plain = PlainScreen(out, err)
         self._out = self._console(out)
         self._err = self._console(err)
@@ -102,7 +108,15 @@ class StyledScreen:
         self._plain.flush()
 
     def _console(self, stream: TextIO) -> Console:
-        return Console(file=stream, theme=_THEME, markup=False, highlight=False, emoji=False, _environ=self._environ)
+        return Console(
+            file=stream,
+            theme=_THEME,
+            markup=False,
+            highlight=False,
+            emoji=False,
+            no_color=self._settings.color == "never",
+            _environ=self._environ,
+        )
 
     @staticmethod
     def _drawn(console: Console, text: Text, *, wrap: bool = False) -> str:
@@ -129,7 +143,7 @@ class StyledScreen:
     @property
     def _pager(self) -> str:
         """The pager's command line; empty if there is none that could be run."""
-        pager = self._environ.get("PAGER") or ("less -FRX" if shutil.which("less") else "more")
+        pager = self._settings.pager or ("less -FRX" if shutil.which("less") else "more")
         program = next((word for word in pager.split() if "=" not in word), "cat")
         return pager if program != "cat" and shutil.which(program) else ""
 

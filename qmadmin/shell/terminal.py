@@ -54,11 +54,13 @@ class Terminal:
         self._session = session
         self._aside = Aside(_PATIENCE_SECONDS)
         self._output = _output()
-        self._commands = self._prompting(history(session.environ), AutoSuggestFromHistory())
+        settings = session.settings
+        remembered = history(settings.history, settings.history_lines)
+        self._commands = self._prompting(remembered, AutoSuggestFromHistory() if settings.hints else None)
         self._answers = self._prompting(DummyHistory(), None)
 
     def _prompting(self, remembered: History, hints: AutoSuggest | None) -> PromptSession[str]:
-        plain = bool(self._session.environ.get("NO_COLOR"))
+        plain = self._session.settings.color == "never"
         made: PromptSession[str] = PromptSession(
             history=remembered,
             auto_suggest=hints,
@@ -71,6 +73,8 @@ class Terminal:
         )
         # prompt_toolkit's own bottom line waits for a terminal to tell where its cursor is, which it is not asked.
         line = Window(FormattedTextControl(self._bottom_line), height=1, style="class:bottom-toolbar")
+        if not self._session.settings.bottom_line:
+            return made
         made.layout = Layout(
             HSplit([made.layout.container, ConditionalContainer(line, ~is_done)]), focused_element=made.default_buffer
         )
@@ -88,9 +92,8 @@ class Terminal:
     def command(self) -> str | None:
         """Return the next command line; None for Ctrl-D. Ctrl-C raises KeyboardInterrupt."""
         try:
-            return self._commands.prompt(
-                _literally(PROMPT), completer=self._offering(lambda text: complete.line(self._session, text))
-            )
+            offering = self._offering(lambda text: complete.line(self._session, text))
+            return self._read(self._commands, PROMPT, offering)
         except EOFError:
             return None
 
@@ -100,11 +103,19 @@ class Terminal:
         *above, last = prompt.split("\n")
         self._session.screen.show([Line(line) for line in above])
         try:
-            return self._answers.prompt(
-                _literally(last), completer=self._offering(lambda text: complete.answer(self._session, kind, text))
-            )
+            offering = self._offering(lambda text: complete.answer(self._session, kind, text))
+            return self._read(self._answers, last, offering)
         except EOFError:
             raise InputEndedError(prompt) from None
+
+    @staticmethod
+    def _read(prompting: PromptSession[str], prompt: str, offering: _Offering) -> str:
+        try:
+            return prompting.prompt(_literally(prompt), completer=offering)
+        except SystemExit:
+            # A termination signal goes past prompt_toolkit.
+            prompting.app.renderer.erase()
+            raise
 
     def interrupted(self) -> None:
         """Forget the lines that have been typed ahead."""
@@ -125,6 +136,9 @@ class Terminal:
     def pass_over(self, _count: int, /) -> str:
         """Drop nothing: a person who is not asked does not answer."""
         return ""
+
+    def pass_over_yes_or_no(self) -> None:
+        """Drop nothing."""
 
 
 class _Offering(Completer):

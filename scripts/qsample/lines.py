@@ -203,7 +203,8 @@ def forwarder(device: Path) -> Iterator[None]:
     """Have tmqforward at work, and let it finish what it holds at the end."""
     command = [sys.executable, "-m", "qmadmin.forwarder.program", str(device), SPACE]
     command += ["-q", "STRING", "-s", str(SAMPLE / "services.toml")]
-    process = subprocess.Popen(command, env={**os.environ, "ULOGPFX": str(device.with_name("ULOG"))})
+    ours = {"ULOGPFX": str(device.with_name("ULOG")), "QMADMIN_TOML": os.devnull}
+    process = subprocess.Popen(command, env=os.environ | ours)
     try:
         yield
     finally:

@@ -58,11 +58,22 @@ _REMOVE_ENTRY = delete(entry).where(given(entry.c.dlindex, "at"))
 _EXTENTS = select(extent).order_by(extent.c.space, extent.c.number)
 _ADD_EXTENT = insert_into(extent)
 _REMOVE_EXTENTS = delete(extent).where(given(extent.c.space, "name"))
+_REMOVE_EXTENT = delete(extent).where(
+    given(extent.c.space, "of_space"),
+    given(extent.c.number, "of_number"),
+    given(extent.c.dlindex, "at_index"),
+    given(extent.c.first_page, "at_page"),
+)
 
 _SPACES = select(space).order_by(space.c.name)
 _SPACE = select(space).where(given(space.c.name, "name"))
 _FREE_SPACE_ID = select(func.coalesce(func.max(space.c.id), 0) + 1)
 _ADD_SPACE = insert_into(space)
+_CHANGE_SPACE = (
+    update(space)
+    .where(given(space.c.id, "of_space"))
+    .values({field.name: bindparam(f"new_{field.name}") for field in dataclasses.fields(SpaceDefinition)})
+)
 _SET_INITIALIZED = update(space).where(given(space.c.id, "space_id")).values(initialized=literal(True))
 _REMOVE_SPACE = delete(space).where(given(space.c.id, "space_id"))
 _GENERATION = select(counter.c.generation).where(given(counter.c.space_id, "space_id"), counter.c.queue_id == 0)
@@ -72,6 +83,8 @@ _CHANGE_GENERATION = (
     .values(generation=bindparam("new_generation"))
 )
 _QUEUES = select(queue).where(given(queue.c.space_id, "space_id")).order_by(queue.c.name)
+_QUEUE = select(queue).where(given(queue.c.id, "of_queue"))
+_VERSIONS = select(queue.c.id, queue.c.version).where(given(queue.c.space_id, "space_id"))
 _ADD_QUEUE = (
     insert(queue).values({c.name: bindparam(c.name) for c in queue.columns if c.name != "id"}).returning(queue.c.id)
 )
@@ -163,6 +176,10 @@ class Definitions(Counters):
         """Remove the rows of a queue space from the table of contents."""
         self.run(_REMOVE_EXTENTS, name=name)
 
+    def remove_extent(self, old: Extent) -> None:
+        """Remove one row from the table of contents, if it is still there as it was."""
+        self.run(_REMOVE_EXTENT, of_space=old.space, of_number=old.number, at_index=old.entry, at_page=old.first)
+
     def space(self, name: str) -> Space | None:
         """Return the queue space of that name."""
         row = self.one(_SPACE, name=name)
@@ -181,6 +198,12 @@ class Definitions(Counters):
         self.run(_ADD_SPACE, id=new.id, incarnation=incarnation, initialized=False, created_at=created_us, **values)
         self.add_counters(new.id, 0)
         return new
+
+    def change_space(self, changed: Space) -> None:
+        """Record what is new about a queue space, and change the generation."""
+        values = dataclasses.asdict(changed.definition)
+        self.run(_CHANGE_SPACE, of_space=changed.id, **{f"new_{name}": value for name, value in values.items()})
+        self._change_generation(changed.id)
 
     def set_initialized(self, space_id: int) -> None:
         """Record that the disk of the queue space has been allocated."""
@@ -213,6 +236,14 @@ class Definitions(Counters):
     def queues(self, space_id: int) -> list[Queue]:
         """Return the queues of a queue space by name."""
         return [_queue(row) for row in self.all(_QUEUES, space_id=space_id)]
+
+    def queue_versions(self, space_id: int) -> dict[int, int]:
+        """Return for each queue of a queue space, by its number, a number that changes with each change of it."""
+        return dict(self.all(_VERSIONS, space_id=space_id))
+
+    def queue(self, queue_id: int) -> Queue:
+        """Return a queue that exists, by its number."""
+        return _queue(self.all(_QUEUE, of_queue=queue_id)[0])
 
     def add_queue(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
         """Record a queue, its counters at zero, and change the generation."""
@@ -303,6 +334,7 @@ def _queue_values(of: Queue) -> dict[str, Any]:
         "retention": definition.retention,
         "enqueue_enabled": of.enqueue_enabled,
         "dequeue_enabled": of.dequeue_enabled,
+        "version": secrets.randbits(62),
     }
 
 

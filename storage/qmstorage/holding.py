@@ -74,6 +74,7 @@ _SPILLED = (
 _HELD_IN = select(held.c.message_id).where(given(held.c.queue_id, "of_queue")).limit(1)
 _TAKEN_FROM = _HELD_IN.where(held.c.role != int(Role.ENQUEUED))
 _HOLDS = select(held.c.message_id).where(*_OF_QUEUE).limit(1)
+_COUNT_HELD = select(held.c.trans_id, held.c.role, func.count()).group_by(held.c.trans_id, held.c.role)
 _HOLDERS = select(held.c.trans_id).distinct()
 
 
@@ -196,6 +197,10 @@ class Holdings(Messages):
     def holders(self) -> list[int]:
         """Return the transactions that hold something."""
         return [row[0] for row in self.all(_HOLDERS)]
+
+    def count_held(self) -> dict[tuple[int, Role], int]:
+        """Return how many messages each transaction has, and for what."""
+        return {(number, Role(role)): count for number, role, count in self.all(_COUNT_HELD)}
 
     def use_held(self, transaction_id: int, queue_id: int, role: Role) -> tuple[Use, int]:
         """Return how much the transaction has of the queue for this, and the size of the largest body."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from qmcore.errors import QueueError
@@ -13,7 +14,9 @@ from qmcore.space import Space
 from qmstorage import sqlite, translate
 from qmstorage.bells import SocketBell
 from qmstorage.locks import same_boot
+from qmstorage.residences import memory_files
 from qmstorage.runner import Texts
+from qmstorage.snapshot import SqliteSnapshot
 from qmstorage.unit import read_once
 
 T = TypeVar("T")
@@ -65,6 +68,21 @@ class ReadOnlyVolume:
         """Refuse."""
         del space, unused
         raise self._refusal()
+
+    def memory_files(self, space: Space) -> list[tuple[str, int]]:
+        """Return the files of a queue space's memory, and their sizes in bytes."""
+        return memory_files(self.path, space)
+
+    def still(self, seconds: float) -> contextlib.AbstractContextManager[None]:
+        """Refuse."""
+        del seconds
+        raise self._refusal()
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[SqliteSnapshot]:
+        """Give the volume as it stands now, while others go on writing."""
+        with sqlite.reading(self.path) as connection, contextlib.closing(SqliteSnapshot(self.path, connection)) as made:
+            yield made
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Refuse."""

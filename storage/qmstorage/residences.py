@@ -98,10 +98,7 @@ class Residences:
             directory = link.readlink()
             link.unlink()
             self._refuse_stranger(directory)
-            # By name: whoever may change the link must not have us remove anything else.
-            for name in _FILES:
-                (directory / name).unlink(missing_ok=True)
-            directory.rmdir()
+            _remove_directory(directory)
 
     def full(self) -> Path | None:
         """Return a directory on whose file system there is no room left for the messages of a memory."""
@@ -233,7 +230,44 @@ class Residences:
             )
 
     def _link(self, space: Space) -> Path:
-        return sqlite.run_directory(self._path) / f"memory-{space.incarnation}"
+        return _link(self._path, space)
+
+
+def memory_files(path: str, space: Space) -> list[tuple[str, int]]:
+    """Return the files of the memory of a queue space on the volume `path`, and their sizes in bytes."""
+    found = []
+    with contextlib.suppress(OSError):
+        directory = _link(path, space).readlink()
+        for name in _MEMORY_FILES:
+            # Only looked at: to open and close them would give up SQLite's locks on them.
+            with contextlib.suppress(FileNotFoundError):
+                found.append((str(directory / name), (directory / name).lstat().st_size))
+    return found
+
+
+def remove_memories(path: str, incarnations: Iterable[str]) -> None:
+    """Remove the memories of queue spaces on a volume that nobody has open, also where the volume itself is gone."""
+    for incarnation in incarnations:
+        link = sqlite.run_directory(path) / f"memory-{incarnation}"
+        found = set(_base().glob(f"qmadmin-{incarnation}-*"))
+        with contextlib.suppress(OSError):
+            found.add(link.readlink())
+        for directory in found:
+            with contextlib.suppress(OSError):
+                if str((directory / _HOME).readlink()) == path:
+                    _remove_directory(directory)
+        link.unlink(missing_ok=True)
+
+
+def _remove_directory(directory: Path) -> None:
+    # By name: whoever may change a link to it must not have us remove anything else.
+    for name in _FILES:
+        (directory / name).unlink(missing_ok=True)
+    directory.rmdir()
+
+
+def _link(path: str, space: Space) -> Path:
+    return sqlite.run_directory(path) / f"memory-{space.incarnation}"
 
 
 @dataclasses.dataclass(slots=True)
@@ -248,7 +282,8 @@ class _Attached:
 _HOME = "device"
 """The link in a directory of memory that leads back to the volume."""
 
-_FILES = ("memory", "memory-wal", "memory-shm", _HOME)
+_MEMORY_FILES = ("memory", "memory-wal", "memory-shm")
+_FILES = (*_MEMORY_FILES, _HOME)
 
 
 def _name(incarnation: str) -> str:

@@ -136,6 +136,7 @@ queue = Table(
     Column("retention", BigInteger, nullable=False, comment="seconds that consumed messages are kept; -1: forever"),
     Column("enqueue_enabled", Boolean, nullable=False),
     Column("dequeue_enabled", Boolean, nullable=False),
+    Column("version", BigInteger, nullable=False, comment="another number after each change"),
     Column("created_at", BigInteger, nullable=False),
     UniqueConstraint("space_id", "name"),
     # A number that was a destroyed queue's must not find that queue's leftovers in another process's memory.
@@ -344,6 +345,21 @@ adopted = Table(
     Column("shift", BigInteger, nullable=False, comment="added to a foreign sequence number to give ours"),
     PrimaryKeyConstraint("space_id", "incarnation", "first_sequence"),
     comment="message ids of other queue spaces that imports keep valid",
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", _Number, primary_key=True, comment="grows: the newest is never deleted"),
+    Column("at", BigInteger, nullable=False),
+    Column("user_name", Text, nullable=False),
+    Column("uid", BigInteger, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("command", Text, nullable=False, comment="as it was given"),
+    Column("target", Text, nullable=False, comment="what it is about, such as queue QS/q1"),
+    Column("outcome", Text, comment="none: it did not come to its end, or is still at it"),
+    comment="destructive commands; only the volume that QMCONFIG names has any",
 )
 
 IN_MEMORY: Final = (message, chunk, ready, due, expiring, held, counter)

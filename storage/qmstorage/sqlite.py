@@ -187,10 +187,17 @@ def open_for_writing(path: str) -> sqlite3.Connection:
 
 def can_begin(connection: sqlite3.Connection, seconds: float) -> bool:
     """Tell whether a transaction that writes can begin within the seconds, whoever else has the file open."""
+    if not begin_within(connection, seconds):
+        return False
+    connection.execute("ROLLBACK")
+    return True
+
+
+def begin_within(connection: sqlite3.Connection, seconds: float) -> bool:
+    """Begin a transaction that writes, if the file comes free within the seconds; tell whether that went well."""
     connection.execute(f"PRAGMA busy_timeout = {max(round(seconds * 1000), 0)}")
     try:
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
         if not translate.is_blocked(error):
             raise

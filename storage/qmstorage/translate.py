@@ -102,6 +102,27 @@ def gate_closed(path: str, holder: int | None) -> QueueError:
     )
 
 
+def from_copying(error: sqlite3.Error, path: str) -> QueueError:
+    """Return the diagnostic for an error of SQLite while a copy is written to the file `path`."""
+    if _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return OperatingSystemError(
+            f"there is no room left on the disk for {path!r}, or it cannot be written: {error}",
+            hint="Free disk space, or name a place on another disk.",
+            path=path,
+        )
+    return from_sqlite(error, path)
+
+
+def not_still(path: str) -> QueueError:
+    """Return the diagnostic for a volume whose writers did not let it come to rest."""
+    return SystemFailureError(
+        f"device {path!r} is being written and did not come to rest",
+        hint="Look for a program that has a transaction open on the file; try again.",
+        path=path,
+        blocked=True,
+    )
+
+
 def from_os(error: OSError, doing: str, path: str) -> QueueError:
     """Return the diagnostic for an error of the operating system while `doing` something with `path`."""
     reason = error.strerror or str(error)

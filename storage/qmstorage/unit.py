@@ -12,6 +12,7 @@ from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
 from qmstorage import translate
+from qmstorage.auditing import Audits
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters
 from qmstorage.definitions import Definitions
@@ -19,6 +20,7 @@ from qmstorage.history import History
 from qmstorage.listing import Listings
 from qmstorage.runner import Texts, given
 from qmstorage.schema import IN_MEMORY, chunk, counter, due, expiring, held, message, ready, space
+from qmstorage.soundness import Soundness
 from qmstorage.transactions import Transactions
 
 T = TypeVar("T")
@@ -42,10 +44,11 @@ _PROMISED = (
 """Pages that queue spaces have been promised and do not use yet."""
 
 
-class MemoryStore(Counters, Listings):
+class MemoryStore(Counters, Listings, Soundness):
     """The non-persistent messages of a queue space, in its memory."""
 
     delivery = Delivery.NONPERSIST
+    in_memory = True
 
     def counted(self, space_id: int) -> set[int]:
         """Return the queues that are counted."""
@@ -65,7 +68,7 @@ class MemoryStore(Counters, Listings):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(Definitions, Listings, History, Transactions, Claims):
+class SqlUnit(Definitions, Listings, History, Transactions, Claims, Audits, Soundness):
     """One short database transaction on a volume."""
 
     def __init__(

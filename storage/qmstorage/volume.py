@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from qmcore.errors import NotOpenError, QueueError
+from qmcore.errors import InvalidArgumentError, NotOpenError, QueueError
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Owner, Use
@@ -28,8 +28,9 @@ from qmstorage.bells import SocketBell
 from qmstorage.beside import Beside
 from qmstorage.line import Job, fail, settle
 from qmstorage.locks import same_boot
-from qmstorage.residences import Residences
+from qmstorage.residences import Residences, memory_files
 from qmstorage.runner import Texts
+from qmstorage.snapshot import SqliteSnapshot
 from qmstorage.unit import SqlUnit, read_once, roll_back
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class SqliteVolume:
         self._connection = connection
         self._texts = Texts(sqlite.DIALECT)
         self._residences = Residences(path, connection)
+        self._snapshots: list[SqliteSnapshot] = []
         self._line: deque[Job[Any]] = deque()
         self._writing = threading.Lock()
         self._closed = ""
@@ -152,6 +154,10 @@ class SqliteVolume:
                 return
             self._residences.remove(space)
 
+    def memory_files(self, space: Space) -> list[tuple[str, int]]:
+        """Return the files of a queue space's memory, and their sizes in bytes."""
+        return memory_files(self.path, space)
+
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the file have `pages` free pages, so that a full disk is found now; `progress` gets percent."""
         wanted = self.read(lambda unit: _ours(unit).pages_to_allocate(pages))
@@ -163,6 +169,43 @@ class SqliteVolume:
                 progress((done + step) * 100 // wanted)
         finally:
             self.write(lambda unit: _ours(unit).end_allocation())
+
+    @contextlib.contextmanager
+    def still(self, seconds: float) -> Iterator[None]:
+        """Let nobody write, be it another process or a program with a connection of its own; readers go on.
+
+        Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
+        """
+        if self.is_joined():
+            raise joining.would_wait_for_itself(self.path)
+        end = time.monotonic() + seconds
+        if not self._writing.acquire(timeout=seconds):
+            raise translate.not_still(self.path)
+        try:
+            self._check_usable()
+            gate = self._beside.gate
+            with gate.within(end - time.monotonic()) if gate else contextlib.nullcontext(enter_result=True) as inside:
+                if not inside or not sqlite.begin_within(self._connection, end - time.monotonic()):
+                    raise translate.not_still(self.path)
+                try:
+                    yield
+                finally:
+                    roll_back(self._connection)
+        finally:
+            self._writing.release()
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[SqliteSnapshot]:
+        """Give the volume as it stands now, while others go on writing. One in memory has none."""
+        if self._beside.log is None:
+            raise InvalidArgumentError("a device in memory has no other connection that could look at it")
+        self._check_usable()
+        with sqlite.reading(self.path) as connection, contextlib.closing(SqliteSnapshot(self.path, connection)) as made:
+            self._snapshots.append(made)
+            try:
+                yield made
+            finally:
+                self._snapshots.remove(made)
 
     def bell(self) -> SocketBell:
         """Return a bell of this process."""
@@ -202,6 +245,8 @@ class SqliteVolume:
         _forks.discard(self)
         self._beside.belfry.ring_own()
         with self._writing:
+            for each in list(self._snapshots):
+                each.close()
             try:
                 if self._beside.log is not None:
                     # First: those who have committed and not synced yet are served by it.
@@ -217,10 +262,22 @@ class SqliteVolume:
 
     def pause(self) -> bool:
         """Wait until no work is being done and let none begin, because the process is about to fork."""
-        return self._writing.acquire(timeout=_FORK_SECONDS)
+        if not self._writing.acquire(timeout=_FORK_SECONDS):
+            return False
+        paused: list[SqliteSnapshot] = []
+        for each in self._snapshots:
+            if not each.pause(_FORK_SECONDS):
+                for other in paused:
+                    other.resume()
+                self._writing.release()
+                return False
+            paused.append(each)
+        return True
 
     def resume(self) -> None:
         """Let work begin again, after the fork."""
+        for each in self._snapshots:
+            each.resume()
         self._writing.release()
 
     def give_to_parent(self, *, idle: bool) -> None:
@@ -235,6 +292,8 @@ class SqliteVolume:
         """
         self._closed = f"device {self.path!r} was opened by the parent process, before a fork"
         if idle:
+            for each in self._snapshots:
+                each.give_to_parent()
             self._connection.close()
             self._beside.abandon()
         self._writing = threading.Lock()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from qmadmin.opening import create_device, open_device
+from qmadmin.opening import create_device, open_device, restore_device
 from qmcore.errors import AbortedError, OperatingSystemError, QueueError, SystemFailureError
 from qmstorage import beside, translate
 from tests.fix_store import Work, bodies_held, drain, eventually, make_queue, space_definition
@@ -94,6 +94,20 @@ class TestFullDisk:
         space.enqueue("Q", "after")
         texts = drain(space)
         assert (texts[0], texts[-1]) == ("before", "after")
+
+    def test_a_backup_that_does_not_fit_leaves_nothing(self, space, small_disk, tmp_path):
+        space.enqueue_many("Q", [bytes(3_000)] * 400)
+        (small_disk / "ZZZ").write_bytes(bytes(1_300_000))
+        before = sorted(path.name for path in small_disk.iterdir())
+        with pytest.raises(OperatingSystemError, match="no room left on the disk"):
+            space._device.backup(small_disk / "backup")
+        assert sorted(path.name for path in small_disk.iterdir()) == before
+        report = space._device.backup(tmp_path / "backup")
+        with pytest.raises(OperatingSystemError, match="No space left"):
+            restore_device(tmp_path / "backup", small_disk / "NEW")
+        assert sorted(path.name for path in small_disk.iterdir()) == before
+        (small_disk / "ZZZ").unlink()
+        assert (report.messages, len(list(space.messages("Q")))) == (400, 400)
 
     def test_a_commit_is_refused_and_its_messages_are_back_when_there_is_room(self, space, small_disk):
         space.enqueue("Q", "request")

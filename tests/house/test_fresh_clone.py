@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MAN_PAGES = ["man1/qmadmin.1", "man1/tmqforward.1", "man7/qmadmin-queue.7", "man7/qmdiag.7"]
+MAN_PAGES = [
+    "man1/qmadmin.1",
+    "man3/tpdequeue.3",
+    "man3/tpenqueue.3",
+    "man5/qmadmin.toml.5",
+    "man7/qmadmin-diagnostics.7",
+    "man7/qmadmin-queue.7",
+    "man8/tmqforward.8",
+]
 UNREACHABLE = re.compile(r"NewConnectionError|NameResolutionError|ConnectTimeout|no package index", re.IGNORECASE)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -195,10 +195,10 @@ def test_queues_are_listed_with_commas_and_blanks_and_each_is_served_once():
 
 
 def test_device_is_the_first_of_two_arguments_and_else_what_the_environment_names():
-    assert place(["QUE", "QSPACE"], {"QMCONFIG": "OTHER"}) == ("QUE", "QSPACE")
-    assert place(["QSPACE"], {"QMCONFIG": "OTHER"}) == ("OTHER", "QSPACE")
+    assert place(["QUE", "QSPACE"], "OTHER") == ("QUE", "QSPACE")
+    assert place(["QSPACE"], "OTHER") == ("OTHER", "QSPACE")
     with pytest.raises(UsageError, match="no queue space is named"):
-        place([], {"QMCONFIG": "OTHER"})
+        place([], "OTHER")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

@@ -14,10 +14,20 @@ ABBREVIATIONS = {
     "e": "echo",
     "h": "help",
     "page": "paginate",
+    "qabort": "qaborttrans",
+    "qcet": "qchangeexptime",
+    "qcommit": "qcommittrans",
+    "qpt": "qprinttrans",
+    "qrollbacktrans": "qaborttrans",
+    "qcp": "qchangeprio",
+    "qcq": "qchangequeue",
+    "qct": "qchangetime",
     "qcr": "qcreate",
+    "qdltm": "qdeletemsg",
     "qds": "qdestroy",
     "ql": "qlist",
     "qspc": "qspacecreate",
+    "qspch": "qspacechange",
     "qspds": "qspacedestroy",
     "qspl": "qspacelist",
     "q": "quit",
@@ -39,14 +49,47 @@ SYNOPSES = {
     "qopen": "[queue_space_name]",
     "qclose": "",
     "qspacedestroy": "[-f] [-y] [-n] [queue_space_name]",
-    "qcreate": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq] [-x]"
-    " [-g] [-R seconds|forever] [queue_name [qorder [out-of-order [retries [delay [high [low [cmd]]]]]]]]",
+    "qaddext": "[queue_space_name [pages]]",
+    "qspacechange": "[-A actions] [-n nonpersistent_msg_memory[b,B]] [-o overflow_memory] [-H handles] [-C cursors]"
+    " [-O owners] [-Q tmp_queues] [-f filter_memory] [-q queues] [queue_space_name [ipckey [trans [procs [messages"
+    " [errorq [inityn [blocking]]]]]]]]",
+    "qsize": "[-A actions] [-n nonpersistent_msg_memory[b,B]] [-o overflow_memory] [-H handles] [-C cursors]"
+    " [-O owners] [-Q tmp_queues] [-f filter_memory] [pages [queues [trans [procs [messages]]]]]",
+    "ipcs": "[queue_space_name]",
+    "ipcrm": "[-f] [-y] [-n] [queue_space_name]",
+    "qcreate": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq]"
+    " [-x {y|n}] [-R seconds|forever] [-g] [queue_name [qorder [out-of-order [retries [delay [high [low [cmd]]]]]]]]",
+    "qchange": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq]"
+    " [-x {y|n}] [-R seconds|forever] [queue_name [out-of-order [retries [delay [high [low [cmd]]]]]]]",
     "qinfo": "[queue_name]",
-    "qset": "[queue_name]",
-    "qlist": "",
     "qdestroy": "[{-p | -f}] [-y] [-n] [queue_name]",
+    "qstart": "[{-e | -d}] [queue_name]",
+    "qstop": "[{-e | -d}] [-w seconds] [queue_name]",
+    "qset": "[queue_name]",
+    "qscan": "[-t deq_time1[-deq_time2]] [-p priority1[-priority2]] [-m msgid] [-i corrid] [-d persist|nonpersist]"
+    " [-e exptime1[-exptime2]] [-w condition] [none]",
+    "qlist": "",
+    "qchangeprio": "[-y] [-n] [newpriority]",
+    "qchangetime": "[-y] [-n] [newtime]",
+    "qchangeexptime": "[-y] [-n] [newtime]",
+    "qchangequeue": "[-y] [-n] [newqueue]",
+    "qdeletemsg": "[-y] [-n]",
+    "qpurge": "[{-w condition | -m msgid}] [-r] [-y] [-n] [queue_name]",
+    "qrequeue": "[{-w condition | -m msgid}] [-y] [-n] [queue_name]",
+    "qput": "[-f file] [-l] [-z] [-x] [-C type] [-s subtype] [-p priority] [-t time] [-e exptime] [-i corrid]"
+    " [-d persist|nonpersist] [-r replyq] [-q persist|nonpersist] [-F failureq] [-E errorq] [-u urcode] [-k appkey]"
+    " [-H name=value] [{-T | -b msgid}] [queue_name [text]]",
+    "qget": "[{-m msgid | -i corrid}] [-w condition] [-k count] [-x] [-o file] [-s seconds] [queue_name]",
+    "qpeek": "[{-m msgid | -i corrid}] [-w condition] [-k count] [-x] [-o file] [-r] [queue_name]",
     "qtop": "[-d seconds] [-n rounds] [queue_name]",
     "qstat": "[-r] [-s] [-f file] [queue_name]",
+    "qprinttrans": "",
+    "qcommittrans": "[-y] [-n] [tranindex]",
+    "qaborttrans": "[-y] [-n] [tranindex]",
+    "qcheck": "[queue_space_name]",
+    "qbackup": "[directory]",
+    "qrestore": "[-f] [-y] [-n] [backup [device]]",
+    "qaudit": "[count]",
     "echo": "[{off|on}]",
     "verbose": "[{off|on}]",
     "paginate": "[{off|on}]",
@@ -55,6 +98,16 @@ SYNOPSES = {
     "quit": "",
 }
 
+CHANGEABLE = [
+    "Out-of-ordering enqueueing (top, msgid, [default={default}]): ",
+    "Retries [default={default}]: ",
+    "Retry delay in seconds [default={default}]: ",
+    (
+        "High limit for queue capacity warning (b for bytes used, B for blocks used,\n"
+        "% for percent used, m for messages [default={default}]): "
+    ),
+    "Reset (low) limit for queue capacity warning [default={default}]: ",
+]
 PROMPTS = {
     "crdl": ["Device name: ", "Device offset in disk pages: ", "Device size in disk pages: "],
     "chdl": ["Device list index: ", "New device name (now {present}): "],
@@ -69,25 +122,49 @@ PROMPTS = {
         "Number of messages in queue space: ",
         "Error queue name: ",
         "Initialize extents (y, n [default=n]): ",
-        "Blocking factor [default=16]: ",
+        "Blocking factor [default={default}]: ",
+    ],
+    "qaddext": ["Queue space name: ", "Size of extent in disk pages: "],
+    "qspacechange": [
+        "Queue space name: ",
+        "IPC Key for queue space [default={default}]: ",
+        "Number of concurrent transactions in queue space [default={default}]: ",
+        "Number of concurrent processes in queue space [default={default}]: ",
+        "Number of messages in queue space [default={default}]: ",
+        "Error queue name{present}: ",
+        "Initialize extents (y, n [default=n]): ",
+        "Blocking factor [default={default}]: ",
+    ],
+    "qsize": [
+        "Size of queue space in disk pages: ",
+        "Number of queues in queue space: ",
+        "Number of concurrent transactions in queue space: ",
+        "Number of concurrent processes in queue space: ",
+        "Number of messages in queue space: ",
     ],
     "qspacelist": ["Queue space name: "],
     "qopen": ["Queue space name: "],
     "qspacedestroy": ["Queue space name: "],
+    "ipcs": ["Queue space name: "],
+    "ipcrm": ["Queue space name: "],
+    "qcommittrans": ["Transaction index: "],
+    "qaborttrans": ["Transaction index: "],
+    "qbackup": ["Backup directory: "],
+    "qrestore": ["Backup directory: ", "Device name [default={default}]: "],
     "qcreate": [
         "Queue name: ",
         "Queue order (priority, time, fifo, lifo): ",
-        "Out-of-ordering enqueueing (top, msgid, [default=none]): ",
-        "Retries [default=0]: ",
-        "Retry delay in seconds [default=0]: ",
-        (
-            "High limit for queue capacity warning (b for bytes used, B for blocks used,\n"
-            "% for percent used, m for messages [default=100%]): "
-        ),
-        "Reset (low) limit for queue capacity warning [default={default}]: ",
+        *CHANGEABLE,
         "Queue capacity command: ",
     ],
-    "qdestroy": ["Queue name: "],
+    "qchange": ["Queue name: ", *CHANGEABLE, "Queue capacity command: "],
+    "qchangeprio": ["New priority (1-100): "],
+    "qchangetime": ["New time (+seconds or YY[MM[DD[hh[mm[ss]]]]]): "],
+    "qchangeexptime": ["New expiration time (+seconds, YY[MM[DD[hh[mm[ss]]]]] or none): "],
+    "qchangequeue": ["New queue name: "],
+    "qrequeue": ["Queue name [default={default}]: "],
+    "qput": ["Queue name: ", "Message text: "],
+    **{key: ["Queue name: "] for key in ("qdestroy", "qstart", "qstop", "qpurge", "qget", "qpeek")},
 }
 
 
@@ -97,6 +174,8 @@ def text_of(prose, width=200):
 
 def plain(text):
     """Return text without differences in layout, to look for a sentence in it."""
+    for sign, meant in (("\\(aq", "'"), ("\\(dq", '"'), ("\\e", "")):
+        text = text.replace(sign, meant)
     return " ".join(text.replace("\\fR", "").replace("\\fB", "").replace("\\fI", "").replace("\\", "").split())
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from qmadmin.shell import complete
 from qmadmin.shell.catalogue import Catalogue
-from qmadmin.shell.kinds import CorrelationId, FileName, MessageId, Order, QueueName, YesNo
+from qmadmin.shell.kinds import FileName, Order, QueueName, YesNo
+from qmadmin.shell.message_kinds import CorrelationId, MessageId
 from qmadmin.shell.render import PlainScreen
 from qmadmin.shell.session import Session
 
@@ -31,7 +32,9 @@ def test_empty_line_offers_all_commands_and_no_signs(session):
 
 
 def test_beginning_offers_commands_then_abbreviations(session):
-    assert offered(session, "qsp") == ["qspacecreate", "qspacelist", "qspacedestroy", "qspc", "qspl", "qspds"]
+    assert offered(session, "qsp") == [
+        "qspacecreate", "qspacelist", "qspacedestroy", "qspacechange", "qspc", "qspl", "qspds", "qspch",
+    ]  # fmt: skip
     assert offered(session, "qcr") == ["qcreate", "qcr"]
     assert offered(session, "xyz") == []
 
@@ -44,7 +47,7 @@ def test_candidate_has_the_summary_beside_it(session):
 def test_dash_offers_the_options_that_are_not_given(session):
     assert offered(session, "qdestroy -") == ["qdestroy -p", "qdestroy -f", "qdestroy -y", "qdestroy -n"]
     assert offered(session, "qdestroy -y -") == ["qdestroy -y -p", "qdestroy -y -f", "qdestroy -y -n"]
-    assert offered(session, "qcr -d persist -") == [f"qcr -d persist -{letter}" for letter in "neExgR"]
+    assert offered(session, "qcr -d persist -") == [f"qcr -d persist -{letter}" for letter in "neExRg"]
 
 
 def test_option_offers_its_values(session):
@@ -85,7 +88,9 @@ def test_files_are_offered(session, laid_out):
 
 
 def test_commands_are_offered_to_help(session):
-    assert offered(session, "help qsp") == ["help qspacecreate", "help qspacelist", "help qspacedestroy"]
+    assert offered(session, "help qsp") == [
+        "help qspacecreate", "help qspacelist", "help qspacedestroy", "help qspacechange",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", ["nonsense ", 'qopen "a"b', "livtoc ", "quit now "])

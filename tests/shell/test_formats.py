@@ -139,3 +139,28 @@ def test_a_shell_command_writes_nothing_among_the_data(laid_out):
     ran = laid_out.process("!echo hello\nqspacelist\n", "--format", "json")
     assert [json.loads(line)["command"] for line in ran.stdout.splitlines()] == ["!", "qspacelist"]
     assert "hello" in ran.stderr
+
+
+def test_a_request_of_the_mib_is_one_document(laid_out):
+    done = laid_out.process(None, "--mib", "T_APPQ", "get", "TA_APPQSPACENAME=QSPACE", laid_out.device)
+    assert [found["TA_APPQNAME"] for found in json.loads(done.stdout)["objects"]] == ["STRING", "errq"]
+    assert (done.stderr, done.returncode) == ("", 0)
+    refused = laid_out.process(None, "--mib", "T_APPQ", "TA_APPQSPACENAME=NOPE")
+    assert refused.returncode == 1
+    assert json.loads(refused.stdout)["error"]["message"]
+    assert laid_out.process(None, "--mib", "T_NOTHING").returncode == 2
+
+
+def test_settings_hold_where_no_option_says_otherwise(laid_out):
+    file = laid_out.directory / "settings.toml"
+    file.write_text('[qmadmin]\nformat = "json"\necho = true\n')
+    environ = {"QMADMIN_TOML": str(file)}
+    assert json.loads(laid_out.process("qopen QSPACE\n", environ=environ).stdout)["ok"]
+    assert laid_out.process("qopen QSPACE\n", "--format", "plain", environ=environ).stdout.startswith(
+        "> qopen QSPACE\n"
+    )
+    file.write_text('[qmadmin]\nformat = "xml"\n')
+    refused = laid_out.process("qopen QSPACE\n", environ=environ)
+    assert refused.returncode == 2
+    assert "format" in refused.stderr
+    assert "Traceback" not in refused.stderr

@@ -26,7 +26,7 @@ GROUP = Group("Examples")
         Number("low limit", 0, 100),
         "At least.",
         "Low [default={default}]: ",
-        lambda given: str(given["high"] // 2),
+        lambda _session, given: str(given["high"] // 2),
         "Default low is {default}",
     ),
     Positional("note", QueueName(), "Not asked for."),

@@ -146,7 +146,7 @@ def test_options_of_qcreate_reach_the_definition(laid_out):
 
 
 def test_options_of_ours_reach_the_definition(laid_out):
-    ran = laid_out.run("qopen QSPACE\nqcreate -E errors -x -g -R 60 A fifo none 0 0 100% 0% ''\n")
+    ran = laid_out.run("qopen QSPACE\nqcreate -E errors -x y -g -R 60 A fifo none 0 0 100% 0% ''\n")
     assert "ERROR" not in ran.err
     with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
         d = space.queue("A").definition

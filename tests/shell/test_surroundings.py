@@ -7,8 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
+from prompt_toolkit.history import InMemoryHistory
 
 from qmadmin import open_device
+from qmadmin.configuration import Configuration
+from qmadmin.shell.remembered import history
 from tests.fix_process import eventually
 from tests.fix_shell import PROGRAM
 
@@ -192,14 +195,27 @@ def test_nothing_but_the_device_has_to_be_in_the_environment(laid_out):
 
 
 @pytest.mark.parametrize("settings", [{"HOME": None}, {"HOME": ""}])
-def test_history_is_kept_nowhere_where_there_is_no_home(laid_out, settings):
-    from qmadmin.shell import remembered
-
+def test_history_is_kept_nowhere_where_there_is_no_home(settings):
     environ = {name: value for name, value in settings.items() if value is not None}
-    assert remembered.history_file(environ) is None
-    assert remembered.history_file(environ | {"XDG_STATE_HOME": "relative"}) is None
-    file = remembered.history_file(environ | {"XDG_STATE_HOME": "/state"})
-    assert file == Path("/state/qmadmin/history")
+
+    def file(environ):
+        return Configuration("", {}, environ).qmadmin.history
+
+    assert file(environ) == ""
+    assert file(environ | {"XDG_STATE_HOME": "relative"}) == ""
+    assert file(environ | {"XDG_STATE_HOME": "/state"}) == "/state/qmadmin/history"
+    assert isinstance(history("", 5), InMemoryHistory)
+
+
+def test_history_keeps_as_many_lines_as_the_settings_say(tmp_path):
+    name = str(tmp_path / "history")
+    first = history(name, 3)
+    for number in range(6):
+        first.append_string(f"qset Q{number}")
+    assert list(history(name, 3).load_history_strings()) == ["qset Q5", "qset Q4", "qset Q3"]
+    first.append_string("qset Q6")
+    assert list(history(name, 3).load_history_strings()) == ["qset Q6", "qset Q5", "qset Q4"]
+    assert (tmp_path / "history").read_text().count("\n") == 3
 
 
 def test_shell_command_gets_the_environment(laid_out):

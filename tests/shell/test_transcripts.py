@@ -1,5 +1,6 @@
 """Whole scripts and what they print: results and notices in the order in which they appear on a screen."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,8 @@ def test_pipe_and_command_file_give_the_same(shell, name):
     for path in shell.directory.glob("QUE*"):
         if path.is_file():
             path.unlink()
+        else:
+            shutil.rmtree(path)
     file = shell.directory / "script"
     file.write_text(script, encoding="utf-8")
     read = shell.process(None, "-f", "script", shell.device, stderr_to_stdout=True)

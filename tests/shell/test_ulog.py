@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import pytest
 
 from qmadmin import ulog
+from qmadmin.configuration import Configuration
 
 NOON = datetime(2025, 3, 9, 12, 0, 1).timestamp()  # noqa: DTZ001 - the log is in local time
 LINE = re.compile(r"120001\.(?P<host>[^!]+)!qmtest\.(?P<pid>\d+)\.(?P<thread>\d+): (?P<rest>.*)")
@@ -173,3 +174,33 @@ def test_installed_log_takes_what_the_library_says_from_its_level_up(tmp_path):
     assert log.name.startswith("LOG.")
     assert "unheard" not in log.read_text()
     assert log.read_text().endswith(" WARN: heard\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "environ", "name", "as_json"),
+    [
+        ("", {}, "ULOG", False),
+        ('[log]\nprefix = "x/L"\nformat = "json"\n', {}, "x/L", True),
+        ('[log]\nprefix = "x/L"\n', {"ULOGPFX": "y/L"}, "y/L", False),
+    ],
+)
+def test_log_is_as_the_settings_say_where_the_environment_does_not(file, environ, name, as_json, tmp_path):
+    (tmp_path / "settings.toml").write_text(file)
+    settings = Configuration.load({"QMADMIN_TOML": str(tmp_path / "settings.toml")})
+    logger = logging.getLogger("qmadmin")
+    before = logger.level
+    handler = ulog.install("qmtest", environ, log=settings.log)
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+    assert handler.path(datetime(2025, 3, 9, tzinfo=UTC)) == f"{name}.030925"
+    assert handler.as_json is as_json
+
+
+def test_json_has_the_documented_keys_in_their_order(tmp_path):
+    handler = ulog.UlogHandler("qmtest", str(tmp_path / "ULOG"), as_json=True)
+    handler.emit(event("heard", level=logging.WARNING))
+    handler.close()
+    facts = json.loads((tmp_path / "ULOG.030925").read_text())
+    assert list(facts) == list(ulog.JSON_KEYS)
+    assert (facts["level"], facts["catalogue"], facts["host"]) == ("WARN", None, socket.gethostname())
+    assert datetime.fromisoformat(facts["time"]).timestamp() == NOON

@@ -14,6 +14,7 @@ from qmcore.errors import (
     Resource,
 )
 from qmcore.limits import Threshold, parse_high, parse_low
+from qmstorage import definitions
 from tests.fix_store import MovableClock, bodies_held, drain, make_queue, queue_definition, space_definition
 
 
@@ -133,6 +134,24 @@ class TestChangesByOthers:
             other.enqueue("Q", b"")
         with pytest.raises(BadQueueError):
             other.dequeue("Q")
+
+    def test_a_change_has_only_what_changed_read_again(self, file_store, monkeypatch):
+        space = file_store.space(queues=50)
+        other = file_store.another().open_space("SPACE")
+        for number in range(40):
+            make_queue(space, f"Q{number}")
+        assert len(other.queues()) == 40
+        read = []
+        kept = definitions._queue
+        monkeypatch.setattr(definitions, "_queue", lambda row: read.append(row[2]) or kept(row))
+        make_queue(space, "NEW", error_queue="Q1")
+        space.destroy_queue("Q7", force=True)
+        space.stop_queue("Q3")
+        read.clear()
+        names = [queue.name for queue in other.queues()]
+        assert sorted(read) == ["NEW", "Q3"]
+        assert names == sorted({*(f"Q{number}" for number in range(40)), "NEW"} - {"Q7"})
+        assert not other.queue("Q3").enqueue_enabled
 
     def test_a_queue_that_is_made_anew_is_a_new_one(self, file_store):
         space = file_store.space()

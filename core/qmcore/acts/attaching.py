@@ -15,20 +15,22 @@ def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> None:
     end_what_was_left(volume, opened, now)
     owner = volume.new_owner(opened.space.id, role, now)
 
-    def record(unit: Unit) -> None:
+    def record(unit: Unit) -> int:
         space = opened.definitions(unit).space
         count, limit = len(unit.owners(space.id)), space.definition.processes
         if count >= limit:
             raise NoSpaceError(f"queue space {space.name!r}", Resource.PROCESSES, used=count, limit=limit)
         unit.add_owner(owner)
+        return space.definition.memory
 
     try:
-        volume.write(record, durable=False)
+        # Asked where we are recorded: from then on, the memory of the queue space is as it is.
+        memory = volume.write(record, durable=False)
     except BaseException:
         volume.release_owner(owner)
         raise
     opened.me = owner
-    if opened.space.definition.memory:
+    if memory:
         try:
             _attach_memory(volume, opened, now)
         except BaseException:

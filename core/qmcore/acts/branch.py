@@ -43,7 +43,7 @@ def given_up(branch: Branch) -> AbortedError:
     """Return the diagnostic for a transaction that others have rolled back."""
     return AbortedError(
         f"the transaction on queue space {branch.opened.space.name!r} was rolled back by others,"
-        " because its time was over or its process was taken for dead",
+        " because its time was over, its process was taken for dead, or an administrator aborted it",
         hint="Begin it again; nothing of it remains.",
         space=branch.opened.space.name,
     )

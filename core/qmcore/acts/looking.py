@@ -7,9 +7,10 @@ import dataclasses
 from qmcore.acts.stores import stores
 from qmcore.condition import Condition
 from qmcore.definitions import OpenSpace
-from qmcore.message import State
+from qmcore.message import Message, MessageInfo, State, sequence_of
+from qmcore.numbers import number
 from qmcore.port import Unit
-from qmcore.queue import Queue, QueueUsage
+from qmcore.queue import Delivery, Queue, QueueUsage
 from qmcore.records import Cursor, Listing
 from qmcore.selection import FIRST_CHOICE
 from qmcore.store import Store
@@ -51,6 +52,21 @@ def listing(
     if store_number >= len(both):
         return []
     return both[store_number].messages(known.space, known.queue(name), state, after, limit, condition)
+
+
+def content(unit: Unit, opened: OpenSpace, listed: MessageInfo) -> Message | None:
+    """Return a message that was listed with its body, wherever it stands now; None if it is gone."""
+    known = opened.definitions(unit)
+    sequence = sequence_of(listed.msgid, known.space.incarnation)
+    both = stores(unit, known.space.id)
+    store_number = int(listed.delivery is Delivery.NONPERSIST)
+    if sequence is None or store_number >= len(both):
+        return None
+    message_id = number(known.space.id, sequence)
+    try:
+        return both[store_number].stored(known.space, listed.queue, message_id, listed.state, listed.retries)
+    except LookupError:
+        return None
 
 
 _ADDED = ("messages", "ready", "delayed", "held", "size", "enqueued", "dequeued", "expired", "discarded", "moved")

@@ -11,21 +11,27 @@ from qmcore.acts.upkeep import STEP
 from qmcore.condition import Condition
 from qmcore.definitions import OpenSpace
 from qmcore.port import Unit, Volume
-from qmcore.queue import Queue
+from qmcore.queue import Delivery, Queue
 from qmcore.records import Holding, Place
 from qmcore.selection import Choice
 from qmcore.store import Store
 
 
-def purge(volume: Volume, opened: OpenSpace, name: str, condition: Condition | None) -> int:
+def purge(
+    volume: Volume, opened: OpenSpace, name: str, condition: Condition | None, delivery: Delivery | None = None
+) -> int:
     """Give up the messages of a queue that fulfil the condition, ready and delayed; return how many it was.
+
+    With `delivery` only the persistent or the non-persistent ones are meant.
 
     They go a thousand at a time, so that others are not held up; an error leaves those that are gone.
     """
 
     def step(unit: Unit) -> int:
         queue = opened.definitions(unit).queue(name)
-        return sum(_purge_step(unit, opened, store, queue, condition) for store in stores(unit, queue.space_id))
+        kinds = zip((Delivery.PERSIST, Delivery.NONPERSIST), stores(unit, queue.space_id), strict=False)
+        meant = [store for kind, store in kinds if delivery in (None, kind)]
+        return sum(_purge_step(unit, opened, store, queue, condition) for store in meant)
 
     return _in_steps(volume, step)
 

@@ -98,6 +98,7 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
                 f"queue {name!r} holds {messages} {'message' if messages == 1 else 'messages'}",
                 hint="Dequeue them, or give them up with -p.",
                 queue=name,
+                messages=messages,
             )
     memory = unit.memory(queue.space_id)
     if memory is not None:

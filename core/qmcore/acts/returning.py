@@ -34,6 +34,7 @@ class Cause(enum.Enum):
     DEATH = "its process died"
     LEFT = "its process closed the queue space"
     RESTART = "the machine was restarted"
+    ABORTED = "an administrator aborted it"
     UNTRIED = "its messages were not tried"
 
     @property

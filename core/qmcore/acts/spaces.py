@@ -73,6 +73,13 @@ def create(
         raise
 
 
+def initialize(volume: Volume, of: Space, progress: Callable[[int], None]) -> Space:
+    """Allocate the disk of a queue space that exists, as far as its messages have none; tell the percent done."""
+    volume.allocate_disk(of.definition.pages - volume.read(lambda unit: unit.level(of.id)).pages, progress)
+    volume.write(lambda unit: unit.set_initialized(of.id))
+    return dataclasses.replace(of, initialized=True)
+
+
 def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
     """Destroy a queue space with everything in it; `force` although processes are attached or messages are stored."""
 

@@ -53,6 +53,13 @@ def note_memory_lost(unit: Unit, opened: OpenSpace) -> None:
             note_departure(unit, opened, queue, memory)
 
 
+def note_growth(unit: Unit, opened: OpenSpace) -> None:
+    """Arm anew what has come down to its low limit because the queue space has more room than before."""
+    for queue in opened.definitions(unit).queues.values():
+        if queue.definition.threshold.high.unit is LimitUnit.PERCENT:
+            note_departure(unit, opened, queue, unit)
+
+
 def settle(unit: Unit, opened: OpenSpace, claim: Claim) -> None:
     """Note that a command was started; it is armed again at once where the use went down meanwhile."""
     unit.settle_claim(claim)

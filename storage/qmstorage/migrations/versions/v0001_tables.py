@@ -27,6 +27,25 @@ def upgrade() -> None:
         comment="message ids of other queue spaces that imports keep valid",
     )
     op.create_table(
+        "audit",
+        sa.Column(
+            "id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            nullable=False,
+            comment="grows: the newest is never deleted",
+        ),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("user_name", sa.Text(), nullable=False),
+        sa.Column("uid", sa.BigInteger(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("pid", sa.BigInteger(), nullable=False),
+        sa.Column("command", sa.Text(), nullable=False, comment="as it was given"),
+        sa.Column("target", sa.Text(), nullable=False, comment="what it is about, such as queue QS/q1"),
+        sa.Column("outcome", sa.Text(), nullable=True, comment="none: it did not come to its end, or is still at it"),
+        sa.PrimaryKeyConstraint("id", name=op.f("audit_pkey")),
+        comment="destructive commands; only the volume that QMCONFIG names has any",
+    )
+    op.create_table(
         "chunk",
         sa.Column(
             "body_id",
@@ -333,6 +352,7 @@ def upgrade() -> None:
         ),
         sa.Column("enqueue_enabled", sa.Boolean(), nullable=False),
         sa.Column("dequeue_enabled", sa.Boolean(), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False, comment="another number after each change"),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["space_id"], ["space.id"], name=op.f("queue_space_id_fkey")),
         sa.PrimaryKeyConstraint("id", name=op.f("queue_pkey")),

@@ -1,0 +1,102 @@
+"""Transactions as an administrator sees and ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qmcore.acts.returning import Cause, give_back
+from qmcore.acts.stores import stores
+from qmcore.attached import AttachedProcess, TransactionInfo
+from qmcore.definitions import OpenSpace
+from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, ReleaseError
+from qmcore.port import Unit, Volume
+from qmcore.records import Outcome, Owner, Role, TransactionRecord
+
+
+def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
+    """Return who is attached to a queue space, the longest first."""
+    owners, waits = volume.read(lambda unit: (unit.owners(space_id), unit.waits(space_id)))
+    return [_process(owner, volume.is_alive, waits.get(owner.id, 0)) for owner in owners]
+
+
+def transactions(volume: Volume, opened: OpenSpace) -> list[TransactionInfo]:
+    """Return the transactions of a queue space, the longest first."""
+    space_id = opened.space.id
+
+    def found(unit: Unit) -> tuple[list[TransactionRecord], list[Owner], dict[tuple[int, Role], int]]:
+        return unit.transactions(space_id), unit.owners(space_id), _held(unit, space_id)
+
+    records, owners, held = volume.read(found)
+    processes = {owner.id: _process(owner, volume.is_alive) for owner in owners}
+    return [
+        TransactionInfo(
+            index=index,
+            id=_shown(record.id),
+            state=record.state,
+            since_us=record.started_us,
+            deadline_us=record.deadline_us,
+            owner=processes.get(record.owner_id),
+            dequeued=held.get((record.id, Role.DEQUEUED), 0),
+            locked=held.get((record.id, Role.LOCKED), 0),
+            spilled=held.get((record.id, Role.ENQUEUED), 0),
+        )
+        for index, record in enumerate(records)
+    ]
+
+
+def abort(unit: Unit, opened: OpenSpace, name: str, now: int) -> None:
+    """Roll back an active transaction, whoever's it is."""
+    record = _find(unit, opened, name)
+    if record.state is not Outcome.ACTIVE or not unit.end_transaction(record.id, record.owner_id):
+        raise _refusal(record)
+    give_back(unit, opened, record.id, opened.definitions(unit).by_id, now, Cause.ABORTED)
+
+
+def commit(unit: Unit, opened: OpenSpace, name: str) -> None:
+    """Refuse to commit what is not prepared."""
+    record = _find(unit, opened, name)
+    if record.state is Outcome.ACTIVE:
+        raise ProtocolError(
+            f"transaction {name} is active and not prepared; only its own process can commit it",
+            hint="This release knows no two-phase commit; qaborttrans rolls the transaction back.",
+            transaction=name,
+        )
+    raise _refusal(record)
+
+
+def _find(unit: Unit, opened: OpenSpace, name: str) -> TransactionRecord:
+    space = opened.definitions(unit).space
+    for record in unit.transactions(space.id):
+        if _shown(record.id) == name:
+            return record
+    raise InvalidArgumentError(
+        f"queue space {space.name!r} has no transaction {name}; it may have ended meanwhile",
+        hint="List the transactions with qprinttrans.",
+        transaction=name,
+        space=space.name,
+    )
+
+
+def _refusal(record: TransactionRecord) -> QueueError:
+    name = _shown(record.id)
+    if record.state is Outcome.PREPARED:
+        return ReleaseError(f"transaction {name} is prepared, and this release cannot end it", transaction=name)
+    return ProtocolError(f"transaction {name} is {record.state.value} already", transaction=name)
+
+
+def _held(unit: Unit, space_id: int) -> dict[tuple[int, Role], int]:
+    held: dict[tuple[int, Role], int] = {}
+    for store in stores(unit, space_id):
+        for key, count in store.count_held().items():
+            held[key] = held.get(key, 0) + count
+    return held
+
+
+def _process(owner: Owner, is_alive: Callable[[Owner], bool], waits: int = 0) -> AttachedProcess:
+    return AttachedProcess(
+        pid=owner.pid, host=owner.host, role=owner.role, since_us=owner.since_us, alive=is_alive(owner), waits=waits
+    )
+
+
+def _shown(transaction_id: int) -> str:
+    return f"{transaction_id:016x}"

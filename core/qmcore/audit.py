@@ -1,0 +1,44 @@
+"""The record of destructive commands: who gave which, where, when, and what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime
+
+from qmcore import times
+
+KEPT = 10_000
+"""How many entries a device keeps; the oldest go first."""
+
+TEXT_MAX = 4_000
+"""Characters of a command, an object or an outcome that are kept."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """A destructive command. `id` grows with each entry; 0 is one that was not recorded.
+
+    `command` is the line as it was given, `target` what it is about, such as "queue QS/q1". `outcome` is None until it
+    is known: whoever finds it so later sees that the command did not come to its end, or is still at it.
+    """
+
+    id: int
+    at_us: int
+    user: str
+    uid: int
+    host: str
+    pid: int
+    command: str
+    target: str
+    outcome: str | None = None
+
+    @property
+    def at(self) -> datetime:
+        """When the command was given (UTC)."""
+        return times.to_datetime(self.at_us)
+
+
+def kept_text(text: str) -> str:
+    """Return a text as it can be kept: what is no Unicode is escaped, and what is too long is cut."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 3] + "..."

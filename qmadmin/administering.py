@@ -1,0 +1,183 @@
+"""What administrators do to the queue spaces of a device."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from qmcore.acts import growing, redefining, spaces, upkeep
+from qmcore.definitions import OpenSpace
+from qmcore.errors import OperatingSystemError
+from qmcore.port import Volume
+from qmcore.space import Space, SpaceDefinition, SpaceUsage
+
+if TYPE_CHECKING:
+    from qmadmin.device import Attachment
+    from qmcore.device import DeviceInfo
+    from qmcore.times import Clock
+
+
+class Administering(ABC):
+    """Creating, changing and destroying the queue spaces of a device."""
+
+    clock: Clock
+    info: DeviceInfo
+    _attachments: dict[str, Attachment]
+    _lock: contextlib.AbstractContextManager[bool]
+
+    @property
+    @abstractmethod
+    def _main(self) -> Volume:
+        """The volume that QMCONFIG names."""
+
+    @abstractmethod
+    def volume_of(self, path: str) -> Volume:
+        """Return the volume behind a path of the device list."""
+
+    def spaces(self) -> list[Space]:
+        """Return the queue spaces of the device by name."""
+        return [self.space(name) for name in self._main.read(spaces.names)]
+
+    def space(self, name: str) -> Space:
+        """Return what is defined about a queue space, or raise BadResourceError."""
+        return self._volume_of_space(name).read(lambda unit: spaces.find(unit, name))
+
+    def space_usage(self, name: str) -> SpaceUsage:
+        """Return how much of each limit of a queue space is in use."""
+        volume = self._volume_of_space(name)
+        with self._memory(volume, volume.read(lambda unit: spaces.find(unit, name))):
+            return volume.read(lambda unit: spaces.usage(unit, spaces.find(unit, name)))
+
+    def create_space(
+        self,
+        definition: SpaceDefinition,
+        *,
+        initialize: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Space:
+        """Create a queue space; its pages are rounded down to a multiple of four and cut from the device list.
+
+        `initialize` allocates the disk now, and tells `progress` the percent that are done. Raises NoSpaceError where
+        the device has too few free pages, InvalidArgumentError where the name is taken, OperatingSystemError where
+        the disk is full.
+        """
+        told = (progress or _tell_nobody) if initialize else None
+        return spaces.create(self._main, self.volume_of, definition, self.clock.now(), told)
+
+    def extend_space(self, name: str, pages: int, *, progress: Callable[[int], None] | None = None) -> Space:
+        """Give a queue space more pages: one more extent of its file, rounded down to a multiple of four.
+
+        Others may be at work in it, and lose nothing; from their next operation on they have the room. Where the disk
+        of the queue space was allocated at its creation, that of the extent is allocated too, and `progress` told the
+        percent done. The pages can never be taken back.
+
+        Raises NoSpaceError where the file that the queue space is in has too few free pages, or the table of contents
+        is full; InvalidArgumentError for less than four pages; OperatingSystemError where the disk is full.
+        """
+        volume = self._volume_of_space(name)
+        opened = self._looked_at(volume.read(lambda unit: spaces.find(unit, name)))
+        return growing.extend(self._main, volume, opened, pages, progress or _tell_nobody)
+
+    def change_space(
+        self,
+        definition: SpaceDefinition,
+        *,
+        initialize: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Space:
+        """Give the queue space of that name another definition; its pages stay, and with `initialize` have disk now.
+
+        Limits, the error queue, the key and what is only recorded change while others are at work, who see it at
+        their next operation. Raises InUseError where a limit would be below what is in use; and where the memory for
+        non-persistent messages is to change, which loses those messages, while another process is attached or a
+        transaction is open. InvalidArgumentError where the pages are not those that the queue space has.
+        """
+        volume = self._volume_of_space(definition.name)
+        present = volume.read(lambda unit: spaces.find(unit, definition.name))
+        opened = self._looked_at(present)
+        with self._lock:
+            own = self._attachments.get(definition.name)
+            me = own.opened.me if own is not None else None
+            with self._memory(volume, present):
+                upkeep.end_what_was_left(volume, opened, self.clock.now())
+                changed = volume.write(lambda unit: redefining.redefine(unit, opened, definition, me))
+            if changed.definition.memory != present.definition.memory:
+                self._follow_memory(volume, present, changed, attached=me is not None)
+        if initialize and not changed.initialized:
+            return spaces.initialize(volume, changed, progress or _tell_nobody)
+        return changed
+
+    def _follow_memory(self, volume: Volume, before: Space, changed: Space, *, attached: bool) -> None:
+        """Have the memory that the queue space now says, of which nobody else has anything open."""
+        if not changed.definition.memory:
+            volume.remove_memory(before)
+        elif attached and not before.definition.memory:
+            volume.attach_memory(changed, volume.read(lambda unit: unit.queues(changed.id)))
+
+    def destroy_space(self, name: str, *, force: bool = False) -> None:
+        """Destroy a queue space with its queues and messages.
+
+        Raises InUseError while processes are attached to it or messages are stored in it, unless `force`.
+        """
+        volume = self._volume_of_space(name)
+        present = volume.read(lambda unit: unit.space(name))
+        # What a creation that was cut short has listed and not made can be destroyed too.
+        # What its memory holds counts, and goes with it.
+        with self._memory(volume, present):
+            if present is not None:
+                upkeep.end_what_was_left(volume, self._looked_at(present), self.clock.now())
+            spaces.destroy(self._main, volume, name, force=force)
+            if present is not None and present.definition.memory:
+                volume.remove_memory(present)
+        with self._lock:
+            gone = self._attachments.pop(name, None)
+        if gone is not None:
+            gone.forget()
+
+    def clear_memory(self, name: str, *, force: bool = False) -> None:
+        """Give up the non-persistent messages of a queue space, and its memory.
+
+        Raises InUseError while processes are attached to the queue space, unless `force`.
+        """
+        volume = self._volume_of_space(name)
+        found = volume.read(lambda unit: spaces.find(unit, name))
+        opened = self._looked_at(found)
+        if not found.definition.memory:
+            upkeep.end_what_was_left(volume, opened, self.clock.now())
+            volume.read(lambda unit: spaces.clear_memory(unit, opened, force=force))
+            return
+        try:
+            with self._memory(volume, found):
+                upkeep.end_what_was_left(volume, opened, self.clock.now())
+                volume.write(lambda unit: spaces.clear_memory(unit, opened, force=force), durable=False)
+        except OperatingSystemError:
+            # One that is damaged can only be removed.
+            if volume.read(lambda unit: unit.owners(found.id)):
+                raise
+        volume.remove_memory(found, unused=True)
+
+    def _volume_of_space(self, name: str) -> Volume:
+        return self.volume_of(self._main.read(lambda unit: spaces.path_of(unit, name)))
+
+    @contextlib.contextmanager
+    def _memory(self, volume: Volume, found: Space | None) -> Iterator[None]:
+        """Open the memory of a queue space, if there is one, for as long as something is looked at."""
+        # One that is not there holds nothing, and looking must not make it.
+        if found is None or not found.definition.memory or not volume.memory_files(found):
+            yield
+            return
+        volume.attach_memory(found, volume.read(lambda unit: unit.queues(found.id)))
+        try:
+            yield
+        finally:
+            volume.detach_memory(found)
+
+    def _looked_at(self, found: Space) -> OpenSpace:
+        """Return a queue space for an act from outside of it, which attaches nobody."""
+        return OpenSpace(found, page_size=self.info.page_size)
+
+
+def _tell_nobody(_percent: int) -> None:
+    pass

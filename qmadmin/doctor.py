@@ -1,0 +1,331 @@
+"""The doctor: looks at all of a device, from outside and from inside, and says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from qmcore.acts import checking, outstanding, spaces
+from qmcore.definitions import OpenSpace
+from qmcore.device import DeviceInfo
+from qmcore.errors import QueueError, SystemFailureError
+from qmcore.findings import Fault, Finding, Severity
+from qmcore.port import Snapshot, Unit, Volume
+from qmcore.queue import Queue
+from qmcore.space import Space, SpaceUsage
+
+_MIB = 1024 * 1024
+_LARGE_LOG = 64 * _MIB
+_SHOWN = 20
+"""How many lines of damage are told; there may be one for each page."""
+
+_SHELL = frozenset("|&;<>()$`*?[]{}~#!\n")
+_BUILTINS = frozenset(
+    (
+        ":",
+        ".",
+        "cd",
+        "echo",
+        "eval",
+        "exec",
+        "export",
+        "exit",
+        "false",
+        "kill",
+        "printf",
+        "set",
+        "test",
+        "true",
+        "umask",
+    )
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Patient:
+    """What the doctor needs of a device."""
+
+    path: str
+    info: DeviceInfo
+    main: Volume
+    volume_of: Callable[[str], Volume]
+    memory: Callable[[Volume, Space], AbstractContextManager[None]]
+    usage: Callable[[str], SpaceUsage]
+    in_memory: bool
+
+
+class Doctor:
+    """Looks at a device; what is quickly seen comes first, the walk through everything that is stored last."""
+
+    def __init__(self, patient: Patient, now: int, progress: Callable[[int], None]) -> None:
+        self._patient = patient
+        self._now = now
+        self._progress = progress
+        self._unread: set[str] = set()
+
+    def check(self, only: str | None) -> Iterator[Finding]:
+        """Yield what is found; `only` names a queue space to look at, None is all of the device."""
+        names = [only] if only is not None else self._patient.main.read(spaces.names)
+        where: dict[str, tuple[Volume, Space]] = {}
+        yield from self._guarded("space-unreadable", names, lambda name: self._locate(name, where))
+        if only is None:
+            yield from self._part("device", "rights, files and pages are in order", lambda: self._device(where))
+        for name, (volume, space) in where.items():
+            yield from self._part(
+                f"queue space {name}",
+                "definitions, limits, processes and transactions are in order",
+                lambda volume=volume, space=space: self._space(volume, space),  # type: ignore[misc]
+            )
+        volumes = {volume.path: volume for volume, _ in where.values()}
+        if only is None:
+            volumes = {self._patient.main.path: self._patient.main} | volumes
+        for at, (path, volume) in enumerate(volumes.items()):
+            here = [space for found, space in where.values() if found is volume]
+            yield from self._part(
+                f"file {path}",
+                "what is stored is whole",
+                lambda volume=volume, here=here, at=at: self._store(volume, here, at, len(volumes)),  # type: ignore[misc]
+            )
+        self._progress(100)
+
+    def _locate(self, name: str, where: dict[str, tuple[Volume, Space]]) -> None:
+        path = self._patient.main.read(lambda unit: spaces.path_of(unit, name))
+        volume = self._patient.volume_of(path)
+        space = volume.read(lambda unit: unit.space(name))
+        # One that its volume does not know is told by the extents.
+        if space is not None:
+            where[name] = volume, space
+
+    def _part(self, target: str, well: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+        """Yield what a part of the examination finds; where it finds nothing, that all is well."""
+        found = False
+        try:
+            for finding in look():
+                found = True
+                yield finding
+        except QueueError as error:
+            yield _unreadable(target, error)
+            found = True
+        except LookupError as error:
+            # The engine counts on what is damaged here; the walk through the store tells what it is.
+            yield _unreadable(target, SystemFailureError(f"what is recorded of it is incomplete ({error})"))
+            found = True
+        if not found:
+            yield Finding(severity=Severity.OK, check="sound", target=target, sentence=well)
+
+    def _guarded(self, check: str, names: list[str], look: Callable[[str], None]) -> Iterator[Finding]:
+        for name in names:
+            try:
+                look(name)
+            except QueueError as error:
+                self._unread.add(name)
+                yield dataclasses.replace(_unreadable(f"queue space {name}", error), check=check)
+
+    # ---- from outside -----------------------------------------------------------------------------------------------
+
+    def _device(self, where: dict[str, tuple[Volume, Space]]) -> Iterator[Finding]:
+        patient = self._patient
+        entries, extents = patient.main.read(lambda unit: (unit.entries(), unit.extents()))
+        known = {name: space for name, (_, space) in where.items()}
+        yield from checking.extents(entries, extents, known, self._unread)
+        if patient.in_memory:
+            return
+        volumes = {patient.main.path: patient.main}
+        for path in dict.fromkeys(entry.path for entry in entries[1:]):
+            try:
+                volume = patient.volume_of(path)
+                volumes[volume.path] = volume
+            except QueueError as error:
+                yield _unreadable(f"file {path}", error)
+        for volume in volumes.values():
+            yield from self._rights(volume.path)
+            yield from self._log(volume.path)
+            yield from self._leftovers(volume, where)
+            yield from self._room(volume)
+
+    def _rights(self, path: str) -> Iterator[Finding]:
+        status = Path(path).stat()
+        mode, group = stat.S_IMODE(status.st_mode), self._patient.info.group
+        allowed = 0o660 if group else 0o600
+        if mode & ~allowed & 0o777:
+            yield Finding(
+                severity=Severity.ERROR,
+                check="rights",
+                target=f"file {path}",
+                sentence=f"its mode {mode:04o} lets others read or write messages",
+                advice=f"chmod {allowed:04o} {shlex.quote(path)}",
+            )
+        if status.st_uid != os.geteuid() and os.geteuid() != 0:
+            yield Finding(
+                severity=Severity.INFO,
+                check="rights",
+                target=f"file {path}",
+                sentence=f"it belongs to user {status.st_uid}, and you are user {os.geteuid()}",
+            )
+
+    def _log(self, path: str) -> Iterator[Finding]:
+        log = Path(f"{path}-wal")
+        size = log.stat().st_size if log.exists() else 0
+        if size > _LARGE_LOG:
+            yield Finding(
+                severity=Severity.WARNING,
+                check="log-large",
+                target=f"file {path}",
+                sentence=f"its log has grown to {size // _MIB} MiB",
+                advice="Look for a program that reads the file for long, such as an SQLite shell in a transaction.",
+            )
+
+    def _leftovers(self, volume: Volume, where: dict[str, tuple[Volume, Space]]) -> Iterator[Finding]:
+        here = {space.name for found, space in where.values() if found is volume}
+        for space in volume.read(lambda unit: unit.spaces()):
+            if space.name not in here:
+                yield Finding(
+                    severity=Severity.WARNING,
+                    check="space-left",
+                    target=f"file {volume.path}",
+                    sentence=f"it has a queue space {space.name!r} that is not in the table of contents",
+                    advice="A destruction that was cut short has left it; creating one of that name removes it.",
+                )
+
+    def _room(self, volume: Volume) -> Iterator[Finding]:
+        used, promised = volume.read(_pages)
+        page_size = self._patient.info.page_size
+        disk = os.statvfs(Path(volume.path).parent)
+        free = disk.f_bavail * disk.f_frsize + max(Path(volume.path).stat().st_size - used * page_size, 0)
+        if promised * page_size > free:
+            yield Finding(
+                severity=Severity.WARNING,
+                check="disk-space",
+                target=f"file {volume.path}",
+                sentence=f"its queue spaces may take {promised * page_size // _MIB} MiB more, and the disk has room for"
+                f" {free // _MIB} MiB",
+                advice="Free disk space, or move the file to a larger disk.",
+            )
+
+    # ---- a queue space ----------------------------------------------------------------------------------------------
+
+    def _space(self, volume: Volume, space: Space) -> Iterator[Finding]:
+        patient, page_size, now = self._patient, self._patient.info.page_size, self._now
+        queues, latest = volume.read(lambda unit: (unit.queues(space.id), unit.latest(space)))
+        yield from checking.error_queues(space, queues)
+        if not patient.main.read(lambda unit: unit.device()).commands:
+            yield from checking.commands_off(space, queues)
+        for queue in queues:
+            yield from checking.thresholds(space, queue, page_size)
+            yield from _programs(space, queue)
+            yield from checking.stopped(space, queue)
+            usage = volume.read(lambda unit, queue=queue: unit.usage(queue, now))  # type: ignore[misc]
+            yield from checking.waiting(space, queue, usage, now)
+        yield from checking.limits(space, patient.usage(space.name), page_size)
+        yield from checking.processes(space, outstanding.attached(volume, space.id))
+        opened = OpenSpace(space, page_size=page_size)
+        yield from checking.transactions(space, outstanding.transactions(volume, opened), now)
+        yield from checking.clock(space, latest, now)
+
+    # ---- from inside ------------------------------------------------------------------------------------------------
+
+    def _store(self, volume: Volume, here: list[Space], at: int, of: int) -> Iterator[Finding]:
+        def step(percent: int) -> None:
+            self._progress((at * 100 + percent) * 99 // (100 * of))
+
+        if self._patient.in_memory:
+            yield from volume.read(lambda unit: list(self._inside(unit, here, step)))
+        else:
+            with volume.snapshot() as snapshot:
+                yield from self._walk(volume, snapshot, here, step)
+        for space in here:
+            yield from self._memory(volume, space)
+
+    def _walk(
+        self, volume: Volume, snapshot: Snapshot, here: list[Space], step: Callable[[int], None]
+    ) -> Iterator[Finding]:
+        damage = snapshot.integrity(lambda percent: step(percent * 6 // 10))
+        for line in damage[:_SHOWN]:
+            yield Finding(
+                severity=Severity.ERROR,
+                check="file-damaged",
+                target=f"file {volume.path}",
+                sentence=line,
+                advice="Check the disk, and restore the device from a backup.",
+            )
+        if not damage:
+            yield from snapshot.read(lambda unit: list(self._inside(unit, here, step)))
+
+    def _inside(self, unit: Unit, here: list[Space], step: Callable[[int], None]) -> Iterator[Finding]:
+        strays = unit.strays()
+        if strays:
+            yield _fault("file", Fault(f"{strays} messages belong to no queue space", strays))
+        for at, space in enumerate(here):
+            queues = unit.queues(space.id)
+            for fault in unit.faults(space, queues, self._patient.info.page_size, lambda: None):
+                yield _fault(f"queue space {space.name}", fault)
+            yield from checking.sequence(space, unit.last_number(space), unit.last_sequence(space.id))
+            step(60 + 40 * (at + 1) // len(here))
+
+    def _memory(self, volume: Volume, space: Space) -> Iterator[Finding]:
+        """Look at the non-persistent messages."""
+        page_size = self._patient.info.page_size
+
+        def found(unit: Unit) -> list[Fault]:
+            memory = unit.memory(space.id)
+            return [] if memory is None else memory.faults(space, unit.queues(space.id), page_size, lambda: None)
+
+        with self._patient.memory(volume, space):
+            for fault in volume.read(found):
+                yield _fault(f"memory of queue space {space.name}", fault)
+
+
+def _programs(space: Space, queue: Queue) -> Iterator[Finding]:
+    for threshold in (queue.definition.threshold, queue.definition.memory_threshold):
+        program = _program(threshold.command)
+        if program and shutil.which(program) is None:
+            yield Finding(
+                severity=Severity.ERROR,
+                check="command-missing",
+                target=f"queue {space.name}/{queue.name}",
+                sentence=f"its capacity command {threshold.command!r} cannot run: there is no program {program!r} that"
+                " this user may execute",
+                advice="Install it, or change the command with qchange.",
+            )
+
+
+def _program(command: str) -> str:
+    """Return the program that a command of the shell begins with; empty where that takes a shell to tell."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return ""
+    while words and "=" in words[0].split("/")[0]:
+        del words[0]
+    if not words or _SHELL & set(words[0]) or words[0] in _BUILTINS:
+        return ""
+    return words[0].rstrip(";")
+
+
+def _pages(unit: Unit) -> tuple[int, int]:
+    """Return how many pages the queue spaces of a volume use, and how many they may take besides."""
+    present = unit.spaces()
+    used = [unit.level(space.id).pages for space in present]
+    return sum(used), sum(space.definition.pages for space in present) - sum(used)
+
+
+def _fault(target: str, fault: Fault) -> Finding:
+    return Finding(
+        severity=Severity.ERROR,
+        check="store-fault",
+        target=target,
+        sentence=fault.sentence,
+        advice="Restore the device from a backup, or report it with what was done before.",
+    )
+
+
+def _unreadable(target: str, error: QueueError) -> Finding:
+    return Finding(
+        severity=Severity.ERROR, check="unreadable", target=target, sentence=error.message, advice=error.hint
+    )

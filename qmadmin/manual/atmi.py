@@ -1,0 +1,136 @@
+"""The calls that enqueue and dequeue, in ATMI and in Python, for tpenqueue(3) and tpdequeue(3)."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from qmadmin import tpcalls, tperrno, tpqctl
+from qmadmin.manual.roff import bold, escaped, prose, terms
+from qmadmin.tpqctl import TPQCTL
+from qmadmin.tpvalue import Value
+
+CALLS = ("enqueue", "dequeue")
+
+
+def call_flags(call: str) -> str:
+    """Return the flags of a call, `enqueue` or `dequeue`."""
+    return _flags(call, _values(tpcalls, "TP"))
+
+
+def control_flags(call: str) -> str:
+    """Return the flags of TPQCTL that mean anything to a call."""
+    return _flags(call, {name: value for name, value in _values(tpqctl, "TP").items() if not _is_quality(name)})
+
+
+def fields(call: str) -> str:
+    """Return the fields of TPQCTL that a call looks at or fills."""
+    used = _fields_of(call)
+    return terms(
+        (rf"{bold(field.name)} ({escaped(field.metadata['allowed'])})", field.metadata["help"])
+        for field in dataclasses.fields(TPQCTL)
+        if field.name in used
+    )
+
+
+def qualities() -> str:
+    """Return the values of delivery_qos and reply_qos."""
+    found = {name: value for name, value in _values(tpqctl, "TP").items() if _is_quality(name)}
+    return terms((f"{bold(name)} ({int(value)})", value.enqueue) for name, value in found.items())
+
+
+def errnos(call: str) -> str:
+    """Return the values of tperrno that a call has."""
+    return terms((f"{bold(name)} ({int(value)})", text) for name, value, text in _with_meaning(call, "TP"))
+
+
+def diagnostics(call: str) -> str:
+    """Return the diagnostics that a call has."""
+    return terms((rf"{bold(name)} (\-{-int(value)})", text) for name, value, text in _with_meaning(call, "QME"))
+
+
+def synopsis(function: Callable[..., Any]) -> str:
+    """Return how a method of QueueSpace is called, each argument by name with its default."""
+    parts = list(_arguments(function))
+    return f"{bold(f'space.{function.__name__}')}(" + ", ".join(parts) + ")\n"
+
+
+def arguments(function: Callable[..., Any]) -> str:
+    """Return the arguments of a method of QueueSpace and what they mean, from its docstring."""
+    return terms(_items(function))
+
+
+def raised(function: Callable[..., Any]) -> str:
+    """Return which errors a method of QueueSpace raises, from its docstring."""
+    return prose(inspect.cleandoc(function.__doc__ or "").partition("\n\nRaises ")[2]) + "\n"
+
+
+def _flags(call: str, values: dict[str, Value]) -> str:
+    return terms(
+        (f"{bold(name)} ({_hex(value)})", getattr(value, call) + _in_python(call, value))
+        for name, value in values.items()
+        if getattr(value, call)
+    )
+
+
+def _values(module: Any, prefix: str) -> dict[str, Value]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if name in module.__all__ and name.startswith(prefix) and isinstance(value, Value)
+    }
+
+
+def _with_meaning(call: str, prefix: str) -> Iterator[tuple[str, Value, str]]:
+    seen: set[int] = set()
+    for name, value in _values(tperrno, prefix).items():
+        # A second name for the same number is for programs that know it by that.
+        if (text := getattr(value, call)) and value not in seen:
+            seen.add(value)
+            yield name, value, text
+
+
+def _is_quality(name: str) -> bool:
+    return name.startswith("TPQQOS")
+
+
+def _hex(value: int) -> str:
+    return f"0x{value:05x}" if value > 0xFFF else f"0x{value:03x}"
+
+
+def _in_python(call: str, value: Value) -> str:
+    """Return what says which argument does the same; what a dequeue asks for is in the message that it returns."""
+    asks = call == "dequeue" and value.enqueue and value.enqueue != value.dequeue
+    return f" In Python: `{value.keyword}`." if value.keyword and not asks else ""
+
+
+def _fields_of(call: str) -> set[str]:
+    """Return the fields that the flags of a call name, and those that need none."""
+    texts = [getattr(value, call) for value in _values(tpqctl, "TP").values()]
+    named = {name for text in texts for name in re.findall(r"`(\w+)`", text)}
+    always = {"flags", "urcode", "diagnostic"}
+    return named | always | ({"cltid", "appkey"} if call == "dequeue" else set())
+
+
+def _arguments(function: Callable[..., Any]) -> Iterator[str]:
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        name = rf"\fI{escaped(parameter.name)}\fR"
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            yield f"{name}={escaped(repr(parameter.default))}"
+        else:
+            yield name
+
+
+def _items(function: Callable[..., Any]) -> list[tuple[str, str]]:
+    """Return the items of a docstring: lines that begin with a name in backquotes, and those that follow."""
+    doc = inspect.cleandoc(function.__doc__ or "")
+    block = next(part for part in doc.split("\n\n") if part.startswith("`"))
+    found = re.split(r"^(?=`\w+`)", block, flags=re.MULTILINE)[1:]
+    rows = []
+    for item in found:
+        head, _, text = " ".join(item.split()).partition(": ")
+        rows.append((re.sub(r"\\\(ga(.+?)\\\(ga", r"\\fI\1\\fR", escaped(head)), text))
+    return rows

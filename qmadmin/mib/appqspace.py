@@ -1,0 +1,292 @@
+"""T_APPQSPACE: queue spaces."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from qmadmin.mib.common import STATE, addresses, opened
+from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request
+from qmadmin.mib.errors import Code, MibError
+from qmadmin.mib.values import amount, in_bytes, number, word
+from qmcore.errors import InUseError
+from qmcore.space import ACTIONS_DEFAULT, Space, SpaceDefinition, SpaceUsage, rounded_pages
+
+if TYPE_CHECKING:
+    from qmadmin.device import Device
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceSubject:
+    """A queue space as the device and its volume know it."""
+
+    device: Device
+    space: Space
+    usage: SpaceUsage
+    processes: int
+    extents: int
+    has_memory: bool
+
+    @property
+    def state(self) -> str:
+        """Its state in three letters."""
+        return "ACT" if self.processes else "OPE" if self.has_memory else "INA"
+
+
+def _look(device: Device, space: Space) -> SpaceSubject:
+    rows = device.table_of_contents()
+    return SpaceSubject(
+        device=device,
+        space=space,
+        usage=device.space_usage(space.name),
+        processes=sum(process.alive for process in device.attached(space.name)),
+        extents=sum(row.name.rpartition(".")[0] == space.name for row in rows),
+        has_memory=bool(device.memory_files(space.name)),
+    )
+
+
+def _select(request: Request) -> Iterator[SpaceSubject]:
+    wanted, state = request.keys.get("space"), request.keys.get("state")
+    for space in request.device.spaces():
+        if wanted in (None, space.name):
+            found = _look(request.device, space)
+            if state in (None, found.state):
+                yield found
+
+
+# ---- what a SET does ------------------------------------------------------------------------------------------------
+
+
+def _create(request: Request) -> SpaceSubject:
+    fields = _fields(request)
+    initialize = fields.pop("initialize", False)
+    definition = SpaceDefinition(name=request.keys["space"], **fields)
+    return _look(request.device, request.device.create_space(definition, initialize=initialize))
+
+
+def _change(request: Request) -> SpaceSubject:
+    """Change limits first, which can be changed back; an extent stays."""
+    device, name, fields = request.device, request.keys["space"], _fields(request)
+    present = device.space(name).definition
+    initialize = fields.pop("initialize", False)
+    wanted = rounded_pages(fields.pop("pages", present.pages))
+    if wanted < present.pages:
+        raise MibError(
+            Code.TAEINVAL,
+            "TA_MAXPAGES",
+            f"queue space {name!r} has {present.pages} pages and can have no less, got {wanted}",
+        )
+    changed = device.change_space(dataclasses.replace(present, **fields), initialize=initialize)
+    if wanted > present.pages:
+        changed = device.extend_space(name, wanted - present.pages)
+    return _look(device, changed)
+
+
+def _open(request: Request) -> SpaceSubject:
+    with opened(request):
+        pass
+    return _look(request.device, request.device.space(request.keys["space"]))
+
+
+def _clean(request: Request) -> SpaceSubject:
+    device, name = request.device, request.keys["space"]
+    try:
+        device.clear_memory(name, force=Flags.QMIB_FORCECLOSE in request.flags)
+    except InUseError as error:
+        raise _with_flag(error, Flags.QMIB_FORCECLOSE) from error
+    return _look(device, device.space(name))
+
+
+def _destroy(request: Request) -> None:
+    try:
+        request.device.destroy_space(request.keys["space"], force=Flags.QMIB_FORCEDELETE in request.flags)
+    except InUseError as error:
+        raise _with_flag(error, Flags.QMIB_FORCEDELETE) from error
+
+
+def _with_flag(error: InUseError, flag: Flags) -> InUseError:
+    return InUseError(error.message, hint=f"Force it with the flag {flag.name}.", **error.facts)
+
+
+def _fields(request: Request) -> dict[str, Any]:
+    fields = dict(request.changes)
+    if "memory" in fields:
+        fields["memory"] = in_bytes(fields["memory"], request.device.info.page_size)
+    return fields
+
+
+# ---- attributes -----------------------------------------------------------------------------------------------------
+
+
+def _limit(
+    name: str, field: str, about: str, *, least: int = 0, required: bool = False, values: str = ""
+) -> Attribute[SpaceSubject]:
+    return Attribute(
+        name=name,
+        kind=Kind.LONG,
+        permissions="rw-r--r--",
+        values=values or f"{least} or more",
+        about=about,
+        marks=Mark.REQUIRED if required else Mark.NONE,
+        get=lambda subject: int(getattr(subject.space.definition, field)),
+        field=field,
+        read=number(about.rstrip(".").lower(), least),
+    )
+
+
+def _recorded(name: str, field: str, what: str) -> Attribute[SpaceSubject]:
+    return _limit(name, field, f"{what}. Recorded, without effect.", values="0 or more; default 0")
+
+
+def _count(name: str, about: str, get: Callable[[SpaceSubject], int]) -> Attribute[SpaceSubject]:
+    return Attribute(name=name, kind=Kind.LONG, permissions="r--r--r--", values="0 or more", about=about, get=get)
+
+
+def _unknown(what: str) -> Attribute[SpaceSubject]:
+    return Attribute(
+        name=f"TA_CUR{what}",
+        kind=Kind.LONG,
+        permissions="r--r--r--",
+        values="-1",
+        about="Always -1: there is no such thing here.",
+        get=lambda _subject: -1,
+    )
+
+
+def _not_kept(name: str) -> Attribute[SpaceSubject]:
+    return Attribute(
+        name=name,
+        kind=Kind.LONG,
+        permissions="r--r--r--",
+        values="never given",
+        about="Left out: nothing keeps it.",
+    )
+
+
+_COUNTED = (
+    "MSG", "PROC", "QUEUES", "TRANS", "ACTIONS", "HANDLES", "OWNERS", "TMPQUEUES", "CURSORS", "MEMNONPERSIST",
+    "MEMFILTERS", "MEMOVERFLOW",
+)  # fmt: skip
+
+T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
+    name="T_APPQSPACE",
+    about="Queue spaces of a device.",
+    states={
+        "INA": "nobody is attached, and there is no memory for non-persistent messages",
+        "OPE": "nobody is attached, and the memory for non-persistent messages is there",
+        "ACT": "a process is attached",
+    },
+    meanings={
+        "NEW": "create the queue space",
+        "OPE": "make its memory, if it is to have one, and end what processes that died have left",
+        "CLE": "take its memory, and the messages in it; refused while a process is attached, unless QMIB_FORCECLOSE",
+        "INV": "destroy it; refused while a process is attached or it holds messages, unless QMIB_FORCEDELETE",
+    },
+    select=_select,
+    actions={"": _change, "NEW": _create, "OPE": _open, "CLE": _clean, "INV": _destroy},
+    attributes=(
+        *addresses(
+            lambda subject: subject.space.name,
+            lambda subject: subject.device,
+            marks=Mark.KEY | Mark.SET_KEY | Mark.REQUIRED,
+        ),
+        Attribute(
+            name=STATE,
+            kind=Kind.STRING,
+            permissions="rwxrwxr--",
+            values="GET INA, OPE, ACT; SET NEW, OPE, CLE, INV",
+            about="The state.",
+            marks=Mark.KEY,
+            get=lambda subject: subject.state,
+            field="state",
+        ),
+        _limit("TA_BLOCKING", "blocking", "Blocking factor. Recorded, without effect.", values="0 or more; default 16"),
+        Attribute(
+            name="TA_ERRORQNAME",
+            kind=Kind.STRING,
+            permissions="rw-r--r--",
+            values="0 to 127 bytes; default none",
+            about="The error queue, which need not exist.",
+            get=lambda subject: subject.space.definition.error_queue,
+            field="error_queue",
+        ),
+        Attribute(
+            name="TA_FORCEINIT",
+            kind=Kind.STRING,
+            permissions="rw-r--r--",
+            values="Y, N; default N",
+            about="Whether the disk for its pages is allocated now.",
+            get=lambda _subject: "N",
+            field="initialize",
+            read=lambda text: word("Y", "N")(text) == "Y",
+        ),
+        _limit("TA_IPCKEY", "ipc_key", "IPC key. Recorded, without effect.", least=1, required=True),
+        _limit("TA_MAXMSG", "messages", "The most messages.", least=1, required=True),
+        _limit("TA_MAXPROC", "processes", "The most attached processes.", least=1, required=True),
+        _limit("TA_MAXTRANS", "transactions", "The most transactions at one time.", least=1, required=True),
+        _limit(
+            "TA_MAXPAGES",
+            "pages",
+            "Pages of the device, rounded down to a multiple of four. More of them is an extent, also while processes"
+            " are attached; less is refused.",
+            least=1,
+            required=True,
+        ),
+        _limit(
+            "TA_MAXQUEUES",
+            "queues",
+            "The most queues. Unlike in Tuxedo it can be changed, as far as the pages allow.",
+            least=1,
+            required=True,
+        ),
+        _limit(
+            "TA_MAXACTIONS",
+            "actions",
+            "Blocking dequeues beyond one for each process.",
+            values=f"0 or more; default {ACTIONS_DEFAULT}",
+        ),
+        _recorded("TA_MAXHANDLES", "handles", "Handles"),
+        _recorded("TA_MAXOWNERS", "owners", "Owners"),
+        _recorded("TA_MAXTMPQUEUES", "temporary_queues", "Temporary queues"),
+        _recorded("TA_MAXCURSORS", "cursors", "Cursors"),
+        Attribute(
+            name="TA_MEMNONPERSIST",
+            kind=Kind.STRING,
+            permissions="rw-r--r--",
+            values="a number of bytes (b), rounded down to whole pages, or blocks (B, or no letter); GET gives bytes;"
+            " default 0",
+            about="Memory for non-persistent messages. A change loses those messages, and is refused while another"
+            " process is attached.",
+            get=lambda subject: f"{subject.space.definition.memory}b",
+            field="memory",
+            read=amount,
+        ),
+        _recorded("TA_MEMFILTERS", "filter_memory", "Bytes for filters"),
+        _recorded("TA_MEMOVERFLOW", "overflow", "Bytes for peaks"),
+        _not_kept("TA_MEMSYSTEMRESERVED"),
+        _not_kept("TA_MEMTOTALALLOCATED"),
+        _count("TA_CUREXTENT", "Extents.", lambda subject: subject.extents),
+        _count("TA_CURMSG", "Messages. Known in every state.", lambda subject: subject.usage.messages),
+        _count("TA_CURPROC", "Attached processes that live.", lambda subject: subject.processes),
+        _count("TA_CURQUEUES", "Queues. Known in every state.", lambda subject: subject.usage.queues),
+        _count("TA_CURTRANS", "Transactions. Known in every state.", lambda subject: subject.usage.transactions),
+        _count("TA_CURACTIONS", "Actions in use.", lambda subject: subject.usage.actions),
+        _unknown("HANDLES"),
+        _unknown("OWNERS"),
+        _unknown("TMPQUEUES"),
+        _unknown("CURSORS"),
+        _count("TA_CURMEMNONPERSIST", "Bytes of memory in use.", lambda subject: subject.usage.memory),
+        _unknown("MEMFILTERS"),
+        _unknown("MEMOVERFLOW"),
+        *(_not_kept(f"TA_HW{what}") for what in _COUNTED),
+        Attribute(
+            name="TA_PERCENTINIT",
+            kind=Kind.LONG,
+            permissions="r--r--r--",
+            values="0, 100",
+            about="100 where the disk for its pages is allocated, else 0: it is taken when it is needed.",
+            get=lambda subject: 100 if subject.space.initialized else 0,
+        ),
+    ),
+)

@@ -1,0 +1,94 @@
+"""T_APPQTRANS: transactions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from qmadmin.mib.common import STATE, addresses, opened
+from qmadmin.mib.declare import Attribute, Kind, Mark, MibClass, Request
+from qmadmin.mib.errors import Code, MibError
+from qmcore.attached import TransactionInfo
+from qmcore.records import Outcome
+
+if TYPE_CHECKING:
+    from qmadmin.device import Device
+
+_XID = "TA_XID"
+_STATES = {Outcome.ACTIVE: "ACT", Outcome.PREPARED: "REA", Outcome.COMMITTED: "DEC"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSubject:
+    """A transaction, and the queue space that it is about."""
+
+    device: Device
+    space: str
+    info: TransactionInfo
+
+
+def _select(request: Request) -> Iterator[TransactionSubject]:
+    wanted = request.keys.get("xid")
+    with opened(request) as space:
+        for info in space.transactions():
+            if wanted in (None, info.id):
+                yield TransactionSubject(device=request.device, space=space.name, info=info)
+
+
+def _end(request: Request) -> None:
+    """Refuse: only a prepared transaction can be ended for its owner, and no transaction is prepared here yet."""
+    xid = request.keys["xid"]
+    found = next(_select(request), None)
+    if found is None:
+        raise MibError(
+            Code.TAEINVAL, _XID, f"queue space {request.keys['space']!r} has no transaction {xid}; it may have ended"
+        )
+    raise MibError(
+        Code.TAESUPPORT,
+        STATE,
+        f"transaction {xid} is {found.info.state.value} and not prepared, and only a prepared one has a heuristic end",
+        hint="Wait until its process has ended it; the transactions of a process that dies are rolled back.",
+    )
+
+
+T_APPQTRANS: MibClass[TransactionSubject] = MibClass(
+    name="T_APPQTRANS",
+    about="Transactions that are open on a queue space, from their first dequeue on.",
+    states={
+        "ACT": "its process is at work in it",
+        "REA": "it is prepared",
+        "DEC": "it is committed, and the memory for non-persistent messages still has to follow",
+    },
+    meanings={
+        "HAB": "roll back a prepared transaction, whatever its coordinator decides; refused for others",
+        "HCO": "commit a prepared transaction, whatever its coordinator decides; refused for others",
+    },
+    select=_select,
+    actions={"HAB": _end, "HCO": _end},
+    attributes=(
+        Attribute(
+            name=_XID,
+            kind=Kind.STRING,
+            permissions="R--R--R--",
+            values="1 to 78 characters",
+            about="The identifier of the transaction.",
+            marks=Mark.KEY | Mark.SET_KEY,
+            get=lambda subject: subject.info.id,
+            field="xid",
+        ),
+        *addresses(
+            lambda subject: subject.space,
+            lambda subject: subject.device,
+            marks=Mark.KEY | Mark.NEEDED | Mark.SET_KEY,
+        ),
+        Attribute(
+            name=STATE,
+            kind=Kind.STRING,
+            permissions="R-XR-XR--",
+            values="GET ACT, REA, DEC; SET HAB, HCO",
+            about="The state.",
+            get=lambda subject: _STATES[subject.info.state],
+        ),
+    ),
+)

@@ -1,0 +1,130 @@
+"""The management information base for other languages and for scripts: words in, one JSON document out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TextIO
+
+from qmadmin.mib.declare import Flags, Kind, Value
+from qmadmin.mib.errors import MibError
+from qmadmin.mib.reference import describe
+from qmadmin.mib.requests import CLASSES, apply, stream
+from qmcore.errors import QueueError
+
+OK, REFUSED, UNUSABLE = 0, 1, 2
+"""Exit statuses: it was done; it was refused; the words make no request."""
+
+USAGE = "CLASS [get|set|help] [NAME=VALUE ...]"
+_FLAGS = "TA_FLAGS"
+
+
+class _Unusable(Exception):  # noqa: N818 - it is no error of the program
+    """The words make no request."""
+
+
+def run(device_path: str, words: Sequence[str], out: TextIO) -> int:
+    """Carry out the request that the words make, write one JSON document, and return the exit status.
+
+    The words are a class, `get` (which may be left out), `set` or `help`, and attributes as NAME=VALUE; of a set,
+    TA_FLAGS=QMIB_FORCEPURGE or a number too. The document is an object with `class`, `operation` and `objects`, a list
+    of objects by the names of their attributes, and where something was refused `error`: its `code`, the `attribute` at
+    fault or null, `message` and `hint`. That of `help` is what the class consists of.
+    """
+    try:
+        name, operation, given, flags = _parsed(words)
+    except _Unusable as error:
+        _write(out, {"error": _told("USAGE", None, str(error), f"Write {USAGE}.")})
+        return UNUSABLE
+    if operation == "help":
+        _write(out, describe(name))
+        return OK
+    objects: Iterable[Mapping[str, Value]]
+    head = {"class": name, "operation": operation}
+    try:
+        objects = stream(device_path, name, given) if operation == "get" else _set(device_path, name, given, flags)
+    except (MibError, QueueError) as error:
+        _write(out, head | {"objects": [], "error": _error(error)})
+        return REFUSED
+    return _write_objects(out, head, objects)
+
+
+def _parsed(words: Sequence[str]) -> tuple[str, str, dict[str, Value], Flags]:
+    name = words[0] if words else ""
+    if name not in CLASSES:
+        raise _Unusable(f"{name!r} is none of {', '.join(CLASSES)}")
+    rest = list(words[1:])
+    operation = rest.pop(0).lower() if rest and "=" not in rest[0] else "get"
+    if operation not in ("get", "set", "help"):
+        raise _Unusable(f"{operation!r} is none of get, set, help")
+    given: dict[str, Value] = {}
+    flags = Flags.NONE
+    for word in rest:
+        attribute, separator, text = word.partition("=")
+        if not separator or not attribute:
+            raise _Unusable(f"{word!r} is not of the form NAME=VALUE")
+        if attribute in given:
+            raise _Unusable(f"{attribute} is given twice")
+        if attribute == _FLAGS:
+            flags |= _flag(text)
+        else:
+            given[attribute] = _value(name, attribute, text)
+    return name, operation, given, flags
+
+
+def _flag(text: str) -> Flags:
+    flags = Flags.NONE
+    for part in text.split("|"):
+        try:
+            flags |= Flags[part.strip()] if not part.strip()[:1].isdigit() else Flags(int(part, 0))
+        except (KeyError, ValueError):
+            raise _Unusable(f"{part!r} is no flag") from None
+    return flags
+
+
+def _value(name: str, attribute: str, text: str) -> Value:
+    """Return a value as its attribute wants it; what is no number is left to be refused there."""
+    known = CLASSES[name].attribute(attribute)
+    digits = text[1:] if text[:1] == "-" else text
+    if known is not None and known.kind is Kind.LONG and digits.isascii() and digits.isdigit() and len(digits) < 20:
+        return int(text)
+    return text
+
+
+def _set(device_path: str, name: str, given: dict[str, Value], flags: Flags) -> list[dict[str, Value]]:
+    changed = apply(device_path, name, given, flags)
+    return [changed] if changed else []
+
+
+def _write_objects(out: TextIO, head: Mapping[str, Any], objects: Iterable[Mapping[str, Value]]) -> int:
+    """Write objects as they come; what goes wrong on the way closes the document all the same."""
+    opening = json.dumps(head, ensure_ascii=False)[:-1]
+    out.write(f'{opening}, "objects": [')
+    error: Exception | None = None
+    separator = "\n"
+    try:
+        for found in objects:
+            out.write(separator + json.dumps(found, ensure_ascii=False))
+            separator = ",\n"
+    except (MibError, QueueError) as refusal:
+        error = refusal
+    out.write("]")
+    if error is not None:
+        out.write(f', "error": {json.dumps(_error(error), ensure_ascii=False)}')
+    out.write("}\n")
+    return OK if error is None else REFUSED
+
+
+def _error(error: MibError | QueueError | Exception) -> dict[str, Any]:
+    if isinstance(error, MibError):
+        return _told(error.code.name, error.attribute, error.message, error.hint)
+    assert isinstance(error, QueueError)  # noqa: S101 - nothing else is caught
+    return _told(error.name, None, error.message, error.hint)
+
+
+def _told(code: str, attribute: str | None, message: str, hint: str) -> dict[str, Any]:
+    return {"code": code, "attribute": attribute, "message": message, "hint": hint}
+
+
+def _write(out: TextIO, document: Mapping[str, Any]) -> None:
+    out.write(json.dumps(document, ensure_ascii=False, indent=1) + "\n")

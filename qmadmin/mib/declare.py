@@ -1,0 +1,121 @@
+"""What the classes of the management information base consist of: attributes, each declared once.
+
+Checks of requests, and the reference that describes the classes, are made from these declarations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from qmadmin.device import Device
+
+S = TypeVar("S")
+
+Value: TypeAlias = str | int
+"""What an attribute can be: strings are str, longs are int."""
+
+Values: TypeAlias = Mapping[str, Value]
+"""Attributes of one object by their names."""
+
+
+class Flags(enum.IntFlag):
+    """What a change may do although something is in use (TA_FLAGS)."""
+
+    NONE = 0
+    QMIB_FORCECLOSE = 0x20000
+    """Let TA_STATE=CLE take the memory of a queue space although processes are attached to it."""
+    QMIB_FORCEPURGE = 0x40000
+    """Let TA_STATE=INV destroy a queue although it holds messages."""
+    QMIB_FORCEDELETE = 0x80000
+    """Let TA_STATE=INV destroy a queue space although processes are attached, or it holds messages."""
+
+
+class Kind(enum.Enum):
+    """The type of an attribute."""
+
+    STRING = "string"
+    LONG = "long"
+
+
+class Mark(enum.Flag):
+    """What an attribute is for, beside its value."""
+
+    NONE = 0
+    KEY = enum.auto()
+    """It selects objects in a GET."""
+    NEEDED = enum.auto()
+    """It must be given in every request."""
+    SET_KEY = enum.auto()
+    """It must be given in every SET, and says which object is meant."""
+    REQUIRED = enum.auto()
+    """It must be given to create an object."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute(Generic[S]):
+    """One attribute of a class.
+
+    `permissions` are those of Tuxedo for owner, operator and others; a change needs a `w` for the owner. `values` says
+    what it can be, `about` what it means. `get` finds its value in what a request has selected; None leaves it out.
+    `field` is what a change sets, by the name that the class's actions know it by, and `read` makes its value of what
+    was given, or refuses it.
+    """
+
+    name: str
+    kind: Kind
+    permissions: str
+    values: str
+    about: str
+    marks: Mark = Mark.NONE
+    get: Callable[[S], Value | None] | None = None
+    field: str = ""
+    read: Callable[[Any], Any] = lambda value: value
+
+    @property
+    def writable(self) -> bool:
+        """Whether a change may set it."""
+        return "w" in self.permissions[:3]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked of a class, checked and read: keys and changes by the fields that attributes set."""
+
+    device: Device
+    keys: Mapping[str, Any]
+    changes: Mapping[str, Any]
+    flags: Flags = Flags.NONE
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MibClass(Generic[S]):
+    """A class of objects: its attributes, how it finds them, and what a SET does in each state that it takes.
+
+    `actions` are by the three letters of TA_STATE, or empty for a change of attributes; each returns the object as it
+    is then, or None where it is gone. `states` says what TA_STATE means on GET, `meanings` on SET.
+    """
+
+    name: str
+    about: str
+    attributes: tuple[Attribute[S], ...]
+    states: Mapping[str, str]
+    select: Callable[[Request], Iterator[S]]
+    actions: Mapping[str, Callable[[Request], S | None]]
+    meanings: Mapping[str, str]
+
+    def attribute(self, name: str) -> Attribute[S] | None:
+        """Return the attribute of that name."""
+        return next((found for found in self.attributes if found.name == name), None)
+
+    def marked(self, mark: Mark) -> list[Attribute[S]]:
+        """Return the attributes with that mark."""
+        return [found for found in self.attributes if mark in found.marks]
+
+    def values(self, subject: S) -> dict[str, Value]:
+        """Return the attributes of an object that have a value."""
+        found = {known.name: known.get(subject) for known in self.attributes if known.get is not None}
+        return {name: value for name, value in found.items() if value is not None}

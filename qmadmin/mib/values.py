@@ -1,0 +1,114 @@
+"""How values are written in attributes, where that is not how the engine has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+
+from qmcore import names, times
+from qmcore.checks import whole
+from qmcore.errors import InvalidArgumentError
+from qmcore.order import Criterion, QueueOrder
+from qmcore.queue import EXPIRATION_MAX
+from qmcore.space import NUMBER_MAX
+
+NEVER = "NONE"
+"""What stands for a time that never comes."""
+
+_ORDERS = {Criterion.PRIORITY: "PRIO", Criterion.TIME: "TIME", Criterion.EXPIRATION: "EXPIR"}
+_ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2})")
+
+
+def word(*allowed: str) -> Callable[[str], str]:
+    """Return a reader of one of the words, in upper or lower case."""
+
+    def read(text: str) -> str:
+        if text.upper() not in allowed:
+            raise InvalidArgumentError(f"{names.shown(text)} is not {' or '.join(allowed)}")
+        return text.upper()
+
+    return read
+
+
+def number(what: str, least: int, most: int = NUMBER_MAX) -> Callable[[int], int]:
+    """Return a reader of whole numbers."""
+
+    def read(value: int) -> int:
+        whole(value, what, least, most)
+        return value
+
+    return read
+
+
+def written_order(order: QueueOrder) -> str:
+    """Return the order of a queue in the words of the management information base."""
+    return ",".join(_ORDERS.get(criterion, criterion.value.upper()) for criterion in order.criteria)
+
+
+def amount(text: str) -> tuple[int, bool]:
+    """Read a number of bytes (b) or of blocks (B, or no letter), and whether it is blocks."""
+    digits = text[:-1] if text[-1:] in ("b", "B") else text
+    value = _digits(digits, "memory in bytes (b) or blocks (B)")
+    return value, not text.endswith("b")
+
+
+def in_bytes(memory: tuple[int, bool], page_size: int) -> int:
+    """Return an amount as bytes, rounded down to whole pages; blocks are pages of the device."""
+    value, blocks = memory
+    return (value if blocks else value // page_size) * page_size
+
+
+def span(text: str) -> int | None:
+    """Read `+seconds`, or `NONE`."""
+    if text.upper() == NEVER:
+        return None
+    if not text.startswith("+"):
+        raise InvalidArgumentError(f"{names.shown(text)} is neither +seconds nor {NEVER}")
+    value = _digits(text[1:], "seconds")
+    whole(value, "number of seconds", 0, EXPIRATION_MAX)
+    return value
+
+
+def moment(text: str) -> datetime | float:
+    """Read `+seconds`, or `YY[MM[DD[hh[mm[ss]]]]]` in local time."""
+    if text.startswith("+"):
+        return float(span(text) or 0)
+    return times.to_datetime(times.parse_absolute(text))
+
+
+def moment_or_never(text: str) -> datetime | float | None:
+    """Read a time, or `NONE`."""
+    return None if text.upper() == NEVER else moment(text)
+
+
+def instant(text: str) -> int:
+    """Read `YY[MM[DD[hh[mm[ss]]]]]` in local time as microseconds."""
+    return times.parse_absolute(text)
+
+
+def instant_or_never(text: str) -> int | str:
+    """Read a time as microseconds, or `NONE`."""
+    return NEVER if text.upper() == NEVER else instant(text)
+
+
+def written_moment(micros: int | None) -> str:
+    """Return a time as `YYMMDDhhmmss` in local time; nothing for none."""
+    return "" if micros is None else times.to_datetime(micros).astimezone().strftime("%y%m%d%H%M%S")
+
+
+def identifier(text: str) -> bytes:
+    r"""Read a correlation identifier, in which `\20` stands for the byte of that hexadecimal number."""
+    raw = names.encoded(text, "correlation identifier")
+    return names.correlation_id(_ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), raw))
+
+
+def written_identifier(raw: bytes | None) -> str:
+    r"""Return a correlation identifier as text: blanks, backslashes and what cannot be printed become `\20`."""
+    return "".join(chr(byte) if 0x21 <= byte <= 0x7E and byte != 0x5C else f"\\{byte:02x}" for byte in raw or b"")
+
+
+def _digits(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise InvalidArgumentError(f"{names.shown(text)} is no number of {what}")
+    return int(text)

@@ -1,0 +1,52 @@
+"""Options and arguments of the programs, declared once for --help and for the manual."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from qmadmin.configuration import Setting
+
+
+class Option(click.Option):
+    """An option of a program.
+
+    `help` is what --help and the manual say; `more` is what only the manual adds. `setting` is the setting that holds
+    without the option.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        help: str,  # noqa: A002 - as click names it
+        more: str = "",
+        setting: Setting[Any] | None = None,
+        **declared: Any,
+    ) -> None:
+        shown = help if setting is None else f"{help.rstrip('.')} [default: {setting.default}]."
+        super().__init__(names, help=shown, **declared)
+        self.summary = help
+        self.more = more
+        self.setting = setting
+
+
+class Argument(click.Argument):
+    """The arguments of a program.
+
+    `meanings` says in the manual what each of them is, `settings` which setting holds without it.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        meanings: Mapping[str, str],
+        settings: Mapping[str, Setting[Any]] | None = None,
+        **declared: Any,
+    ) -> None:
+        super().__init__(names, **declared)
+        self.meanings = meanings
+        self.settings = settings or {}

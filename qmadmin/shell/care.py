@@ -1,0 +1,234 @@
+"""Commands that look after a device: the doctor, backups, and the record of destructive commands."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+from qmadmin.shell.declare import Confirmation, Group, Option, Positional
+from qmadmin.shell.kinds import FileName, Given, Number, SpaceName
+from qmadmin.shell.results import (
+    Column,
+    Field,
+    Line,
+    Moment,
+    Notice,
+    Outcome,
+    Prose,
+    Record,
+    Severity,
+    Shown,
+    Table,
+    Term,
+    field,
+)
+
+if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
+    from qmcore.backup import BackupReport
+    from qmcore.findings import Finding
+
+CARE = Group("Care of the device")
+
+
+@CARE.command(
+    "qcheck",
+    Positional("queue_space_name", SpaceName(), "Only this queue space; all of the device where it is left out."),
+    extension=True,
+)
+def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
+    """Look for what is wrong with the device or a queue space, and say what to do about it.
+
+    First what is quickly seen: error queues that are missing, capacity limits that can never be reached and commands
+    that cannot run, limits that are near, queues that are stopped, messages that wait for long, processes that died,
+    transactions that are open for long, the clock, the rights of the files, the room on the disk. Then all that is
+    stored is read and checked, while others work. Nothing is changed. In verbose mode, and in formats for programs,
+    what is in order is told too. The exit status is that of an error where one is found.
+
+        qcheck
+        qcheck QSPACE
+    """
+    if queue_space_name is not None:
+        session.device.space(queue_space_name)
+    with session.progress("Checking the device", 100) as reached:
+        findings = list(session.device.check(queue_space_name, progress=reached))
+    worst = [found for found in findings if found.severity.value == "error"]
+    warnings = [found for found in findings if found.severity.value == "warning"]
+    told = findings if session.detailed else [found for found in findings if found.severity.value != "ok"]
+    summary = f"{_count(len(worst), 'error')}, {_count(len(warnings), 'warning')}"
+    if not worst and not warnings:
+        summary = "Everything that was looked at is in order"
+    shown: list[Shown] = [_as_table(told) if session.modes.format.is_for_programs else _as_text(told)]
+    shown.append(Line(summary))
+    if worst:
+        shown.append(Notice(Severity.ERROR, f"qcheck has found {_count(len(worst), 'error')}"))
+    return shown
+
+
+def _as_table(findings: list[Finding]) -> Table:
+    return Table(
+        (
+            Column("severity", "Severity"),
+            Column("check", "Check"),
+            Column("object", "Object"),
+            Column("finding", "Finding"),
+            Column("advice", "What to do"),
+        ),
+        [(found.severity.value, found.check, found.target, found.sentence, found.advice or None) for found in findings],
+    )
+
+
+def _as_text(findings: list[Finding]) -> Prose:
+    return Prose(
+        tuple(
+            Term(
+                f"{found.severity.value}: {found.target}",
+                f"{_sentence(found.sentence)} {found.advice}".strip(),
+            )
+            for found in findings
+        )
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+@CARE.command(
+    "qbackup",
+    Positional("directory", FileName(), "The backup, a directory that must not exist yet.", "Backup directory: "),
+    extension=True,
+)
+def qbackup(session: Session, directory: str) -> Outcome:
+    """Make a backup of the device while it is in use.
+
+    It has every persistent message as it stood at one moment, and each transaction whole or not at all. Non-persistent
+    messages are not in it. The backup is checked before it gets its name; when anything fails there is nothing of that
+    name, and what was there is never overwritten.
+
+        qbackup /backups/monday
+    """
+    with session.progress("Making the backup", 100) as reached:
+        report = session.device.backup(directory, progress=reached)
+    return [*_faults(report), _described(f"Backup '{report.path}'", report)]
+
+
+def _restoring(_session: Session, given: Given) -> str | Notice:
+    from qmadmin.opening import read_backup
+
+    report, path = read_backup(given["backup"]), given["device"]
+    what = f"the backup that was made of '{report.device}' at {_when(report)}, with {_holds(report)}"
+    if not os.path.lexists(path):
+        return f"Make device '{path}' of {what}"
+    if not given["force"]:
+        return Notice(Severity.ERROR, f"Device '{path}' exists already", "Name another, or give -f to replace it.")
+    return f"Replace device '{path}' by {what}"
+
+
+@CARE.command(
+    "qrestore",
+    Option("-f", "force", "Also if the device is there; its messages are lost.", default=False),
+    Positional("backup", FileName(), "The directory that qbackup made.", "Backup directory: "),
+    Positional(
+        "device",
+        FileName(),
+        "The device that is made; the one of this session where it is left out.",
+        "Device name [default={default}]: ",
+        default=lambda session, _given: session.path,
+    ),
+    confirm=Confirmation(_restoring, "Device '{device}' not restored"),
+    extension=True,
+)
+def qrestore(session: Session, backup: str, device: str, force: bool) -> Outcome:
+    """Make a device of a backup.
+
+    The backup is checked before, and what was made of it after, it is put in place; until then the device is as it was.
+    With -f a device that is there is replaced, if no other program has it open; the one of this session is closed
+    first. Transactions that were open when the backup was made roll back, which counts for no message as a try. New
+    messages get identifiers that were never given before.
+
+        qrestore -y /backups/monday /queues/QUE
+    """
+    from qmadmin.opening import open_device, restore_device
+
+    if os.path.realpath(device) == os.path.realpath(session.path):
+        session.close()
+    with session.progress("Restoring the device", 100) as reached:
+        report = restore_device(backup, device, force=force, progress=reached)
+    with open_device(report.path) as made:
+        entry = made.audit(f"qrestore {backup} {device}", f"device {report.path}")
+        made.audit_outcome(entry, f"restored from the backup that was made at {_when(report)}")
+    return [*_faults(report), _described(f"Device '{report.path}'", report)]
+
+
+def _described(title: str, report: BackupReport) -> Record:
+    files = [volume.path for volume in report.volumes]
+    return Record(
+        title,
+        (
+            Field("", None, {"path": report.path, "device": report.device}),
+            field("moment", "As it stood", Moment(report.made_us)),
+            Field("Of device", report.device, {}),
+            Field("Files", ", ".join(files), {"files": len(files)}),
+            Field("Size", f"{report.size} bytes on disk", {"bytes": report.size}),
+            field("queue_spaces", "Queue spaces", report.spaces),
+            field("messages", "Persistent messages", report.messages),
+            Field("Non-persistent messages", "not in it", {}),
+            field("transactions", "Open transactions", report.transactions),
+        ),
+    )
+
+
+def _faults(report: BackupReport) -> list[Notice]:
+    return [Notice(Severity.WARN, fault, "Look at the device with qcheck.") for fault in report.faults]
+
+
+def _when(report: BackupReport) -> str:
+    return report.made_at.astimezone().strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def _holds(report: BackupReport) -> str:
+    return f"{_count(report.spaces, 'queue space')} and {_count(report.messages, 'message')}"
+
+
+@CARE.command(
+    "qaudit",
+    Positional("count", Number("number of commands", 1), "How many, the newest; all that are kept where left out."),
+    extension=True,
+)
+def qaudit(session: Session, count: int | None) -> Outcome:
+    """List the destructive commands that were given on the device, the newest first.
+
+    When, by whom, where, what, about what, and what came of it. A command without an outcome did not come to its end,
+    or is still at it. The device keeps the newest 10,000.
+    """
+    entries = iter(session.device.audited(count))
+    first = next(entries, None)
+    columns = _AUDIT
+    if first is None:
+        notice = Notice(Severity.INFO, f"No destructive commands are recorded on device {session.path!r}")
+        return [notice, Table(columns, ())] if session.modes.format.is_for_programs else notice
+    return Table(
+        columns,
+        (
+            (Moment(each.at_us), each.user, each.uid, each.host, each.pid, each.command, each.target, each.outcome)
+            for each in itertools.chain([first], entries)
+        ),
+    )
+
+
+_AUDIT = (
+    Column("at", "At"),
+    Column("user", "User"),
+    Column("uid", "Uid", right=True),
+    Column("host", "Host"),
+    Column("pid", "Process", right=True),
+    Column("command", "Command"),
+    Column("object", "Object"),
+    Column("outcome", "Outcome"),
+)

@@ -1,0 +1,265 @@
+"""Commands that show what is in messages, and take them off queues."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from qmadmin.shell import putting
+from qmadmin.shell.declare import Needs, Option, Positional
+from qmadmin.shell.escapes import escaped
+from qmadmin.shell.kinds import FileName, Number, QueueName
+from qmadmin.shell.message_kinds import CorrelationId, MessageId
+from qmadmin.shell.messages import meant, number
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.results import Field, Line, Moment, Notice, Outcome, Record, Severity, Value, Verbatim, field
+from qmadmin.shell.selection import WHERE
+from qmcore.message import State
+
+if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
+    from qmcore.condition import Condition
+    from qmcore.message import Message, MessageInfo
+
+WHICH = (
+    Option("-m", "msgid", "The one of a message identifier.", MessageId(), "msgid"),
+    Option("-i", "corrid", "Those of a correlation identifier.", CorrelationId(), "corrid", excludes="-m"),
+    WHERE,
+)
+SHOWN = (
+    Option(
+        "-k", "count", "How many messages at most; 1 where it is left out.", Number("number of messages", 1), "count", 1
+    ),
+    Option("-x", "in_hex", "Show bodies as hexadecimal digits; else as text, if it is text.", default=False),
+    Option(
+        "-o",
+        "output",
+        "Write the bodies into a file that is not there yet, one behind the other, instead of showing them.",
+        FileName(),
+        "file",
+    ),
+)
+QUEUE = Positional("queue_name", QueueName(), "The queue.", "Queue name: ")
+
+
+@putting.CONTENT.command(
+    "qget",
+    *WHICH,
+    *SHOWN,
+    Option("-s", "wait", "How many seconds to wait for the first.", Number("seconds to wait"), "seconds", 0),
+    QUEUE,
+    needs=Needs.OPEN_SPACE,
+    extension=True,
+)
+def qget(
+    session: Session,
+    *,
+    queue_name: str,
+    msgid: str | None,
+    corrid: bytes | None,
+    condition: Condition | None,
+    count: int,
+    wait: int,
+    in_hex: bool,
+    output: str | None,
+) -> Outcome:
+    """Dequeue messages and show them.
+
+    Each is removed from the queue when it has been shown or written, and not before; what cannot be shown stays.
+
+        qget -s 10 answers
+        qget -m 8f3b0c6d2a1e4f570000000000000007 -o order.json orders
+    """
+    space = session.opened()
+    asked: dict[str, Any] = {"msgid": msgid, "corrid": corrid, "condition": condition}
+    taken = 0
+    with _sink(output) as sink:
+        while taken < count:
+            with space.transaction():
+                found = space.lock(queue_name, **asked, wait=0 if taken else wait)
+                if found is None:
+                    break
+                # That it is locked now is our own doing, and no news.
+                _deliver(session, dataclasses.replace(found, state=State.READY), sink, in_hex=in_hex)
+                # It is removed once whoever asked for it has it; a lock that is only given up is no try.
+                space.remove(queue_name, msgid=found.msgid)
+            taken += 1
+    return _what_was(queue_name, taken, output)
+
+
+@putting.CONTENT.command(
+    "qpeek",
+    *WHICH,
+    *SHOWN,
+    Option("-r", "retained", "Look at those that are kept after they were consumed.", default=False),
+    QUEUE,
+    needs=Needs.OPEN_SPACE,
+    extension=True,
+)
+def qpeek(
+    session: Session,
+    *,
+    queue_name: str,
+    msgid: str | None,
+    corrid: bytes | None,
+    condition: Condition | None,
+    count: int,
+    in_hex: bool,
+    output: str | None,
+    retained: bool,
+) -> Outcome:
+    """Show what is in messages of a queue, which stay as they are.
+
+    In the order in which they will be dequeued; those that are not available yet or that a transaction holds come
+    behind the others.
+
+        qpeek orders
+        qpeek -k 10 -w "origin_queue = 'orders'" errq
+    """
+    shown = 0
+    with _sink(output) as sink:
+        for message in _seen(session, queue_name, _condition(msgid, corrid, condition), retained=retained):
+            _deliver(session, message, sink, in_hex=in_hex)
+            shown += 1
+            if shown == count:
+                break
+    return _what_was(queue_name, shown, output)
+
+
+def _seen(session: Session, queue: str, condition: Condition | None, *, retained: bool) -> Iterator[Message]:
+    space = session.opened()
+    if retained:
+        for consumed in space.history(queue, condition=condition):
+            found = space.recall(queue, consumed.info.msgid)
+            if found is not None:
+                yield found
+        return
+    for listed in space.messages(queue, condition=condition):
+        found = space.content(listed)
+        if found is not None:
+            yield found
+
+
+def _condition(msgid: str | None, corrid: bytes | None, condition: Condition | None) -> Condition | None:
+    from qmcore.condition import BY_NAME, Comparison, Operator
+
+    if corrid is not None:
+        return Comparison(BY_NAME["corrid"], Operator.EQUAL, corrid)
+    return meant(msgid, condition)
+
+
+def _what_was(queue: str, count: int, output: str | None) -> Outcome:
+    if not count:
+        return Notice(Severity.INFO, f"No messages matched on queue {queue}")
+    if output is None:
+        return None
+    return Line(f"{number(count)} written to {output}", {"queue": queue, "messages": count, "file": output})
+
+
+@contextlib.contextmanager
+def _sink(output: str | None) -> Iterator[BinaryIO | None]:
+    """Open the file that bodies are written into, which must be new."""
+    if output is None:
+        yield None
+        return
+    try:
+        with Path(output).open("xb") as stream:
+            yield stream
+    except FileExistsError:
+        raise UsageError(f"File {output} exists already", hint="Name one that does not, or remove it.") from None
+    except OSError as error:
+        raise UsageError(f"Failed to write {output}: {error.strerror}") from None
+
+
+def _deliver(session: Session, message: Message, sink: BinaryIO | None, *, in_hex: bool) -> None:
+    """Bring a message to whoever asked for it; when this returns it has arrived."""
+    if sink is None:
+        session.draw(_shown(session, message, in_hex=in_hex))
+        session.screen.flush()
+        return
+    sink.write(message.body or b"")
+    sink.flush()
+    os.fsync(sink.fileno())
+
+
+def _shown(session: Session, message: Message, *, in_hex: bool) -> list[Record | Verbatim]:
+    if session.modes.format.is_for_programs:
+        return [Record("", (*_facts(message), Field("", None, _encoded(message.body, in_hex=in_hex))))]
+    facts = tuple(fact for fact in _facts(message) if fact.value is not None)
+    record = Record(f"Message {message.msgid}", facts)
+    return [record, Verbatim(tuple(_lines(message.body, in_hex=in_hex)))]
+
+
+def _facts(message: MessageInfo) -> tuple[Field, ...]:
+    origin = message.origin
+    return (
+        Field("", None, {"msgid": message.msgid}),
+        field("queue", "Queue", message.queue),
+        field("state", "State", message.state.value),
+        field("priority", "Priority", message.priority),
+        field("corrid", "Correlation id", None if message.corrid is None else escaped(message.corrid)),
+        field("type", "Type", message.type),
+        field("subtype", "Subtype", message.subtype or None),
+        field("bytes", "Bytes", message.size),
+        field("retries", "Retries", message.retries),
+        field("delivery", "Delivery", message.delivery.value),
+        field("enqueued", "Enqueued", Moment(message.enqueued_us)),
+        field("available", "Available", _moment(message.available_us)),
+        field("expires", "Expires", _moment(message.expires_us)),
+        field("reply_queue", "Reply queue", message.reply_queue),
+        field("reply_delivery", "Reply delivery", message.reply_delivery.value if message.reply_delivery else None),
+        field("failure_queue", "Failure queue", message.failure_queue),
+        field("error_queue", "Error queue", message.error_queue),
+        field("urcode", "User return code", message.urcode or None),
+        field("appkey", "Application key", message.appkey or None),
+        field("client_id", "Client", message.client_id or None),
+        field("group", "Group", message.group),
+        field("origin_queue", "From queue", origin.queue if origin else None),
+        field("origin_msgid", "From message", origin.msgid if origin else None),
+        field("origin_reason", "Moved because of", origin.reason.value if origin else None),
+        field("moved", "Moved", Moment(origin.moved_us) if origin else None),
+        field("origin_error", "Last error", (origin.error or None) if origin else None),
+        Field(
+            "Headers",
+            ", ".join(f"{name}={value}" for name, value in message.headers.items()) or None,
+            {"headers": dict(message.headers)},
+        ),
+    )
+
+
+def _moment(micros: int | None) -> Moment | None:
+    return None if micros is None else Moment(micros)
+
+
+def _encoded(body: bytes | None, *, in_hex: bool) -> dict[str, Value]:
+    """Return a body for programs: how it is written, and what it is."""
+    if body is None:
+        return {"encoding": None, "body": None}
+    if in_hex:
+        return {"encoding": "hex", "body": body.hex()}
+    try:
+        return {"encoding": "text", "body": body.decode()}
+    except UnicodeDecodeError:
+        return {"encoding": "base64", "body": base64.b64encode(body).decode()}
+
+
+def _lines(body: bytes | None, *, in_hex: bool) -> Iterator[str]:
+    if body is None:
+        yield "(no body)"
+        return
+    text = None
+    if not in_hex:
+        with contextlib.suppress(UnicodeDecodeError):
+            text = body.decode()
+    if text is not None:
+        yield from text.splitlines() or [""]
+        return
+    for start in range(0, len(body), 16):
+        row = body[start : start + 16]
+        printable = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        yield f"{start:08x}  {row.hex(' '):<47}  {printable}"

@@ -1,0 +1,162 @@
+"""Commands that give a queue space more pages and other limits, and that tell what one would take."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from qmadmin.shell import space_parameters as parameters
+from qmadmin.shell.declare import Option, Positional
+from qmadmin.shell.kinds import Memory, SpaceName
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.parameters import UNCHANGED, Unchanged, given_of
+from qmadmin.shell.results import Field, Line, Notice, Outcome, Record, Severity, Shown, field
+from qmadmin.shell.spaces import SPACES, no_table
+from qmcore.device import PAGE_SIZE
+from qmcore.space import PAGE_QUANTUM, rounded_pages
+
+if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
+
+
+@SPACES.command(
+    "qaddext",
+    Positional("queue_space_name", SpaceName(), "The queue space that gets more pages.", "Queue space name: "),
+    Positional(
+        "pages",
+        parameters.count("size of the extent in disk pages", PAGE_QUANTUM),
+        "The pages that it gets, rounded down to a multiple of four.",
+        "Size of extent in disk pages: ",
+    ),
+    failure=no_table("Add extent"),
+)
+def qaddext(session: Session, queue_space_name: str, pages: int) -> Outcome:
+    """Give a queue space more pages.
+
+    They come from the entries of the device list that are in the same file as the queue space, and are an extent more
+    in the table of contents, which has room for 100. They can never be taken back.
+
+    Unlike in Tuxedo the queue space may be in use, and stays open: processes that are attached to it go on, no message
+    is lost, and there is room for more at once.
+
+        qaddext myqueuespace 50
+    """
+    what = f"Extending queue space '{queue_space_name}'"
+    initialized = session.device.space(queue_space_name).initialized
+    with session.progress(what, 100 if initialized else None) as reached:
+        extended = session.device.extend_space(queue_space_name, pages, progress=reached)
+    total = extended.definition.pages
+    return [
+        *parameters.rounding(pages),
+        Line(
+            f"Queue space '{queue_space_name}' extended by {rounded_pages(pages)} pages to {total}",
+            {"queue_space": queue_space_name, "added": rounded_pages(pages), "pages": total},
+        ),
+    ]
+
+
+@SPACES.command(
+    "qspacechange",
+    *(argument for argument in parameters.changing() if isinstance(argument, Option)),
+    Option(
+        "-q",
+        "queues",
+        "The most queues it can have. Each takes a page from messages; qaddext gives more.",
+        parameters.QUEUES.kind,
+        "queues",
+        UNCHANGED,
+        extension=True,
+    ),
+    Positional("queue_space_name", SpaceName(), "The queue space to change.", "Queue space name: "),
+    *(argument for argument in parameters.changing() if isinstance(argument, Positional)),
+    short="qspch",
+)
+def qspacechange(
+    session: Session,
+    *,
+    queue_space_name: str,
+    ipckey: int,
+    trans: int,
+    procs: int,
+    messages: int,
+    errorq: str,
+    inityn: bool,
+    blocking: int,
+    memory: Memory | Unchanged,
+    **options: Any,
+) -> Outcome:
+    """Change the parameters of a queue space.
+
+    What is not given stays as it is: an option that is left out, and an empty answer. The pages are changed with
+    qaddext.
+
+    Unlike in Tuxedo the queue space may be in use, and stays open. No limit can be lowered below what is in use. Only
+    the memory for non-persistent messages cannot be changed while another process is attached, or a transaction is
+    open; a change of it loses those messages.
+
+        qspacechange -A 100 myqueuespace 230458 10 20 5000 errq n 16
+    """
+    device = session.device
+    old = device.space(queue_space_name).definition
+    if not isinstance(memory, Unchanged):
+        options["memory"] = memory.in_bytes(device.info.page_size)
+    given = given_of(**options)
+    new = dataclasses.replace(
+        old,
+        ipc_key=ipckey,
+        transactions=trans,
+        processes=procs,
+        messages=messages,
+        error_queue=errorq,
+        blocking=blocking,
+        **given,
+    )
+    lost = device.space_usage(queue_space_name).memory if new.memory != old.memory else 0
+    with session.progress(f"Changing queue space '{queue_space_name}'", 100 if inityn else None) as reached:
+        device.change_space(new, initialize=inityn, progress=reached)
+    shown: list[Shown] = []
+    if new.ipc_key != old.ipc_key:
+        shown += parameters.doubtful_key(queue_space_name, ipckey)
+    shown += parameters.without_effect(given)
+    if lost:
+        shown.append(Notice(Severity.WARN, f"the non-persistent messages of queue space {queue_space_name!r} are lost"))
+    return [*shown, Line(f"Queue space '{queue_space_name}' changed", {"queue_space": queue_space_name})]
+
+
+@SPACES.command(
+    "qsize",
+    *parameters.OPTIONS,
+    parameters.PAGES,
+    parameters.QUEUES,
+    *parameters.LIMITS,
+)
+def qsize(session: Session, *, pages: int, queues: int, memory: Memory | None, **rest: Any) -> Outcome:
+    """Tell what a queue space with these parameters would take.
+
+    That is the pages on disk, and the memory for non-persistent messages. Unlike in Tuxedo nothing else is reserved:
+    transactions, processes, messages and actions are limits only, and no semaphores are needed.
+
+        qsize -n 50B 200 3 3 3 12
+    """
+    page_size = session.device.info.page_size if session.has_device else PAGE_SIZE
+    total = rounded_pages(pages)
+    if total <= 1 + queues:
+        raise UsageError(
+            f"{total} pages are too few for {queues} queues: one page, and one for each queue, hold no messages",
+            hint=f"Give more than {1 + queues} pages, in a multiple of {PAGE_QUANTUM}.",
+        )
+    shared = memory.in_bytes(page_size) if memory else 0
+    disk = total * page_size
+    return [
+        *parameters.rounding(pages),
+        *parameters.without_effect(rest),
+        Record(
+            "What the queue space would take",
+            (
+                Field("Disk", f"{disk} bytes in {total} pages", {"pages": total, "disk": disk}),
+                field("message_pages", "Pages for messages", total - 1 - queues),
+                Field("Shared memory", f"{shared} bytes for non-persistent messages", {"shared_memory": shared}),
+                Field("Semaphores", "none are needed", {"semaphores": 0}),
+            ),
+        ),
+    ]

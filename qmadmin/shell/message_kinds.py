@@ -1,0 +1,133 @@
+"""The kinds of arguments that messages have: identifiers, times, priorities, conditions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from qmadmin.shell.criteria import Range
+from qmadmin.shell.escapes import escaped, unescaped
+from qmadmin.shell.kinds import Candidate, Given, Kind, Number
+from qmadmin.shell.notices import UsageError
+from qmcore import times
+from qmcore.message import PRIORITY_RANGE
+
+if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
+    from qmcore.condition import Condition
+    from qmcore.message import MessageInfo
+
+CORRID_MAX = 32
+_SECOND = times.MICROS
+
+
+_OFFERED = 50
+"""How many messages are offered: what a person can choose from, and what is read at once of a queue of millions."""
+
+
+class MessageId(Kind[str]):
+    """The identifier of a message, which need not exist."""
+
+    def read(self, text: str, _given: Given, /) -> str:
+        """Return the identifier."""
+        from qmcore.message import sequence_of
+
+        sequence_of(text, "")
+        return text.strip().lower()
+
+    def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
+        """Return the first messages of the current queue."""
+        return [Candidate(found.msgid, _about(found)) for found in _first_messages(session)]
+
+
+class CorrelationId(Kind[bytes]):
+    r"""A correlation identifier; what cannot be typed is written as `\xx`."""
+
+    def read(self, text: str, _given: Given, /) -> bytes:
+        """Return the bytes of the identifier."""
+        return unescaped(text)
+
+    def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
+        """Return those of the first messages of the current queue, each once."""
+        found: dict[bytes, MessageInfo] = {}
+        for message in _first_messages(session):
+            if message.corrid is not None:
+                found.setdefault(message.corrid, message)
+        return [Candidate(escaped(corrid), _about(message)) for corrid, message in found.items()]
+
+
+def _first_messages(session: Session) -> Iterable[MessageInfo]:
+    if session.space is None or session.queue is None:
+        return ()
+    return itertools.islice(session.space.messages(session.queue), _OFFERED)
+
+
+def _about(message: MessageInfo) -> str:
+    return f"priority {message.priority}, {message.size} bytes, {message.state.value}"
+
+
+class PriorityRange(Kind[Range]):
+    """A priority, or the lowest and the highest with a dash between."""
+
+    def read(self, text: str, given: Given, /) -> Range:
+        """Return the range."""
+        priority = Number("priority", *PRIORITY_RANGE)
+        return _range(text, "priorities", lambda part: priority.read(part, given))
+
+
+class TimeRange(Kind[Range]):
+    """A time, or the first and the last with a dash between; each is a whole second."""
+
+    def read(self, text: str, given: Given, /) -> Range:
+        """Return the range in microseconds."""
+        found = _range(text, "times", lambda part: _micros(part, given))
+        return Range(found.low, found.high + _SECOND - 1, text)
+
+
+def _range(text: str, what: str, read: Callable[[str], int]) -> Range:
+    first, dash, last = text.partition("-")
+    low = read(first)
+    high = read(last) if dash else low
+    if high < low:
+        raise UsageError(f"The range of {what} {text!r} ends before it begins")
+    return Range(low, high, text)
+
+
+def _micros(text: str, given: Given) -> int:
+    if text.startswith("+"):
+        return times.SystemClock().now() // _SECOND * _SECOND + _seconds(text, given) * _SECOND
+    return times.parse_absolute(text)
+
+
+def _seconds(text: str, given: Given) -> int:
+    return Number("time in seconds", most=times.SPAN_MAX // times.MICROS).read(text[1:], given)
+
+
+class When(Kind[datetime | timedelta]):
+    """`+seconds` from now, or a time of the day: YY[MM[DD[hh[mm[ss]]]]] in local time."""
+
+    def read(self, text: str, given: Given, /) -> datetime | timedelta:
+        """Return the span or the time."""
+        if text.startswith("+"):
+            return timedelta(seconds=_seconds(text, given))
+        return times.to_datetime(times.parse_absolute(text))
+
+
+class WhenOrNone(Kind[datetime | timedelta | None]):
+    """The same, or `none`."""
+
+    def read(self, text: str, given: Given, /) -> datetime | timedelta | None:
+        """Return the span, the time, or None."""
+        return None if text.lower() == "none" else When().read(text, given)
+
+
+class ConditionText(Kind["Condition"]):
+    """A condition over the properties of messages."""
+
+    def read(self, text: str, _given: Given, /) -> Condition:
+        """Return the condition."""
+        from qmcore.condition_text import parse
+
+        return parse(text)

@@ -1,0 +1,346 @@
+"""Commands on the selected messages of the current queue."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from qmadmin.shell import notices
+from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
+from qmadmin.shell.escapes import escaped
+from qmadmin.shell.kinds import Given, Number, QueueName
+from qmadmin.shell.message_kinds import MessageId, When, WhenOrNone
+from qmadmin.shell.notices import Entry, UsageError
+from qmadmin.shell.results import Column, Line, Moment, Notice, Outcome, Severity, Table, Value
+from qmadmin.shell.selection import WHERE
+from qmcore.message import PRIORITY_RANGE
+
+if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
+    from qmcore.condition import Condition
+    from qmcore.message import MessageInfo
+
+MESSAGES = Group("Messages")
+_SELECTED = Needs.OPEN_SPACE | Needs.CURRENT_QUEUE
+
+
+@MESSAGES.command("qlist", short="ql", needs=_SELECTED)
+def qlist(session: Session) -> Outcome:
+    """List the selected messages of the current queue, in the order in which they will be dequeued.
+
+    The message identifier, priority, retries so far, size in bytes, delivery, reply delivery where one is set, whether
+    the message is ready, delayed or held by a transaction, and when it becomes available and expires, where that is
+    set. In verbose mode also the correlation identifier and the time of the enqueue.
+    """
+    name, criteria = session.chosen(), session.criteria
+    messages = filter(criteria.keeps, session.opened().messages(name, condition=criteria.whole))
+    first = next(messages, None)
+    columns = _COLUMNS if session.detailed else _COLUMNS[:_BRIEF]
+    if first is None:
+        return [notices.NO_MESSAGES_MATCHED(queue=name), *_only_for_programs(session, Table(columns, ()))]
+    rows = (_row(message)[: len(columns)] for message in itertools.chain([first], messages))
+    return Table(columns, rows)
+
+
+_COLUMNS = (
+    Column("msgid", "Message id"),
+    Column("priority", "Prio", right=True),
+    Column("retries", "Retries", right=True),
+    Column("bytes", "Bytes", right=True),
+    Column("delivery", "Delivery"),
+    Column("reply_delivery", "Reply"),
+    Column("state", "State"),
+    Column("available", "Available"),
+    Column("expires", "Expires"),
+    Column("corrid", "Correlation id"),
+    Column("enqueued", "Enqueued"),
+)
+_BRIEF = 9
+"""How many of the columns are shown when verbose mode is off."""
+
+
+def _row(message: MessageInfo) -> list[Value]:
+    return [
+        message.msgid,
+        message.priority,
+        message.retries,
+        message.size,
+        message.delivery.value,
+        message.reply_delivery.value if message.reply_delivery else None,
+        message.state.value,
+        None if message.available_us is None else Moment(message.available_us),
+        None if message.expires_us is None else Moment(message.expires_us),
+        None if message.corrid is None else escaped(message.corrid),
+        Moment(message.enqueued_us),
+    ]
+
+
+def _only_for_programs(session: Session, table: Table) -> list[Table]:
+    return [table] if session.modes.format.is_for_programs else []
+
+
+def number(count: int) -> str:
+    """Return a number of messages in words."""
+    return f"{count} message{'' if count == 1 else 's'}"
+
+
+def _about(what: Callable[[Given], str], none: Entry, operation: str) -> Callable[[Session, Given], str | Notice]:
+    """Return what says how many messages a command is about; `what` has the verb and a place for them."""
+
+    def action(session: Session, given: Given) -> str | Notice:
+        name, criteria = session.chosen(), session.criteria
+        count = session.opened().count(name, condition=criteria.whole, delivery=criteria.delivery)
+        if not count:
+            return none(operation=operation, queue=name)
+        return what(given).format(f"{number(count)} of queue '{name}'")
+
+    return action
+
+
+def _changed(session: Session, count: int, what: str) -> Line:
+    return Line(f"{what} of {number(count)} changed", {"queue": session.chosen(), "messages": count})
+
+
+@MESSAGES.command(
+    "qchangeprio",
+    Positional(
+        "newpriority", Number("priority", *PRIORITY_RANGE), "The new priority, 1 to 100.", "New priority (1-100): "
+    ),
+    short="qcp",
+    needs=_SELECTED,
+    confirm=Confirmation(
+        _about(
+            lambda given: f"Change priority of {{}} to {given['newpriority']}",
+            notices.NO_MESSAGES_TO_CHANGE,
+            "Change priority",
+        ),
+        notices.PRIORITY_NOT_CHANGED(),
+    ),
+)
+def qchangeprio(session: Session, newpriority: int) -> Outcome:
+    """Change the priority of the selected messages of the current queue.
+
+    Messages that a transaction holds stay as they are. Look with qlist first: without criteria all messages of the
+    queue are meant.
+    """
+    criteria = session.criteria
+    count = session.opened().change_priority(
+        session.chosen(), newpriority, condition=criteria.whole, delivery=criteria.delivery
+    )
+    return _changed(session, count, "Priority")
+
+
+@MESSAGES.command(
+    "qchangetime",
+    Positional(
+        "newtime",
+        When(),
+        "When they become available: +seconds from now, +0 being at once, or YY[MM[DD[hh[mm[ss]]]]] in local time.",
+        "New time (+seconds or YY[MM[DD[hh[mm[ss]]]]]): ",
+    ),
+    short="qct",
+    needs=_SELECTED,
+    confirm=Confirmation(
+        _about(lambda given: f"Make {{}} available {_when(given)}", notices.NO_MESSAGES_TO_CHANGE, "Change exec time"),
+        "Time not changed",
+    ),
+)
+def qchangetime(session: Session, newtime: datetime | timedelta) -> Outcome:
+    """Change the time at which the selected messages of the current queue become available.
+
+    Messages that a transaction holds stay as they are.
+    """
+    criteria = session.criteria
+    count = session.opened().change_availability(
+        session.chosen(), newtime, condition=criteria.whole, delivery=criteria.delivery
+    )
+    return _changed(session, count, "Time")
+
+
+@MESSAGES.command(
+    "qchangeexptime",
+    Positional(
+        "newtime",
+        WhenOrNone(),
+        "When they expire: +seconds from now, +0 being at once, YY[MM[DD[hh[mm[ss]]]]] in local time, or none.",
+        "New expiration time (+seconds, YY[MM[DD[hh[mm[ss]]]]] or none): ",
+    ),
+    short="qcet",
+    needs=_SELECTED,
+    confirm=Confirmation(
+        _about(
+            lambda given: f"Let {{}} expire {_when(given)}", notices.NO_MESSAGES_TO_CHANGE, "Change expiration time"
+        ),
+        "Expiration time not changed",
+    ),
+)
+def qchangeexptime(session: Session, newtime: datetime | timedelta | None) -> Outcome:
+    """Change the time at which the selected messages of the current queue expire.
+
+    Messages that a transaction holds stay as they are.
+    """
+    criteria = session.criteria
+    count = session.opened().change_expiry(
+        session.chosen(), newtime, condition=criteria.whole, delivery=criteria.delivery
+    )
+    return _changed(session, count, "Expiration time")
+
+
+def _when(given: Given) -> str:
+    when = given["newtime"]
+    if when is None:
+        return "never"
+    if isinstance(when, timedelta):
+        return f"{when // timedelta(seconds=1)} seconds from now" if when else "now"
+    return f"at {when.astimezone().strftime('%Y-%m-%d %H:%M:%S')}"
+
+
+def _move(session: Session, given: Given) -> str | Notice:
+    target = given["newqueue"]
+    if target == session.chosen():
+        return notices.SAME_QUEUE(queue=target)
+    session.opened().queue(target)
+    return _about(lambda _given: f"Move {{}} to queue '{target}'", notices.NO_MESSAGES_TO_MOVE, "Change queue")(
+        session, given
+    )
+
+
+@MESSAGES.command(
+    "qchangequeue",
+    Positional("newqueue", QueueName(), "The queue that they go to, of the same queue space.", "New queue name: "),
+    short="qcq",
+    needs=_SELECTED,
+    confirm=Confirmation(_move, "Queue not changed"),
+)
+def qchangequeue(session: Session, newqueue: str) -> Outcome:
+    """Move the selected messages of the current queue to another queue of the queue space.
+
+    They get new identifiers and remember the queue that they came from. Priority, times and delivery stay as they are,
+    and so do messages that a transaction holds.
+    """
+    criteria = session.criteria
+    count = session.opened().move(session.chosen(), newqueue, condition=criteria.whole, delivery=criteria.delivery)
+    return Line(f"{number(count)} moved to queue '{newqueue}'", {"queue": newqueue, "messages": count})
+
+
+@MESSAGES.command(
+    "qdeletemsg",
+    short="qdltm",
+    needs=_SELECTED,
+    confirm=Confirmation(
+        _about(lambda _given: "Delete {}", notices.NO_MESSAGES_TO_MOVE, "Delete messages"), "Messages not deleted"
+    ),
+)
+def qdeletemsg(session: Session) -> Outcome:
+    """Delete the selected messages of the current queue.
+
+    Look with qlist first: without criteria all messages of the queue are meant. Those that a transaction holds stay.
+    """
+    name, criteria = session.chosen(), session.criteria
+    count = session.opened().purge(name, condition=criteria.whole, delivery=criteria.delivery)
+    return Line(f"{number(count)} deleted", {"queue": name, "messages": count})
+
+
+# ---- of a queue that is named ----
+
+WHICH = (
+    Option("-m", "msgid", "The one of a message identifier.", MessageId(), "msgid", excludes="-w"),
+    WHERE,
+)
+"""What selects messages of a queue that is named."""
+
+
+def meant(msgid: str | None, condition: Condition | None) -> Condition | None:
+    """Return the condition that options select messages by."""
+    from qmcore.condition import BY_NAME, Comparison, Operator
+
+    return condition if msgid is None else Comparison(BY_NAME["msgid"], Operator.EQUAL, msgid)
+
+
+def _of_queue(what: str) -> Callable[[Session, Given], str | Notice]:
+    """Return what says how many messages of a queue that is named a command is about."""
+
+    def action(session: Session, given: Given) -> str | Notice:
+        name = given["queue_name"]
+        condition = meant(given["msgid"], given["condition"])
+        count = session.opened().count(name, condition=condition)
+        retained = _retained(session, name) if given.get("retained") else 0
+        if not count and not retained:
+            return Notice(Severity.INFO, f"No messages matched on queue {name}")
+        more = f" and {retained} retained" if retained else ""
+        return what.format(f"{number(count)}{more} of queue '{name}'")
+
+    return action
+
+
+def _retained(session: Session, name: str) -> int:
+    return sum(1 for _ in session.opened().history(name))
+
+
+@MESSAGES.command(
+    "qpurge",
+    *WHICH,
+    Option("-r", "retained", "Also those that the queue keeps for the record after they were consumed.", default=False),
+    Positional("queue_name", QueueName(), "The queue.", "Queue name: "),
+    needs=Needs.OPEN_SPACE,
+    confirm=Confirmation(_of_queue("Purge {}"), "Queue '{queue_name}' not purged"),
+    extension=True,
+)
+def qpurge(
+    session: Session, queue_name: str, msgid: str | None, condition: Condition | None, retained: bool
+) -> Outcome:
+    """Delete messages of a queue, be it the current one or not.
+
+    Those that a transaction holds stay.
+
+        qpurge -y -w "enqueued_at < '2026-01-01T00:00:00Z'" orders
+    """
+    space = session.opened()
+    count = space.purge(queue_name, condition=meant(msgid, condition))
+    data: dict[str, Value] = {"queue": queue_name, "messages": count}
+    if not retained:
+        return Line(f"{number(count)} purged from queue '{queue_name}'", data)
+    kept = space.purge_history(queue_name)
+    return Line(f"{number(count)} and {kept} retained purged from queue '{queue_name}'", data | {"retained": kept})
+
+
+def _error_queue(session: Session, _given: Given) -> str:
+    space = session.opened()
+    if not space.definition.error_queue:
+        raise UsageError(f"Queue space '{space.name}' has no error queue", hint="Name the queue.")
+    return space.definition.error_queue
+
+
+@MESSAGES.command(
+    "qrequeue",
+    *WHICH,
+    Positional(
+        "queue_name",
+        QueueName(),
+        "The queue that they are on now; the error queue of the queue space where it is left out.",
+        "Queue name [default={default}]: ",
+        default=_error_queue,
+    ),
+    needs=Needs.OPEN_SPACE,
+    confirm=Confirmation(_of_queue("Move {} back to where they came from"), "Messages not moved"),
+    extension=True,
+)
+def qrequeue(session: Session, queue_name: str, msgid: str | None, condition: Condition | None) -> Outcome:
+    """Move messages back to the queues that they came from, as from the error queue when what failed is mended.
+
+    Their retries begin anew. Those that came from nowhere, or from a queue that is gone, stay, and so do those that a
+    transaction holds.
+
+        qrequeue -y -w "origin_reason = 'retries'" errq
+    """
+    space = session.opened()
+    chosen = meant(msgid, condition)
+    found = space.count(queue_name, condition=chosen)
+    count = space.requeue(queue_name, condition=chosen)
+    moved = Line(f"{number(count)} moved back", {"queue": queue_name, "messages": count, "left": found - count})
+    if count >= found:
+        return moved
+    text = f"{number(found - count)} of queue '{queue_name}' came from no queue that there is"
+    return [Notice(Severity.WARN, text, "Move them with qchangequeue."), moved]

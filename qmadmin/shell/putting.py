@@ -1,0 +1,211 @@
+"""The command that puts messages on queues."""
+
+from __future__ import annotations
+
+import binascii
+import contextlib
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from qmadmin.shell.declare import Group, Needs, Option, Positional
+from qmadmin.shell.kinds import FileName, Given, Kind, Number, QueueName, Words
+from qmadmin.shell.message_kinds import CorrelationId, MessageId, When, WhenOrNone
+from qmadmin.shell.messages import number
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.parameters import DELIVERY
+from qmadmin.shell.results import Line, Notice, Outcome, Severity
+from qmcore import times
+from qmcore.message import BODY_MAX, PRIORITY_DEFAULT, PRIORITY_RANGE
+from qmcore.queue import Delivery
+
+if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
+    from qmcore.message import EnqueueControl
+
+CONTENT = Group("Content of messages")
+_INT64_MAX = 2**63 - 1
+_LINES_AT_A_TIME = 1000
+
+
+class Headers(Kind[dict[str, str]]):
+    """Headers as name=value, with commas between."""
+
+    def read(self, text: str, _given: Given, /) -> dict[str, str]:
+        """Return the headers by name."""
+        found = {}
+        for part in text.split(","):
+            name, sign, value = part.partition("=")
+            if not sign or not name:
+                raise UsageError(f"The header {part!r} is not of the form name=value")
+            found[name] = value
+        return found
+
+
+@CONTENT.command(
+    "qput",
+    Option("-f", "file", "The message is what the file has; - is the standard input.", FileName(), "file"),
+    Option("-l", "lines", "Each line of the file is a message, without its end.", default=False),
+    Option("-z", "without_body", "The message has no body, which is not the same as an empty one.", default=False),
+    Option("-x", "in_hex", "The text is hexadecimal digits, two for each byte.", default=False),
+    Option("-C", "type", "The type of the body: STRING where it is given as text, else CARRAY.", Words(), "type"),
+    Option("-s", "subtype", "The subtype of the body.", Words(), "subtype", ""),
+    Option("-p", "priority", "Its priority, 1 to 100.", Number("priority", *PRIORITY_RANGE), "priority"),
+    Option(
+        "-t",
+        "available",
+        "When it becomes available: +seconds from now, or YY[MM[DD[hh[mm[ss]]]]] in local time.",
+        When(),
+        "time",
+    ),
+    Option("-e", "expires", "When it expires, in the same way, or none.", WhenOrNone(), "exptime", "default"),
+    Option("-i", "corrid", "Its correlation identifier.", CorrelationId(), "corrid"),
+    Option("-d", "delivery", "Where it is kept; else the queue says it.", DELIVERY, "persist|nonpersist"),
+    Option("-r", "reply_queue", "The queue for the reply.", QueueName(), "replyq"),
+    Option("-q", "reply_delivery", "Where the reply is kept.", DELIVERY, "persist|nonpersist"),
+    Option("-F", "failure_queue", "The queue for a message of failure.", QueueName(), "failureq"),
+    Option("-E", "error_queue", "The error queue, instead of that of its queue.", QueueName(), "errorq"),
+    Option("-u", "urcode", "The user return code.", Number("user return code", most=_INT64_MAX), "urcode", 0),
+    Option("-k", "appkey", "The application key.", Number("application key", most=_INT64_MAX), "appkey", 0),
+    Option("-H", "headers", "Headers, with commas between.", Headers(), "name=value"),
+    Option("-T", "top", "Before all others, if the queue allows it.", default=False),
+    Option(
+        "-b",
+        "before",
+        "Directly before the message of that identifier, if the queue allows it.",
+        MessageId(),
+        "msgid",
+        excludes="-T",
+    ),
+    Positional("queue_name", QueueName(), "The queue.", "Queue name: "),
+    Positional(
+        "text",
+        Words(),
+        "The message, kept as UTF-8.",
+        "Message text: ",
+        default="",
+        unless=("file", "without_body"),
+    ),
+    needs=Needs.OPEN_SPACE,
+    extension=True,
+)
+def qput(
+    session: Session,
+    *,
+    queue_name: str,
+    text: str | None,
+    file: str | None,
+    lines: bool,
+    without_body: bool,
+    in_hex: bool,
+    **asked: Any,
+) -> Outcome:
+    r"""Enqueue a message.
+
+    It is on the disk when the command has ended. With -l the lines of a file are enqueued a thousand at a time; after
+    an error the message tells how many were.
+
+        qput orders "one box of matches"
+        qput -p 80 -r answers -i order\2017 -f order.json orders
+    """
+    space = session.opened()
+    if file is not None and (text is not None or without_body):
+        raise UsageError("Option -f takes the place of the text and of -z")
+    if lines and file is None:
+        raise UsageError("Option -l is for the lines of a file, which -f names")
+    control = _control(is_text=file is None and not in_hex and not without_body, **asked)
+    if lines:
+        with _opened(session, file or "") as stream:
+            return _put_lines(session, queue_name, stream, control)
+    body = None if without_body else _body(session, text, file, in_hex=in_hex)
+    msgid = space.put(queue_name, body, control)
+    return Line(f"Message {msgid} enqueued on queue '{queue_name}'", {"queue": queue_name, "msgid": msgid})
+
+
+def _control(
+    *,
+    is_text: bool,
+    type: str | None,  # noqa: A002 - it is what the field is called everywhere else
+    available: datetime | timedelta | None,
+    expires: datetime | timedelta | str | None,
+    delivery: str | None,
+    reply_delivery: str | None,
+    priority: int | None,
+    **rest: Any,
+) -> EnqueueControl:
+    from qmcore.message import EnqueueControl
+
+    delay, available_us = _span_or_moment(available)
+    lifetime, expires_us = _span_or_moment(None if isinstance(expires, str) else expires)
+    return EnqueueControl(
+        type=type or ("STRING" if is_text else "CARRAY"),
+        delay=delay,
+        available_us=available_us,
+        lifetime=lifetime,
+        expires_us=expires_us,
+        never_expires=expires is None,
+        delivery=Delivery(delivery) if delivery else None,
+        reply_delivery=Delivery(reply_delivery) if reply_delivery else None,
+        priority=PRIORITY_DEFAULT if priority is None else priority,
+        **rest,
+    )
+
+
+def _span_or_moment(when: datetime | timedelta | None) -> tuple[int | None, int | None]:
+    if isinstance(when, timedelta):
+        return times.span(when, "time"), None
+    return None, None if when is None else times.from_datetime(when)
+
+
+def _body(session: Session, text: str | None, file: str | None, *, in_hex: bool) -> bytes:
+    if file is not None:
+        with _opened(session, file) as stream:
+            content = stream.read(BODY_MAX + 1)
+    else:
+        content = (text or "").encode(errors="surrogateescape")
+    if not in_hex:
+        return content
+    try:
+        return binascii.unhexlify(b"".join(content.split()))
+    except binascii.Error as error:
+        raise UsageError(f"The text is not hexadecimal: {error}") from None
+
+
+def _put_lines(session: Session, queue: str, stream: BinaryIO, control: EnqueueControl) -> Outcome:
+    space, count = session.opened(), 0
+    batch: list[bytes] = []
+
+    def put() -> None:
+        nonlocal count
+        count += len(space.put_many([(queue, line, control) for line in batch]))
+        batch.clear()
+
+    try:
+        for line in stream:
+            batch.append(line.rstrip(b"\r\n"))
+            if len(batch) == _LINES_AT_A_TIME:
+                put()
+        put()
+    finally:
+        if count and sys.exc_info()[0] is not None:
+            session.remarks.append(Notice(Severity.WARN, f"{number(count)} were enqueued before the error"))
+    return Line(f"{number(count)} enqueued on queue '{queue}'", {"queue": queue, "messages": count})
+
+
+@contextlib.contextmanager
+def _opened(session: Session, file: str) -> Iterator[BinaryIO]:
+    """Open a file that is read, or the standard input where that has no commands."""
+    if file == "-":
+        if not session.children_read:
+            raise UsageError(
+                "The standard input has the commands", hint="Give the commands with -f or -c, or name a file."
+            )
+        yield sys.stdin.buffer
+        return
+    try:
+        with Path(file).open("rb") as stream:
+            yield stream
+    except OSError as error:
+        raise UsageError(f"Failed to read {file}: {error.strerror}") from None

@@ -1,0 +1,103 @@
+"""Commands that select messages: the current queue and the criteria."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qmadmin.shell.criteria import Criteria, Range
+from qmadmin.shell.declare import Group, Needs, Option, Positional
+from qmadmin.shell.kinds import Choice, QueueName
+from qmadmin.shell.message_kinds import ConditionText, CorrelationId, MessageId, PriorityRange, TimeRange
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.parameters import DELIVERY
+from qmadmin.shell.results import Line, Outcome
+from qmcore.queue import Delivery
+
+if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
+    from qmcore.condition import Condition
+
+SELECTION = Group("Selection of messages")
+WHERE = Option(
+    "-w",
+    "condition",
+    "Those for which a condition over their properties is true, such as \"priority > 50 AND header.region = 'eu'\";"
+    " qmadmin-queue(7) has its grammar.",
+    ConditionText(),
+    "condition",
+    extension=True,
+)
+
+
+@SELECTION.command(
+    "qset",
+    Positional("queue_name", QueueName(), "The queue that becomes the current one."),
+    needs=Needs.OPEN_SPACE,
+)
+def qset(session: Session, queue_name: str | None) -> Outcome:
+    """Set or print the current queue.
+
+    The current queue is the one whose messages are listed, changed, moved and deleted. It is forgotten when a queue
+    space is opened or closed.
+    """
+    if queue_name is not None:
+        session.queue = session.opened().queue(queue_name).name
+    return Line(f"Current queue is '{session.chosen()}'", {"queue": session.chosen()})
+
+
+@SELECTION.command(
+    "qscan",
+    Option(
+        "-t",
+        "available",
+        "Those that become available at a time, or between two with a dash between, both among them:"
+        " YY[MM[DD[hh[mm[ss]]]]] in local time, or +seconds from now.",
+        TimeRange(),
+        "deq_time1[-deq_time2]",
+    ),
+    Option("-p", "priority", "Those of a priority, or between two.", PriorityRange(), "priority1[-priority2]"),
+    Option("-m", "msgid", "The one of a message identifier.", MessageId(), "msgid"),
+    Option(
+        "-i",
+        "corrid",
+        "Those of a correlation identifier. What cannot be typed in it, blanks and backslashes are written as a"
+        " backslash and two hexadecimal digits, as in hello\\20world.",
+        CorrelationId(),
+        "corrid",
+    ),
+    Option("-d", "delivery", "Those that are kept on disk, or in memory.", DELIVERY, "persist|nonpersist"),
+    Option("-e", "expires", "Those that expire at a time, or between two.", TimeRange(), "exptime1[-exptime2]"),
+    WHERE,
+    Positional("nothing", Choice("argument", ("none",)), "Take all criteria away.", metavar="none"),
+    needs=Needs.OPEN_SPACE,
+)
+def qscan(
+    session: Session,
+    *,
+    available: Range | None,
+    priority: Range | None,
+    msgid: str | None,
+    corrid: bytes | None,
+    delivery: str | None,
+    expires: Range | None,
+    condition: Condition | None,
+    nothing: str | None,
+) -> Outcome:
+    r"""Set or print the criteria that select messages of the current queue.
+
+    A message is selected that meets all of them; without any, all are. The criteria that are set take the place of
+    those that were set before. They are forgotten when a queue space is opened or closed, and stay when the current
+    queue is changed.
+
+        qscan -p 50-100 -t 2601-2602
+        qscan -i hello\20world
+        qscan none
+    """
+    wanted = Criteria(available, priority, msgid, corrid, Delivery(delivery) if delivery else None, expires, condition)
+    if wanted and nothing:
+        raise UsageError("The argument none cannot be given with criteria")
+    if wanted or nothing:
+        session.criteria = wanted
+    if not session.criteria:
+        return Line("No criteria are set: all messages are selected", {"criteria": None})
+    return Line(f"Criteria are {session.criteria}", {"criteria": str(session.criteria)})

@@ -1,0 +1,189 @@
+"""The parameters of a queue space: declared once, for qspacecreate, qspacechange and qsize."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from qmadmin.shell.declare import Option, Positional
+from qmadmin.shell.kinds import ErrorQueueName, Given, MemorySize, Number, YesNo
+from qmadmin.shell.parameters import UNCHANGED
+from qmadmin.shell.results import Notice, Severity
+from qmcore.space import ACTIONS_DEFAULT, IPC_KEY_RANGE, SpaceDefinition, rounded_pages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from qmadmin.shell.session import Session
+
+
+def count(what: str, least: int = 1) -> Number:
+    """Return the kind of a limit."""
+    return Number(what, least=least)
+
+
+def _recorded(flag: str, name: str, what: str, metavar: str) -> Option:
+    return Option(flag, name, "Recorded, without effect.", count(what, 0), metavar, 0)
+
+
+RECORDED = (
+    _recorded("-o", "overflow", "overflow memory", "overflow_memory"),
+    _recorded("-H", "handles", "number of handles", "handles"),
+    _recorded("-C", "cursors", "number of cursors", "cursors"),
+    _recorded("-O", "owners", "number of owners", "owners"),
+    _recorded("-Q", "temporary_queues", "temporary queues", "tmp_queues"),
+    _recorded("-f", "filter_memory", "filter memory", "filter_memory"),
+)
+"""What is kept for scripts that name it."""
+
+OPTIONS = (
+    Option(
+        "-A",
+        "actions",
+        "Concurrent actions beyond one for each process; an action is a dequeue that waits.",
+        count("number of actions", 0),
+        "actions",
+        ACTIONS_DEFAULT,
+    ),
+    Option(
+        "-n",
+        "memory",
+        "Memory for non-persistent messages in bytes (b), rounded down to whole pages, or in blocks (B), which are"
+        " pages of the device and meant where no letter follows. Without it every enqueue of one fails.",
+        MemorySize(),
+        "nonpersistent_msg_memory[b,B]",
+    ),
+    *RECORDED,
+)
+
+IPC_KEY = Positional(
+    "ipckey",
+    count("IPC key"),
+    "A number of its own, better above 32768 and below 262143.",
+    "IPC Key for queue space: ",
+    metavar="ipckey",
+)
+PAGES = Positional(
+    "pages",
+    count("size in disk pages"),
+    "Its size in pages of the device, rounded down to a multiple of four. One page, and one for each queue, are"
+    " overhead; the rest holds messages.",
+    "Size of queue space in disk pages: ",
+)
+QUEUES = Positional(
+    "queues", count("number of queues"), "The most queues it can have.", "Number of queues in queue space: "
+)
+LIMITS = (
+    Positional(
+        "trans",
+        count("number of transactions"),
+        "The most transactions at one time.",
+        "Number of concurrent transactions in queue space: ",
+    ),
+    Positional(
+        "procs",
+        count("number of processes"),
+        "The most processes that may have it open at one time, this program among them.",
+        "Number of concurrent processes in queue space: ",
+    ),
+    Positional(
+        "messages",
+        count("number of messages"),
+        "The most messages it can hold.",
+        "Number of messages in queue space: ",
+    ),
+)
+ERROR_QUEUE = Positional(
+    "errorq",
+    ErrorQueueName(),
+    "The queue for messages that are out of retries; it is only named here, and made with qcreate. Without one such"
+    " messages are lost.",
+    "Error queue name: ",
+    default="",
+    notice="No default error queue name: messages that are out of retries will be lost",
+)
+INITIALIZE = Positional(
+    "inityn",
+    YesNo(),
+    "Whether its pages are taken from the disk now, so that a full disk is found now; else when they are needed.",
+    "Initialize extents (y, n [default=n]): ",
+    default="n",
+)
+BLOCKING = Positional(
+    "blocking",
+    count("blocking factor", 0),
+    "Recorded, without effect.",
+    "Blocking factor [default={default}]: ",
+    default="16",
+    notice="Default blocking factor is {default}",
+)
+
+
+def changing() -> tuple[Option | Positional, ...]:
+    """Return the options and arguments of qspacechange, whose defaults are what the queue space has."""
+    options = [dataclasses.replace(option, default=UNCHANGED) for option in OPTIONS]
+    return (
+        *options,
+        *(_present(positional) for positional in (IPC_KEY, *LIMITS)),
+        dataclasses.replace(
+            ERROR_QUEUE,
+            help=f"{ERROR_QUEUE.help} A pair of quotes with nothing between takes it away.",
+            prompt="Error queue name{present}: ",
+            default=_HAD["errorq"],
+            notice="Error queue name stays '{default}'",
+            facts=_present_error_queue,
+            clearable=True,
+        ),
+        INITIALIZE,
+        dataclasses.replace(BLOCKING, default=_HAD["blocking"]),
+    )
+
+
+def _present(positional: Positional) -> Positional:
+    what = positional.prompt.removesuffix(": ")
+    return dataclasses.replace(
+        positional,
+        prompt=f"{what} [default={{default}}]: ",
+        default=_HAD[positional.name],
+        notice=f"{what} stays {{default}}",
+    )
+
+
+def _present_error_queue(session: Session, given: Given) -> Mapping[str, str]:
+    name = _definition(session, given).error_queue
+    return {"present": f" [default={name}]" if name else ""}
+
+
+def _definition(session: Session, given: Given) -> SpaceDefinition:
+    return session.device.space(given["queue_space_name"]).definition
+
+
+_HAD: dict[str, Callable[[Session, Given], str]] = {
+    "ipckey": lambda session, given: str(_definition(session, given).ipc_key),
+    "trans": lambda session, given: str(_definition(session, given).transactions),
+    "procs": lambda session, given: str(_definition(session, given).processes),
+    "messages": lambda session, given: str(_definition(session, given).messages),
+    "errorq": lambda session, given: _definition(session, given).error_queue,
+    "blocking": lambda session, given: str(_definition(session, given).blocking),
+}
+
+
+def doubtful_key(name: str, ipckey: int) -> list[Notice]:
+    """Return what there is to say about a key that Tuxedo's guide advises against."""
+    least, most = IPC_KEY_RANGE
+    if least <= ipckey <= most:
+        return []
+    return [Notice(Severity.WARN, f"IPC key {ipckey} of queue space {name!r} is outside {least}..{most}")]
+
+
+def without_effect(recorded: Mapping[str, Any]) -> list[Notice]:
+    """Return what there is to say about options that were given and have no effect."""
+    flags = [option.flag for option in RECORDED if recorded.get(option.name)]
+    return [Notice(Severity.INFO, f"{', '.join(flags)}: recorded, but without effect")] if flags else []
+
+
+def rounding(pages: int) -> list[Notice]:
+    """Return what there is to say about a number of pages that is rounded down."""
+    if rounded_pages(pages) == pages:
+        return []
+    return [Notice(Severity.INFO, f"{pages} pages are rounded down to {rounded_pages(pages)}")]

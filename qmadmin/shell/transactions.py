@@ -1,0 +1,145 @@
+"""Commands on the transactions of the open queue space."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from qmadmin.shell.declare import Confirmation, Group, Needs, Positional
+from qmadmin.shell.kinds import Candidate, Given, Number
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.results import Column, Line, Moment, Notice, Outcome, Severity, Table
+
+if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
+    from qmcore.attached import TransactionInfo
+
+TRANSACTIONS = Group("Transactions")
+
+
+@TRANSACTIONS.command("qprinttrans", short="qpt", needs=Needs.OPEN_SPACE)
+def qprinttrans(session: Session) -> Outcome:
+    """List the outstanding transactions of the open queue space, the longest first.
+
+    The index by which qcommittrans and qaborttrans know a transaction, its identifier, its state, since when it is
+    open, whose it is, whether that process is alive, and how many messages it has dequeued, has locked, and has
+    enqueued that its process does not keep for itself. A transaction is known to others from its first dequeue on.
+    """
+    space = session.opened()
+    infos = space.transactions()
+    session.transactions = tuple(info.id for info in infos)
+    table = Table(_COLUMNS, [_row(info) for info in infos])
+    if infos:
+        return table
+    notice = Notice(Severity.INFO, f"Queue space '{space.name}' has no outstanding transactions")
+    return [notice, table] if session.modes.format.is_for_programs else notice
+
+
+_COLUMNS = (
+    Column("index", "Index", right=True),
+    Column("transaction", "Transaction"),
+    Column("state", "State"),
+    Column("since", "Since"),
+    Column("role", "Owner"),
+    Column("pid", "Process", right=True),
+    Column("host", "Host"),
+    Column("alive", "Alive"),
+    Column("dequeued", "Dequeued", right=True),
+    Column("locked", "Locked", right=True),
+    Column("enqueued", "Enqueued", right=True),
+)
+
+
+def _row(info: TransactionInfo) -> tuple[str | int | Moment | None, ...]:
+    owner = info.owner
+    return (
+        info.index,
+        info.id,
+        info.state.value,
+        Moment(info.since_us),
+        owner.role if owner else None,
+        owner.pid if owner else None,
+        owner.host if owner else None,
+        "yes" if owner and owner.alive else "no",
+        info.dequeued,
+        info.locked,
+        info.spilled,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TransactionIndex(Number):
+    """The index of a transaction in the last listing."""
+
+    what: str = "transaction index"
+
+    def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
+        """Return the transactions of the last listing."""
+        return [Candidate(str(index), name) for index, name in enumerate(session.transactions)]
+
+
+TRANINDEX = Positional(
+    "tranindex",
+    TransactionIndex(),
+    "The index of the transaction in the last list of qprinttrans.",
+    "Transaction index: ",
+)
+
+
+def _meant(session: Session, given: Given) -> TransactionInfo:
+    """Return the transaction that an index of the last listing means, as it is now."""
+    index: int = given["tranindex"]
+    if index >= len(session.transactions):
+        raise UsageError(f"The last list of transactions has no index {index}", hint="List them with qprinttrans.")
+    name = session.transactions[index]
+    for info in session.opened().transactions():
+        if info.id == name:
+            return info
+    raise UsageError(f"Transaction {index} ({name}) has ended meanwhile", hint="List them again with qprinttrans.")
+
+
+def _described(info: TransactionInfo) -> str:
+    count = info.dequeued + info.locked + info.spilled
+    whose = f" of {info.owner}" if info.owner else ""
+    return f"transaction {info.index} ({info.id}){whose} with {count} message{'' if count == 1 else 's'}"
+
+
+@TRANSACTIONS.command(
+    "qcommittrans",
+    TRANINDEX,
+    short="qcommit",
+    needs=Needs.OPEN_SPACE,
+    confirm=Confirmation(
+        lambda session, given: f"Commit {_described(_meant(session, given))}", "Transaction not committed"
+    ),
+)
+def qcommittrans(session: Session, tranindex: int) -> Outcome:
+    """Commit a transaction that is prepared, whatever its coordinator decides.
+
+    One that is active is refused: only its own process can commit it, and this release prepares none for others.
+    """
+    info = _meant(session, {"tranindex": tranindex})
+    session.opened().commit_transaction(info.id)
+    return Line(f"Transaction {tranindex} committed", {"transaction": info.id})
+
+
+@TRANSACTIONS.command(
+    "qaborttrans",
+    TRANINDEX,
+    short="qabort qrollbacktrans",
+    needs=Needs.OPEN_SPACE,
+    confirm=Confirmation(
+        lambda session, given: f"Roll back {_described(_meant(session, given))}", "Transaction not rolled back"
+    ),
+)
+def qaborttrans(session: Session, tranindex: int) -> Outcome:
+    """Roll back a transaction, although its process is at work in it.
+
+    What it has dequeued comes back, which counts as a try; a message that is out of tries goes to the error queue, or
+    stays where there is none. Its process is refused with QMEABORTED at its next dequeue or its commit. Elsewhere only
+    a prepared transaction can be rolled back by others.
+    """
+    info = _meant(session, {"tranindex": tranindex})
+    session.opened().abort_transaction(info.id)
+    return Line(f"Transaction {tranindex} rolled back", {"transaction": info.id})

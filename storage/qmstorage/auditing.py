@@ -1,0 +1,58 @@
+"""The record of destructive commands in SQL."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, delete, insert, select, update
+
+from qmcore.audit import KEPT, AuditEntry
+from qmstorage.runner import Runner, given
+from qmstorage.schema import audit
+
+_ADD = (
+    insert(audit)
+    .values({column.name: bindparam(column.name) for column in audit.columns if column.name not in ("id", "outcome")})
+    .returning(audit.c.id)
+)
+_FORGET = delete(audit).where(audit.c.id <= bindparam("last"))
+_SET_OUTCOME = update(audit).where(given(audit.c.id, "of_entry")).values(outcome=bindparam("new_outcome"))
+_AUDITED = select(audit).order_by(audit.c.id.desc()).limit(bindparam("most"))
+
+
+class Audits(Runner):
+    """Destructive commands, and what came of them."""
+
+    def add_audit(self, entry: AuditEntry) -> int:
+        """Record a command and return the number of the entry; beyond those that are kept, the oldest go."""
+        ((number,),) = self.all(
+            _ADD,
+            at=entry.at_us,
+            user_name=entry.user,
+            uid=entry.uid,
+            host=entry.host,
+            pid=entry.pid,
+            command=entry.command,
+            target=entry.target,
+        )
+        self.run(_FORGET, last=number - KEPT)
+        return int(number)
+
+    def set_outcome(self, entry_id: int, outcome: str) -> None:
+        """Record what came of a command."""
+        self.run(_SET_OUTCOME, of_entry=entry_id, new_outcome=outcome)
+
+    def audited(self, limit: int) -> list[AuditEntry]:
+        """Return the last `limit` commands, the newest first."""
+        return [
+            AuditEntry(
+                id=row[0],
+                at_us=row[1],
+                user=row[2],
+                uid=row[3],
+                host=row[4],
+                pid=row[5],
+                command=row[6],
+                target=row[7],
+                outcome=row[8],
+            )
+            for row in self.all(_AUDITED, most=limit)
+        ]

@@ -1,0 +1,222 @@
+"""Backups: a directory with a copy of each file of a device as they stood at one moment, and a list of them.
+
+All writers are held up for the milliseconds in which a read transaction is begun on each file; so the copies are of one
+moment, and each transaction is in them whole or not at all, whatever is written while they are made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from qmcore.backup import BackupReport, BackupVolume
+from qmcore.errors import BadResourceError, QueueError, ReleaseError, SystemFailureError
+from qmcore.port import Snapshot, Unit, Volume
+from qmstorage import parts, snapshot, sqlite, translate
+from qmstorage.runner import Texts
+from qmstorage.unit import SqlUnit
+
+FORMAT = 1
+LIST = "backup.json"
+"""The list of what is in a backup; where it is missing, there is no backup."""
+
+_PATIENCE = 0.5
+"""Seconds that the writers of all files are held up at most while one of them does not come to rest."""
+
+_INSTRUCTIONS = 20_000
+"""Of SQLite's virtual machine: some milliseconds."""
+
+_COPIED = 60
+"""Percent of a file's time that copying takes; the rest is looking at the copy."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contents:
+    """What a file has of a device: how many queue spaces, persistent messages, transactions, and what is wrong."""
+
+    spaces: int = 0
+    messages: int = 0
+    transactions: int = 0
+    faults: tuple[str, ...] = ()
+
+    def __add__(self, other: Contents) -> Contents:
+        return Contents(
+            self.spaces + other.spaces,
+            self.messages + other.messages,
+            self.transactions + other.transactions,
+            self.faults + other.faults,
+        )
+
+
+def back_up(
+    volumes: Mapping[str, Volume], target: Path, now: Callable[[], int], progress: Callable[[int], None]
+) -> BackupReport:
+    """Make a backup of a device's volumes, the main one first, as the directory `target`, which must not exist.
+
+    `volumes` are by their paths in the device list.
+    """
+    if target.exists() or target.is_symlink():
+        raise BadResourceError(
+            f"{str(target)!r} exists already, and a backup never overwrites", hint="Name another.", path=str(target)
+        )
+    try:
+        with contextlib.ExitStack() as stack:
+            part = stack.enter_context(parts.part_beside(target))
+            moment, taken = _taken_at_once(list(volumes.values()), now, stack)
+            report = _copied(list(volumes), taken, part, target, moment, progress)
+            _write_list(part, report)
+            # A directory takes the place of an empty one only.
+            part.joinpath("files").rename(target)
+            parts.sync(target.parent)
+    except OSError as error:
+        raise translate.from_os(error, "making the backup", str(target)) from error
+    progress(100)
+    return report
+
+
+def read_list(source: Path) -> BackupReport:
+    """Return what a backup says of itself."""
+    try:
+        found = json.loads((source / LIST).read_text())
+        if found["format"] > FORMAT:
+            raise ReleaseError(
+                f"the backup {str(source)!r} was made by a newer release", hint="Use that release.", path=str(source)
+            )
+        volumes = tuple(BackupVolume(**volume) for volume in found.pop("volumes"))
+        del found["format"]
+        report = BackupReport(path=str(source), volumes=volumes, faults=tuple(found.pop("faults")), **found)
+    except FileNotFoundError as error:
+        raise _no_backup(source, f"it has no {LIST}") from error
+    except OSError as error:
+        raise translate.from_os(error, "reading the backup", str(source)) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _no_backup(source, f"its {LIST} cannot be read") from error
+    if not volumes or any(Path(volume.file).name != volume.file for volume in volumes):
+        raise _no_backup(source, f"its {LIST} names no files in it")
+    return report
+
+
+def contents_of(path: Path, step: Callable[[int], None], now_and_then: Callable[[], None] | None = None) -> Contents:
+    """Return what a copy that nobody else has open contains; refuse one that is damaged."""
+    try:
+        with contextlib.closing(sqlite.connect(str(path), "immutable")) as connection:
+            if now_and_then is not None:
+                connection.set_progress_handler(now_and_then, _INSTRUCTIONS)
+            sqlite.checked(connection, str(path))
+            damage = list(snapshot.integrity(connection, lambda percent: step(percent * 7 // 10)))
+            if damage:
+                raise SystemFailureError(
+                    f"the store is damaged: {damage[0]}", hint="Look at the device with qcheck.", path=str(path)
+                )
+            found = _contents(SqlUnit(connection.cursor(), Texts(sqlite.DIALECT)))
+    except sqlite3.Error as error:
+        raise translate.from_sqlite(error, str(path)) from error
+    step(100)
+    return found
+
+
+def _taken_at_once(
+    volumes: Sequence[Volume], now: Callable[[], int], stack: contextlib.ExitStack
+) -> tuple[int, list[Snapshot]]:
+    """Return the moment, and what each volume is at that moment."""
+    end = time.monotonic() + translate.BUSY_SECONDS
+    while True:
+        try:
+            with contextlib.ExitStack() as still:
+                # In one order, or two backups could hold each other up.
+                for volume in sorted(volumes, key=lambda volume: volume.path):
+                    still.enter_context(volume.still(_PATIENCE))
+                return now(), [stack.enter_context(volume.snapshot()) for volume in volumes]
+        except QueueError as error:
+            # Some program has a transaction open on one file: the others are let go before it is waited for.
+            if not error.facts.get("blocked") or time.monotonic() > end:
+                raise
+
+
+def _copied(
+    paths: Sequence[str],
+    taken: Sequence[Snapshot],
+    part: Path,
+    target: Path,
+    moment: int,
+    progress: Callable[[int], None],
+) -> BackupReport:
+    files = part / "files"
+    files.mkdir(mode=0o700)
+    device = taken[0].read(lambda unit: unit.device())
+    total, listed = Contents(), []
+    for at, (path, source) in enumerate(zip(paths, taken, strict=True)):
+
+        def step(percent: int, at: int = at) -> None:
+            progress((at * 100 + percent) * 99 // (100 * len(paths)))
+
+        name = "device" if at == 0 else f"volume-{at}"
+        copy = files / name
+        copy.touch(mode=sqlite.PRIVATE_MODE)
+        source.copy_to(str(copy), lambda percent, step=step: step(percent * _COPIED // 100))  # type: ignore[misc]
+        with source.beside() as let_fork:
+            found = contents_of(
+                copy,
+                lambda percent, step=step: step(_COPIED + percent * (100 - _COPIED) // 100),  # type: ignore[misc]
+                let_fork,
+            )
+        _compare(source, found, path)
+        total += found
+        listed.append(BackupVolume(file=name, path=path, size=copy.stat().st_size, sha256=parts.digest_of(copy)))
+    return BackupReport(
+        path=str(target),
+        device=paths[0],
+        device_id=device.id,
+        made_us=moment,
+        volumes=tuple(listed),
+        spaces=total.spaces,
+        messages=total.messages,
+        transactions=total.transactions,
+        faults=total.faults,
+    )
+
+
+def _compare(source: Snapshot, found: Contents, path: str) -> None:
+    wanted = source.read(_counted)
+    if wanted != dataclasses.replace(found, faults=()):
+        raise SystemFailureError(f"the copy of {path!r} is another than what was copied: {wanted}, {found}", path=path)
+
+
+def _contents(unit: Unit) -> Contents:
+    page_size = unit.device().page_size
+    faults: list[str] = []
+    for space in unit.spaces():
+        found = unit.faults(space, unit.queues(space.id), page_size, lambda: None)
+        faults += [f"queue space {space.name!r}: {fault.sentence}" for fault in found]
+    return dataclasses.replace(_counted(unit), faults=tuple(faults))
+
+
+def _counted(unit: Unit) -> Contents:
+    spaces = unit.spaces()
+    return Contents(
+        spaces=len(spaces),
+        messages=sum(unit.level(space.id).messages for space in spaces),
+        transactions=sum(unit.transaction_count(space.id) for space in spaces),
+    )
+
+
+def _write_list(part: Path, report: BackupReport) -> None:
+    said: dict[str, Any] = {"format": FORMAT} | dataclasses.asdict(report)
+    del said["path"]
+    path = part / "files" / LIST
+    path.touch(mode=sqlite.PRIVATE_MODE)
+    path.write_text(json.dumps(said, indent=2) + "\n")
+    parts.digest_of(path)
+    parts.sync(part / "files")
+
+
+def _no_backup(source: Path, why: str) -> QueueError:
+    return BadResourceError(
+        f"{str(source)!r} is no backup: {why}", hint="Name the directory that qbackup made.", path=str(source)
+    )

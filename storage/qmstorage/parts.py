@@ -1,0 +1,84 @@
+"""Files that are made under a hidden name, and get their own name when they are whole."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from qmstorage import sqlite
+
+_PIECE = 4 * 1024 * 1024
+
+
+@contextlib.contextmanager
+def part_beside(target: Path) -> Iterator[Path]:
+    """Give a hidden directory beside a path, for us alone; it goes with all that is still in it.
+
+    What processes that were killed have left there goes too.
+    """
+    prefix = f".{target.name[:100]}."
+    for left in target.parent.glob(f"{glob_escape(prefix)}*.part"):
+        _remove_if_left(left)
+    part = target.parent / f"{prefix}{secrets.token_hex(4)}.part"
+    part.mkdir(mode=0o700)
+    try:
+        fd = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield part
+        finally:
+            os.close(fd)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def glob_escape(text: str) -> str:
+    """Return a pattern that matches the text itself."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in text)
+
+
+def copy(source: Path, target: Path, step: Callable[[int], None]) -> str:
+    """Copy a file, bring it to the disk and return its SHA-256; `step` gets the bytes that are done."""
+    digest, done = hashlib.sha256(), 0
+    with source.open("rb") as reading, target.open("xb") as writing:
+        target.chmod(sqlite.PRIVATE_MODE)
+        while piece := reading.read(_PIECE):
+            writing.write(piece)
+            digest.update(piece)
+            done += len(piece)
+            step(done)
+        writing.flush()
+        os.fsync(writing.fileno())
+    return digest.hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """Bring a file that was written to the disk, and return its SHA-256."""
+    with path.open("rb") as reading:
+        os.fsync(reading.fileno())
+        return hashlib.file_digest(reading, "sha256").hexdigest()
+
+
+def sync(directory: Path) -> None:
+    """Bring the names in a directory to the disk."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _remove_if_left(part: Path) -> None:
+    with contextlib.suppress(OSError):
+        fd = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(part, ignore_errors=True)
+        finally:
+            os.close(fd)

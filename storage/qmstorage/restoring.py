@@ -1,0 +1,215 @@
+"""Restoring a device from a backup: the whole of it, or nothing.
+
+All files are copied, changed and looked at under hidden names beside their places. Then those but the device itself
+get names that nothing has, and at last the device gets its own: before that moment the device is what it was before,
+or absent; after it, what was restored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from qmcore import numbers
+from qmcore.backup import BackupReport, BackupVolume
+from qmcore.errors import BadResourceError, InUseError, QueueError, SystemFailureError
+from qmstorage import parts, sqlite, translate
+from qmstorage.backups import Contents, contents_of, read_list
+from qmstorage.replaced import Replaced, replaced
+from qmstorage.residences import remove_memories
+
+_LEAP = 2**32
+"""Sequence numbers that are passed over, so that none is given again which was given after the backup was made."""
+
+_LEAPS = 64
+"""How many such leaps there may be: by chance, because one backup may be restored twice."""
+
+_ELSEWHERE = "restored"
+"""The start of a machine that attached processes are said to have seen: none of them is alive, and dying so does not
+count as a try of the messages that they held."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Copy:
+    """A file on its way: where it is being made, where it goes, and how the backup calls it."""
+
+    source: BackupVolume
+    made: Path
+    place: Path
+
+
+def restore(
+    source: Path,
+    target: Path,
+    group_id: Callable[[str], int | None],
+    progress: Callable[[int], None],
+    *,
+    force: bool,
+) -> BackupReport:
+    """Make the device `target` of a backup. One that is there is replaced with `force`, if nobody has it open.
+
+    `group_id` finds the group that a device is for, by its name.
+    """
+    listed = read_list(source)
+    sqlite.refuse_network(str(target))
+    target = Path(os.path.realpath(target))
+    try:
+        with contextlib.ExitStack() as stack:
+            old = stack.enter_context(_made_way_for(target, force=force))
+            copies = [
+                _Copy(volume, stack.enter_context(parts.part_beside(place)) / "made", place)
+                for volume, place in _placed(listed, target)
+            ]
+            incarnations = _made(source, listed, copies, group_id, progress)
+            old.close_to_all()
+            for copy in copies:
+                remove_memories(str(copy.place), incarnations | old.incarnations)
+            if old.owner is not None:
+                for copy in copies:
+                    os.chown(copy.made, old.owner, -1)
+            _put_in_place(copies, replaces=old.exists)
+            old.remove()
+    except OSError as error:
+        raise translate.from_os(error, "restoring device", str(target)) from error
+    except sqlite3.Error as error:
+        raise translate.from_copying(error, str(target)) from error
+    progress(100)
+    volumes = tuple(dataclasses.replace(copy.source, path=str(copy.place)) for copy in copies)
+    return dataclasses.replace(listed, path=str(target), volumes=volumes)
+
+
+@contextlib.contextmanager
+def _made_way_for(target: Path, *, force: bool) -> Iterator[Replaced]:
+    """Give what the device takes the place of, or refuse."""
+    beside = [Path(f"{target}{suffix}") for suffix in ("-wal", "-shm", "-journal")]
+    if not force and (target.exists() or target.is_symlink()):
+        raise BadResourceError(
+            f"{str(target)!r} exists already", hint="Name another path, or force it with -f.", path=str(target)
+        )
+    left = [path for path in beside if path.exists()]
+    if left and not target.exists():
+        # SQLite would take the log for that of the restored device.
+        raise BadResourceError(
+            f"{str(left[0])!r} is left of another device", hint="Move it away, or name another path.", path=str(left[0])
+        )
+    with replaced(target) as old:
+        yield old
+
+
+def _placed(listed: BackupReport, target: Path) -> Iterator[tuple[BackupVolume, Path]]:
+    """Yield each file with the place that it gets: as the files lay around the device, they lie around the new one."""
+    home, taken = Path(listed.device).parent, {target}
+    yield listed.volumes[0], target
+    for volume in listed.volumes[1:]:
+        was = Path(volume.path)
+        if Path(listed.device) == target:
+            wanted = was
+        else:
+            wanted = target.parent / (was.relative_to(home) if was.is_relative_to(home) else was.name)
+        place, number = wanted, 1
+        while place in taken or any(os.path.lexists(f"{place}{end}") for end in ("", "-wal", "-shm", "-journal")):
+            number += 1
+            place = wanted.with_name(f"{wanted.name}-{number}")
+        taken.add(place)
+        if not place.parent.is_dir():
+            raise BadResourceError(
+                f"there is no directory {str(place.parent)!r} for {place.name!r}, a file of the device",
+                hint="Make the directory first.",
+                path=str(place),
+            )
+        yield volume, place
+
+
+def _made(
+    source: Path,
+    listed: BackupReport,
+    copies: list[_Copy],
+    group_id: Callable[[str], int | None],
+    progress: Callable[[int], None],
+) -> set[str]:
+    """Make all files under hidden names and look at them; return the incarnations of the queue spaces in them."""
+    leap = _LEAP * (1 + secrets.randbelow(_LEAPS))
+    places = {copy.source.path: str(copy.place) for copy in copies}
+    total, incarnations = Contents(), set()
+    for at, copy in enumerate(copies):
+
+        def step(percent: int, at: int = at) -> None:
+            progress((at * 100 + percent) * 99 // (100 * len(copies)))
+
+        _copy(source, copy, step)
+        incarnations |= _settled(copy.made, places, leap, group_id)
+        total += contents_of(copy.made, lambda percent, step=step: step(60 + percent * 4 // 10))  # type: ignore[misc]
+        parts.digest_of(copy.made)
+    if (total.spaces, total.messages, total.transactions) != (listed.spaces, listed.messages, listed.transactions):
+        raise _damaged(source, "it has another number of queue spaces, messages or transactions than it says")
+    return incarnations
+
+
+def _copy(source: Path, copy: _Copy, step: Callable[[int], None]) -> None:
+    size = max(copy.source.size, 1)
+    try:
+        digest = parts.copy(source / copy.source.file, copy.made, lambda done: step(min(done * 60 // size, 60)))
+    except FileNotFoundError as error:
+        raise _damaged(source, f"its file {copy.source.file!r} is missing") from error
+    if digest != copy.source.sha256:
+        raise _damaged(source, f"its file {copy.source.file!r} is not what it was when the backup was made")
+
+
+def _settled(made: Path, places: dict[str, str], leap: int, group_id: Callable[[str], int | None]) -> set[str]:
+    """Let a copy be the device's at its new place, where nobody is attached; return its queue spaces' incarnations."""
+    with contextlib.closing(sqlite.connect(str(made), "rw")) as connection:
+        sqlite.checked(connection, str(made))
+        connection.execute("BEGIN IMMEDIATE")
+        for index, path in connection.execute("SELECT dlindex, path FROM entry").fetchall():
+            connection.execute("UPDATE entry SET path = ? WHERE dlindex = ?", (places[path], index))
+        # Of the others nothing has to be ended.
+        connection.execute("DELETE FROM owner WHERE id NOT IN (SELECT owner_id FROM trans)")
+        connection.execute("UPDATE owner SET boot = ?, process = ?", (_ELSEWHERE, _ELSEWHERE))
+        connection.execute("DELETE FROM waiter")
+        connection.execute(
+            "UPDATE counter SET sequence = max(sequence, min(sequence + ?, ?)) WHERE queue_id = 0",
+            (leap, numbers.SEQUENCE_MAX >> 1),
+        )
+        connection.execute("COMMIT")
+        (group,) = connection.execute("SELECT group_name FROM device").fetchone()
+        incarnations = {row[0] for row in connection.execute("SELECT incarnation FROM space")}
+        # All of it in one file, whose header says that a log may be kept.
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    number = group_id(group)
+    if number is not None:
+        os.chown(made, -1, number)
+        made.chmod(sqlite.SHARED_MODE)
+    return incarnations
+
+
+def _put_in_place(copies: list[_Copy], *, replaces: bool) -> None:
+    device, *others = copies
+    linked: list[Path] = []
+    try:
+        for copy in others:
+            # Unlike a renaming, this replaces nothing.
+            copy.place.hardlink_to(copy.made)
+            linked.append(copy.place)
+            parts.sync(copy.place.parent)
+        if replaces:
+            device.made.replace(device.place)
+        else:
+            device.place.hardlink_to(device.made)
+    except BaseException as error:
+        for path in linked:
+            path.unlink(missing_ok=True)
+        if isinstance(error, FileExistsError):
+            raise InUseError(f"{error.filename2!r} was made by somebody else meanwhile") from error
+        raise
+    parts.sync(device.place.parent)
+
+
+def _damaged(source: Path, why: str) -> QueueError:
+    return SystemFailureError(
+        f"the backup {str(source)!r} is damaged: {why}", hint="Use another backup.", path=str(source)
+    )

@@ -1,0 +1,144 @@
+"""A volume as it stood at one moment, on a connection of its own, while others go on writing."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from qmcore.errors import NotOpenError
+from qmcore.port import Unit
+from qmstorage import sqlite, translate
+from qmstorage.runner import Texts
+from qmstorage.unit import SqlUnit
+
+T = TypeVar("T")
+
+_PAGES_AT_A_TIME = 256
+"""What is copied at a time. A fork waits for the end of a step."""
+
+
+class SqliteSnapshot:
+    """A read transaction that stays open: what is written meanwhile is not in it, and nobody waits for it.
+
+    The log cannot begin anew while it is open, and so grows with what others write.
+    """
+
+    def __init__(self, path: str, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._closed = False
+        self._texts = Texts(sqlite.DIALECT)
+        self._connection = connection
+        self._connection.execute("BEGIN")
+        # It begins with the first look, not before.
+        self._connection.execute("SELECT count(*) FROM device").fetchone()
+
+    def read(self, work: Callable[[Unit], T]) -> T:
+        """Run `work`, which changes nothing."""
+        with self._in_use() as connection:
+            return work(SqlUnit(connection.cursor(), self._texts))
+
+    def integrity(self, step: Callable[[int], None]) -> list[str]:
+        """Return what is wrong with the file itself; `step` gets the percent that are done."""
+        with self._in_use() as connection:
+            return list(integrity(connection, step))
+
+    def copy_to(self, path: str, step: Callable[[int], None]) -> None:
+        """Write all of it to a file, which must be empty; `step` gets the percent that are done."""
+
+        def progress(_status: int, remaining: int, total: int) -> None:
+            step((total - remaining) * 100 // total if total else 100)
+            self._let_fork()
+            if self._closed:
+                raise self._not_open()
+
+        with self._in_use() as connection:
+            try:
+                _copy(connection, path, progress)
+            except sqlite3.Error as error:
+                # Whatever goes wrong with the source is found by its own checks.
+                raise translate.from_copying(error, path) from error
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[Callable[[], None]]:
+        """Have forks of this process wait for what is done with SQLite beside it, on other files.
+
+        What it gives lets one through, and is called every now and then.
+        """
+        with self._lock:
+            yield self._let_fork
+
+    def close(self) -> None:
+        """Let go of it."""
+        with self._lock:
+            self._closed = True
+            self._connection.close()
+
+    def pause(self, seconds: float) -> bool:
+        """Wait until it is not in use and let nobody use it, because the process is about to fork."""
+        return self._lock.acquire(timeout=seconds)
+
+    def resume(self) -> None:
+        """Let it be used again."""
+        self._lock.release()
+
+    def give_to_parent(self) -> None:
+        """Close what a fork has left us of the parent's."""
+        self._closed = True
+        self._connection.close()
+        self._lock = threading.Lock()
+
+    def _let_fork(self) -> None:
+        self._lock.release()
+        self._lock.acquire()
+
+    def _not_open(self) -> NotOpenError:
+        return NotOpenError(f"device {self._path!r} was closed while it was being read", path=self._path)
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            if self._closed:
+                raise self._not_open()
+            try:
+                yield self._connection
+            except sqlite3.Error as error:
+                raise translate.from_sqlite(error, self._path) from error
+
+
+def _copy(source: sqlite3.Connection, path: str, progress: Callable[[int, int, int], None]) -> None:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
+        # Nobody sees the file before it is whole.
+        target.execute("PRAGMA journal_mode = OFF")
+        target.execute("PRAGMA synchronous = OFF")
+        source.backup(target, pages=_PAGES_AT_A_TIME, progress=progress, sleep=0)
+
+
+def integrity(connection: sqlite3.Connection, step: Callable[[int], None]) -> Iterator[str]:
+    """Yield what SQLite finds wrong with a file: its pages, its tables with their indexes, its foreign keys."""
+    try:
+        yield from _integrity(connection, step)
+    except sqlite3.DatabaseError as error:
+        # So damaged that it cannot even be read to its end.
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        yield str(error)
+
+
+def _integrity(connection: sqlite3.Connection, step: Callable[[int], None]) -> Iterator[str]:
+    pages = [row[0] for row in connection.execute("PRAGMA quick_check") if row[0] != "ok"]
+    yield from pages
+    step(40)
+    tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
+    seen = set(pages)
+    for at, table in enumerate(tables, 1):
+        for (line,) in connection.execute(f'PRAGMA integrity_check("{table}")'):
+            if line != "ok" and line not in seen:
+                yield line
+        step(40 + 55 * at // len(tables))
+    for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
+        yield f"row {row} of {table} names a {parent} that is not there"
+    step(100)

@@ -1,0 +1,121 @@
+"""What the pages say of options and settings is what the programs have."""
+
+import inspect
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from qmadmin.configuration import SECTIONS, ForwarderSettings, Kind, LogSettings, ShellSettings
+from qmadmin.forwarder import command_service, daemon
+from qmadmin.forwarder.program import tmqforward
+from qmadmin.forwarder.services_file import KINDS
+from qmadmin.manual import options, settings
+from qmadmin.manual.roff import bold, escaped, prose
+from qmadmin.options import Option
+from qmadmin.program import qmadmin
+from qmadmin.shell.formats import Format
+from qmadmin.ulog import JSON_KEYS
+from tests.fix_shell import ROOT
+from tests.manual.test_pages import section
+
+ALL = [setting for kind in SECTIONS.values() for setting in kind.declared().values()]
+
+
+def entry(text, term):
+    """Return what a list says of a term."""
+    found = re.search(rf"^\.TP.*\n{re.escape(term)}.*\n((?:(?!\.TP).*\n)*)", text, re.MULTILINE)
+    assert found, term
+    return found[1]
+
+
+@pytest.mark.parametrize("option", [found for found in tmqforward.params if isinstance(found, click.Option)])
+def test_option_is_in_the_page_as_it_is_declared(option):
+    page = ROOT / "man" / "tmqforward.8"
+    said = entry(section(page, "OPTIONS"), ", ".join(bold(name) for name in option.opts))
+    assert said
+    if isinstance(option, Option):
+        assert prose(option.summary) in said
+        assert prose(option.more) in said
+    # The long names of the two that every program has stand there.
+    assert escaped(option.opts[-1]) in section(page, "SYNOPSIS")
+
+
+@pytest.mark.parametrize("option", [found for found in qmadmin.params if isinstance(found, click.Option)])
+def test_option_of_the_shell_is_in_its_page(option):
+    page = ROOT / "man" / "qmadmin.1"
+    said = re.sub(r"\\f[BIR]", "", section(page, "OPTIONS")).replace("\\-", "-")
+    for name in option.opts:
+        assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", said), name
+
+
+def test_results_can_be_had_by_the_settings_in_each_format_that_the_shell_has():
+    assert ShellSettings.format.choices == ("auto", *(form.value for form in Format))
+
+
+def test_option_says_what_holds_without_it():
+    said = options.described(tmqforward)
+    assert entry(said, bold("-t")).endswith(
+        "Default: \\fBtrantime\\fR in [tmqforward] of \\fBqmadmin.toml\\fR(5), else 60.\n"
+    )
+    assert entry(said, bold("-s")).endswith(
+        "Default: the value of \\fBQM_SERVICES\\fR,"
+        " else \\fBservices\\fR in [tmqforward] of \\fBqmadmin.toml\\fR(5), else services.toml.\n"
+    )
+    assert "the value of \\fBQMCONFIG\\fR" in entry(said, "\\fIdevice\\fR")
+    assert "Default" not in entry(said, bold("-e"))
+
+
+def test_value_of_an_option_is_in_italics_and_small():
+    assert "\\fB\\-q\\fR \\fIqueue\\fR[,\\fIqueue\\fR" in options.described(tmqforward)
+    assert "\n\\fB\\-e\\fR\n" in options.described(tmqforward)
+
+
+def test_help_tells_the_default_that_the_setting_declares():
+    told = tmqforward.get_help(click.Context(tmqforward))
+    assert f"[default: {ForwarderSettings.trantime.default}]" in " ".join(told.split())
+
+
+@pytest.mark.parametrize("setting", ALL, ids=lambda setting: f"{setting.section}.{setting.key}")
+def test_setting_is_in_the_page_with_what_it_may_be_its_default_and_its_variable(setting):
+    said = settings.settings(setting.section)
+    assert f"\n{bold(setting.key)} (" in said
+    text = entry(said, bold(setting.key))
+    assert prose(setting.help) in text
+    assert f"The default is {prose(settings.default(setting))}.\n" in text
+    assert (f"The environment variable {bold(setting.variable)} wins." in text) is bool(setting.variable)
+    if setting.kind is Kind.CHOICE:
+        assert f"(one of {', '.join(setting.choices)})" in said
+    if setting.kind is Kind.NUMBER:
+        assert f"(whole number from {setting.low} to {setting.high})" in said
+
+
+def test_default_stands_as_in_the_file():
+    assert settings.default(ShellSettings.format) == '"auto"'
+    assert settings.default(ShellSettings.hints) == "true"
+    assert settings.default(ShellSettings.verbose) == "false"
+    assert settings.default(ForwarderSettings.idletime) == "30"
+    assert settings.default(ShellSettings.device) == "none"
+
+
+def test_variable_says_which_setting_it_wins_over():
+    said = settings.variables()
+    assert entry(said, bold("PAGER")) == "Wins over \\fBpager\\fR in [qmadmin].\n"
+    assert "\\fBcolor\\fR in [qmadmin] is \\(dqnever\\(dq" in entry(said, bold("NO_COLOR"))
+    mine = settings.environment((LogSettings.prefix,))
+    assert mine.startswith(f".TP\n{bold('ULOGPFX')}\n")
+
+
+def test_keys_of_the_log_are_in_the_page():
+    said = settings.log_keys()
+    assert [entry(said, bold(key)) for key in JSON_KEYS] == [f"{escaped(text)}.\n" for text in JSON_KEYS.values()]
+
+
+def test_each_key_of_a_service_and_each_variable_that_a_command_finds_is_in_the_page_of_the_forwarder():
+    services = section(ROOT / "man" / "tmqforward.8", "SERVICES")
+    assert all(re.search(rf"^\.BR? {key}\b", services, re.MULTILINE) for key in KINDS)
+    sources = [Path(inspect.getfile(module)).read_text() for module in (command_service, daemon)]
+    given = set(re.findall(r'"(QM\w+)"', "".join(sources)))
+    assert {"QM_QUEUE", "QMCONFIG", "QM_SPACE"} < given
+    assert set(re.findall(r"^\.B (QM\w+)$", services, re.MULTILINE)) == given

@@ -1,0 +1,212 @@
+"""Putting messages on queues, looking into them and taking them off, as an administrator does it."""
+
+import csv
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from qmadmin import open_device
+from tests.fix_shell import PROGRAM
+
+
+@pytest.fixture
+def space(laid_out):
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        yield space
+
+
+@pytest.fixture
+def shown(laid_out):
+    """Run one command on QSPACE, and return its document."""
+
+    def run(command, status=0):
+        ran = laid_out.run(f"format json\nqopen QSPACE\n{command}\n")
+        assert ran.status == status, ran.both
+        return json.loads(ran.out.splitlines()[2])
+
+    return run
+
+
+def test_what_is_put_has_all_that_was_asked_for(shown, space):
+    before = space.enqueue("STRING", b"x")
+    space.purge("STRING")
+    row = shown(
+        "qput -C ORDER -s eu -p 7 -t +500 -e +900 -i a\\00b -r R -q nonpersist -F F -E E -u 3 -k 4 -H a=1,b=2=3"
+        ' STRING "t x"'
+    )["rows"][0]
+    found = next(space.messages("STRING"))
+    assert (row["queue"], row["msgid"]) == ("STRING", found.msgid)
+    assert row["msgid"] != before
+    assert (found.type, found.subtype, found.priority, found.corrid) == ("ORDER", "eu", 7, b"a\0b")
+    assert (found.reply_queue, found.reply_delivery.value, found.failure_queue) == ("R", "nonpersist", "F")
+    assert (found.error_queue, found.urcode, found.appkey, found.headers) == ("E", 3, 4, {"a": "1", "b": "2=3"})
+    assert found.available_us - found.enqueued_us == 500_000_000
+    assert found.expires_us - found.enqueued_us == 900_000_000
+    assert space.content(found).text == "t x"
+
+
+def test_a_file_is_a_message_or_each_line_of_it(laid_out, shown, space):
+    file = laid_out.directory / "lines"
+    file.write_bytes(b"one\r\ntwo\n\nfour")
+    shown(f"qput -f {file} STRING")
+    assert space.dequeue("STRING").body == b"one\r\ntwo\n\nfour"
+    assert shown(f"qput -l -f {file} STRING")["rows"] == [{"queue": "STRING", "messages": 4}]
+    assert [message.body for message in space.dequeue_many("STRING", 9)] == [b"one", b"two", b"", b"four"]
+
+
+def test_a_message_can_come_from_the_standard_input(laid_out, space):
+    ran = subprocess.run(
+        [*PROGRAM, "-c", "qopen QSPACE", "-c", "qput -f - STRING"],
+        input=b"\0\xff",
+        env=laid_out.environ,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert space.dequeue("STRING").body == b"\0\xff"
+    assert "The standard input has the commands" in laid_out.process("qopen QSPACE\nqput -f - STRING\n").stderr
+
+
+def test_lines_that_were_enqueued_before_an_error_are_told(laid_out, space):
+    file = laid_out.directory / "lines"
+    file.write_text("line\n" * 1100)
+    ran = laid_out.run(f"qopen QSPACE\nqput -l -f {file} STRING\n")
+    assert "QMENOSPACE" in ran.err
+    assert space.usage("STRING").messages == 0
+    ran = laid_out.run(
+        "qspacecreate BIG 54321 1500 5 5 5 1050 '' n 16\nqopen BIG\nqcreate Q fifo none 0 0 100% 0% ''\n"
+    )
+    ran = laid_out.run(f"qopen BIG\nqput -l -f {file} Q\n")
+    assert "WARN: 1000 messages were enqueued before the error" in ran.err
+
+
+def test_bodies_are_text_where_they_are_text_and_base64_or_hex_where_not(shown, space):
+    for body in ("grün", b"\xff\0", b"", None):
+        space.enqueue("STRING", body)
+    rows = shown("qpeek -k 4 STRING")["rows"]
+    assert [(row["encoding"], row["body"]) for row in rows] == [
+        ("text", "grün"),
+        ("base64", "/wA="),
+        ("text", ""),
+        (None, None),
+    ]
+    assert [row["body"] for row in shown("qget -x -k 3 STRING")["rows"]] == ["6772c3bc6e", "ff00", ""]
+    assert space.usage("STRING").messages == 1
+
+
+def test_messages_that_cannot_be_dequeued_now_can_be_looked_into(shown, space):
+    space.enqueue("STRING", "delayed", delay=500)
+    msgid = space.enqueue("STRING", "held")
+    with space.transaction():
+        space.dequeue("STRING")
+        rows = shown("qpeek -k 9 STRING")["rows"]
+        assert [(row["state"], row["body"]) for row in rows] == [("delayed", "delayed"), ("held", "held")]
+        assert shown(f"qpeek -m {msgid} STRING")["rows"][0]["body"] == "held"
+        assert shown("qget STRING")["notices"][0]["text"] == "No messages matched on queue STRING"
+
+
+def test_retained_messages_can_be_looked_into(shown, space):
+    shown("qchange -R forever STRING none 0 0 100% 0% ''")
+    msgid = space.enqueue("STRING", "gone", corrid="a")
+    space.dequeue("STRING")
+    assert shown("qpeek -k 9 STRING")["rows"] == []
+    row = shown("qpeek -r -i a STRING")["rows"][0]
+    assert (row["msgid"], row["state"], row["body"]) == (msgid, "consumed", "gone")
+    assert shown("qpurge -y -r STRING")["rows"] == [{"queue": "STRING", "messages": 0, "retained": 1}]
+    assert shown("qpeek -r STRING")["rows"] == []
+
+
+def test_one_message_is_taken_by_what_is_asked_for(shown, space):
+    ids = [space.enqueue("STRING", str(number), corrid=f"c{number}", priority=number + 1) for number in range(4)]
+    assert shown(f"qget -m {ids[2]} STRING")["rows"][0]["body"] == "2"
+    assert shown("qget -i c1 STRING")["rows"][0]["body"] == "1"
+    assert shown('qget -w "priority > 3" STRING')["rows"][0]["body"] == "3"
+    assert [message.body for message in space.browse("STRING")] == [b"0"]
+
+
+def test_bodies_go_into_a_file_that_is_new(laid_out, shown, space):
+    file = laid_out.directory / "out"
+    for body in (b"one", b"\0two"):
+        space.enqueue("STRING", body)
+    assert shown(f"qget -k 5 -o {file} STRING")["rows"] == [{"queue": "STRING", "messages": 2, "file": str(file)}]
+    assert file.read_bytes() == b"one\0two"
+    space.enqueue("STRING", b"three")
+    refused = shown(f"qget -o {file} STRING", status=1)
+    assert refused["notices"][0]["text"] == f"File {file} exists already"
+    assert space.usage("STRING").messages == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["--format", "json"], ["--format", "csv"]])
+def test_a_message_that_cannot_be_shown_stays_without_a_try(laid_out, space, arguments):
+    space.enqueue("STRING", "precious")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*PROGRAM, *arguments, "-c", "qopen QSPACE", "-c", "qget STRING"],
+            env=laid_out.environ,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    left = list(space.messages("STRING"))
+    assert [(message.state.value, message.retries) for message in left] == [("ready", 0)]
+
+
+def test_a_message_that_cannot_be_written_into_a_file_stays(laid_out, space):
+    space.enqueue("STRING", "precious")
+    ran = laid_out.run("qopen QSPACE\nqget -o /nowhere/file STRING\n")
+    assert "ERROR: Failed to write /nowhere/file: No such file or directory" in ran.err
+    assert space.usage("STRING").ready == 1
+
+
+def test_csv_of_messages_has_their_headers_in_one_column(laid_out, space):
+    space.enqueue("STRING", "a,b", headers={"x": "1"})
+    ran = laid_out.process(None, "--format", "csv", "-c", "qopen QSPACE", "-c", "qpeek STRING")
+    row = next(csv.DictReader(ran.stdout.splitlines()))
+    assert (row["body"], json.loads(row["headers"])) == ("a,b", {"x": "1"})
+
+
+def test_criteria_and_current_queue_are_forgotten_with_another_queue_space(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqset STRING\nqscan -p 5\nqset errq\nqscan\nqopen QSPACE\nqscan\nqset\n")
+    assert ran.out.count("Criteria are -p 5\n") == 2
+    assert "No criteria are set" in ran.out
+    assert "No current queue is set" in ran.err
+
+
+def test_what_is_listed_changed_and_deleted_is_what_the_criteria_say(laid_out, space):
+    for number in range(6):
+        space.enqueue("STRING", str(number), priority=10 * (number + 1), persistent=True)
+    ran = laid_out.run(
+        "qopen QSPACE\nqset STRING\nqscan -p 20-40\nqchangeprio -y 25\nqscan -p 25\nqchangequeue -y errq\nqscan -p 60\n"
+        "qchangetime -y +900\nqchangeexptime -y +1000\nqscan -p 50\nqdeletemsg -y\n"
+    )
+    assert ran.status == 0, ran.both
+    assert [message.priority for message in space.messages("errq")] == [25, 25, 25]
+    left = {message.priority: message for message in space.messages("STRING")}
+    assert sorted(left) == [10, 60]
+    assert left[60].state.value == "delayed"
+    assert left[60].expires_us - left[60].available_us > 90_000_000
+    assert left[10].available_us is None
+
+
+def test_requeueing_goes_to_where_each_message_came_from(laid_out, space):
+    laid_out.run("qopen QSPACE\nqcreate OTHER fifo none 0 0 100% 0% ''\n")
+    for queue in ("STRING", "OTHER"):
+        space.enqueue(queue, queue)
+        space.move(queue, "errq")
+    space.enqueue("errq", "from nowhere")
+    ran = laid_out.run("qopen QSPACE\nqrequeue -y\n\n")
+    assert ran.out.endswith("2 messages moved back\n")
+    assert "WARN: 1 message of queue 'errq' came from no queue that there is" in ran.err
+    assert [space.dequeue(queue).text for queue in ("STRING", "OTHER", "errq")] == ["STRING", "OTHER", "from nowhere"]
+
+
+def test_yes_for_all_leaves_the_answers_that_a_script_has(laid_out, space):
+    space.enqueue("STRING", "x")
+    done = laid_out.process("qopen QSPACE\nqset STRING\nqdeletemsg\ny\nqdeletemsg\ny\nqset\n", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("1 message deleted\nCurrent queue is 'STRING'\n")
