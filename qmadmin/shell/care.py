@@ -207,6 +207,8 @@ def qaudit(session: Session, count: int | None) -> Outcome:
 
     When, by whom, where, what, about what, and what came of it. A command without an outcome did not come to its end,
     or is still at it. The device keeps the newest 10,000.
+
+        qaudit 20
     """
     entries = iter(session.device.audited(count))
     first = next(entries, None)
