@@ -164,7 +164,7 @@ def qstat(session: Session, queue_name: str | None, relative: bool, store: bool,
 
         qstat -s
         qstat -r
-        qmadmin --format csv -c "qopen QSPACE" -c "qstat -r -s -f /var/qm/hourly.json"
+        qmadmin -c "qopen QSPACE" -c "qstat -r -s -f hourly.json"
     """
     space = session.opened()
     if queue_name is not None:

@@ -81,6 +81,8 @@ SYNOPSES = {
     " [-H name=value] [{-T | -b msgid}] [queue_name [text]]",
     "qget": "[{-m msgid | -i corrid}] [-w condition] [-k count] [-x] [-o file] [-s seconds] [queue_name]",
     "qpeek": "[{-m msgid | -i corrid}] [-w condition] [-k count] [-x] [-o file] [-r] [queue_name]",
+    "qtop": "[-d seconds] [-n rounds] [queue_name]",
+    "qstat": "[-r] [-s] [-f file] [queue_name]",
     "qprinttrans": "",
     "qcommittrans": "[-y] [-n] [tranindex]",
     "qaborttrans": "[-y] [-n] [tranindex]",
