@@ -276,18 +276,24 @@ class Doctor:
                 advice="Check the disk, and restore the device from a backup.",
             )
         if not damage:
-            yield from snapshot.read(lambda unit: list(self._inside(unit, here, step)))
+            yield from snapshot.read(lambda unit: list(self._inside(unit, here, step, snapshot.apart)))
 
-    def _inside(self, unit: Unit, here: list[Space], step: Callable[[int], None]) -> Iterator[Finding]:
+    def _inside(
+        self,
+        unit: Unit,
+        here: list[Space],
+        step: Callable[[int], None],
+        apart: Callable[[Callable[[], None]], None] = lambda call: call(),
+    ) -> Iterator[Finding]:
         strays = unit.strays()
         if strays:
             yield _fault("file", Fault(f"{strays} messages belong to no queue space", strays))
         for at, space in enumerate(here):
             queues = unit.queues(space.id)
-            for fault in unit.faults(space, queues, self._patient.info.page_size, lambda: None):
+            for fault in unit.faults(space, queues, self._patient.info.page_size, lambda: apart(_pass)):
                 yield _fault(f"queue space {space.name}", fault)
             yield from checking.sequence(space, unit.last_number(space), unit.last_sequence(space.id))
-            step(60 + 40 * (at + 1) // len(here))
+            apart(lambda at=at: step(60 + 40 * (at + 1) // len(here)))  # type: ignore[misc]
 
     def _memory(self, volume: Volume, space: Space) -> Iterator[Finding]:
         """Look at the non-persistent messages."""
@@ -337,6 +343,10 @@ def _pages(unit: Unit) -> tuple[int, int]:
     present = unit.spaces()
     used = [unit.level(space.id).pages for space in present]
     return sum(used), sum(space.definition.pages for space in present) - sum(used)
+
+
+def _pass() -> None:
+    """Do nothing: a fork that waits comes in between."""
 
 
 def _fault(target: str, fault: Fault) -> Finding:

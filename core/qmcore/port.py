@@ -245,7 +245,10 @@ class Snapshot(Protocol):
     """A volume as it stood at one moment, whatever is written meanwhile."""
 
     def read(self, work: Callable[[Unit], T]) -> T:
-        """Run `work`, which changes nothing."""
+        """Run `work`, which changes nothing. A fork of this process waits for it, or until it calls `apart`."""
+
+    def apart(self, call: Callable[[], None]) -> None:
+        """Call, from within `read`, what may fork; a fork that waits comes first."""
 
     def integrity(self, step: Callable[[int], None]) -> list[str]:
         """Return what is wrong with the file itself; `step` gets the percent that are done."""

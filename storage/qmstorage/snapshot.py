@@ -29,6 +29,8 @@ class SqliteSnapshot:
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
         self._path = path
         self._lock = threading.Lock()
+        self._turnstile = threading.Lock()
+        """Whoever wants the lock passes it, so that a fork which waits for the lock is the next to have it."""
         self._closed = False
         self._texts = Texts(sqlite.DIALECT)
         self._connection = connection
@@ -37,20 +39,20 @@ class SqliteSnapshot:
         self._connection.execute("SELECT count(*) FROM device").fetchone()
 
     def read(self, work: Callable[[Unit], T]) -> T:
-        """Run `work`, which changes nothing."""
+        """Run `work`, which changes nothing. A fork of this process waits for it, or until it calls `apart`."""
         with self._in_use() as connection:
             return work(SqlUnit(connection.cursor(), self._texts))
 
     def integrity(self, step: Callable[[int], None]) -> list[str]:
         """Return what is wrong with the file itself; `step` gets the percent that are done."""
         with self._in_use() as connection:
-            return list(integrity(connection, lambda percent: self._apart(lambda: step(percent))))
+            return list(integrity(connection, lambda percent: self.apart(lambda: step(percent))))
 
     def copy_to(self, path: str, step: Callable[[int], None]) -> None:
         """Write all of it to a file, which must be empty; `step` gets the percent that are done."""
 
         def progress(_status: int, remaining: int, total: int) -> None:
-            self._apart(lambda: step((total - remaining) * 100 // total if total else 100))
+            self.apart(lambda: step((total - remaining) * 100 // total if total else 100))
             if self._closed:
                 raise self._not_open()
 
@@ -67,43 +69,59 @@ class SqliteSnapshot:
 
         What it gives calls a function, and lets forks through meanwhile; it is to be called every now and then.
         """
-        with self._lock:
-            yield self._apart
+        with self._turn():
+            yield self.apart
 
     def close(self) -> None:
         """Let go of it."""
-        with self._lock:
+        with self._turn():
             self._closed = True
             self._connection.close()
 
     def pause(self, seconds: float) -> bool:
         """Wait until it is not in use and let nobody use it, because the process is about to fork."""
-        return self._lock.acquire(timeout=seconds)
+        if not self._turnstile.acquire(timeout=seconds):
+            return False
+        if not self._lock.acquire(timeout=seconds):
+            self._turnstile.release()
+            return False
+        return True
 
     def resume(self) -> None:
         """Let it be used again."""
         self._lock.release()
+        self._turnstile.release()
 
     def give_to_parent(self) -> None:
         """Close what a fork has left us of the parent's."""
         self._closed = True
         self._connection.close()
-        self._lock = threading.Lock()
+        self._lock, self._turnstile = threading.Lock(), threading.Lock()
 
-    def _apart(self, call: Callable[[], None]) -> None:
-        """Call what may fork, or wait for a fork."""
+    def apart(self, call: Callable[[], None]) -> None:
+        """Call, from within `read`, what may fork; a fork that waits comes first."""
         self._lock.release()
         try:
             call()
         finally:
+            with self._turnstile:
+                self._lock.acquire()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._turnstile:
             self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _not_open(self) -> NotOpenError:
         return NotOpenError(f"device {self._path!r} was closed while it was being read", path=self._path)
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
+        with self._turn():
             if self._closed:
                 raise self._not_open()
             try:

@@ -44,6 +44,9 @@ _ALLOCATION_STEP = 1024
 _FORK_SECONDS = 1.0
 """How long a fork waits for work that is being done; it is milliseconds, unless the disk hangs."""
 
+_WALK_SECONDS = 60.0
+"""How long it waits for a question to all that is stored; it is a second or two for a million messages."""
+
 
 class SqliteVolume:
     """One SQLite file, or SQLite in memory, as the engine's port wants it. Open for reading and writing."""
@@ -56,6 +59,8 @@ class SqliteVolume:
         self._texts = Texts(sqlite.DIALECT)
         self._residences = Residences(path, connection)
         self._snapshots: list[SqliteSnapshot] = []
+        self._paused: list[SqliteSnapshot] = []
+        self._registering = threading.Lock()
         self._line: deque[Job[Any]] = deque()
         self._writing = threading.Lock()
         self._closed = ""
@@ -200,12 +205,18 @@ class SqliteVolume:
         if self._beside.log is None:
             raise InvalidArgumentError("a device in memory has no other connection that could look at it")
         self._check_usable()
-        with sqlite.reading(self.path) as connection, contextlib.closing(SqliteSnapshot(self.path, connection)) as made:
-            self._snapshots.append(made)
+        with contextlib.ExitStack() as stack:
+            # A fork finds it either whole and known, or not at all.
+            with self._registering:
+                connection = stack.enter_context(sqlite.reading(self.path))
+                made = stack.enter_context(contextlib.closing(SqliteSnapshot(self.path, connection)))
+                self._snapshots.append(made)
             try:
                 yield made
             finally:
-                self._snapshots.remove(made)
+                made.close()
+                with self._registering:
+                    self._snapshots.remove(made)
 
     def bell(self) -> SocketBell:
         """Return a bell of this process."""
@@ -262,23 +273,37 @@ class SqliteVolume:
 
     def pause(self) -> bool:
         """Wait until no work is being done and let none begin, because the process is about to fork."""
-        if not self._writing.acquire(timeout=_FORK_SECONDS):
-            return False
-        paused: list[SqliteSnapshot] = []
-        for each in self._snapshots:
-            if not each.pause(_FORK_SECONDS):
-                for other in paused:
-                    other.resume()
-                self._writing.release()
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._resume_snapshots)
+            if not self._pause_snapshots(_WALK_SECONDS):
                 return False
-            paused.append(each)
+            for lock in (self._writing, self._registering):
+                if not lock.acquire(timeout=_FORK_SECONDS):
+                    return False
+                undo.callback(lock.release)
+            # One may have been made meanwhile.
+            if not self._pause_snapshots(_FORK_SECONDS):
+                return False
+            undo.pop_all()
         return True
 
     def resume(self) -> None:
         """Let work begin again, after the fork."""
-        for each in self._snapshots:
-            each.resume()
+        self._registering.release()
         self._writing.release()
+        self._resume_snapshots()
+
+    def _pause_snapshots(self, seconds: float) -> bool:
+        """Pause those that are not paused yet."""
+        for each in [each for each in self._snapshots if each not in self._paused]:
+            if not each.pause(seconds):
+                return False
+            self._paused.append(each)
+        return True
+
+    def _resume_snapshots(self) -> None:
+        while self._paused:
+            self._paused.pop().resume()
 
     def give_to_parent(self, *, idle: bool) -> None:
         """Close, in a forked process, what it has inherited, without touching what is the parent's.
@@ -296,7 +321,7 @@ class SqliteVolume:
                 each.give_to_parent()
             self._connection.close()
             self._beside.abandon()
-        self._writing = threading.Lock()
+        self._writing, self._registering = threading.Lock(), threading.Lock()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

@@ -1,0 +1,87 @@
+"""Forks of a process in which a thread looks at all that is stored."""
+
+import threading
+
+import pytest
+
+from qmstorage import volume as volumes
+
+
+@pytest.fixture
+def volume(file_store):
+    return file_store.device._main
+
+
+def in_thread(work):
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_fork_comes_between_two_questions_and_does_not_starve(volume):
+    asking, enough = threading.Event(), threading.Event()
+
+    def look(_unit):
+        while not enough.is_set():
+            asking.set()
+            made.apart(lambda: None)
+
+    with volume.snapshot() as made:
+        thread = in_thread(lambda: made.read(look))
+        asking.wait()
+        paused = [volume.pause() and volume.resume() is None for _ in range(50)]
+        enough.set()
+        thread.join()
+    assert all(paused)
+
+
+def test_a_fork_waits_for_a_question_that_takes_long(volume, monkeypatch):
+    monkeypatch.setattr(volumes, "_FORK_SECONDS", 0.05)
+    asking, answered = threading.Event(), threading.Event()
+
+    def look(_unit):
+        asking.set()
+        answered.wait()
+
+    with volume.snapshot() as made:
+        thread = in_thread(lambda: made.read(look))
+        asking.wait()
+        threading.Timer(0.2, answered.set).start()
+        assert volume.pause()
+        assert answered.is_set()
+        volume.resume()
+        thread.join()
+
+
+def test_none_is_opened_and_none_let_go_of_in_the_midst_of_a_fork(volume):
+    opened, leave, left = threading.Event(), threading.Event(), threading.Event()
+
+    def look(entered):
+        with volume.snapshot():
+            entered.set()
+            leave.wait()
+        left.set()
+
+    there = threading.Event()
+    first = in_thread(lambda: look(there))
+    there.wait()
+    assert volume.pause()
+    second = in_thread(lambda: look(opened))
+    leave.set()
+    assert not opened.wait(0.1)
+    assert not left.is_set()
+    volume.resume()
+    for thread in (first, second):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert volume._snapshots == []
+
+
+def test_a_fork_that_has_to_give_up_lets_all_go_on(volume, monkeypatch):
+    monkeypatch.setattr(volumes, "_FORK_SECONDS", 0.05)
+    with volume.snapshot() as made, volume.still(1):
+        assert not volume.pause()
+        assert made.read(lambda unit: unit.spaces()) == []
+    assert volume.pause()
+    volume.resume()
+    assert volume.write(lambda unit: unit.spaces()) == []
