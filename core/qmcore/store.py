@@ -219,7 +219,7 @@ class Soundness(Protocol):
     """Whether what is stored fits together."""
 
     def faults(self, space: Space, queues: Sequence[Queue], page_size: int, step: Callable[[], None]) -> list[Fault]:
-        """Return what is wrong with the messages of a queue space; `step` is called between the `FAULT_STEPS` parts."""
+        """Return what is wrong with the messages of a queue space; `step` is called every now and then."""
 
     def last_number(self, space: Space) -> int:
         """Return the highest sequence number of the messages that are stored; 0 where there is none."""
@@ -229,9 +229,6 @@ class Soundness(Protocol):
 
     def strays(self) -> int:
         """Return how many messages belong to no queue space that there is."""
-
-
-FAULT_STEPS = 7
 
 
 class Store(Counters, MessageRecords, HoldRecords, Soundness, Protocol):

@@ -222,6 +222,9 @@ _STRAYS = (
     .select_from(message)
     .where(message.c.id.op(">>")(literal(numbers.SEQUENCE_BITS)).not_in(select(space.c.id)))
 )
+_ROWS = 10_000
+"""How many positions are looked at between two steps."""
+
 _LAST = select(func.max(message.c.id)).where(_of_space(message.c.id))
 
 
@@ -231,7 +234,8 @@ class Soundness(Runner):
     in_memory = False
 
     def faults(self, space: Space, queues: Sequence[Queue], page_size: int, step: Callable[[], None]) -> list[Fault]:
-        """Return what is wrong with the messages of a queue space; `step` is called between the parts."""
+        """Return what is wrong with the messages of a queue space; `step` is called every now and then."""
+        self._step = step
         low = numbers.number(space.id, 0)
         self._bounds = {"low": low, "high": low + numbers.SEQUENCE_MAX}
         parts: list[Callable[[], Iterator[Fault]]] = [
@@ -243,11 +247,7 @@ class Soundness(Runner):
             lambda: self._misplaced(queues),
             lambda: self._miscounted(space, queues),
         ]
-        found = []
-        for part in parts:
-            found += list(part())
-            step()
-        return found
+        return [fault for part in parts for fault in part()]
 
     def last_number(self, space: Space) -> int:
         """Return the highest sequence number of the messages that are stored; 0 where there is none."""
@@ -268,16 +268,17 @@ class Soundness(Runner):
     def _ask(self, questions: list[tuple[str, Statement]], **values: Any) -> Iterator[Fault]:
         for sentence, statement in questions:
             ((count,),) = self.all(statement, **self._bounds, **values)
+            self._step()
             if count:
                 yield Fault(sentence.format(_messages(count)), count)
 
     def _misplaced(self, queues: Sequence[Queue]) -> Iterator[Fault]:
         orders = {queue.id: queue.definition.order for queue in queues}
-        wrong = sum(
-            1
-            for queue_id, key in self.run(_ORDER_KEYS, **self._bounds)
-            if queue_id in orders and not orders[queue_id].is_key(key)
-        )
+        wrong = 0
+        for at, (queue_id, key) in enumerate(self.run(_ORDER_KEYS, **self._bounds)):
+            wrong += queue_id in orders and not orders[queue_id].is_key(key)
+            if at % _ROWS == 0:
+                self._step()
         if wrong:
             yield Fault(f"{_messages(wrong)} at a position that the order of the queue does not know", wrong)
 
@@ -309,7 +310,9 @@ class Soundness(Runner):
                 )
 
     def _sums(self, statement: Statement) -> dict[int, tuple[int, int, int]]:
-        return {row[0]: (row[1], row[2], row[3]) for row in self.all(statement, **self._bounds)}
+        found = self.all(statement, **self._bounds)
+        self._step()
+        return {row[0]: (row[1], row[2], row[3]) for row in found}
 
 
 _NONE = (0, 0, 0)

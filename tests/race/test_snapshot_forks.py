@@ -85,3 +85,36 @@ def test_a_fork_that_has_to_give_up_lets_all_go_on(volume, monkeypatch):
     assert volume.pause()
     volume.resume()
     assert volume.write(lambda unit: unit.spaces()) == []
+
+
+def test_a_process_may_fork_at_each_step_of_the_walk(real_device, start):
+    """Each child closes what it has inherited, also where a statement stands in the midst of its rows."""
+    child = start(
+        "from qmstorage import soundness\n"
+        "soundness._ROWS = 1\n"
+        "device = open_device(sys.argv[1])\n"
+        "space = device.open_space('SPACE')\n"
+        "space.enqueue_many('Q', ['x'] * 5)\n"
+        "def fork():\n"
+        "    forks.append(1)\n"
+        "    if os.fork() == 0:\n"
+        "        with open_device(sys.argv[1]) as mine, mine.open_space('SPACE') as own:\n"
+        "            own.enqueue('Q', 'child')\n"
+        "        os._exit(0)\n"
+        "    assert os.wait()[1] == 0\n"
+        "forks = []\n"
+        "with device._main.snapshot() as made:\n"
+        "    found = space.queues()\n"
+        "    definition = device.space('SPACE')\n"
+        "    step = lambda: made.apart(fork)\n"
+        "    faults = made.read(lambda unit: unit.faults(definition, found, 4096, step))\n"
+        "space.enqueue('Q', 'after')\n"
+        "say(len(forks), len(faults), space.usage('Q').messages)\n"
+        "device.close()\n",
+        real_device.path,
+    )
+    forks, faults, messages = map(int, child.line().split())
+    child.finish()
+    # A part, at least, for each of the five messages that the walk looks at.
+    assert forks > 5
+    assert (faults, messages) == (0, 6 + forks)
