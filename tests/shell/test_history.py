@@ -16,11 +16,11 @@ def file(tmp_path):
 
 def lines(file):
     """Return what a new session remembers, the oldest first."""
-    return list(Remembered(file).load_history_strings())[::-1]
+    return list(Remembered(file, 1000).load_history_strings())[::-1]
 
 
 def test_lines_of_all_sessions_are_there_in_their_order(file):
-    one, other = Remembered(file), Remembered(file)
+    one, other = Remembered(file, 1000), Remembered(file, 1000)
     one.append_string("first")
     other.append_string("second")
     one.append_string("third")
@@ -28,7 +28,7 @@ def test_lines_of_all_sessions_are_there_in_their_order(file):
 
 
 def test_line_that_repeats_the_one_before_is_left_out(file):
-    one = Remembered(file)
+    one = Remembered(file, 1000)
     for line in ("same", "same", "other", "same"):
         one.append_string(line)
     assert lines(file) == ["same", "other", "same"]
@@ -36,26 +36,27 @@ def test_line_that_repeats_the_one_before_is_left_out(file):
 
 @pytest.mark.parametrize("line", ["qset \u2028name", "# comment", "qset 'ä'", "tab\there", "\udc80"])
 def test_line_with_anything_in_it_is_one_line(file, line):
-    Remembered(file).append_string(line)
+    Remembered(file, 1000).append_string(line)
     assert lines(file) == [line.replace("\udc80", "?")]
 
 
-def test_older_half_is_given_up_when_the_file_is_large(file, monkeypatch):
-    monkeypatch.setattr(remembered, "_MOST_BYTES", 1000)
-    one = Remembered(file)
-    every = [f"line {number:03}" for number in range(200)]
-    for line in every:
+def test_oldest_lines_are_given_up_when_there_are_twice_as_many_as_are_kept(file):
+    every = [f"line {number:03}" for number in range(41)]
+    one = Remembered(file, 20)
+    for line in every[:40]:
         one.append_string(line)
-    kept = lines(file)
-    assert kept == every[-len(kept) :]
-    assert 40 < len(kept) < 60
+    assert list(Remembered(file, 20).load_history_strings()) == every[20:40][::-1]
+    assert len(file.read_text().splitlines()) == 40
+    one.append_string(every[40])
+    assert list(Remembered(file, 20).load_history_strings()) == every[21:][::-1]
+    assert file.read_text().splitlines() == every[21:]
     one.append_string("after it")
-    assert lines(file) == [*kept, "after it"]
+    assert list(Remembered(file, 20).load_history_strings())[:2] == ["after it", every[40]]
 
 
 def test_sessions_that_write_at_one_time_lose_nothing(file):
     def write(name):
-        one = Remembered(file)
+        one = Remembered(file, 1000)
         for number in range(50):
             one.append_string(f"{name} {number}")
 
@@ -70,15 +71,14 @@ def test_sessions_that_write_at_one_time_lose_nothing(file):
 
 
 def test_file_that_cannot_be_used_is_no_trouble(tmp_path):
-    one = Remembered(tmp_path / "no" / "folder")
+    one = Remembered(tmp_path / "no" / "folder", 1000)
     one.append_string("line")
     assert one.get_strings() == ["line"]
     assert list(one.load_history_strings()) == []
 
 
 def test_file_is_for_its_owner_alone(tmp_path):
-    made = remembered.history({"XDG_STATE_HOME": str(tmp_path)})
-    made.append_string("line")
     file = tmp_path / "qmadmin" / "history"
+    remembered.history(str(file), 1000).append_string("line")
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700 & ~os.umask(os.umask(0))
