@@ -18,7 +18,7 @@ from qmadmin.version import __version__
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
-    from qmadmin.opening import create_device, open_device
+    from qmadmin.opening import create_device, open_device, restore_device
     from qmadmin.space import QueueSpace
     from qmadmin.transaction import Transaction
     from qmcore.errors import (
@@ -70,7 +70,7 @@ _HOME = {
     "qmcore.queue": ("Delivery", "QueueDefinition", "QueueUsage"),
     "qmcore.space": ("SpaceDefinition", "SpaceUsage"),
     "qmadmin.device": ("Device",),
-    "qmadmin.opening": ("create_device", "open_device"),
+    "qmadmin.opening": ("create_device", "open_device", "restore_device"),
     "qmadmin.space": ("QueueSpace",),
     "qmadmin.transaction": ("Transaction",),
 }
@@ -111,6 +111,7 @@ __all__ = [
     "__version__",
     "create_device",
     "open_device",
+    "restore_device",
 ]
 
 

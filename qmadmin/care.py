@@ -137,7 +137,7 @@ class Care(abc.ABC):
     def audit_outcome(self, entry: AuditEntry, outcome: str) -> None:
         """Record what came of a command: one that has no outcome did not come to its end, or is still at it."""
         if entry.id and not self.readonly:
-            self._main.write(lambda unit: unit.set_outcome(entry.id, kept_text(outcome)))
+            self._main.write(lambda unit: unit.set_outcome(entry, kept_text(outcome)))
 
     def audited(self, limit: int | None = None) -> list[AuditEntry]:
         """Return the destructive commands that were recorded, the newest first; at most `limit`, 1 or more."""

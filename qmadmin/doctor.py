@@ -271,6 +271,9 @@ class Doctor:
     def _memory(self, volume: Volume, space: Space) -> Iterator[Finding]:
         """Look at the non-persistent messages."""
         page_size = self._patient.info.page_size
+        if not self._patient.in_memory and not volume.memory_files(space):
+            # To look at it would make it.
+            return
 
         def found(unit: Unit) -> list[Fault]:
             memory = unit.memory(space.id)

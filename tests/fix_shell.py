@@ -123,11 +123,11 @@ class Shell:
 
     def normal(self, text):
         """Return output without what differs from run to run: directory, times, identifiers, and what pads them."""
-        text = re.sub(re.escape(f"{self.directory}/") + r"(\w+)( {2,})?", r"/dir/\1\2", text)
+        text = text.replace(f"{self.directory}/", "/dir/")
         text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", "(time)", text)
         text = re.sub(r"\b[0-9a-f]{16}(0{8}[0-9a-f]{8})\b", r"(space)\1", text)
         text = re.sub(r"\d+ bytes on disk", "(some) bytes on disk", text)
-        return re.sub(r"(Device|Name|/dir/\w+) {2,}", r"\1  ", text).replace(" \n", "\n")
+        return re.sub(r"(?<=\S) {2,}", "  ", text).replace(" \n", "\n")
 
 
 @pytest.fixture

@@ -72,8 +72,8 @@ class AuditRecords(Protocol):
     def add_audit(self, entry: AuditEntry) -> int:
         """Record a command and return the number of the entry; beyond those that are kept, the oldest go."""
 
-    def set_outcome(self, entry_id: int, outcome: str) -> None:
-        """Record what came of a command."""
+    def set_outcome(self, entry: AuditEntry, outcome: str) -> None:
+        """Record what came of a command, if it is recorded."""
 
     def audited(self, limit: int) -> list[AuditEntry]:
         """Return the last `limit` commands, the newest first."""
@@ -253,10 +253,10 @@ class Snapshot(Protocol):
     def copy_to(self, path: str, step: Callable[[int], None]) -> None:
         """Write all of it to a file, which must be empty; `step` gets the percent that are done."""
 
-    def beside(self) -> AbstractContextManager[Callable[[], None]]:
+    def beside(self) -> AbstractContextManager[Callable[[Callable[[], None]], None]]:
         """Have forks of this process wait for what is done with the store's library beside it, on other files.
 
-        What it gives lets one through, and is called every now and then.
+        What it gives calls a function, and lets forks through meanwhile; it is to be called every now and then.
         """
 
 

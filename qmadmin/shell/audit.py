@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,9 @@ def recorded(session: Session, line: str, action: str, work: Callable[[], Outcom
     try:
         outcome = work()
     except (QueueError, UsageError) as error:
-        device.audit_outcome(entry, f"ERROR: {error}")
+        # A command that closes the device first, and is refused then, leaves it as it was.
+        with contextlib.suppress(QueueError):
+            session.device.audit_outcome(entry, f"ERROR: {error}")
         raise
     # A command that puts another device in its place has its record there, or nowhere.
     if session.is_at(device):

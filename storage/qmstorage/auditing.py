@@ -14,7 +14,11 @@ _ADD = (
     .returning(audit.c.id)
 )
 _FORGET = delete(audit).where(audit.c.id <= bindparam("last"))
-_SET_OUTCOME = update(audit).where(given(audit.c.id, "of_entry")).values(outcome=bindparam("new_outcome"))
+_SET_OUTCOME = (
+    update(audit)
+    .where(given(audit.c.id, "of_entry"), given(audit.c.at, "then"), given(audit.c.pid, "by"))
+    .values(outcome=bindparam("new_outcome"))
+)
 _AUDITED = select(audit).order_by(audit.c.id.desc()).limit(bindparam("most"))
 
 
@@ -36,9 +40,10 @@ class Audits(Runner):
         self.run(_FORGET, last=number - KEPT)
         return int(number)
 
-    def set_outcome(self, entry_id: int, outcome: str) -> None:
-        """Record what came of a command."""
-        self.run(_SET_OUTCOME, of_entry=entry_id, new_outcome=outcome)
+    def set_outcome(self, entry: AuditEntry, outcome: str) -> None:
+        """Record what came of a command, if it is recorded."""
+        # The device may be another one by now, in which somebody else's has this number.
+        self.run(_SET_OUTCOME, of_entry=entry.id, then=entry.at_us, by=entry.pid, new_outcome=outcome)
 
     def audited(self, limit: int) -> list[AuditEntry]:
         """Return the last `limit` commands, the newest first."""

@@ -160,12 +160,7 @@ def _copied(
         copy = files / name
         copy.touch(mode=sqlite.PRIVATE_MODE)
         source.copy_to(str(copy), lambda percent, step=step: step(percent * _COPIED // 100))  # type: ignore[misc]
-        with source.beside() as let_fork:
-            found = contents_of(
-                copy,
-                lambda percent, step=step: step(_COPIED + percent * (100 - _COPIED) // 100),  # type: ignore[misc]
-                let_fork,
-            )
+        found = _looked_at(source, copy, lambda percent, step=step: step(_COPIED + percent * (100 - _COPIED) // 100))  # type: ignore[misc]
         _compare(source, found, path)
         total += found
         listed.append(BackupVolume(file=name, path=path, size=copy.stat().st_size, sha256=parts.digest_of(copy)))
@@ -180,6 +175,11 @@ def _copied(
         transactions=total.transactions,
         faults=total.faults,
     )
+
+
+def _looked_at(source: Snapshot, copy: Path, step: Callable[[int], None]) -> Contents:
+    with source.beside() as apart:
+        return contents_of(copy, lambda percent: apart(lambda: step(percent)), lambda: apart(lambda: None))
 
 
 def _compare(source: Snapshot, found: Contents, path: str) -> None:

@@ -30,7 +30,9 @@ def part_beside(target: Path) -> Iterator[Path]:
     try:
         fd = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            # A network file system may have no such lock; then what is left is left for good.
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_EX)
             yield part
         finally:
             os.close(fd)

@@ -44,14 +44,13 @@ class SqliteSnapshot:
     def integrity(self, step: Callable[[int], None]) -> list[str]:
         """Return what is wrong with the file itself; `step` gets the percent that are done."""
         with self._in_use() as connection:
-            return list(integrity(connection, step))
+            return list(integrity(connection, lambda percent: self._apart(lambda: step(percent))))
 
     def copy_to(self, path: str, step: Callable[[int], None]) -> None:
         """Write all of it to a file, which must be empty; `step` gets the percent that are done."""
 
         def progress(_status: int, remaining: int, total: int) -> None:
-            step((total - remaining) * 100 // total if total else 100)
-            self._let_fork()
+            self._apart(lambda: step((total - remaining) * 100 // total if total else 100))
             if self._closed:
                 raise self._not_open()
 
@@ -63,13 +62,13 @@ class SqliteSnapshot:
                 raise translate.from_copying(error, path) from error
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[Callable[[], None]]:
+    def beside(self) -> Iterator[Callable[[Callable[[], None]], None]]:
         """Have forks of this process wait for what is done with SQLite beside it, on other files.
 
-        What it gives lets one through, and is called every now and then.
+        What it gives calls a function, and lets forks through meanwhile; it is to be called every now and then.
         """
         with self._lock:
-            yield self._let_fork
+            yield self._apart
 
     def close(self) -> None:
         """Let go of it."""
@@ -91,9 +90,13 @@ class SqliteSnapshot:
         self._connection.close()
         self._lock = threading.Lock()
 
-    def _let_fork(self) -> None:
+    def _apart(self, call: Callable[[], None]) -> None:
+        """Call what may fork, or wait for a fork."""
         self._lock.release()
-        self._lock.acquire()
+        try:
+            call()
+        finally:
+            self._lock.acquire()
 
     def _not_open(self) -> NotOpenError:
         return NotOpenError(f"device {self._path!r} was closed while it was being read", path=self._path)

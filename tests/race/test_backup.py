@@ -168,6 +168,38 @@ class TestTraffic:
         with real_device.open_space("SPACE") as space:
             assert drain(space) == ["before", "from the child", "after"]
 
+    @pytest.mark.parametrize("work", ["backup(sys.argv[2], progress=fork)", "check(progress=fork)"])
+    def test_whoever_is_told_of_the_progress_may_fork(self, real_device, start, tmp_path, work):
+        child = start(
+            "device = open_device(sys.argv[1])\n"
+            "space = device.open_space('SPACE')\n"
+            "space.enqueue('Q', 'before')\n"
+            "def fork(percent):\n"
+            "    if percent in stops:\n"
+            "        stops.remove(percent)\n"
+            "        if os.fork() == 0:\n"
+            "            with open_device(sys.argv[1]) as mine, mine.open_space('SPACE') as own:\n"
+            "                own.enqueue('Q', 'from a child')\n"
+            "            os._exit(0)\n"
+            "        os.wait()\n"
+            "stops = set(range(1, 60, 29)) | set(range(60, 100, 13)) | {39}\n"
+            "before = len(stops)\n"
+            f"work = device.{work}\n"
+            "list(work) if 'check' in sys.argv[3] else None\n"
+            "forks = before - len(stops)\n"
+            "space.enqueue('Q', 'after')\n"
+            "device.close()\n"
+            "say(forks)\n",
+            real_device.path,
+            tmp_path / "backup",
+            work,
+        )
+        forks = int(child.line())
+        assert forks > 0
+        child.finish()
+        with real_device.open_space("SPACE") as space:
+            assert drain(space) == ["before", *["from a child"] * forks, "after"]
+
 
 class TestKilled:
     def test_a_backup_that_is_killed_leaves_nothing_of_its_name_and_the_next_one_clears_up(

@@ -153,6 +153,14 @@ class TestResources:
 
 
 class TestDoctor:
+    def test_in_verbose_mode_what_is_in_order_is_told_too(self, laid_out):
+        assert laid_out.run("qcheck\n").out == "Everything that was looked at is in order\n"
+        told = laid_out.run("verbose on\nqcheck\n").out
+        assert [line for line in told.splitlines() if line.startswith("  ok: ")][:2] == [
+            "  ok: device",
+            "  ok: queue space QSPACE",
+        ]
+
     def test_programs_get_everything_and_a_status(self, laid_out):
         document = rows(laid_out, "qcheck")
         assert {row["severity"] for row in document["rows"]} == {"ok"}
@@ -171,6 +179,8 @@ class TestBackups:
         assert "QMEINUSE: queue space 'QSPACE' of device" in ran.err
         assert f"application {held.pid}" in ran.err
         assert "Queue space 'QSPACE' opened" in ran.out
+        with open_device(laid_out.device) as device:
+            assert device.audited(1)[0].outcome.startswith("ERROR: queue space 'QSPACE' of device")
         held.say()
         held.expect("committed")
 
