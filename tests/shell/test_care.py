@@ -155,7 +155,7 @@ class TestResources:
 class TestDoctor:
     def test_in_verbose_mode_what_is_in_order_is_told_too(self, laid_out):
         assert laid_out.run("qcheck\n").out == "Everything that was looked at is in order\n"
-        told = laid_out.run("verbose on\nqcheck\n").out
+        told = laid_out.run("format table\nverbose on\nqcheck\n").out
         assert [line for line in told.splitlines() if line.startswith("  ok: ")][:2] == [
             "  ok: device",
             "  ok: queue space QSPACE",

@@ -213,6 +213,13 @@ def test_command_has_a_summary_and_each_argument_a_help(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_help_shows_an_example_of_the_command(name):
+    command = CATALOGUE.named(name)
+    examples = [line for block in help_text.description(command) if hasattr(block, "lines") for line in block.lines]
+    assert any(command.name in line for line in examples)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_options_have_a_letter_of_their_own_and_a_word_for_their_value(name):
     for option in CATALOGUE.named(name).options:
         assert len(option.flag) == 2
