@@ -67,6 +67,8 @@ def test_interrupt_lets_the_work_end_and_the_bar_is_gone(toiling):
     screen.send("toil\r")
     screen.see("Toiling ━━━━")
     screen.send("\x03")
+    # An interrupt drops what has been written and not been read yet.
+    screen.see("^C")
     screen.release()
     screen.at_prompt()
     assert "━" not in screen.shown
