@@ -341,7 +341,11 @@ def _say(*lines: str) -> None:
 
 
 def _end(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Leave on a termination signal as on any error, so that a terminal is left as it was found."""
+    """Leave on a termination signal as on any error, so that a terminal is left as it was found.
+
+    An event loop that is taken down while it is being set up complains when it is collected, which helps nobody.
+    """
+    sys.unraisablehook = lambda _unraisable: None
     raise SystemExit(Exit.TERMINATED)
 
 

@@ -13,7 +13,7 @@ from qmadmin.outstanding import Outstanding
 from qmadmin.producing import Producing
 from qmadmin.transaction import Transaction, refuse_nesting
 from qmcore import times
-from qmcore.acts import looking, purging, queues, waiting
+from qmcore.acts import looking, purging, queues, upkeep, waiting
 from qmcore.condition import Condition
 from qmcore.errors import InUseError
 from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, sequence_of
@@ -120,6 +120,19 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding):
         self._freshen(queue)
         opened, now = self._attachment.opened, self._device.clock.now()
         return self._read(lambda unit: looking.usage(unit, opened, opened.definitions(unit).queue(queue), now))
+
+    def usages(self) -> list[tuple[Queue, QueueUsage]]:
+        """Return all queues by name, each with what it holds and what went through it, as they were at one moment."""
+        attachment = self._attachment
+        attachment.look_after(now=True)
+        opened, now = attachment.opened, self._device.clock.now()
+        upkeep.freshen_all(attachment.volume, opened, now)
+
+        def seen(unit: Unit) -> list[tuple[Queue, QueueUsage]]:
+            queues = opened.definitions(unit).queues.values()
+            return [(queue, looking.usage(unit, opened, queue, now)) for queue in queues]
+
+        return self._read(seen)
 
     def messages(self, queue: str, *, condition: str | Condition | None = None) -> Iterator[MessageInfo]:
         """Yield the messages of a queue that fulfil a condition, without their bodies.

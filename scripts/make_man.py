@@ -14,7 +14,7 @@ from pathlib import Path
 
 from qmadmin.configuration import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import atmi, diagnostics, options, roff, settings
+from qmadmin.manual import atmi, diagnostics, mib, options, roff, settings
 from qmadmin.program import qmadmin
 from qmadmin.shell import manpage
 from qmadmin.shell.catalogue import Catalogue
@@ -38,6 +38,7 @@ def pages() -> dict[Path, str]:
         },
         "qmadmin.toml.5": {section.upper(): settings.settings(section) for section in SECTIONS}
         | {"KEYS": settings.log_keys(), "VARIABLES": settings.variables()},
+        "qmadmin-mib.5": {"CLASSES": mib.classes(), "FLAGS": mib.flags(), "CODES": mib.codes()},
         "qmadmin-queue.7": {"PROPERTIES": manpage.properties()},
         "tpenqueue.3": _call("enqueue", QueueSpace.enqueue) | {"QUALITIES": atmi.qualities()},
         "tpdequeue.3": _call("dequeue", QueueSpace.dequeue) | {"QUALITIES": atmi.qualities()},

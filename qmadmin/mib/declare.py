@@ -27,11 +27,20 @@ class Flags(enum.IntFlag):
 
     NONE = 0
     QMIB_FORCECLOSE = 0x20000
-    """Let TA_STATE=CLE take the memory of a queue space although processes are attached to it."""
     QMIB_FORCEPURGE = 0x40000
-    """Let TA_STATE=INV destroy a queue although it holds messages."""
     QMIB_FORCEDELETE = 0x80000
-    """Let TA_STATE=INV destroy a queue space although processes are attached, or it holds messages."""
+
+    @property
+    def meaning(self) -> str:
+        """What the flag lets happen."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Flags.QMIB_FORCECLOSE: "Let CLE take the memory of a queue space although processes are attached to it.",
+    Flags.QMIB_FORCEPURGE: "Let INV destroy a queue although it holds messages.",
+    Flags.QMIB_FORCEDELETE: "Let INV destroy a queue space although processes are attached, or it holds messages.",
+}
 
 
 class Kind(enum.Enum):

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
+from qmadmin.shell.formats import Format
 from qmadmin.shell.kinds import FileName, Given, Number, SpaceName
 from qmadmin.shell.results import (
     Column,
@@ -59,7 +60,7 @@ def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
     summary = f"{_count(len(worst), 'error')}, {_count(len(warnings), 'warning')}"
     if not worst and not warnings:
         summary = "Everything that was looked at is in order"
-    shown: list[Shown] = [_as_table(told) if session.modes.format.is_for_programs else _as_text(told)]
+    shown: list[Shown] = [_as_text(told) if session.modes.format is Format.TABLE else _as_table(told)]
     shown.append(Line(summary))
     if worst:
         shown.append(Notice(Severity.ERROR, f"qcheck has found {_count(len(worst), 'error')}"))
@@ -206,6 +207,8 @@ def qaudit(session: Session, count: int | None) -> Outcome:
 
     When, by whom, where, what, about what, and what came of it. A command without an outcome did not come to its end,
     or is still at it. The device keeps the newest 10,000.
+
+        qaudit 20
     """
     entries = iter(session.device.audited(count))
     first = next(entries, None)

@@ -30,6 +30,8 @@ def echo(session: Session, state: str | None) -> Outcome:
 
     While it is on, each line that is read from a command file or a pipe is repeated on the output, answers behind
     their prompts, so that a log reads like a session. It changes nothing on a terminal.
+
+        echo on
     """
     session.modes.echo = _switched(session.modes.echo, state)
     return _mode("Echo", on=session.modes.echo)
@@ -40,6 +42,8 @@ def verbose(session: Session, state: str | None) -> Outcome:
     """Switch verbose mode, which is off at first.
 
     While it is on, lidl, qinfo, qlist and qspacelist show more, and qspacecreate shows its progress.
+
+        verbose
     """
     session.modes.verbose = _switched(session.modes.verbose, state)
     return _mode("Verbose", on=session.modes.verbose)
@@ -51,6 +55,8 @@ def paginate(session: Session, state: str | None) -> Outcome:
 
     While it is on, output that is longer than the screen goes through the pager that PAGER names. It can only be on if
     input and output are a terminal that is not dumb.
+
+        paginate off
     """
     wanted = _switched(session.modes.paginate, state)
     session.modes.paginate = wanted and session.can_page
@@ -103,7 +109,12 @@ def _mode(name: str, *, on: bool) -> Line:
     short="h",
 )
 def help_(session: Session, topic: str | None) -> Outcome:
-    """Show the syntax of all commands, or the description of one or of all."""
+    """Show the syntax of all commands, or the description of one or of all.
+
+    The manual page qmadmin(1) has the same descriptions.
+
+        help qcreate
+    """
     if topic is None:
         return help_text.overview(session.catalogue)
     if topic == "all":
@@ -116,6 +127,8 @@ def quit_(session: Session) -> Outcome:
     """Leave the program.
 
     The end of the input, Ctrl-D on a terminal, does the same. The open queue space is closed.
+
+        quit
     """
     session.finished = True
     return None
@@ -142,7 +155,12 @@ def shell(session: Session, shellcommand: str) -> Outcome:
 
 @SESSION.command("!!", raw=True)
 def repeat_shell(session: Session) -> Outcome:
-    """Run the previous shell command again."""
+    """Run the previous shell command again.
+
+    It is the one of this session that began with an exclamation mark.
+
+        !!
+    """
     if not session.previous_shell:
         raise UsageError("There is no previous shell command")
     return _run(session, session.previous_shell)
@@ -152,7 +170,12 @@ def repeat_shell(session: Session) -> Outcome:
     "#", Positional("text", Words(), "What the reader of a command file ought to know.", metavar=" text"), raw=True
 )
 def comment(session: Session, text: str) -> Outcome:  # noqa: ARG001 - that is the point
-    """Do nothing: a comment, which takes the whole line."""
+    """Do nothing: a comment, which takes the whole line.
+
+    Echo mode repeats it, so that a log has it too.
+
+        # the queues of the night shift
+    """
     return None
 
 

@@ -83,6 +83,9 @@ def lidl(session: Session, dlindex: int | None) -> Outcome:
 
     The index, name, first page and number of pages of each entry. In verbose mode also the free space map: the size
     and the first page of each free stretch.
+
+        lidl
+        lidl 0
     """
     entries = session.device.entries() if dlindex is None else [_entry(session, dlindex)]
     if session.modes.verbose and not session.modes.format.is_for_programs:
@@ -138,6 +141,8 @@ def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:
 
     This is needed after a file has been moved: pages are not reached under the old name any more. The file itself is
     not touched.
+
+        chdl 1 /var/qm/moved
     """
     before = _entry(session, dlindex)
     entry = session.device.rename_entry(dlindex, newdevice)
@@ -160,6 +165,8 @@ def dsdl(session: Session, dlindex: int) -> Outcome:
     """Destroy an entry in the universal device list.
 
     It is refused while a queue space has pages of the entry. The first entry goes last.
+
+        dsdl -y 1
     """
     entry = session.device.remove_entry(dlindex)
     return Line(f"Destroyed device {entry.path}, offset {entry.offset}, size {entry.pages} on {session.device.path}")
@@ -171,6 +178,8 @@ def livtoc(session: Session) -> Outcome:
 
     The name, device list entry, file, first page and number of pages of each table. The first two are the device's
     own; each other one is an extent of a queue space, named by the queue space and a number.
+
+        livtoc
     """
     paths = {entry.index: entry.path for entry in session.device.entries()}
     return Table(
@@ -209,6 +218,8 @@ def qcommands(session: Session, state: str | None) -> Outcome:
     """Switch the capacity commands of all queues of the device, or show whether they are on.
 
     While they are off, a limit that is reached is logged, and its command is not run, then or later.
+
+        qcommands off
     """
     if state is not None:
         session.device.set_commands(enabled=state == "on")

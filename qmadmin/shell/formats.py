@@ -87,12 +87,21 @@ class Document:
     """The JSON document of one command, written as its results come."""
 
     def __init__(self, command: str, write: Callable[[str], None]) -> None:
+        self._command = command
         self._write = write
+        self._begin()
+
+    def _begin(self) -> None:
         self._said: list[str] = []
         self._notices: list[dict[str, Any]] = []
         self._rows = 0
         self._ok = True
-        write(f'{{"command": {json.dumps(command)}, "rows": [')
+        self._write(f'{{"command": {json.dumps(self._command)}, "rows": [')
+
+    def again(self) -> None:
+        """Write the end, and begin another document of the same command."""
+        self.end(complete=True)
+        self._begin()
 
     def add(self, result: Result) -> None:
         """Write the objects of a result, and keep its sentences for the end."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.shell import suggest, words
@@ -16,7 +17,7 @@ from qmadmin.shell.kinds import YesNo
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.read import Reading
 from qmadmin.shell.render import OutputLostError
-from qmadmin.shell.results import Line, Notice, Outcome, Result, Severity, Shown
+from qmadmin.shell.results import Line, Notice, Outcome, Result, Rounds, Severity, Shown, Table
 from qmadmin.shell.status import Exit
 from qmcore.errors import QueueError
 
@@ -181,16 +182,32 @@ class Interpreter:
         self._draw(results)
 
     def _draw(self, results: Sequence[Result]) -> None:
-        modes = self._session.modes
         try:
-            if self._document is not None:
-                for result in results:
-                    self._document.add(result)
-            else:
-                self._session.screen.show(results, form=modes.format, paged=modes.paginate)
+            for in_time, part in itertools.groupby(results, lambda result: isinstance(result, Rounds)):
+                if in_time:
+                    self._draw_in_time(
+                        table for rounds in part if isinstance(rounds, Rounds) for table in rounds.tables
+                    )
+                else:
+                    self._draw_at_once(list(part), paged=self._session.modes.paginate)
         except KeyboardInterrupt:
             self._leave_the_line()
             raise
+
+    def _draw_at_once(self, results: Sequence[Result], *, paged: bool) -> None:
+        if self._document is None:
+            self._session.screen.show(results, form=self._session.modes.format, paged=paged)
+            return
+        for result in results:
+            self._document.add(result)
+
+    def _draw_in_time(self, tables: Iterable[Table]) -> None:
+        """Draw each table when it comes, in a document of its own."""
+        for number, table in enumerate(tables):
+            if number and self._document is not None:
+                self._document.again()
+            self._draw_at_once([table], paged=False)
+            self._session.screen.flush()
 
     def _interrupted(self, command: Command, outcome: Outcome) -> None:
         """Say that the command was carried out, if it was, because nothing of what it returned is shown."""

@@ -6,6 +6,7 @@ import abc
 import dataclasses
 import enum
 import glob
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -103,6 +104,23 @@ class Number(Kind[int]):
         if not self.least <= value <= self.most or text[:1] == "-":
             raise UsageError(f"The {self.what} must be {self.least} to {self.most}, got {text}")
         return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Seconds(Kind[float]):
+    """A number of seconds from `least` to `most`, with decimals; `what` names it in a refusal."""
+
+    what: str
+    least: float
+    most: float
+
+    def read(self, text: str, _given: Given, /) -> float:
+        """Return the seconds."""
+        if re.fullmatch(r"\d{1,9}(\.\d{0,6})?|\.\d{1,6}", text, re.ASCII) is None:
+            raise UsageError(f"The {self.what} must be a number of seconds: {text!r}")
+        if not self.least <= float(text) <= self.most:
+            raise UsageError(f"The {self.what} must be {self.least:g} to {self.most:g} seconds, got {text}")
+        return float(text)
 
 
 @dataclasses.dataclass(frozen=True)

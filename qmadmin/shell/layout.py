@@ -1,8 +1,9 @@
 """Lays results out as lines of text with styles by name: the same lines on a terminal and in a file.
 
-A terminal has a width. Prose is wrapped to it, and a table that is wider is shown as a block for each row: its first
-value, and beneath it the others, each with its title. A script has none: a table is then always one line for each row,
-its columns always the same and always there, with `-` for no value, and quotes around a value with blanks.
+A terminal has a width. Prose is wrapped to it, and a table that is wider is shown without the columns in which nothing
+stands, or else as a block for each row: its first value, and beneath it the others, each with its title. A script has
+none: a table is then always one line for each row, its columns always the same and always there, with `-` for no value,
+and quotes around a value with blanks.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import itertools
 import textwrap
 import unicodedata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from qmadmin.shell import words
 from qmadmin.shell.results import (
+    Column,
     Example,
     Heading,
     Line,
@@ -22,6 +24,7 @@ from qmadmin.shell.results import (
     Prose,
     Record,
     Result,
+    Rounds,
     Table,
     Term,
     Value,
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 Span = tuple[str, str]
 """A piece of text and the name of its style."""
+
+_Rows: TypeAlias = "Sequence[Sequence[str]]"
 
 PROSE_WIDTH = 79
 HEAD, LABEL, TERM, PLAIN = "head", "label", "term", ""
@@ -52,6 +57,9 @@ def lines(result: Result, width: int | None) -> Iterator[list[Span]]:
             yield from ([(printable(line), PLAIN)] for line in found)
         case Table():
             yield from _table(result, width)
+        case Rounds(tables):
+            for table in tables:
+                yield from _table(table, width)
         case Record():
             yield from _record(result, scripted=width is None)
         case Prose(blocks):
@@ -91,16 +99,35 @@ def _table(table: Table, width: int | None) -> Iterator[list[Span]]:
     rows = ([cell(value, scripted=width is None) for value in row] for row in table.rows)
     if width is None:
         rows = ([_quoted(text) for text in row] for row in rows)
-    titles = [column.title for column in table.columns]
-    sample = list(itertools.islice(rows, _SAMPLE))
-    widths = [max(map(columns, texts)) for texts in zip(titles, *sample, strict=True)]
+    shown: Sequence[Column] = table.columns
+    sample: _Rows = list(itertools.islice(rows, _SAMPLE))
+    if width is not None and len(sample) < _SAMPLE and _total(_widths(shown, sample)) > width:
+        shown, sample = _without_empty(shown, sample)
+    widths = _widths(shown, sample)
+    titles = [column.title for column in shown]
     everything = itertools.chain(sample, rows)
-    if width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+    if width is not None and _total(widths) > width:
         return _blocks(titles, everything, width)
-    right = [column.right for column in table.columns]
+    right = [column.right for column in shown]
     return itertools.chain(
         [[(_row(titles, widths, right), HEAD)]], ([(_row(row, widths, right), PLAIN)] for row in everything)
     )
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _widths(shown: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[int]:
+    return [max(map(columns, texts)) for texts in zip([column.title for column in shown], *rows, strict=True)]
+
+
+def _without_empty(
+    shown: Sequence[Column], rows: Sequence[Sequence[str]]
+) -> tuple[Sequence[Column], Sequence[Sequence[str]]]:
+    """Leave out the columns in which no row has anything."""
+    kept = [at for at in range(len(shown)) if at == 0 or any(row[at] != _NOTHING for row in rows)]
+    return [shown[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def _row(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

@@ -33,6 +33,8 @@ def qlist(session: Session) -> Outcome:
     The message identifier, priority, retries so far, size in bytes, delivery, reply delivery where one is set, whether
     the message is ready, delayed or held by a transaction, and when it becomes available and expires, where that is
     set. In verbose mode also the correlation identifier and the time of the enqueue.
+
+        qlist
     """
     name, criteria = session.chosen(), session.criteria
     messages = filter(criteria.keeps, session.opened().messages(name, condition=criteria.whole))
@@ -124,6 +126,9 @@ def qchangeprio(session: Session, newpriority: int) -> Outcome:
 
     Messages that a transaction holds stay as they are. Look with qlist first: without criteria all messages of the
     queue are meant.
+
+        qchangeprio 99
+        qchangeprio -y 1
     """
     criteria = session.criteria
     count = session.opened().change_priority(
@@ -151,6 +156,9 @@ def qchangetime(session: Session, newtime: datetime | timedelta) -> Outcome:
     """Change the time at which the selected messages of the current queue become available.
 
     Messages that a transaction holds stay as they are.
+
+        qchangetime +0
+        qchangetime -y 270101
     """
     criteria = session.criteria
     count = session.opened().change_availability(
@@ -180,6 +188,9 @@ def qchangeexptime(session: Session, newtime: datetime | timedelta | None) -> Ou
     """Change the time at which the selected messages of the current queue expire.
 
     Messages that a transaction holds stay as they are.
+
+        qchangeexptime +3600
+        qchangeexptime -y none
     """
     criteria = session.criteria
     count = session.opened().change_expiry(
@@ -219,6 +230,9 @@ def qchangequeue(session: Session, newqueue: str) -> Outcome:
 
     They get new identifiers and remember the queue that they came from. Priority, times and delivery stay as they are,
     and so do messages that a transaction holds.
+
+        qchangequeue -n errq
+        qchangequeue -y errq
     """
     criteria = session.criteria
     count = session.opened().move(session.chosen(), newqueue, condition=criteria.whole, delivery=criteria.delivery)
@@ -237,6 +251,9 @@ def qdeletemsg(session: Session) -> Outcome:
     """Delete the selected messages of the current queue.
 
     Look with qlist first: without criteria all messages of the queue are meant. Those that a transaction holds stay.
+
+        qdeletemsg -n
+        qdeletemsg -y
     """
     name, criteria = session.chosen(), session.criteria
     count = session.opened().purge(name, condition=criteria.whole, delivery=criteria.delivery)

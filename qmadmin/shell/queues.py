@@ -157,6 +157,9 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
     The number of messages, how many of them are ready, delayed (not available yet) and held by transactions, and the
     pages of the device and bytes that they take. In verbose mode also the parameters of the queue, and what went
     through it since it was created. A queue that is named as error queue but not created is warned about.
+
+        qinfo
+        qinfo orders
     """
     space = session.opened()
     queues = space.queues() if queue_name is None else [space.queue(queue_name)]
@@ -278,6 +281,9 @@ def qdestroy(session: Session, queue_name: str, purge: bool, force: bool) -> Out
     """Destroy a queue of the open queue space.
 
     Without an option it is refused while the queue holds messages or another process has the queue space open.
+
+        qdestroy orders
+        qdestroy -p -y orders
     """
     session.opened().destroy_queue(queue_name, purge=purge, force=force)
     if session.queue == queue_name:
@@ -300,7 +306,12 @@ def _sides(what: str) -> tuple[Option, Option]:
     extension=True,
 )
 def qstart(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool) -> Outcome:
-    """Let messages be enqueued on a queue and dequeued from it again."""
+    """Let messages be enqueued on a queue and dequeued from it again.
+
+    Those who wait for a message of it go on waiting.
+
+        qstart orders
+    """
     session.opened().start_queue(queue_name, enqueue=not dequeuing, dequeue=not enqueuing)
     return _switched(session, queue_name)
 
@@ -326,6 +337,9 @@ def qstop(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool, w
 
     Applications are refused with QMEBADQUEUE. Messages stay where they are, and what a transaction has enqueued before
     is still taken when it commits.
+
+        qstop orders
+        qstop -e -w 30 orders
     """
     session.opened().stop_queue(queue_name, enqueue=not dequeuing, dequeue=not enqueuing, wait=wait)
     return _switched(session, queue_name)

@@ -25,6 +25,8 @@ def ipcs(session: Session, queue_space_name: str) -> Outcome:
 
     The processes that are attached to it, this program among them if it has it open, and the files of its memory for
     non-persistent messages. There are no semaphores, and no shared memory that a shutdown leaves behind.
+
+        ipcs QSPACE
     """
     processes = session.device.attached(queue_space_name)
     rows: list[tuple[str | int | Moment | None, ...]] = [
@@ -81,6 +83,8 @@ def ipcrm(session: Session, queue_space_name: str, force: bool) -> Outcome:
 
     It is closed first if it is the one that is open. Without -f it is refused while other processes have the queue
     space open. The memory is made anew when it is needed.
+
+        ipcrm -y QSPACE
     """
     if session.space is not None and session.space.name == queue_space_name:
         session.close_space()

@@ -79,6 +79,16 @@ class Table:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Rounds:
+    """Tables that come one after the other in the course of time; each is shown at once.
+
+    Programs get a document for each. The next table is asked for when the one before has been shown.
+    """
+
+    tables: Iterable[Table]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Field:
     """A property of an object: its label and value for people, and what programs get of it, by key.
 
@@ -142,7 +152,7 @@ class Prose:
     blocks: tuple[Block, ...]
 
 
-Result = Line | Verbatim | Table | Record | Prose
+Result = Line | Verbatim | Table | Rounds | Record | Prose
 Shown = Result | Notice
 Outcome = Shown | Sequence[Shown] | None
 """What a handler may return."""

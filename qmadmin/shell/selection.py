@@ -39,6 +39,8 @@ def qset(session: Session, queue_name: str | None) -> Outcome:
 
     The current queue is the one whose messages are listed, changed, moved and deleted. It is forgotten when a queue
     space is opened or closed.
+
+        qset orders
     """
     if queue_name is not None:
         session.queue = session.opened().queue(queue_name).name

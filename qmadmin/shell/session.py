@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.render import Screen
     from qmadmin.shell.results import Result
+    from qmadmin.shell.snapshots import Snapshot
     from qmadmin.space import QueueSpace
 
 
@@ -47,7 +48,8 @@ class Session:
     """Everything that commands share.
 
     `path` is the device as QMCONFIG or the argument names it; nothing is opened before a command needs it. `previous`
-    is the command line that an empty line repeats, `previous_shell` the shell command that `!!` repeats. `at_terminal`
+    is the command line that an empty line repeats, `previous_shell` the shell command that `!!` repeats,
+    `snapshots` the counters that qstat compares with, by queue space. `at_terminal`
     tells whether a person types at a terminal, `can_page` whether long output can go through a pager, `children_read`
     whether a shell command may read the standard input, which it may not when that is the script.
     """
@@ -82,6 +84,7 @@ class Session:
         self.remarks: list[Notice] = []
         self.draw: Callable[[Sequence[Result]], None] = screen.show
         """Shows results before the command has ended, in the format of the session."""
+        self.snapshots: dict[str, Snapshot] = {}
         self.previous = ""
         self.previous_shell = ""
         self.finished = False

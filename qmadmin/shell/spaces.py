@@ -100,6 +100,8 @@ def qspacelist(session: Session, queue_space_name: str) -> Outcome:
     """List the parameters of one queue space or of all.
 
     A table of all; one queue space, or all in verbose mode, with every parameter and how much of each limit is in use.
+
+        qspacelist QSPACE
     """
     spaces = [session.device.space(queue_space_name)] if queue_space_name else session.device.spaces()
     if not spaces:
@@ -163,6 +165,8 @@ def qopen(session: Session, queue_space_name: str) -> Outcome:
 
     The one that is open is closed before, even if the other cannot be opened, so that what follows never reaches the
     wrong one. There is no current queue then. A queue that was named as error queue but not created is warned about.
+
+        qopen QSPACE
     """
     shown: list[Shown] = []
     closed = session.close_space()
@@ -174,7 +178,12 @@ def qopen(session: Session, queue_space_name: str) -> Outcome:
 
 @SPACES.command("qclose", needs=Needs.OPEN_SPACE)
 def qclose(session: Session) -> Outcome:
-    """Close the open queue space."""
+    """Close the open queue space.
+
+    The current queue and the criteria are forgotten.
+
+        qclose
+    """
     return Line(f"Queue space '{session.close_space()}' closed")
 
 
@@ -229,6 +238,9 @@ def qspacedestroy(session: Session, queue_space_name: str, force: bool) -> Outco
 
     It is closed first if it is the one that is open. Without -f it is refused while other processes have the queue
     space open, or a queue of it holds messages.
+
+        qspacedestroy -n QSPACE
+        qspacedestroy -f -y QSPACE
     """
     if session.space is not None and session.space.name == queue_space_name:
         session.close_space()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Candidates = Callable[[str], tuple[int, list[Candidate]]]
 
-_PATIENCE_SECONDS = 0.5
+_PATIENCE_SECONDS = 2.0
 """How long a device may take to give the values that are offered."""
 _NOTHING: tuple[int, list[Candidate]] = (0, [])
 
@@ -92,9 +92,8 @@ class Terminal:
     def command(self) -> str | None:
         """Return the next command line; None for Ctrl-D. Ctrl-C raises KeyboardInterrupt."""
         try:
-            return self._commands.prompt(
-                _literally(PROMPT), completer=self._offering(lambda text: complete.line(self._session, text))
-            )
+            offering = self._offering(lambda text: complete.line(self._session, text))
+            return self._read(self._commands, PROMPT, offering)
         except EOFError:
             return None
 
@@ -104,11 +103,19 @@ class Terminal:
         *above, last = prompt.split("\n")
         self._session.screen.show([Line(line) for line in above])
         try:
-            return self._answers.prompt(
-                _literally(last), completer=self._offering(lambda text: complete.answer(self._session, kind, text))
-            )
+            offering = self._offering(lambda text: complete.answer(self._session, kind, text))
+            return self._read(self._answers, last, offering)
         except EOFError:
             raise InputEndedError(prompt) from None
+
+    @staticmethod
+    def _read(prompting: PromptSession[str], prompt: str, offering: _Offering) -> str:
+        try:
+            return prompting.prompt(_literally(prompt), completer=offering)
+        except SystemExit:
+            # A termination signal goes past prompt_toolkit.
+            prompting.app.renderer.erase()
+            raise
 
     def interrupted(self) -> None:
         """Forget the lines that have been typed ahead."""

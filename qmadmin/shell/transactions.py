@@ -25,6 +25,8 @@ def qprinttrans(session: Session) -> Outcome:
     The index by which qcommittrans and qaborttrans know a transaction, its identifier, its state, since when it is
     open, whose it is, whether that process is alive, and how many messages it has dequeued, has locked, and has
     enqueued that its process does not keep for itself. A transaction is known to others from its first dequeue on.
+
+        qprinttrans
     """
     space = session.opened()
     infos = space.transactions()
@@ -118,6 +120,8 @@ def qcommittrans(session: Session, tranindex: int) -> Outcome:
     """Commit a transaction that is prepared, whatever its coordinator decides.
 
     One that is active is refused: only its own process can commit it, and this release prepares none for others.
+
+        qcommittrans 0
     """
     info = _meant(session, {"tranindex": tranindex})
     session.opened().commit_transaction(info.id)
@@ -139,6 +143,8 @@ def qaborttrans(session: Session, tranindex: int) -> Outcome:
     What it has dequeued comes back, which counts as a try; a message that is out of tries goes to the error queue, or
     stays where there is none. Its process is refused with QMEABORTED at its next dequeue or its commit. Elsewhere only
     a prepared transaction can be rolled back by others.
+
+        qaborttrans 0
     """
     info = _meant(session, {"tranindex": tranindex})
     session.opened().abort_transaction(info.id)

@@ -13,6 +13,7 @@ from qmadmin.forwarder.program import tmqforward
 from qmadmin.forwarder.services_file import KINDS
 from qmadmin.manual import options, settings
 from qmadmin.manual.roff import bold, escaped, prose
+from qmadmin.mib import CLASSES, Code, Flags, describe
 from qmadmin.options import Option
 from qmadmin.program import qmadmin
 from qmadmin.shell.formats import Format
@@ -119,3 +120,23 @@ def test_each_key_of_a_service_and_each_variable_that_a_command_finds_is_in_the_
     given = set(re.findall(r'"(QM\w+)"', "".join(sources)))
     assert {"QM_QUEUE", "QMCONFIG", "QM_SPACE"} < given
     assert set(re.findall(r"^\.B (QM\w+)$", services, re.MULTILINE)) == given
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_class_of_the_management_information_base_is_in_its_page(name):
+    text = section(ROOT / "man" / "qmadmin-mib.5", "CLASSES")
+    own = text.partition(f".SS {escaped(name)}\n")[2].partition(".SS ")[0]
+    told = describe(name)
+    for attribute in told["attributes"]:
+        said = entry(own, bold(attribute["name"]))
+        assert said == f"{prose(attribute['about'])}\n{prose('Values: ' + attribute['values'] + '.')}\n"
+    assert all(bold(state) in own for state in told["set"])
+
+
+def test_flags_and_codes_of_the_management_information_base_are_in_its_page():
+    page = ROOT / "man" / "qmadmin-mib.5"
+    for flag in Flags:
+        if flag:
+            assert prose(flag.meaning) in entry(section(page, "FLAGS"), f"{bold(flag.name)} ({int(flag):#x})")
+    for code in Code:
+        assert entry(section(page, "ERRORS"), bold(code.name))

@@ -81,6 +81,8 @@ SYNOPSES = {
     " [-H name=value] [{-T | -b msgid}] [queue_name [text]]",
     "qget": "[{-m msgid | -i corrid}] [-w condition] [-k count] [-x] [-o file] [-s seconds] [queue_name]",
     "qpeek": "[{-m msgid | -i corrid}] [-w condition] [-k count] [-x] [-o file] [-r] [queue_name]",
+    "qtop": "[-d seconds] [-n rounds] [queue_name]",
+    "qstat": "[-r] [-s] [-f file] [queue_name]",
     "qprinttrans": "",
     "qcommittrans": "[-y] [-n] [tranindex]",
     "qaborttrans": "[-y] [-n] [tranindex]",
@@ -208,6 +210,13 @@ def test_command_has_a_summary_and_each_argument_a_help(name):
     assert command.summary[0].isupper()
     for argument in (*command.positionals, *command.options):
         assert argument.help.endswith("."), argument
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_shows_an_example_of_the_command(name):
+    command = CATALOGUE.named(name)
+    examples = [line for block in help_text.description(command) if hasattr(block, "lines") for line in block.lines]
+    assert any(command.name in line for line in examples)
 
 
 @pytest.mark.parametrize("name", NAMES)

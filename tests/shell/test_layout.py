@@ -108,3 +108,17 @@ def test_rows_are_drawn_as_they_come():
     lines = layout.lines(Table((Column("id", "Id"), Column("number", "Number", right=True)), rows()), None)
     assert [next(lines)[0][0].split()[0] for _ in range(3)] == ["Id", '"message', '"message']
     assert len(taken) < 1000
+
+
+def test_table_that_is_too_wide_leaves_out_the_columns_that_are_empty():
+    table = Table(
+        (Column("a", "Name"), Column("b", "A long title of a column"), Column("c", "State")),
+        [("one", None, "ready"), ("two", None, "held")],
+    )
+    assert text(table, 40) == [
+        "Name  A long title of a column  State",
+        "one   -                         ready",
+        "two   -                         held",
+    ]
+    assert text(table, 30) == ["Name  State", "one   ready", "two   held"]
+    assert "A long title of a column" in text(table)[0]

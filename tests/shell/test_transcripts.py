@@ -1,9 +1,12 @@
 """Whole scripts and what they print: results and notices in the order in which they appear on a screen."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+
+from qmadmin.shell.catalogue import Catalogue
 
 DATA = Path(__file__).parent / "data"
 TRANSCRIPTS = sorted(path.stem for path in DATA.glob("*.qm"))
@@ -80,6 +83,13 @@ def test_pipe_and_command_file_give_the_same(shell, name):
     read = shell.process(None, "-f", "script", shell.device, stderr_to_stdout=True)
     shown = as_shown(shell, read.stdout.replace("(script, line", "(stdin, line"), read.returncode)
     assert shown == expected(name)
+
+
+def test_each_command_is_in_a_script():
+    scripts = "".join(path.read_text(encoding="utf-8") for path in DATA.glob("*.qm"))
+    for command in Catalogue().commands:
+        names = "|".join(re.escape(name) for name in command.names)
+        assert re.search(rf"^({names})(\b|\s|$)", scripts, re.MULTILINE), command.name
 
 
 def test_each_expectation_has_its_script():

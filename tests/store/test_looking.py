@@ -39,6 +39,33 @@ def queue(request):
     return request.param
 
 
+class TestUsages:
+    def test_they_are_those_of_all_queues_by_name(self, space, clock):
+        for queue in ("Q", "M", "OTHER"):
+            space.enqueue(queue, "a")
+        space.enqueue("Q", "b", delay=5)
+        space.enqueue("M", "c")
+        space.dequeue("M")
+        clock.advance(1)
+        found = space.usages()
+        assert [queue.name for queue, _ in found] == ["ERRORS", "M", "OTHER", "Q"]
+        assert found == [(queue, space.usage(queue.name)) for queue in space.queues()]
+        assert {queue.name: (use.messages, use.delayed, use.dequeued) for queue, use in found} == {
+            "ERRORS": (0, 0, 0),
+            "M": (1, 0, 1),
+            "OTHER": (1, 0, 0),
+            "Q": (2, 1, 0),
+        }
+
+    def test_they_hold_now_be_it_that_nobody_came_by(self, space, clock):
+        space.enqueue("Q", "a", delay=5)
+        space.enqueue("OTHER", "b", expires_in=5)
+        clock.advance(6)
+        found = {queue.name: use for queue, use in space.usages()}
+        assert (found["Q"].ready, found["Q"].delayed) == (1, 0)
+        assert (found["OTHER"].messages, found["OTHER"].expired) == (0, 1)
+
+
 class TestPeek:
     def test_it_shows_the_first_message_and_leaves_it(self, space, queue):
         msgid = space.enqueue(queue, "a", **FITTING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from qmcore.acts import following, thresholds
@@ -10,7 +11,7 @@ from qmcore.acts.retention import forget_outlived, has_outlived
 from qmcore.acts.returning import Cause, give_back
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
-from qmcore.errors import OperatingSystemError, SystemFailureError
+from qmcore.errors import BadQueueError, OperatingSystemError, SystemFailureError
 from qmcore.port import Unit, Volume
 from qmcore.queue import Queue
 from qmcore.records import Outcome, Owner, TransactionRecord
@@ -49,6 +50,19 @@ def freshen_now(volume: Volume, opened: OpenSpace, name: str, now: int) -> None:
     if volume.read(pending) and not volume.readonly and not volume.is_joined():
         while not volume.write(step, durable=False):
             pass
+
+
+def freshen_all(volume: Volume, opened: OpenSpace, now: int) -> None:
+    """Do the same in all queues that have something to do."""
+
+    def pending(unit: Unit) -> list[str]:
+        queues = opened.definitions(unit).queues
+        return [name for name, queue in queues.items() if _has_work(unit, queue, now)]
+
+    for name in volume.read(pending):
+        # It may be destroyed by now.
+        with contextlib.suppress(BadQueueError):
+            freshen_now(volume, opened, name, now)
 
 
 def _forget(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> bool:

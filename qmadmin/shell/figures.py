@@ -1,0 +1,62 @@
+"""Numbers as people read them at a glance, in a few columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+BARS = "▁▂▃▄▅▆▇█"
+PLAIN_BARS = "_.-=+*%#"
+"""Bars for a terminal that cannot show others."""
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+_LARGE = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
+
+
+def span(seconds: float | None) -> str:
+    """Return a span of time in its two largest units, as 4s, 3m07s, 5h20m, 12d3h; `-` for none."""
+    if seconds is None:
+        return "-"
+    whole = round(seconds)
+    if whole < 1:
+        return "<1s" if seconds else "0s"
+    at = next(at for at, (size, _) in enumerate(_UNITS) if whole >= size)
+    size, unit = _UNITS[at]
+    shown = f"{whole // size}{unit}"
+    if at == len(_UNITS) - 1:
+        return shown
+    smaller, smaller_unit = _UNITS[at + 1]
+    rest = whole % size // smaller
+    return shown + (f"{rest:02}{smaller_unit}" if unit in "mh" else f"{rest}{smaller_unit}")
+
+
+def rate(per_second: float | None) -> str:
+    """Return a rate: with a decimal below ten, and `-` for none."""
+    if per_second is None:
+        return "-"
+    if 0 < per_second < 0.05:
+        return "<0.1"
+    return f"{per_second:.1f}" if 0 < per_second < 10 else count(round(per_second))
+
+
+def count(number: int) -> str:
+    """Return a number in at most five columns: in full below ten thousand, then as 12k, 3.4M."""
+    for size, letter in _LARGE if number >= 10_000 else ():
+        if number >= size:
+            tenths = number * 10 // size
+            return f"{tenths / 10:.1f}{letter}" if tenths < 100 else f"{tenths // 10}{letter}"
+    return str(number)
+
+
+def share(used: int, limit: int) -> str:
+    """Return how much of a limit is in use, as 12/100 (12%)."""
+    return f"{count(used)}/{count(limit)}" + (f" {100 * used // limit}%" if limit else "")
+
+
+def sparkline(values: Sequence[int], width: int, bars: str = BARS) -> str:
+    """Return the last `width` values as a line of bars, each as high as its part of the largest."""
+    shown = values[-width:] if width > 0 else ()
+    most = max(shown, default=0)
+    if not most:
+        return bars[0] * len(shown)
+    # Whatever is not nothing is seen to be something.
+    return "".join(bars[0] if not value else bars[max(1, math.ceil(value * (len(bars) - 1) / most))] for value in shown)

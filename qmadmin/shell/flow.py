@@ -1,0 +1,158 @@
+"""What goes through queues in the course of time, from looks at them one after the other."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qmcore.queue import Queue, QueueUsage
+
+KEPT = 120
+"""Looks that are kept to show the course of the depth."""
+_DRAIN_OVER = 10
+"""Looks over which it is found how fast a queue becomes shorter: one alone would jump."""
+
+
+@enum.unique
+class Trend(enum.Enum):
+    """What becomes of the depth of a queue."""
+
+    GROWING = "growing"
+    STEADY = "steady"
+    SHRINKING = "shrinking"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counts:
+    """What has gone through a queue since it was created. `queue_id` tells it from another one of the same name."""
+
+    queue_id: int
+    enqueued: int
+    dequeued: int
+    expired: int
+    discarded: int
+    moved: int
+
+    @classmethod
+    def of(cls, queue: Queue, usage: QueueUsage) -> Counts:
+        """Return the counts of a queue."""
+        return cls(queue.id, usage.enqueued, usage.dequeued, usage.expired, usage.discarded, usage.moved)
+
+    def since(self, before: Counts | None) -> Counts:
+        """Return what was counted after `before`; everything where the queue was not there then.
+
+        Non-persistent messages are counted anew when their memory is, so that less may be counted than before: that
+        is taken for nothing.
+        """
+        if before is None or before.queue_id != self.queue_id:
+            return self
+        names = ("enqueued", "dequeued", "expired", "discarded", "moved")
+        return Counts(self.queue_id, *(max(0, getattr(self, name) - getattr(before, name)) for name in names))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """All queues at one moment: `at` in seconds of a clock that never goes back, `time_us` in microseconds UTC."""
+
+    at: float
+    time_us: int
+    counts: Mapping[str, Counts]
+    usages: Mapping[str, QueueUsage]
+
+    @classmethod
+    def of(cls, at: float, time_us: int, found: Iterable[tuple[Queue, QueueUsage]]) -> Look:
+        """Return a look from what was found."""
+        pairs = list(found)
+        return cls(
+            at,
+            time_us,
+            {queue.name: Counts.of(queue, usage) for queue, usage in pairs},
+            {queue.name: usage for queue, usage in pairs},
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueueFlow:
+    """A queue in the last look. Rates are messages in a second since the look before, spans are seconds.
+
+    None stands for what cannot be told: rates and trend from one look, `age` of what comes next where nothing is
+    ready, `drain` where the queue does not become shorter. `depths` are those of all looks that are kept.
+    """
+
+    name: str
+    usage: QueueUsage
+    in_rate: float | None
+    out_rate: float | None
+    age: float | None
+    trend: Trend | None
+    drain: float | None
+    depths: tuple[int, ...]
+
+    @property
+    def lost(self) -> int:
+        """How many messages were removed unread since the queue was created: expired or discarded."""
+        return self.usage.expired + self.usage.discarded
+
+
+class Flow:
+    """Queues as they are seen by one look after the other."""
+
+    def __init__(self) -> None:
+        self._looks: collections.deque[Look] = collections.deque(maxlen=KEPT)
+
+    @property
+    def last(self) -> Look | None:
+        """The last look; None before the first."""
+        return self._looks[-1] if self._looks else None
+
+    def add(self, look: Look) -> None:
+        """Take a look."""
+        self._looks.append(look)
+
+    def queues(self) -> list[QueueFlow]:
+        """Return the queues of the last look, by name."""
+        return [] if self.last is None else [self._of(self.last, name) for name in sorted(self.last.usages)]
+
+    def _of(self, last: Look, name: str) -> QueueFlow:
+        looks = self._same(name)
+        usage = last.usages[name]
+        in_rate = out_rate = None
+        if len(looks) > 1:
+            passed = last.at - looks[-2].at
+            new = last.counts[name].since(looks[-2].counts[name])
+            in_rate, out_rate = new.enqueued / passed, new.dequeued / passed
+        shrinking = _shrinking([(look.at, look.usages[name].messages) for look in looks[-_DRAIN_OVER:]])
+        return QueueFlow(
+            name=name,
+            usage=usage,
+            in_rate=in_rate,
+            out_rate=out_rate,
+            age=None if usage.first_us is None else max(0, last.time_us - usage.first_us) / 1e6,
+            trend=_trend(shrinking),
+            drain=usage.messages / shrinking if shrinking is not None and shrinking > 0 else None,
+            depths=tuple(look.usages[name].messages for look in looks),
+        )
+
+    def _same(self, name: str) -> list[Look]:
+        """Return the looks at the very queue that has the name now."""
+        looks = list(self._looks)
+        queue_id = looks[-1].counts[name].queue_id
+        return [look for look in looks if name in look.counts and look.counts[name].queue_id == queue_id]
+
+
+def _shrinking(depths: list[tuple[float, int]]) -> float | None:
+    """Return how many messages less there are in a second; less than nothing for more; None from one look."""
+    if len(depths) < 2:
+        return None
+    (start, before), (end, now) = depths[0], depths[-1]
+    return (before - now) / (end - start)
+
+
+def _trend(shrinking: float | None) -> Trend | None:
+    if shrinking is None:
+        return None
+    return Trend.SHRINKING if shrinking > 0 else Trend.GROWING if shrinking < 0 else Trend.STEADY

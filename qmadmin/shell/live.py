@@ -1,0 +1,232 @@
+"""Commands that watch the queues of the open queue space: as they go, and by their counters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from qmadmin.shell.declare import Group, Needs, Option, Positional
+from qmadmin.shell.flow import Flow, Look, QueueFlow
+from qmadmin.shell.kinds import FileName, Number, QueueName, Seconds
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.results import Column, Line, Moment, Outcome, Rounds, Shown, Table, Value
+from qmadmin.shell.snapshots import Snapshot, read, write
+from qmcore import times
+
+if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
+
+WATCHING = Group("Watching")
+_SECONDS = 1.0
+_FLOWS = ("enqueued", "dequeued", "expired", "discarded", "moved")
+_FREQUENT = ("enqueued", "dequeued")
+
+
+@WATCHING.command(
+    "qtop",
+    Option(
+        "-d",
+        "seconds",
+        "The seconds between two looks, 0.1 to 3600; 1 where it is left out.",
+        Seconds("delay", 0.1, 3600.0),
+        "seconds",
+        _SECONDS,
+    ),
+    Option(
+        "-n",
+        "rounds",
+        "How many looks are taken; at a terminal as many as come where it is left out, elsewhere one.",
+        Number("number of rounds", least=1),
+        "rounds",
+    ),
+    Positional("queue_name", QueueName(), "The queue; all where it is left out."),
+    needs=Needs.OPEN_SPACE,
+    extension=True,
+)
+def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int | None) -> Outcome:
+    """Watch what goes through the queues of the open queue space.
+
+    For each queue: its depth, which is the number of its messages, and how many of them are ready, delayed and held;
+    the messages a second that were enqueued and dequeued since the look before; the age of the message that is ready
+    and comes next; how long it will take until the queue is empty, by the last ten looks, or that it is growing; how
+    many messages were moved to an error queue since the queue was created, and how many were lost, which is expired or
+    discarded; and the course of the depth.
+
+    At a terminal the view is renewed until it is left with q or Ctrl-C. s sorts by the next column, r the other way
+    round; the arrow keys, Page Up and Page Down, Home and End reach what does not fit.
+
+    Elsewhere, and for programs, there is a table for each look, and a document of its own in JSON. Rates and trends
+    need two looks. in_rate and out_rate are messages a second, age and drain seconds.
+
+        qtop -d 5
+        qmadmin --format json -c "qopen QSPACE" -c "qtop -n 2 -d 10"
+    """
+    space = session.opened()
+    if queue_name is not None:
+        space.queue(queue_name)
+    if session.can_page and not session.modes.format.is_for_programs:
+        from qmadmin.shell import live_screen
+
+        live_screen.watch(session, queue_name, seconds, rounds)
+        return None
+    return Rounds(_tables(session, queue_name, seconds, rounds or 1))
+
+
+def look(session: Session, queue_name: str | None) -> Look:
+    """Return how one queue or all of the open queue space are now."""
+    found = session.opened().usages()
+    if queue_name is not None:
+        found = [(queue, usage) for queue, usage in found if queue.name == queue_name]
+    clock = session.device.clock
+    return Look.of(clock.monotonic(), clock.now(), found)
+
+
+def _tables(session: Session, queue_name: str | None, seconds: float, rounds: int) -> Iterator[Table]:
+    flow = Flow()
+    for number in range(rounds):
+        if number:
+            time.sleep(seconds)
+        flow.add(look(session, queue_name))
+        yield _table(flow)
+
+
+def _table(flow: Flow) -> Table:
+    last = flow.last
+    when = Moment(last.time_us) if last else None
+    return Table(
+        (
+            Column("time", "Time"),
+            Column("queue", "Queue"),
+            Column("messages", "Depth", right=True),
+            Column("ready", "Ready", right=True),
+            Column("delayed", "Delayed", right=True),
+            Column("held", "Held", right=True),
+            Column("in_rate", "In/s", right=True),
+            Column("out_rate", "Out/s", right=True),
+            Column("age", "Age", right=True),
+            Column("moved", "Moved", right=True),
+            Column("lost", "Lost", right=True),
+            Column("trend", "Trend"),
+            Column("drain", "Drain", right=True),
+        ),
+        [_row(when, queue) for queue in flow.queues()],
+    )
+
+
+def _row(when: Moment | None, queue: QueueFlow) -> list[Value]:
+    use = queue.usage
+    return [
+        when,
+        queue.name,
+        use.messages,
+        use.ready,
+        use.delayed,
+        use.held,
+        _short(queue.in_rate),
+        _short(queue.out_rate),
+        _short(queue.age),
+        use.moved,
+        queue.lost,
+        queue.trend.value if queue.trend else None,
+        _short(queue.drain),
+    ]
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+# ---- counters ----
+
+
+@WATCHING.command(
+    "qstat",
+    Option("-r", "relative", "What was counted since the snapshot, and how much of it in a second.", default=False),
+    Option("-s", "store", "Keep what the counters are now as the snapshot for -r.", default=False),
+    Option(
+        "-f",
+        "file",
+        "Keep the snapshot in this file, so that other sessions can compare with it; else it is of this session.",
+        FileName(),
+        "file",
+    ),
+    Positional("queue_name", QueueName(), "The queue; all where it is left out."),
+    needs=Needs.OPEN_SPACE,
+    extension=True,
+)
+def qstat(session: Session, queue_name: str | None, relative: bool, store: bool, file: str | None) -> Outcome:
+    """Show the counters of the queues of the open queue space.
+
+    How many messages were enqueued and dequeued, expired, were discarded, and were moved to an error queue: since the
+    queue was created, or with -r since a snapshot. A snapshot has the counters of all queues. With -r and -s together,
+    what is kept is compared with first. A queue that was created after the snapshot counts from its creation.
+
+        qstat -s
+        qstat -r
+        qmadmin -c "qopen QSPACE" -c "qstat -r -s -f hourly.json"
+    """
+    space = session.opened()
+    if queue_name is not None:
+        space.queue(queue_name)
+    now = Snapshot.of(session.path, space.name, look(session, None))
+    shown: list[Shown] = []
+    if relative:
+        before = _kept(session, file, now)
+        text = f"Since {times.show(before.taken_us)}, {now.seconds_since(before):.1f} seconds"
+        shown += [Line(text), _differences(now, before, queue_name, detailed=session.detailed)]
+    else:
+        shown.append(_counters(now, queue_name))
+    if store:
+        _keep(session, file, now)
+        where = f" in {file}" if file else ""
+        shown.append(Line(f"Snapshot of {len(now.counts)} queue{'s' * (len(now.counts) != 1)} kept{where}"))
+    return shown
+
+
+def _kept(session: Session, file: str | None, now: Snapshot) -> Snapshot:
+    found = session.snapshots.get(now.space) if file is None else read(file)
+    if found is None:
+        option = f" -f {file}" if file else ""
+        raise UsageError(f"There is no snapshot of queue space '{now.space}'", hint=f"Keep one: qstat -s{option}")
+    if (found.device, found.space) != (now.device, now.space):
+        raise UsageError(f"The snapshot in {file} is of queue space '{found.space}' on {found.device}")
+    return found
+
+
+def _keep(session: Session, file: str | None, now: Snapshot) -> None:
+    if file is None:
+        session.snapshots[now.space] = now
+    else:
+        write(file, now)
+
+
+def _counters(now: Snapshot, queue_name: str | None) -> Table:
+    return Table(
+        (Column("queue", "Queue"), *(Column(key, key.capitalize(), right=True) for key in _FLOWS)),
+        [(name, *(getattr(counts, key) for key in _FLOWS)) for name, counts in now.of_queue(queue_name)],
+    )
+
+
+def _differences(now: Snapshot, before: Snapshot, queue_name: str | None, *, detailed: bool) -> Table:
+    """Return what was counted in between; in detail each rate, else those of what is not rare."""
+    seconds = now.seconds_since(before)
+    columns = [Column("queue", "Queue")]
+    rows: list[list[Value]] = []
+    for key in _FLOWS:
+        columns.append(Column(key, key.capitalize(), right=True))
+        if detailed or key in _FREQUENT:
+            columns.append(Column(f"{key}_rate", "/s", right=True))
+    for name, counts in now.of_queue(queue_name):
+        new = counts.since(before.counts.get(name))
+        row: list[Value] = [name]
+        for key in _FLOWS:
+            number = getattr(new, key)
+            row.append(number)
+            if detailed or key in _FREQUENT:
+                row.append(round(number / seconds, 1) if seconds > 0 else None)
+        rows.append(row)
+    if detailed:
+        columns.append(Column("seconds", "Seconds", right=True))
+        rows = [[*row, round(seconds, 1)] for row in rows]
+    return Table(tuple(columns), rows)

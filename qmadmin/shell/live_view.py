@@ -1,0 +1,246 @@
+"""What the live view shows in a window of some size: lines of text with styles by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from qmadmin.shell import figures
+from qmadmin.shell.flow import Flow, QueueFlow, Trend
+from qmadmin.shell.layout import columns, printable
+from qmcore import times
+
+if TYPE_CHECKING:
+    from qmadmin.shell.layout import Span
+    from qmcore.space import SpaceDefinition, SpaceUsage
+
+BAR, STRONG, FAINT, PLAIN = "bar", "strong", "faint", ""
+"""Styles: across the whole line, for what to look at, for what explains, and for all else."""
+_GAP = "  "
+_NAME_LEAST, _NAME_ENOUGH, _NAME_MOST = 12, 20, 40
+_COURSE_LEAST, _COURSE_MOST = 10, 60
+
+
+@enum.unique
+class Sort(enum.Enum):
+    """What the queues are sorted by, in the order in which the key goes through them."""
+
+    DEPTH = "depth"
+    IN = "in"
+    OUT = "out"
+    AGE = "age"
+    MOVED = "moved"
+    NAME = "name"
+
+    @property
+    def next(self) -> Sort:
+        """The one that follows."""
+        every = list(Sort)
+        return every[(every.index(self) + 1) % len(every)]
+
+
+@dataclasses.dataclass(slots=True)
+class View:
+    """What is looked at, and how. `scrolled` is the number of queues above the window."""
+
+    title: str
+    seconds: float
+    flow: Flow = dataclasses.field(default_factory=Flow)
+    definition: SpaceDefinition | None = None
+    usage: SpaceUsage | None = None
+    sort: Sort = Sort.DEPTH
+    backwards: bool = False
+    scrolled: int = 0
+    bars: str = figures.BARS
+    page: int = 1
+    """How many queues the window had room for when it was drawn last."""
+
+    def lines(self, width: int, height: int) -> list[list[Span]]:
+        """Return the lines for a window: what there is as a whole, the queues, and at the bottom what the keys do."""
+        queues = self._sorted()
+        head = [self._title(width), *self._totals(width), []] if height >= 12 else [self._title(width)]
+        chosen = _fitting(width, queues)
+        self.page = max(1, height - len(head) - 2)
+        self.scrolled = max(0, min(self.scrolled, len(queues) - self.page))
+        seen = queues[self.scrolled : self.scrolled + self.page]
+        shown = [*head, [(_padded(_titles(chosen, self), width), STRONG)]]
+        shown += [self._row(queue, chosen, width) for queue in seen]
+        if not queues and self.flow.last is not None:
+            shown.append([("There are no queues.", FAINT)])
+        shown = shown[: height - 1]
+        shown += [[] for _ in range(height - 1 - len(shown))]
+        return [*shown, self._keys(width, len(queues))]
+
+    def scroll(self, by: int) -> None:
+        """Move the window down by so many queues, or up; it stays within what there is."""
+        self.scrolled = max(0, self.scrolled + by)
+
+    # ---- above and beneath the queues ----
+
+    def _title(self, width: int) -> list[Span]:
+        last = self.flow.last
+        clock = times.show(last.time_us).split()[1] if last else "reading"
+        right = f"every {self.seconds:g}s  {clock} "
+        room = width - len(right) - 2
+        return [(_padded(f" {_cut(printable(self.title), room)}", width - len(right)) + right, BAR)]
+
+    def _totals(self, width: int) -> list[list[Span]]:
+        """Return how much of the limits of the queue space is in use, on as many lines as it takes."""
+        use, limits = self.usage, self.definition
+        if use is None or limits is None:
+            return [[]]
+        parts = [
+            ("Messages", figures.share(use.messages, limits.messages)),
+            ("Pages", figures.share(use.pages, limits.capacity)),
+            ("Trans", figures.share(use.transactions, limits.transactions)),
+            ("Procs", figures.share(use.processes, limits.processes)),
+            ("Queues", figures.share(use.queues, limits.queues)),
+        ]
+        if limits.memory:
+            parts.append(("Memory", figures.share(use.memory, limits.memory)))
+        flows = self.flow.queues()
+        rates = [(flow.in_rate, flow.out_rate) for flow in flows]
+        parts += [
+            ("In/s", figures.rate(_sum(into for into, _ in rates))),
+            ("Out/s", figures.rate(_sum(out for _, out in rates))),
+        ]
+        return _filled(parts, width)
+
+    def _keys(self, width: int, count: int) -> list[Span]:
+        order = f"{self.sort.value}{', reversed' if self.backwards else ''}"
+        last = min(self.scrolled + self.page, count)
+        place = f"{self.scrolled + 1 if count else 0}-{last} of {count} "
+        long = f" q leave  s sort ({order})  r reverse  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} scroll"
+        short = f" q leave  s {order}"
+        left = next((text for text in (long, short, " q leave") if columns(text) + 2 + len(place) <= width), "")
+        return [(_padded(left, width - len(place)) + place if left else _padded(place, width), BAR)]
+
+    # ---- the queues ----
+
+    def _sorted(self) -> list[QueueFlow]:
+        keys: dict[Sort, Callable[[QueueFlow], float]] = {
+            Sort.DEPTH: lambda queue: queue.usage.messages,
+            Sort.IN: lambda queue: queue.in_rate or 0,
+            Sort.OUT: lambda queue: queue.out_rate or 0,
+            Sort.AGE: lambda queue: -1 if queue.age is None else queue.age,
+            Sort.MOVED: lambda queue: queue.usage.moved,
+            Sort.NAME: lambda _queue: 0,
+        }
+        # The largest is first, and what is alike stands by name.
+        found = sorted(self.flow.queues(), key=keys[self.sort], reverse=self.sort is not Sort.NAME)
+        return found[::-1] if self.backwards else found
+
+    def _row(self, queue: QueueFlow, chosen: Sequence[_Column], width: int) -> list[Span]:
+        spans: list[Span] = []
+        for number, column in enumerate(chosen):
+            text = column.text(queue, self)
+            style = STRONG if column.title == "Drain" and queue.trend is Trend.GROWING else PLAIN
+            gap = _GAP if number else ""
+            spans.append((gap + _placed(text, column), style))
+        left = width - sum(columns(text) for text, _ in spans)
+        return [*spans, (" " * max(0, left), PLAIN)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the view; `sort` is what the queues are sorted by by its values."""
+
+    title: str
+    width: int
+    text: Callable[[QueueFlow, View], str]
+    left: bool = False
+    sort: Sort | None = None
+
+
+_DEPTH = _Column("Depth", 6, lambda queue, _: figures.count(queue.usage.messages), sort=Sort.DEPTH)
+_IN = _Column("In/s", 5, lambda queue, _: figures.rate(queue.in_rate), sort=Sort.IN)
+_OUT = _Column("Out/s", 5, lambda queue, _: figures.rate(queue.out_rate), sort=Sort.OUT)
+_AGE = _Column("Age", 6, lambda queue, _: figures.span(queue.age), sort=Sort.AGE)
+_DRAIN = _Column("Drain", 7, lambda queue, _: _drain(queue))
+_HELD = _Column("Held", 5, lambda queue, _: figures.count(queue.usage.held))
+_DELAYED = _Column("Delayed", 7, lambda queue, _: figures.count(queue.usage.delayed))
+_READY = _Column("Ready", 6, lambda queue, _: figures.count(queue.usage.ready))
+_MOVED = _Column("Moved", 6, lambda queue, _: figures.count(queue.usage.moved), sort=Sort.MOVED)
+_LOST = _Column("Lost", 6, lambda queue, _: figures.count(queue.lost))
+_ORDER = (_DEPTH, _READY, _DELAYED, _HELD, _IN, _OUT, _AGE, _DRAIN, _MOVED, _LOST)
+_WANTED = (_DEPTH, _IN, _OUT, _AGE, _DRAIN, _HELD, None, _DELAYED, _MOVED, _READY, _LOST)
+"""The columns by how much they are missed where the window is too narrow for all; None is the course of the depth."""
+
+
+def _fitting(width: int, queues: Sequence[QueueFlow]) -> list[_Column]:
+    """Return the columns that a window has room for; the names, then the course of the depth, take what is left."""
+    longest = max((columns(printable(queue.name)) for queue in queues), default=0)
+    name = min(max(longest, _NAME_LEAST), _NAME_ENOUGH)
+    left = width - name
+    chosen: list[_Column | None] = []
+    for column in _WANTED:
+        wanted = len(_GAP) + (column.width if column else _COURSE_LEAST)
+        if wanted > left:
+            break
+        left -= wanted
+        chosen.append(column)
+    more = min(max(longest, name), _NAME_MOST) - name
+    name += min(more, left)
+    left -= min(more, left)
+    found = [_Column("Queue", name, lambda queue, _: printable(queue.name), left=True, sort=Sort.NAME)]
+    found += [column for column in _ORDER if column in chosen]
+    if None in chosen:
+        room = min(_COURSE_LEAST + left, _COURSE_MOST)
+        found.append(
+            _Column("Course", room, lambda queue, view: figures.sparkline(queue.depths, room, view.bars), left=True)
+        )
+    return found
+
+
+def _titles(chosen: Sequence[_Column], view: View) -> str:
+    return _GAP.join(
+        _placed(("*" if view.sort is column.sort else "") + column.title, column, cut=False) for column in chosen
+    )
+
+
+def _drain(queue: QueueFlow) -> str:
+    if queue.trend is Trend.GROWING:
+        return "growing"
+    return figures.span(queue.drain)
+
+
+def _sum(rates: Iterable[float | None]) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known else None
+
+
+def _filled(parts: Sequence[tuple[str, str]], width: int) -> list[list[Span]]:
+    """Return labelled values on lines of a window, one behind the other."""
+    found: list[list[Span]] = [[]]
+    used = 0
+    for label, text in parts:
+        wanted = len(label) + 1 + len(text) + len(_GAP)
+        if wanted > width:
+            continue
+        if found[-1] and used + wanted > width:
+            found.append([])
+            used = 0
+        found[-1] += [(f" {label} ", FAINT), (text + " ", STRONG)]
+        used += wanted
+    return found
+
+
+def _placed(text: str, column: _Column, *, cut: bool = True) -> str:
+    text = _cut(text, column.width) if cut or column.left else text
+    pad = " " * (column.width - columns(text))
+    return text + pad if column.left else pad + text
+
+
+def _cut(text: str, width: int) -> str:
+    """Return as much of a text as the columns hold."""
+    if columns(text) <= width:
+        return text
+    while text and columns(text) > width - 1:
+        text = text[:-1]
+    return text + "\N{HORIZONTAL ELLIPSIS}" if width > 0 else ""
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - columns(text))
