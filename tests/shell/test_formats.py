@@ -89,7 +89,7 @@ def test_a_table_has_the_width_of_the_terminal_and_plain_has_none(laid_out):
     ("form", "begin"), [("table", "Index"), ("plain", "Index"), ("json", '{"command": "lidl"'), ("csv", "index,name")]
 )
 def test_every_format_can_be_asked_for_at_the_start(laid_out, form, begin):
-    ran = laid_out.process(None, "--format", form, "-c", "lidl")
+    ran = laid_out.process(None, "--format", form, "-c", "lidl", environ={"COLUMNS": "300"})
     assert ran.stdout.startswith(begin)
     assert ran.returncode == 0
 
