@@ -53,6 +53,17 @@ def test_wide_characters_are_counted_as_a_terminal_shows_them():
     assert text(table) == ["Name  Size", "列队     1", "e\u0301        2"]
 
 
+def test_value_of_a_record_that_is_too_long_goes_on_under_its_beginning():
+    record = Record("Queue 'a'", (field("n", "N", 1), field("lost", "Lost", "0 expired, 0 discarded, 0 moved")))
+    assert text(record, 30) == ["Queue 'a'", "  N:    1", "  Lost: 0 expired, 0", "        discarded, 0 moved"]
+    assert text(record, 40)[2:] == ["  Lost: 0 expired, 0 discarded, 0 moved"]
+    assert text(record)[2:] == ["  Lost: 0 expired, 0 discarded, 0 moved"]
+    # Where there is too little room, and in a path, the terminal breaks the line.
+    assert text(record, 20)[2:] == ["  Lost: 0 expired, 0 discarded, 0 moved"]
+    path = Record("Device", (field("path", "Path", "/var/" + "x" * 40),))
+    assert text(path, 30) == ["Device", "  Path: /var/" + "x" * 40]
+
+
 def test_record_has_its_labels_in_a_column():
     record = Record(
         "Queue 'a'",
