@@ -513,6 +513,9 @@ class QueueSpaceMachine(RuleBasedStateMachine):
         changed = drawn(draw.changes(self.model.queues[drawn(names)]))
         self.handle(1).change_queue(changed)
         self.model.change(changed)
+        # What is due in the queue is done by its new definition.
+        self.model.look()
+        self.model.freshen(changed.name)
 
     def stop(self, drawn) -> None:
         queue, whats = drawn(all_names), drawn(st.sets(st.sampled_from(["enqueue", "dequeue"])))
