@@ -157,6 +157,7 @@ def _count(name: str, about: str, get: Callable[[QueueSubject], int]) -> Attribu
 
 T_APPQ: MibClass[QueueSubject] = MibClass(
     name="T_APPQ",
+    noun="queue",
     about="Queues of a queue space.",
     states={"VAL": "the queue exists"},
     meanings={
@@ -166,6 +167,7 @@ T_APPQ: MibClass[QueueSubject] = MibClass(
     },
     select=_select,
     actions={"": _change, "NEW": _create, "INV": _destroy},
+    destructive={"INV"},
     attributes=(
         Attribute(
             name=QUEUE,

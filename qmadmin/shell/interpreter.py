@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.shell import suggest, words
+from qmadmin.shell import notices, suggest, words
 from qmadmin.shell.audit import recorded
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation, Needs
 from qmadmin.shell.formats import Document, Format
@@ -250,6 +250,7 @@ class Interpreter:
     def _complain(self, notice: Notice, place: str, *, logged: bool = False) -> None:
         for remark in self._session.take_remarks():
             self._notice(remark)
+        notice = notices.bounded(notice)
         self._session.status = Exit.FAILED
         if logged:
             log.error("%s", notice.text, extra={"catalogue": notice.number})

@@ -54,7 +54,7 @@ def lines(result: Result, width: int | None) -> Iterator[list[Span]]:
     """Return the lines of a result for a terminal of `width` columns, or for a script where that is None."""
     match result:
         case Line():
-            yield [(printable(result.text), PLAIN)]
+            yield from ([(line, PLAIN)] for line in _sentence(printable(result.text), width))
         case Verbatim(found):
             yield from ([(printable(line), PLAIN)] for line in found)
         case Table():
@@ -66,6 +66,13 @@ def lines(result: Result, width: int | None) -> Iterator[list[Span]]:
             yield from _record(result, width)
         case Prose(blocks):
             yield from _prose(blocks, min(width or PROSE_WIDTH, PROSE_WIDTH))
+
+
+def _sentence(text: str, width: int | None) -> list[str]:
+    """Return the lines of a sentence, which is broken at blanks only."""
+    if width is None or columns(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def printable(text: str) -> str:

@@ -133,3 +133,9 @@ def test_table_that_is_too_wide_leaves_out_the_columns_that_are_empty():
     ]
     assert text(table, 30) == ["Name  State", "one   ready", "two   held"]
     assert "A long title of a column" in text(table)[0]
+
+
+def test_sentence_that_is_too_long_is_broken_at_blanks():
+    sentence = Line("Message 0123456789abcdef enqueued on queue 'orders'")
+    assert text(sentence, 40) == ["Message 0123456789abcdef enqueued on", "queue 'orders'"]
+    assert text(sentence) == [sentence.text]
