@@ -137,3 +137,10 @@ def test_nothing_is_shown_elsewhere(modes, total):
     with made.progress("Toiling", total) as reached:
         reached(200)
     assert out.getvalue() == ""
+
+
+def test_dots_are_left_out_where_they_are_not_wanted():
+    made, out = session(Modes(verbose=True))
+    with made.progress("Toiling", 200, dots=False) as reached:
+        reached(200)
+    assert out.getvalue() == ""
