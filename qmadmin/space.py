@@ -129,7 +129,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding):
         upkeep.freshen_all(attachment.volume, opened, now)
 
         def seen(unit: Unit) -> list[tuple[Queue, QueueUsage]]:
-            queues = opened.definitions(unit).queues.values()
+            queues = sorted(opened.definitions(unit).queues.values(), key=lambda queue: queue.name)
             return [(queue, looking.usage(unit, opened, queue, now)) for queue in queues]
 
         return self._read(seen)
