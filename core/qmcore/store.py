@@ -151,6 +151,17 @@ class MessageRecords(Protocol):
     ) -> Listing:
         """Return at most `limit` messages of the queue in one state, those behind the cursor, each with its cursor."""
 
+    def cursors(
+        self,
+        space: Space,
+        queue: Queue,
+        state: State,
+        after: Cursor | None,
+        limit: int,
+        condition: Condition | None = None,
+    ) -> list[Cursor]:
+        """Return the cursors of what `messages` returns; the second part of each is the number of the message."""
+
 
 class HoldRecords(Protocol):
     """What transactions hold."""

@@ -59,9 +59,8 @@ def apply(device: Where, class_name: str, values: Values, flags: Flags | int = F
     """Create, change or delete one object, and return its attributes as they are then; none where it is gone.
 
     TA_STATE says what is to be done, by its first three letters or in full; without it attributes are changed. What is
-    not given stays as it is, or gets its default. The device keeps a record of what ends an object or the memory of a
-    queue space, or changes a message. Raises MibError where the request makes no sense, and what the engine refuses
-    with.
+    not given stays as it is, or gets its default. The device keeps a record of what destroys an object, takes memory,
+    or does anything to a message. Raises MibError where the request makes no sense, and what the engine refuses with.
     """
     of = _class(class_name)
     given = dict(_checked(of, values))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.shell import suggest, words
+from qmadmin.shell import notices, suggest, words
 from qmadmin.shell.audit import recorded
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation, Needs
 from qmadmin.shell.formats import Document, Format
@@ -235,6 +236,10 @@ class Interpreter:
             self._complain(self._refused(command, given, error), place(), logged=True)
         except OutputLostError:
             raise
+        except OSError as error:
+            reason = f"{command.name} failed: {error.strerror or error}"
+            named = "" if error.filename is None else f": '{os.fsdecode(error.filename)}'"
+            self._complain(Notice(Severity.ERROR, reason + named), place(), logged=True)
         except Exception as error:  # noqa: BLE001 - the log has it
             text = f"{command.name} failed inside qmadmin: {fault(error, command.name)}"
             self._complain(Notice(Severity.ERROR, text), place())
@@ -250,6 +255,7 @@ class Interpreter:
     def _complain(self, notice: Notice, place: str, *, logged: bool = False) -> None:
         for remark in self._session.take_remarks():
             self._notice(remark)
+        notice = notices.bounded(notice)
         self._session.status = Exit.FAILED
         if logged:
             log.error("%s", notice.text, extra={"catalogue": notice.number})

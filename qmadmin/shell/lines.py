@@ -10,6 +10,7 @@ from qmadmin.shell.notices import InputEndedError
 from qmadmin.shell.read import Asking
 from qmadmin.shell.results import Line, Notice, Severity
 from qmadmin.shell.status import Exit
+from qmcore import names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,7 +146,7 @@ class Commands:
     patient = False
 
     def __init__(self, commands: Sequence[str], session: Session) -> None:
-        self._scripts = iter([Script(io.StringIO(text), f"-c {text!r}", session) for text in commands])
+        self._scripts = iter([Script(io.StringIO(text), f"-c {names.shown(text)}", session) for text in commands])
         self._script = Script(io.StringIO(), "-c", session)
 
     def command(self) -> str | None:

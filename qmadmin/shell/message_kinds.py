@@ -11,7 +11,7 @@ from qmadmin.shell.criteria import Range
 from qmadmin.shell.escapes import escaped, unescaped
 from qmadmin.shell.kinds import Candidate, Given, Kind, Number
 from qmadmin.shell.notices import UsageError
-from qmcore import times
+from qmcore import names, times
 from qmcore.message import PRIORITY_RANGE
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from qmcore.condition import Condition
     from qmcore.message import MessageInfo
 
-CORRID_MAX = 32
 _SECOND = times.MICROS
 
 
@@ -46,8 +45,8 @@ class CorrelationId(Kind[bytes]):
     r"""A correlation identifier; what cannot be typed is written as `\xx`."""
 
     def read(self, text: str, _given: Given, /) -> bytes:
-        """Return the bytes of the identifier."""
-        return unescaped(text)
+        """Return the bytes of the identifier, without the NULs that it may be padded with."""
+        return names.correlation_id(unescaped(text))
 
     def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
         """Return those of the first messages of the current queue, each once."""

@@ -59,6 +59,18 @@ CATALOGUE = tuple(entry for entry in globals().copy().values() if isinstance(ent
 """All of them by number."""
 
 
+_LONGEST = 1000
+"""How many characters of a notice are shown: what was refused may have megabytes."""
+
+
+def bounded(notice: Notice) -> Notice:
+    """Return a notice whose text has its middle left out where it is very long."""
+    if len(notice.text) <= _LONGEST:
+        return notice
+    half = _LONGEST // 2
+    return dataclasses.replace(notice, text=f"{notice.text[:half]} ... {notice.text[-half:]}")
+
+
 class UsageError(Exception):
     """The shell cannot take a line as it stands. It is shown to whoever wrote the line, and goes no further."""
 

@@ -162,14 +162,13 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
         qinfo orders
     """
     space = session.opened()
-    queues = space.queues() if queue_name is None else [space.queue(queue_name)]
+    usages = space.usages() if queue_name is None else [(space.queue(queue_name), space.usage(queue_name))]
     missing = missing_error_queue(session) if queue_name is None else []
     if session.detailed:
         error_queue = space.definition.error_queue
-        return [*missing, *(_queue_record(found, space.usage(found.name), error_queue) for found in queues)]
-    if not queues:
+        return [*missing, *(_queue_record(found, use, error_queue) for found, use in usages)]
+    if not usages:
         return [*missing, Notice(Severity.INFO, f"queue space '{space.name}' has no queues")]
-    usages = [(found.name, space.usage(found.name)) for found in queues]
     return [
         *missing,
         Table(
@@ -182,7 +181,10 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
                 Column("pages", "Pages", right=True),
                 Column("bytes", "Bytes", right=True),
             ),
-            [(name, use.messages, use.ready, use.delayed, use.held, use.pages, use.size) for name, use in usages],
+            [
+                (found.name, use.messages, use.ready, use.delayed, use.held, use.pages, use.size)
+                for found, use in usages
+            ],
         ),
     ]
 
@@ -288,7 +290,7 @@ def qdestroy(session: Session, queue_name: str, purge: bool, force: bool) -> Out
     session.opened().destroy_queue(queue_name, purge=purge, force=force)
     if session.queue == queue_name:
         session.queue = None
-    return Line(f"Queue '{queue_name}' destroyed")
+    return Line(f"Queue '{queue_name}' destroyed", {"queue": queue_name})
 
 
 def _sides(what: str) -> tuple[Option, Option]:

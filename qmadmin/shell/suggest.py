@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from qmadmin.shell.declare import Command
     from qmadmin.shell.session import Session
 
+_LONGEST = 200
+"""How long a name may be that is compared; no name is as long, and to compare one of megabytes takes seconds."""
 _MOST = 2000
 """How many names are compared: a few milliseconds."""
 
@@ -21,6 +23,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return the known name that is written most alike; empty if none is, or it is the very name."""
     import difflib
 
+    if len(name) > _LONGEST:
+        return ""
     folded = {other.lower(): other for other in itertools.islice(known, _MOST)}
     near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.7)
     found = folded[near[0]] if near else ""

@@ -7,12 +7,15 @@ quote, or in single quotes, where everything is itself. Quotes inside a word mea
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from qmadmin.shell import notices
 from qmadmin.shell.notices import UsageError
 
 BLANKS = " \t"
 QUOTES = "\"'"
+_blanks = re.compile(r"[ \t]*")
+_no_blanks = re.compile(r"[^ \t]*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ def split(line: str) -> list[Word]:
 def head(line: str) -> tuple[str, str]:
     """Return the first word of a line and the rest of the line, each empty if there is nothing."""
     stripped = line.strip(BLANKS)
-    end = next((at for at, char in enumerate(stripped) if char in BLANKS), len(stripped))
+    end = _before_blanks(stripped, 0)
     return stripped[:end], stripped[end:].lstrip(BLANKS)
 
 
@@ -77,40 +80,41 @@ def quote(text: str) -> str:
 def _words(line: str) -> tuple[list[Word], str]:
     """Return the words, and the quote that the last of them lacks."""
     words = []
-    at, end = 0, len(line)
-    while at < end:
-        if line[at] in BLANKS:
-            at += 1
-            continue
-        start = at
-        if line[at] not in QUOTES:
-            while at < end and line[at] not in BLANKS:
-                at += 1
+    end = len(line)
+    start = _behind_blanks(line, 0)
+    while start < end:
+        if line[start] not in QUOTES:
+            at = _before_blanks(line, start)
             words.append(Word(line[start:at], start=start))
-            continue
-        text, at = _quoted(line, at)
-        if at > end:
-            return [*words, Word(text, quoted=True, start=start)], line[start]
-        if at < end and line[at] not in BLANKS:
-            raise UsageError.of(
-                notices.NO_WHITE_SPACE(), line[start:], hint='Separate arguments by blanks; a quote inside is \\".'
-            )
-        words.append(Word(text, quoted=True, start=start))
+        else:
+            text, at = _quoted(line, start)
+            words.append(Word(text, quoted=True, start=start))
+            if at > end:
+                return words, line[start]
+            if at < end and line[at] not in BLANKS:
+                raise UsageError.of(
+                    notices.NO_WHITE_SPACE(), line[start:], hint='Separate arguments by blanks; a quote inside is \\".'
+                )
+        start = _behind_blanks(line, at)
     return words, ""
+
+
+def _behind_blanks(line: str, start: int) -> int:
+    return _blanks.match(line, start).end()  # type: ignore[union-attr] # it matches nothing too
+
+
+def _before_blanks(line: str, start: int) -> int:
+    return _no_blanks.match(line, start).end()  # type: ignore[union-attr] # as above
 
 
 def _quoted(line: str, start: int) -> tuple[str, int]:
     """Return the text in quotes and the place behind the closing one, which is behind the line if there is none."""
     mark = line[start]
-    text = ""
-    at = start + 1
-    while at < len(line):
-        if mark == '"' and line.startswith('\\"', at):
-            text += '"'
-            at += 2
-        elif line[at] == mark:
-            return text, at + 1
-        else:
-            text += line[at]
-            at += 1
-    return text, len(line) + 1
+    begin = start + 1
+    end = line.find(mark, begin)
+    while mark == '"' and end > begin and line[end - 1] == "\\":
+        end = line.find(mark, end + 1)
+    text = line[begin:] if end < 0 else line[begin:end]
+    if mark == '"':
+        text = text.replace('\\"', '"')
+    return text, (len(line) if end < 0 else end) + 1

@@ -26,10 +26,12 @@ _FACTS = [column for column in message.columns if column.name not in ("body", "b
 class _Form:
     """How messages in one state are listed.
 
-    A statement, the columns of their retries and of when they become available, and a cursor before the first.
+    A statement, one for their cursors alone, the columns of their retries and of when they become available, and a
+    cursor before the first.
     """
 
     statement: Select[Any]
+    cursors: Select[Any]
     retries: ColumnElement[int]
     until: ColumnElement[int] | None
     start: Cursor
@@ -46,14 +48,16 @@ def _form(
     behind = tuple_(first, second) > tuple_(
         bindparam("first", type_=first.type), bindparam("second", type_=second.type)
     )
-    statement = (
-        select(state.c.retries, until, first, second, *_FACTS)
-        .join_from(state, message, state.c.message_id == message.c.id)
+    cursors = (
+        select(first, second)
         .where(given(state.c.queue_id, "of_queue"), behind, *only)
         .order_by(first, second)
         .limit(bindparam("most"))
     )
-    return _Form(statement, state.c.retries, until if state is due else None, start)
+    statement = cursors.with_only_columns(state.c.retries, until, first, second, *_FACTS).join_from(
+        state, message, state.c.message_id == message.c.id
+    )
+    return _Form(statement, cursors, state.c.retries, until if state is due else None, start)
 
 
 _FORMS = {
@@ -100,6 +104,23 @@ class Listings(States, Holdings):
             for retries, until, at, then, *row in found
         ]
 
+    def cursors(
+        self,
+        space: Space,
+        in_queue: Queue,
+        state: State,
+        after: Cursor | None,
+        limit: int,
+        condition: Condition | None = None,
+    ) -> list[Cursor]:
+        """Return the cursors of what `messages` returns; the second part of each is the number of the message."""
+        form = _FORMS[state]
+        first, second = after or form.start
+        values = {"of_queue": in_queue.id, "first": first, "second": second, "most": limit}
+        if condition is None:
+            return [(at, then) for at, then in self.all(form.cursors, **values)]
+        return [(at, then) for at, then in self.built(_cursors(form, condition, space), **values)]
+
     def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
         """Take at most `limit` messages that are kept back, and are chosen, out of `due`."""
         if condition is None:
@@ -112,6 +133,11 @@ class Listings(States, Holdings):
 @functools.lru_cache(maxsize=64)
 def _restricted(form: _Form, condition: Condition, space: Space) -> Select[Any]:
     return form.statement.where(conditions.where(condition, retries=form.retries, space=space, available_at=form.until))
+
+
+@functools.lru_cache(maxsize=64)
+def _cursors(form: _Form, condition: Condition, space: Space) -> Select[Any]:
+    return _restricted(form, condition, space).with_only_columns(*form.cursors.selected_columns)
 
 
 @functools.lru_cache(maxsize=64)

@@ -274,3 +274,11 @@ def test_hangup_leaves_the_device_usable(laid_out, terminal):
     eventually(lambda: not screen.child.isalive(), "the end of the program")
     ran = laid_out.run("qspds -y QSPACE\n")
     assert (ran.err, ran.status) == ("", 0)
+
+
+def test_files_of_a_device_that_are_removed_meanwhile_are_told_in_a_sentence(laid_out):
+    directory = laid_out.directory / "QUE-run"
+    ran = laid_out.run(f"qopen QSPACE\nqclose\n! rm -r '{directory}'\nqopen QSPACE\nlidl\n")
+    assert "ERROR: qopen failed: No such file or directory: '" in ran.err
+    assert "failed inside" not in ran.err
+    assert ran.out.endswith(" 2000\n")

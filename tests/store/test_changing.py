@@ -1,9 +1,14 @@
 """What administrators do to messages that no transaction holds."""
 
+import itertools
+import re
+
 import pytest
 
+from qmcore.acts import looking
+from qmcore.condition_text import parse
 from qmcore.errors import BadQueueError, InvalidArgumentError
-from qmcore.message import Reason
+from qmcore.message import Reason, State
 from qmcore.queue import Delivery
 from tests.fix_store import bodies_held, drain, make_queue
 
@@ -178,3 +183,37 @@ def test_non_persistent_messages_are_changed_too_or_alone(store, tmp_path, monke
         ("nonpersist", 60),
         ("persist", 70),
     ]
+
+
+def cursors(space, queue, condition, state, store_number, read):
+    """Return the cursors of the messages of a queue, two at a time."""
+    attachment, at, parts = space._attachment, None, []
+    while part := attachment.volume.read(
+        lambda unit, at=at: read(unit, attachment.opened, store_number, queue, state, at, 2, condition)
+    ):
+        parts.append(part)
+        at = part[-1] if read is looking.cursors else part[-1][0]
+    return parts
+
+
+class TestCursors:
+    @pytest.mark.parametrize("condition", [None, parse("corrid = 'c1'")], ids=["all", "chosen"])
+    @pytest.mark.parametrize("queue", ["P", "M"])
+    def test_they_are_those_of_the_listing_a_part_at_a_time(self, store, monkeypatch, tmp_path, queue, condition):
+        monkeypatch.setenv("QM_SHM_DIR", str(tmp_path))
+        space = store.space(memory=4_000_000)
+        make_queue(space, "P", order="priority,fifo")
+        make_queue(space, "M", delivery=Delivery.NONPERSIST)
+        for number in range(12):
+            space.enqueue(queue, "x", priority=50 + number % 3, corrid=f"c{number % 2}", delay=5 * (number // 6))
+        for store_number, state in itertools.product((0, 1), (State.READY, State.DELAYED)):
+            chosen = queue, condition, state, store_number
+            listed = cursors(space, *chosen, looking.listing)
+            assert cursors(space, *chosen, looking.cursors) == [[at for at, _ in part] for part in listed]
+            assert bool(listed) == (store_number == (queue == "M"))
+
+    def test_to_count_a_queue_reads_no_message(self, filled):
+        statements = []
+        filled._attachment.volume._connection.set_trace_callback(statements.append)
+        assert filled.count("P") == 5
+        assert not [statement for statement in statements if re.search(r"\bmessage\.", statement)]

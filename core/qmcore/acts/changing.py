@@ -16,14 +16,14 @@ from qmcore.acts.stores import stores
 from qmcore.condition import Condition
 from qmcore.definitions import OpenSpace
 from qmcore.errors import InvalidArgumentError
-from qmcore.message import State, sequence_of
-from qmcore.numbers import number
+from qmcore.message import State
 from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Cursor, Withdrawn
 from qmcore.store import Store
 
 _STEP = 1000
+_SETTLED_AT_ONCE = 10_000
 _CHANGEABLE = (State.READY, State.DELAYED)
 
 
@@ -99,13 +99,12 @@ def _numbers(
     for state in _CHANGEABLE:
         cursor: Cursor | None = None
         while part := volume.read(
-            lambda unit, at=cursor, of=state: looking.listing(  # type: ignore[misc]
-                unit, opened, store_number, name, of, at, _STEP, condition
+            lambda unit, at=cursor, of=state: looking.cursors(  # type: ignore[misc]
+                unit, opened, store_number, name, of, at, _SETTLED_AT_ONCE, condition
             )
         ):
-            for _, info in part:
-                yield number(opened.space.id, sequence_of(info.msgid, opened.space.incarnation) or 0)
-            cursor = part[-1][0]
+            yield from (message_id for _, message_id in part)
+            cursor = part[-1]
 
 
 def _in_steps(
