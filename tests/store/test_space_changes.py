@@ -258,6 +258,21 @@ class TestExtendingInAnotherFile:
             second.extend_space("OTHER", 8)
         assert extents(device, "OTHER") == []
 
+    def test_one_of_the_same_name_that_is_made_meanwhile_gets_no_extent(self, file_store, other, tmp_path):
+        device, second = file_store.device, file_store.another()
+        other.close()
+        device.destroy_space("OTHER")
+        device.create_space(space_definition("OTHER", pages=40), initialize=True)
+
+        def made_anew(_percent):
+            device.destroy_space("OTHER")
+            device.create_space(space_definition("OTHER", pages=40))
+
+        with pytest.raises(BadResourceError, match="no queue space 'OTHER'"):
+            second.extend_space("OTHER", 8, progress=made_anew)
+        assert [row.name for row in extents(device, "OTHER")] == ["OTHER.0"]
+        assert device.extend_space("OTHER", 8).definition.pages == 48
+
     @pytest.fixture
     def once_listed(self, monkeypatch):
         """Have something done once the next extension has listed its extent, and has not counted it yet."""

@@ -34,6 +34,8 @@ def extend(main: Volume, volume: Volume, opened: OpenSpace, pages: int, progress
         volume.allocate_disk(more, progress)
     if volume is main:
         return main.write(lambda unit: _count(unit, opened, _list(unit, name, more)))
+    # While disk was allocated, another queue space may have got the name.
+    volume.read(lambda unit: _present(unit, opened))
     listed = main.write(lambda unit: _list(unit, name, more))
     try:
         return volume.write(lambda unit: _count(unit, opened, listed))
@@ -70,14 +72,20 @@ def _list(unit: Unit, name: str, pages: int) -> _Listed:
 
 def _count(unit: Unit, opened: OpenSpace, listed: _Listed) -> Space:
     """Count the extents among the pages of the queue space, where a later extension has not done so already."""
-    present = unit.space(opened.space.name)
-    if present is None or present.incarnation != opened.space.incarnation:
-        raise no_such_space(opened.space.name)
+    present = _present(unit, opened)
     if listed.pages > present.definition.pages:
         definition = dataclasses.replace(present.definition, pages=listed.pages)
         present = dataclasses.replace(present, definition=definition)
         unit.change_space(present)
         thresholds.note_growth(unit, opened)
+    return present
+
+
+def _present(unit: Unit, opened: OpenSpace) -> Space:
+    """Return the queue space as it is now, or raise BadResourceError where it is gone."""
+    present = unit.space(opened.space.name)
+    if present is None or present.incarnation != opened.space.incarnation:
+        raise no_such_space(opened.space.name)
     return present
 
 
