@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Words
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Column, Line, Outcome, Table, Verbatim
+from qmadmin.shell.results import Column, Line, Outcome, Table, Value, Verbatim
 from qmadmin.shell.session import file_of
 from qmcore import device
 from qmcore.errors import InvalidArgumentError
@@ -66,7 +66,8 @@ def crdl(session: Session, device: str, offset: int, size: int, group: str | Non
                 f"the first entry of the device list must be the device itself, {session.path!r}, got {device!r}"
             )
         entry = session.create_device(device, offset, size, group).entries()[0]
-    return Line(f"Created device {entry.path}, offset {entry.offset}, size {entry.pages} on {session.device.path}")
+    text = f"Created device {entry.path}, offset {entry.offset}, size {entry.pages} on {session.device.path}"
+    return Line(text, _data(entry))
 
 
 def _is_same_file(one: str, other: str) -> bool:
@@ -99,6 +100,11 @@ def lidl(session: Session, dlindex: int | None) -> Outcome:
         ),
         [(entry.index, entry.path, entry.offset, entry.pages) for entry in entries],
     )
+
+
+def _data(entry: DeviceEntry) -> dict[str, Value]:
+    """Return what programs get of an entry, the same as in the list."""
+    return {"index": entry.index, "name": entry.path, "start": entry.offset, "size": entry.pages}
 
 
 def _in_full(session: Session, entry: DeviceEntry) -> list[str]:
@@ -146,7 +152,8 @@ def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:
     """
     before = _entry(session, dlindex)
     entry = session.device.rename_entry(dlindex, newdevice)
-    return Line(f"Renamed device {before.path} to {entry.path}, entry {entry.index} on {session.device.path}")
+    text = f"Renamed device {before.path} to {entry.path}, entry {entry.index} on {session.device.path}"
+    return Line(text, _data(entry))
 
 
 @DEVICES.command(
@@ -169,7 +176,8 @@ def dsdl(session: Session, dlindex: int) -> Outcome:
         dsdl -y 1
     """
     entry = session.device.remove_entry(dlindex)
-    return Line(f"Destroyed device {entry.path}, offset {entry.offset}, size {entry.pages} on {session.device.path}")
+    text = f"Destroyed device {entry.path}, offset {entry.offset}, size {entry.pages} on {session.device.path}"
+    return Line(text, _data(entry))
 
 
 @DEVICES.command("livtoc")
@@ -223,4 +231,5 @@ def qcommands(session: Session, state: str | None) -> Outcome:
     """
     if state is not None:
         session.device.set_commands(enabled=state == "on")
-    return Line(f"Capacity commands are {'on' if session.device.runs_commands() else 'off'}")
+    enabled = session.device.runs_commands()
+    return Line(f"Capacity commands are {'on' if enabled else 'off'}", {"commands_enabled": enabled})

@@ -289,7 +289,7 @@ def qdestroy(session: Session, queue_name: str, purge: bool, force: bool) -> Out
     session.opened().destroy_queue(queue_name, purge=purge, force=force)
     if session.queue == queue_name:
         session.queue = None
-    return Line(f"Queue '{queue_name}' destroyed")
+    return Line(f"Queue '{queue_name}' destroyed", {"queue": queue_name})
 
 
 def _sides(what: str) -> tuple[Option, Option]:

@@ -85,7 +85,7 @@ def qspacecreate(
         *parameters.doubtful_key(queue_space_name, ipckey),
         *parameters.rounding(pages),
         *parameters.without_effect(options),
-        Line(f"Queue space '{queue_space_name}' created"),
+        Line(f"Queue space '{queue_space_name}' created", {"queue_space": queue_space_name}),
     ]
 
 
@@ -245,4 +245,4 @@ def qspacedestroy(session: Session, queue_space_name: str, force: bool) -> Outco
     if session.space is not None and session.space.name == queue_space_name:
         session.close_space()
     session.device.destroy_space(queue_space_name, force=force)
-    return Line(f"Queue space '{queue_space_name}' destroyed")
+    return Line(f"Queue space '{queue_space_name}' destroyed", {"queue_space": queue_space_name})

@@ -180,4 +180,4 @@ def test_csv_keeps_what_has_ends_of_lines_or_commas_in_it(laid_out, body):
 
 def test_csv_has_truth_as_json_has_it(laid_out):
     ran = laid_out.run("format csv\nqopen QSPACE\nqinfo STRING\n")
-    assert list(csv.DictReader(ran.out.splitlines()[2:]))[0]["enqueue_enabled"] == "true"
+    assert next(csv.DictReader(ran.out.splitlines()[2:]))["enqueue_enabled"] == "true"
