@@ -37,8 +37,10 @@ class Administering(ABC):
         """Return the volume behind a path of the device list."""
 
     def spaces(self) -> list[Space]:
-        """Return the queue spaces of the device by name."""
-        return [self.space(name) for name in self._main.read(spaces.names)]
+        """Return the queue spaces of the device by name; one whose creation was cut short is not among them."""
+        places = self._main.read(lambda unit: [(name, spaces.path_of(unit, name)) for name in spaces.names(unit)])
+        found = [self.volume_of(path).read(lambda unit, name=name: unit.space(name)) for name, path in places]  # type: ignore[misc]
+        return [space for space in found if space is not None]
 
     def space(self, name: str) -> Space:
         """Return what is defined about a queue space, or raise BadResourceError."""

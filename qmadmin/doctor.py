@@ -75,7 +75,7 @@ class Doctor:
         where: dict[str, tuple[Volume, Space]] = {}
         yield from self._guarded("space-unreadable", names, lambda name: self._locate(name, where))
         if only is None:
-            yield from self._part("device", "rights, files and pages are in order", lambda: self._device(where))
+            yield from self._part("device", "rights, files and pages are in order", self._device)
         for name, (volume, space) in where.items():
             yield from self._part(
                 f"queue space {name}",
@@ -129,13 +129,13 @@ class Doctor:
 
     # ---- from outside -----------------------------------------------------------------------------------------------
 
-    def _device(self, where: dict[str, tuple[Volume, Space]]) -> Iterator[Finding]:
+    def _device(self) -> Iterator[Finding]:
         patient = self._patient
-        entries, extents = patient.main.read(lambda unit: (unit.entries(), unit.extents()))
-        known = {name: space for name, (_, space) in where.items()}
-        yield from checking.extents(entries, extents, known, self._unread)
+        # Where somebody creates or extends a queue space between the two looks that this takes, a second try is right.
+        yield from self._extents() and self._extents()
         if patient.in_memory:
             return
+        entries = patient.main.read(lambda unit: unit.entries())
         volumes = {patient.main.path: patient.main}
         for path in dict.fromkeys(entry.path for entry in entries[1:]):
             try:
@@ -146,8 +146,20 @@ class Doctor:
         for volume in volumes.values():
             yield from self._rights(volume.path)
             yield from self._log(volume.path)
-            yield from self._leftovers(volume, where)
+            yield from self._leftovers(volume)
             yield from self._room(volume)
+
+    def _extents(self) -> list[Finding]:
+        patient = self._patient
+        entries, extents = patient.main.read(lambda unit: (unit.entries(), unit.extents()))
+        paths = {entry.index: entry.path for entry in entries}
+        known: dict[str, Space] = {}
+        for extent in extents:
+            if extent.number == 0 and extent.space not in self._unread and extent.entry in paths:
+                volume = patient.volume_of(paths[extent.entry])
+                space = volume.read(lambda unit, name=extent.space: unit.space(name))  # type: ignore[misc]
+                known |= {} if space is None else {space.name: space}
+        return list(checking.extents(entries, extents, known, self._unread))
 
     def _rights(self, path: str) -> Iterator[Finding]:
         status = Path(path).stat()
@@ -181,10 +193,13 @@ class Doctor:
                 advice="Look for a program that reads the file for long, such as an SQLite shell in a transaction.",
             )
 
-    def _leftovers(self, volume: Volume, where: dict[str, tuple[Volume, Space]]) -> Iterator[Finding]:
-        here = {space.name for found, space in where.values() if found is volume}
-        for space in volume.read(lambda unit: unit.spaces()):
-            if space.name not in here:
+    def _leftovers(self, volume: Volume) -> Iterator[Finding]:
+        # One is listed before it is there, and is gone soon after it is listed no more.
+        before = volume.read(lambda unit: unit.spaces())
+        listed = self._listed_on(volume)
+        after = {space.incarnation for space in volume.read(lambda unit: unit.spaces())}
+        for space in before:
+            if space.name not in listed and space.incarnation in after:
                 yield Finding(
                     severity=Severity.WARNING,
                     check="space-left",
@@ -192,6 +207,12 @@ class Doctor:
                     sentence=f"it has a queue space {space.name!r} that is not in the table of contents",
                     advice="A destruction that was cut short has left it; creating one of that name removes it.",
                 )
+
+    def _listed_on(self, volume: Volume) -> set[str]:
+        paths = self._patient.main.read(lambda unit: {name: spaces.path_of(unit, name) for name in spaces.names(unit)})
+        return {
+            name for name, path in paths.items() if name not in self._unread and self._patient.volume_of(path) is volume
+        }
 
     def _room(self, volume: Volume) -> Iterator[Finding]:
         used, promised = volume.read(_pages)

@@ -183,16 +183,23 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding):
 
         return self._read(found)
 
-    def purge(self, queue: str, *, condition: str | Condition | None = None, delivery: Delivery | None = None) -> int:
+    def purge(
+        self,
+        queue: str,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+        progress: Callable[[int], None] = lambda _count: None,
+    ) -> int:
         """Give up the messages of a queue that fulfil a condition, or all of them; return how many it was.
 
-        With `delivery` only the persistent or the non-persistent ones are meant.
+        With `delivery` only the persistent or the non-persistent ones are meant. `progress` is told how many are gone.
         Those that a transaction holds stay. They are counted as discarded. A thousand go at a time.
         """
         restriction = parsed(condition)
         self._freshen(queue)
         attachment = self._attachment
-        return purging.purge(attachment.volume, attachment.opened, queue, restriction, delivery)
+        return purging.purge(attachment.volume, attachment.opened, queue, restriction, delivery, progress)
 
     def purge_history(self, queue: str, *, before: datetime | None = None) -> int:
         """Give up the retained messages of a queue that were consumed before a time, or all; return how many."""

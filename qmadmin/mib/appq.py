@@ -44,9 +44,12 @@ def _look(device: Device, space: QueueSpace, queue: Queue) -> QueueSubject:
 def _select(request: Request) -> Iterator[QueueSubject]:
     wanted = request.keys.get("queue")
     with opened(request) as space:
-        for queue in space.queues():
-            if wanted in (None, queue.name):
-                yield _look(request.device, space, queue)
+        if wanted is not None:
+            yield from (_look(request.device, space, queue) for queue in space.queues() if queue.name == wanted)
+            return
+        # At one moment: each of them may be destroyed at any time.
+        for queue, usage in space.usages():
+            yield QueueSubject(device=request.device, space=space.name, queue=queue, usage=usage)
 
 
 # ---- what a SET does ------------------------------------------------------------------------------------------------
@@ -157,6 +160,7 @@ def _count(name: str, about: str, get: Callable[[QueueSubject], int]) -> Attribu
 
 T_APPQ: MibClass[QueueSubject] = MibClass(
     name="T_APPQ",
+    noun="queue",
     about="Queues of a queue space.",
     states={"VAL": "the queue exists"},
     meanings={
@@ -166,6 +170,7 @@ T_APPQ: MibClass[QueueSubject] = MibClass(
     },
     select=_select,
     actions={"": _change, "NEW": _create, "INV": _destroy},
+    destructive={"INV"},
     attributes=(
         Attribute(
             name=QUEUE,

@@ -174,11 +174,13 @@ _DELIVERIES = {delivery.value.upper(): delivery for delivery in (Delivery.PERSIS
 
 T_APPQMSG: MibClass[MessageSubject] = MibClass(
     name="T_APPQMSG",
+    noun="message",
     about="Messages of a queue, or of all queues of a queue space.",
     states={"VAL": "the message is stored"},
     meanings={"INV": "delete the message"},
     select=_select,
     actions={"": _change, "INV": _delete},
+    destructive={"", "INV"},
     attributes=(
         Attribute(
             name="TA_APPQMSGID",

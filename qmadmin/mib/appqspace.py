@@ -171,6 +171,7 @@ _COUNTED = (
 
 T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
     name="T_APPQSPACE",
+    noun="queue space",
     about="Queue spaces of a device.",
     states={
         "INA": "nobody is attached, and there is no memory for non-persistent messages",
@@ -185,6 +186,7 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
     },
     select=_select,
     actions={"": _change, "NEW": _create, "OPE": _open, "CLE": _clean, "INV": _destroy},
+    destructive={"CLE", "INV"},
     attributes=(
         *addresses(
             lambda subject: subject.space.name,

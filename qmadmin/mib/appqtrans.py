@@ -54,6 +54,7 @@ def _end(request: Request) -> None:
 
 T_APPQTRANS: MibClass[TransactionSubject] = MibClass(
     name="T_APPQTRANS",
+    noun="transaction",
     about="Transactions that are open on a queue space, from their first dequeue on.",
     states={
         "ACT": "its process is at work in it",
@@ -66,6 +67,7 @@ T_APPQTRANS: MibClass[TransactionSubject] = MibClass(
     },
     select=_select,
     actions={"HAB": _end, "HCO": _end},
+    destructive={"HAB", "HCO"},
     attributes=(
         Attribute(
             name=_XID,

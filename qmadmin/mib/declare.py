@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -105,16 +105,19 @@ class MibClass(Generic[S]):
     """A class of objects: its attributes, how it finds them, and what a SET does in each state that it takes.
 
     `actions` are by the three letters of TA_STATE, or empty for a change of attributes; each returns the object as it
-    is then, or None where it is gone. `states` says what TA_STATE means on GET, `meanings` on SET.
+    is then, or None where it is gone. `states` says what TA_STATE means on GET, `meanings` on SET. Of the
+    `destructive` actions the device keeps a record, in which `noun` is what an object is called.
     """
 
     name: str
+    noun: str
     about: str
     attributes: tuple[Attribute[S], ...]
     states: Mapping[str, str]
     select: Callable[[Request], Iterator[S]]
     actions: Mapping[str, Callable[[Request], S | None]]
     meanings: Mapping[str, str]
+    destructive: Set[str]
 
     def attribute(self, name: str) -> Attribute[S] | None:
         """Return the attribute of that name."""

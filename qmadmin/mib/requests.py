@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +17,7 @@ from qmadmin.mib.common import DEVICE, MACHINE, STATE
 from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request, Value, Values
 from qmadmin.mib.errors import Code, MibError, blaming
 from qmadmin.opening import open_device, path_of
+from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -57,8 +59,8 @@ def apply(device: Where, class_name: str, values: Values, flags: Flags | int = F
     """Create, change or delete one object, and return its attributes as they are then; none where it is gone.
 
     TA_STATE says what is to be done, by its first three letters or in full; without it attributes are changed. What is
-    not given stays as it is, or gets its default. Raises MibError where the request makes no sense, and what the engine
-    refuses with.
+    not given stays as it is, or gets its default. The device keeps a record of what destroys an object, takes memory,
+    or does anything to a message. Raises MibError where the request makes no sense, and what the engine refuses with.
     """
     of = _class(class_name)
     given = dict(_checked(of, values))
@@ -69,7 +71,8 @@ def apply(device: Where, class_name: str, values: Values, flags: Flags | int = F
     keys, changes = _read_set(of, given, state)
     with _opened(device, given) as found:
         request = Request(device=found, keys=keys, changes=changes, flags=_flags(flags))
-        subject = of.actions[state](request)
+        with _recorded(of, request, state, values):
+            subject = of.actions[state](request)
         return {} if subject is None else of.values(subject)
 
 
@@ -168,6 +171,41 @@ def _flags(given: Flags | int) -> Flags:
         names = ", ".join(str(flag.name) for flag in known)
         raise MibError(Code.TAEINVAL, "TA_FLAGS", f"TA_FLAGS {given:#x} has more than {names}")
     return Flags(given)
+
+
+# ---- the record of destructive requests ------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _recorded(of: MibClass[Any], request: Request, state: str, values: Values) -> Iterator[None]:
+    """Keep a record of a destructive request: before it is carried out, and what came of it."""
+    if state not in of.destructive:
+        yield
+        return
+    device = request.device
+    entry = device.audit(_line(of, request, values), f"{of.noun} {_address(request)}")
+    try:
+        yield
+    except (MibError, QueueError) as error:
+        # Why it was refused is what the caller has to know.
+        with contextlib.suppress(QueueError):
+            device.audit_outcome(entry, f"ERROR: {error}")
+        raise
+    device.audit_outcome(entry, "done")
+
+
+def _line(of: MibClass[Any], request: Request, values: Values) -> str:
+    """Return the request as it is given to the command."""
+    words = [f"{name}={value}" for name, value in values.items()]
+    if request.flags:
+        words.append(f"TA_FLAGS={'|'.join(str(flag.name) for flag in Flags if flag & request.flags)}")
+    return shlex.join(["--mib", of.name, "set", *words])
+
+
+def _address(request: Request) -> str:
+    keys = dict(request.keys)
+    first = [keys.pop(key) for key in ("space", "queue") if key in keys]
+    return "/".join(map(str, (*first, *keys.values())))
 
 
 # ---- the device -----------------------------------------------------------------------------------------------------

@@ -60,7 +60,9 @@ def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
     summary = f"{_count(len(worst), 'error')}, {_count(len(warnings), 'warning')}"
     if not worst and not warnings:
         summary = "Everything that was looked at is in order"
-    shown: list[Shown] = [_as_text(told) if session.modes.format is Format.TABLE else _as_table(told)]
+    shown: list[Shown] = []
+    if told or session.modes.format.is_for_programs:
+        shown.append(_as_text(told) if session.modes.format is Format.TABLE else _as_table(told))
     shown.append(Line(summary))
     if worst:
         shown.append(Notice(Severity.ERROR, f"qcheck has found {_count(len(worst), 'error')}"))

@@ -83,8 +83,8 @@ def format_(session: Session, form: str | None) -> Outcome:
     table is for people: laid out for the width of the terminal. plain is one line for each row, always with the same
     columns, - for no value, and quotes around a value with blanks. json is one document for each command, on a line:
     rows has the objects, said the sentences, notices the remarks that stderr has too, and ok tells whether the command
-    succeeded. csv is a line of keys and a line for each object. json and csv always show everything, be verbose mode
-    on or off. At first it is table at a terminal and plain elsewhere.
+    succeeded. csv is a line of keys and a line for each object that is listed, without sentences. json and csv always
+    show everything, be verbose mode on or off. At first it is table at a terminal and plain elsewhere.
 
         qmadmin --format json -c "qopen QSPACE" -c qinfo QUE
     """
@@ -98,7 +98,7 @@ def _switched(now: bool, state: str | None) -> bool:
 
 
 def _mode(name: str, *, on: bool) -> Line:
-    return Line(f"{name} mode is now {'on' if on else 'off'}")
+    return Line(f"{name} mode is now {'on' if on else 'off'}", {"mode": name.lower(), "on": on})
 
 
 @SESSION.command(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Words
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Column, Line, Outcome, Table, Value, Verbatim
+from qmadmin.shell.results import Column, Datum, Line, Outcome, Table, Verbatim
 from qmadmin.shell.session import file_of
 from qmcore import device
 from qmcore.errors import InvalidArgumentError
@@ -66,8 +66,17 @@ def crdl(session: Session, device: str, offset: int, size: int, group: str | Non
                 f"the first entry of the device list must be the device itself, {session.path!r}, got {device!r}"
             )
         entry = session.create_device(device, offset, size, group).entries()[0]
-    text = f"Created device {entry.path}, offset {entry.offset}, size {entry.pages} on {session.device.path}"
+    return _told(session, "Created", entry)
+
+
+def _told(session: Session, done: str, entry: DeviceEntry) -> Line:
+    text = f"{done} device {entry.path}, offset {entry.offset}, size {entry.pages} on {session.device.path}"
     return Line(text, _data(entry))
+
+
+def _data(entry: DeviceEntry) -> dict[str, Datum]:
+    """Return an entry as lidl lists it."""
+    return {"index": entry.index, "name": entry.path, "start": entry.offset, "size": entry.pages}
 
 
 def _is_same_file(one: str, other: str) -> bool:
@@ -100,11 +109,6 @@ def lidl(session: Session, dlindex: int | None) -> Outcome:
         ),
         [(entry.index, entry.path, entry.offset, entry.pages) for entry in entries],
     )
-
-
-def _data(entry: DeviceEntry) -> dict[str, Value]:
-    """Return what programs get of an entry, the same as in the list."""
-    return {"index": entry.index, "name": entry.path, "start": entry.offset, "size": entry.pages}
 
 
 def _in_full(session: Session, entry: DeviceEntry) -> list[str]:
@@ -176,8 +180,7 @@ def dsdl(session: Session, dlindex: int) -> Outcome:
         dsdl -y 1
     """
     entry = session.device.remove_entry(dlindex)
-    text = f"Destroyed device {entry.path}, offset {entry.offset}, size {entry.pages} on {session.device.path}"
-    return Line(text, _data(entry))
+    return _told(session, "Destroyed", entry)
 
 
 @DEVICES.command("livtoc")
@@ -231,5 +234,5 @@ def qcommands(session: Session, state: str | None) -> Outcome:
     """
     if state is not None:
         session.device.set_commands(enabled=state == "on")
-    enabled = session.device.runs_commands()
-    return Line(f"Capacity commands are {'on' if enabled else 'off'}", {"commands_enabled": enabled})
+    on = session.device.runs_commands()
+    return Line(f"Capacity commands are {'on' if on else 'off'}", {"commands": on})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,12 +56,16 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Look:
-    """All queues at one moment: `at` in seconds of a clock that never goes back, `time_us` in microseconds UTC."""
+    """All queues at one moment: `at` in seconds of a clock that never goes back, `time_us` in microseconds UTC.
+
+    `stopped` are those that nothing can be dequeued from.
+    """
 
     at: float
     time_us: int
     counts: Mapping[str, Counts]
     usages: Mapping[str, QueueUsage]
+    stopped: frozenset[str]
 
     @classmethod
     def of(cls, at: float, time_us: int, found: Iterable[tuple[Queue, QueueUsage]]) -> Look:
@@ -72,6 +76,7 @@ class Look:
             time_us,
             {queue.name: Counts.of(queue, usage) for queue, usage in pairs},
             {queue.name: usage for queue, usage in pairs},
+            frozenset(queue.name for queue, _ in pairs if not queue.dequeue_enabled),
         )
 
 
@@ -80,7 +85,8 @@ class QueueFlow:
     """A queue in the last look. Rates are messages in a second since the look before, spans are seconds.
 
     None stands for what cannot be told: rates and trend from one look, `age` of what comes next where nothing is
-    ready, `drain` where the queue does not become shorter. `depths` are those of all looks that are kept.
+    ready, `drain` where the queue does not become shorter. `depths` are those of all looks that are kept. `stopped`
+    tells that nothing can be dequeued.
     """
 
     name: str
@@ -91,6 +97,7 @@ class QueueFlow:
     trend: Trend | None
     drain: float | None
     depths: tuple[int, ...]
+    stopped: bool
 
     @property
     def lost(self) -> int:
@@ -99,52 +106,72 @@ class QueueFlow:
 
 
 class Flow:
-    """Queues as they are seen by one look after the other."""
+    """Queues as they are seen by one look after the other. One thread may add looks while others read."""
 
     def __init__(self) -> None:
-        self._looks: collections.deque[Look] = collections.deque(maxlen=KEPT)
+        self._courses: dict[str, _Course] = {}
+        self._queues: list[QueueFlow] = []
+        self._last: Look | None = None
 
     @property
     def last(self) -> Look | None:
         """The last look; None before the first."""
-        return self._looks[-1] if self._looks else None
+        return self._last
 
     def add(self, look: Look) -> None:
         """Take a look."""
-        self._looks.append(look)
+        courses = {}
+        for name, counts in look.counts.items():
+            known = self._courses.get(name)
+            courses[name] = known if known and known.is_of(counts) else _Course(name)
+        self._courses = courses
+        self._queues = [courses[name].add(look) for name in sorted(courses)]
+        self._last = look
 
     def queues(self) -> list[QueueFlow]:
         """Return the queues of the last look, by name."""
-        return [] if self.last is None else [self._of(self.last, name) for name in sorted(self.last.usages)]
+        return self._queues
 
-    def _of(self, last: Look, name: str) -> QueueFlow:
-        looks = self._same(name)
-        usage = last.usages[name]
+
+class _Course:
+    """One queue in the looks at it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._depths: collections.deque[int] = collections.deque(maxlen=KEPT)
+        self._recent: collections.deque[tuple[float, int]] = collections.deque(maxlen=_DRAIN_OVER)
+        self._counts: Counts | None = None
+
+    def is_of(self, counts: Counts) -> bool:
+        """Tell whether it is the very queue that has these counts, and not an earlier one of the same name."""
+        return self._counts is not None and self._counts.queue_id == counts.queue_id
+
+    def add(self, look: Look) -> QueueFlow:
+        """Take a look, and return what is known now."""
+        counts, usage = look.counts[self._name], look.usages[self._name]
         in_rate = out_rate = None
-        if len(looks) > 1:
-            passed = last.at - looks[-2].at
-            new = last.counts[name].since(looks[-2].counts[name])
+        if self._recent:
+            passed = look.at - self._recent[-1][0]
+            new = counts.since(self._counts)
             in_rate, out_rate = new.enqueued / passed, new.dequeued / passed
-        shrinking = _shrinking([(look.at, look.usages[name].messages) for look in looks[-_DRAIN_OVER:]])
+        self._counts = counts
+        self._depths.append(usage.messages)
+        self._recent.append((look.at, usage.messages))
+        shrinking = _shrinking(self._recent)
         return QueueFlow(
-            name=name,
+            name=self._name,
             usage=usage,
             in_rate=in_rate,
             out_rate=out_rate,
-            age=None if usage.first_us is None else max(0, last.time_us - usage.first_us) / 1e6,
+            age=None if usage.first_us is None else max(0, look.time_us - usage.first_us) / 1e6,
             trend=_trend(shrinking),
             drain=usage.messages / shrinking if shrinking is not None and shrinking > 0 else None,
-            depths=tuple(look.usages[name].messages for look in looks),
+            depths=tuple(self._depths),
+            stopped=self._name in look.stopped,
         )
 
-    def _same(self, name: str) -> list[Look]:
-        """Return the looks at the very queue that has the name now."""
-        looks = list(self._looks)
-        queue_id = looks[-1].counts[name].queue_id
-        return [look for look in looks if name in look.counts and look.counts[name].queue_id == queue_id]
 
-
-def _shrinking(depths: list[tuple[float, int]]) -> float | None:
+def _shrinking(depths: Sequence[tuple[float, int]]) -> float | None:
     """Return how many messages less there are in a second; less than nothing for more; None from one look."""
     if len(depths) < 2:
         return None

@@ -58,7 +58,7 @@ def objects(result: Result) -> Iterator[Mapping[str, Datum]]:
 
 
 def csv_lines(results: Iterable[Result]) -> Iterator[str]:
-    """Yield the lines of the results in CSV; a line of keys stands where they change."""
+    """Yield the lines of the results in CSV; a line of keys stands where they change, sentences nowhere."""
     shown: list[str] | None = None
     for result in results:
         for keys, row in _csv_rows(result):
@@ -73,7 +73,7 @@ def _csv_rows(result: Result) -> Iterator[tuple[list[str], Iterable[Datum] | Non
     if isinstance(result, Table):
         # A table without rows has its keys all the same.
         yield [column.key for column in result.columns], None
-    for found in objects(result):
+    for found in () if isinstance(result, Line) else objects(result):
         yield list(found), found.values()
 
 

@@ -44,6 +44,8 @@ PROSE_WIDTH = 79
 HEAD, LABEL, TERM, PLAIN = "head", "label", "term", ""
 _GAP = "  "
 _NOTHING = "-"
+_VALUE_LEAST = 16
+"""Columns that a value needs to be wrapped in; in less it is left to the terminal."""
 _SAMPLE = 500
 """Rows that the widths of the columns are taken from. A queue may have millions; they are not kept to be measured."""
 
@@ -52,7 +54,7 @@ def lines(result: Result, width: int | None) -> Iterator[list[Span]]:
     """Return the lines of a result for a terminal of `width` columns, or for a script where that is None."""
     match result:
         case Line():
-            yield [(printable(result.text), PLAIN)]
+            yield from ([(line, PLAIN)] for line in _sentence(printable(result.text), width))
         case Verbatim(found):
             yield from ([(printable(line), PLAIN)] for line in found)
         case Table():
@@ -61,9 +63,16 @@ def lines(result: Result, width: int | None) -> Iterator[list[Span]]:
             for table in tables:
                 yield from _table(table, width)
         case Record():
-            yield from _record(result, scripted=width is None)
+            yield from _record(result, width)
         case Prose(blocks):
             yield from _prose(blocks, min(width or PROSE_WIDTH, PROSE_WIDTH))
+
+
+def _sentence(text: str, width: int | None) -> list[str]:
+    """Return the lines of a sentence, which is broken at blanks only."""
+    if width is None or columns(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def printable(text: str) -> str:
@@ -155,14 +164,25 @@ def _blocks(titles: Sequence[str], rows: Iterable[Sequence[str]], width: int) ->
             yield line
 
 
-def _record(record: Record, *, scripted: bool) -> list[list[Span]]:
-    fields = [(field.label, cell(field.value, scripted=scripted)) for field in record.fields if field.label]
-    return [[(printable(record.title), HEAD)], *_labelled(fields, indent=_GAP)]
+def _record(record: Record, width: int | None) -> list[list[Span]]:
+    fields = [(field.label, cell(field.value, scripted=width is None)) for field in record.fields if field.label]
+    return [[(printable(record.title), HEAD)], *_labelled(fields, width)]
 
 
-def _labelled(fields: Sequence[tuple[str, str]], *, indent: str) -> list[list[Span]]:
-    width = max(columns(label) for label, _ in fields) + 1
-    return [[(f"{indent}{label + ':':<{width}} ", LABEL), (text, PLAIN)] for label, text in fields]
+def _labelled(fields: Sequence[tuple[str, str]], width: int | None) -> Iterator[list[Span]]:
+    """Yield values behind their labels, one under the other; one that is too long goes on under its beginning."""
+    label_width = max(columns(label) for label, _ in fields) + 1
+    indent = len(_GAP) + label_width + 1
+    for label, text in fields:
+        first, *rest = _wrap_value(text, None if width is None else width - indent)
+        yield [(f"{_GAP}{label + ':':<{label_width}} ", LABEL), (first, PLAIN)]
+        yield from ([(" " * indent + line, PLAIN)] for line in rest)
+
+
+def _wrap_value(text: str, room: int | None) -> list[str]:
+    if room is None or columns(text) <= room or room < _VALUE_LEAST:
+        return [text]
+    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [text]
 
 
 def _prose(blocks: Iterable[object], width: int) -> list[list[Span]]:

@@ -49,9 +49,9 @@ def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int |
 
     For each queue: its depth, which is the number of its messages, and how many of them are ready, delayed and held;
     the messages a second that were enqueued and dequeued since the look before; the age of the message that is ready
-    and comes next; how long it will take until the queue is empty, by the last ten looks, or that it is growing; how
-    many messages were moved to an error queue since the queue was created, and how many were lost, which is expired or
-    discarded; and the course of the depth.
+    and comes next; how long it will take until the queue is empty, by the last ten looks, or that it is growing, or
+    that qstop lets nothing be dequeued; how many messages were moved to an error queue since the queue was created,
+    and how many were lost, which is expired or discarded; and the course of the depth.
 
     At a terminal the view is renewed until it is left with q or Ctrl-C. s sorts by the next column, r the other way
     round; the arrow keys, Page Up and Page Down, Home and End reach what does not fit.

@@ -136,7 +136,7 @@ class View:
         spans: list[Span] = []
         for number, column in enumerate(chosen):
             text = column.text(queue, self)
-            style = STRONG if column.title == "Drain" and queue.trend is Trend.GROWING else PLAIN
+            style = STRONG if column is _DRAIN and queue.trend is Trend.GROWING else PLAIN
             gap = _GAP if number else ""
             spans.append((gap + _placed(text, column), style))
         left = width - sum(columns(text) for text, _ in spans)
@@ -201,6 +201,8 @@ def _titles(chosen: Sequence[_Column], view: View) -> str:
 
 
 def _drain(queue: QueueFlow) -> str:
+    if queue.stopped and queue.usage.messages:
+        return "stopped"
     if queue.trend is Trend.GROWING:
         return "growing"
     return figures.span(queue.drain)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.session import Session
     from qmcore.condition import Condition
     from qmcore.message import MessageInfo
+    from qmcore.queue import Delivery
 
 MESSAGES = Group("Messages")
 _SELECTED = Needs.OPEN_SPACE | Needs.CURRENT_QUEUE
@@ -256,8 +257,16 @@ def qdeletemsg(session: Session) -> Outcome:
         qdeletemsg -y
     """
     name, criteria = session.chosen(), session.criteria
-    count = session.opened().purge(name, condition=criteria.whole, delivery=criteria.delivery)
+    count = _purge(session, name, criteria.whole, criteria.delivery)
     return Line(f"{number(count)} deleted", {"queue": name, "messages": count})
+
+
+def _purge(session: Session, name: str, condition: Condition | None, delivery: Delivery | None = None) -> int:
+    space = session.opened()
+    # How many of them fulfil a condition would have to be counted first.
+    everything = space.usage(name).messages if condition is None and delivery is None else None
+    with session.progress(f"Purging queue '{name}'", everything, dots=False) as reached:
+        return space.purge(name, condition=condition, delivery=delivery, progress=reached)
 
 
 # ---- of a queue that is named ----
@@ -315,7 +324,7 @@ def qpurge(
         qpurge -y -w "enqueued_at < '2026-01-01T00:00:00Z'" orders
     """
     space = session.opened()
-    count = space.purge(queue_name, condition=meant(msgid, condition))
+    count = _purge(session, queue_name, meant(msgid, condition))
     data: dict[str, Value] = {"queue": queue_name, "messages": count}
     if not retained:
         return Line(f"{number(count)} purged from queue '{queue_name}'", data)

@@ -163,14 +163,13 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
         qinfo orders
     """
     space = session.opened()
-    queues = space.queues() if queue_name is None else [space.queue(queue_name)]
+    usages = space.usages() if queue_name is None else [(space.queue(queue_name), space.usage(queue_name))]
     missing = missing_error_queue(session) if queue_name is None else []
     if session.detailed:
         error_queue = space.definition.error_queue
-        return [*missing, *(_queue_record(found, space.usage(found.name), error_queue) for found in queues)]
-    if not queues:
+        return [*missing, *(_queue_record(found, use, error_queue) for found, use in usages)]
+    if not usages:
         return [*missing, Notice(Severity.INFO, f"queue space '{space.name}' has no queues")]
-    usages = [(found.name, space.usage(found.name)) for found in queues]
     return [
         *missing,
         Table(
@@ -183,7 +182,10 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
                 Column("pages", "Pages", right=True),
                 Column("bytes", "Bytes", right=True),
             ),
-            [(name, use.messages, use.ready, use.delayed, use.held, use.pages, use.size) for name, use in usages],
+            [
+                (found.name, use.messages, use.ready, use.delayed, use.held, use.pages, use.size)
+                for found, use in usages
+            ],
         ),
     ]
 

@@ -171,7 +171,7 @@ class Session:
         return self.queue
 
     @contextlib.contextmanager
-    def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    def progress(self, what: str, total: int | None = None, *, dots: bool = True) -> Iterator[Callable[[int], None]]:
         """Show how far the work inside has come, which may take long.
 
             with session.progress("Purging queue 'ORDERS'", total=1000) as reached:
@@ -179,13 +179,13 @@ class Session:
                 reached(500)
 
         At a terminal it is a bar, from half a second on, which is gone afterwards. Elsewhere it is nothing, and in
-        verbose mode a dot for each 5 %, if `total` is known.
+        verbose mode a dot for each 5 %, if `total` is known and `dots` are wanted.
         """
         bar = self.screen.progress(what, total)
         if bar is not None:
             with bar as reached:
                 yield reached
-        elif total and self.modes.verbose and not self.modes.format.is_for_programs:
+        elif dots and total and self.modes.verbose and not self.modes.format.is_for_programs:
             yield self._dots(total)
         else:
             yield lambda _done: None

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +45,9 @@ class Snapshot:
 def write(file: str, snapshot: Snapshot) -> None:
     """Write a snapshot in place of what the file has; UsageError where that cannot be."""
     content = {"kind": _KIND} | dataclasses.asdict(snapshot)
+    # It costs the start of the program more than the rest of this module.
+    import tempfile
+
     path = Path(file).resolve()
     if path.exists() and not path.is_file():
         raise UsageError(f"Failed to write the snapshot to {file}: it is no regular file")

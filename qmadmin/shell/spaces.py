@@ -85,7 +85,7 @@ def qspacecreate(
         *parameters.doubtful_key(queue_space_name, ipckey),
         *parameters.rounding(pages),
         *parameters.without_effect(options),
-        Line(f"Queue space '{queue_space_name}' created", {"queue_space": queue_space_name}),
+        _told(queue_space_name, "created"),
     ]
 
 
@@ -171,9 +171,9 @@ def qopen(session: Session, queue_space_name: str) -> Outcome:
     shown: list[Shown] = []
     closed = session.close_space()
     if closed and closed != queue_space_name:
-        shown.append(Line(f"Queue space '{closed}' closed"))
+        shown.append(_told(closed, "closed"))
     space = session.open_space(queue_space_name)
-    return [*shown, Line(f"Queue space '{space.name}' opened"), *missing_error_queue(session)]
+    return [*shown, _told(space.name, "opened"), *missing_error_queue(session)]
 
 
 @SPACES.command("qclose", needs=Needs.OPEN_SPACE)
@@ -184,7 +184,7 @@ def qclose(session: Session) -> Outcome:
 
         qclose
     """
-    return Line(f"Queue space '{session.close_space()}' closed")
+    return _told(session.close_space(), "closed")
 
 
 def missing_error_queue(session: Session) -> list[Notice]:
@@ -245,4 +245,8 @@ def qspacedestroy(session: Session, queue_space_name: str, force: bool) -> Outco
     if session.space is not None and session.space.name == queue_space_name:
         session.close_space()
     session.device.destroy_space(queue_space_name, force=force)
-    return Line(f"Queue space '{queue_space_name}' destroyed", {"queue_space": queue_space_name})
+    return _told(queue_space_name, "destroyed")
+
+
+def _told(name: str, done: str) -> Line:
+    return Line(f"Queue space '{name}' {done}", {"queue_space": name, "state": done})

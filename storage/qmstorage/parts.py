@@ -25,19 +25,27 @@ def part_beside(target: Path) -> Iterator[Path]:
     prefix = f".{target.name[:100]}."
     for left in target.parent.glob(f"{glob_escape(prefix)}*.part"):
         _remove_if_left(left)
-    part = target.parent / f"{prefix}{secrets.token_hex(4)}.part"
-    part.mkdir(mode=0o700)
+    part, fd = _locked_directory(target.parent, prefix)
     try:
-        fd = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        yield part
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        os.close(fd)
+
+
+def _locked_directory(parent: Path, prefix: str) -> tuple[Path, int]:
+    """Make a directory and lock it; whoever clears up may have taken it away in between."""
+    while True:
+        part = parent / f"{prefix}{secrets.token_hex(4)}.part"
+        part.mkdir(mode=0o700)
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             # A network file system may have no such lock; then what is left is left for good.
             with contextlib.suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_EX)
-            yield part
-        finally:
+            if part.exists():
+                return part, fd
             os.close(fd)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def glob_escape(text: str) -> str:

@@ -25,6 +25,11 @@ ipcrm -y OTHER
 qspacedestroy -y OTHER
 qsize 200 3 3 3 12
 qopen QSPACE
+qclose
+qopen QSPACE
+echo off
+verbose off
+paginate off
 ipcs QSPACE
 qcreate Q fifo none 0 0 100% 0% ""
 qchange Q none 0 0 100% 0% ""

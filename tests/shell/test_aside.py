@@ -36,11 +36,11 @@ def test_work_that_takes_too_long_is_not_waited_for_and_others_meanwhile_not_eve
     assert aside.busy
     begun = []
     assert aside.find(lambda: begun.append("it"), "nothing") == "nothing"
-    assert begun == []
     aside._seconds = 60
     gate.set()
     aside._last.done.wait(60)
     assert aside.find(lambda: "found", "nothing") == "found"
+    assert begun == []
 
 
 def test_all_work_is_done_by_one_thread_that_ends_with_the_program():

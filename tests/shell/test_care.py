@@ -155,11 +155,16 @@ class TestResources:
 class TestDoctor:
     def test_in_verbose_mode_what_is_in_order_is_told_too(self, laid_out):
         assert laid_out.run("qcheck\n").out == "Everything that was looked at is in order\n"
-        told = laid_out.run("verbose on\nqcheck\n").out
-        assert [line for line in told.splitlines() if line.startswith("  ok: ")][:2] == [
-            "  ok: device",
-            "  ok: queue space QSPACE",
-        ]
+        told = laid_out.run("verbose on\nqcheck\n").out.splitlines()
+        well = [line.split("  ") for line in told if line.startswith("ok ")]
+        assert [words[0] for words in well] == ["ok"] * 3
+        assert "queue space QSPACE" in " ".join(well[1])
+
+    def test_findings_are_told_as_prose_at_a_terminal(self, laid_out):
+        with open_device(laid_out.device) as device:
+            device.open_space("QSPACE").destroy_queue("errq")
+        told = laid_out.run("format table\nqcheck\n").out
+        assert "  error: queue space QSPACE\n      Its error queue 'errq' does not exist: " in told
 
     def test_programs_get_everything_and_a_status(self, laid_out):
         document = rows(laid_out, "qcheck")

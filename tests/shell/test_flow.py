@@ -21,7 +21,7 @@ def seen(*looks):
     """Return the flow of a queue Q from looks: when in seconds, its usage, and its number if it is another one."""
     flow = Flow()
     for at, use, *number in looks:
-        queue = SimpleNamespace(name="Q", id=number[0] if number else 7)
+        queue = SimpleNamespace(name="Q", id=number[0] if number else 7, dequeue_enabled=True)
         flow.add(Look.of(at, round(at * SECOND), [(queue, use)]))
     return flow.queues()[0]
 

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from qmadmin import open_device
-from qmadmin.shell.formats import Format
 
 LAID_OUT = """\
 qopen QSPACE
@@ -62,18 +61,16 @@ def test_errors_and_remarks_are_in_the_document_and_on_stderr(laid_out):
 def test_csv_is_keys_and_rows_and_nothing_else_on_stdout(laid_out):
     ran = laid_out.run("format csv\nqopen QSPACE\nqinfo\nqspacelist QSPACE\nhelp qset\n")
     lines = list(csv.reader(ran.out.splitlines()))
-    assert lines[0] == ["format"]
-    assert lines[1] == ["csv"]
-    assert lines[2][:2] == ["queue", "messages"]
-    assert [line[0] for line in lines[3:5]] == ["STRING", "errq"]
-    assert lines[5][0] == "queue_space"
-    assert len(lines) == 7
+    assert lines[0][:2] == ["queue", "messages"]
+    assert [line[0] for line in lines[1:3]] == ["STRING", "errq"]
+    assert lines[3][0] == "queue_space"
+    assert len(lines) == 5
 
 
 def test_csv_of_an_empty_table_still_has_the_keys(shell):
     shell.run(f"crdl {shell.device} 0 100\n")
     ran = shell.run("format csv\nlivtoc\n")
-    assert ran.out.splitlines()[2] == "table,entry,device,offset,pages"
+    assert ran.out.splitlines()[0] == "table,entry,device,offset,pages"
 
 
 def test_echo_leaves_the_output_of_programs_alone(laid_out):
@@ -91,11 +88,13 @@ def test_a_table_has_the_width_of_the_terminal_and_plain_has_none(laid_out):
     assert f"{long}         0" in plain
 
 
-def test_every_format_can_be_asked_for_at_the_start(laid_out):
-    for form in Format:
-        ran = laid_out.process(None, "--format", form.value, "-c", "format")
-        assert form.value in ran.stdout
-        assert ran.returncode == 0
+@pytest.mark.parametrize(
+    ("form", "begin"), [("table", "Index"), ("plain", "Index"), ("json", '{"command": "lidl"'), ("csv", "index,name")]
+)
+def test_every_format_can_be_asked_for_at_the_start(laid_out, form, begin):
+    ran = laid_out.process(None, "--format", form, "-c", "lidl", environ={"COLUMNS": "300"})
+    assert ran.stdout.startswith(begin)
+    assert ran.returncode == 0
 
 
 def test_commands_can_stand_among_the_arguments(laid_out):
@@ -180,4 +179,5 @@ def test_csv_keeps_what_has_ends_of_lines_or_commas_in_it(laid_out, body):
 
 def test_csv_has_truth_as_json_has_it(laid_out):
     ran = laid_out.run("format csv\nqopen QSPACE\nqinfo STRING\n")
-    assert next(csv.DictReader(ran.out.splitlines()[2:]))["enqueue_enabled"] == "true"
+    *_, keys, row = csv.reader(ran.out.splitlines())
+    assert row[keys.index("enqueue_enabled")] == "true"

@@ -1,5 +1,6 @@
 """The command lines that are remembered."""
 
+import fcntl
 import os
 import threading
 
@@ -65,6 +66,23 @@ def test_sessions_that_write_at_one_time_lose_nothing(file):
     found = lines(file)
     for name in "abcd":
         assert [line for line in found if line.startswith(name)] == [f"{name} {number}" for number in range(50)]
+
+
+def test_file_is_for_one_session_while_it_is_read_and_shortened(file, monkeypatch):
+    one = Remembered(file, 1)
+    tried = []
+
+    def shorten(opened, text):
+        with file.open("ab") as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        tried.append("it")
+        return text
+
+    monkeypatch.setattr(one, "_shorten", shorten)
+    for line in "abc":
+        one.append_string(line)
+    assert list(one.load_history_strings()) == ["c"]
+    assert tried == ["it"]
 
 
 def test_file_that_cannot_be_used_is_no_trouble(tmp_path):

@@ -53,6 +53,17 @@ def test_wide_characters_are_counted_as_a_terminal_shows_them():
     assert text(table) == ["Name  Size", "列队     1", "e\u0301        2"]
 
 
+def test_value_of_a_record_that_is_too_long_goes_on_under_its_beginning():
+    record = Record("Queue 'a'", (field("n", "N", 1), field("lost", "Lost", "0 expired, 0 discarded, 0 moved")))
+    assert text(record, 30) == ["Queue 'a'", "  N:    1", "  Lost: 0 expired, 0", "        discarded, 0 moved"]
+    assert text(record, 40)[2:] == ["  Lost: 0 expired, 0 discarded, 0 moved"]
+    assert text(record)[2:] == ["  Lost: 0 expired, 0 discarded, 0 moved"]
+    # Where there is too little room, and in a path, the terminal breaks the line.
+    assert text(record, 20)[2:] == ["  Lost: 0 expired, 0 discarded, 0 moved"]
+    path = Record("Device", (field("path", "Path", "/var/" + "x" * 40),))
+    assert text(path, 30) == ["Device", "  Path: /var/" + "x" * 40]
+
+
 def test_record_has_its_labels_in_a_column():
     record = Record(
         "Queue 'a'",
@@ -122,3 +133,9 @@ def test_table_that_is_too_wide_leaves_out_the_columns_that_are_empty():
     ]
     assert text(table, 30) == ["Name  State", "one   ready", "two   held"]
     assert "A long title of a column" in text(table)[0]
+
+
+def test_sentence_that_is_too_long_is_broken_at_blanks():
+    sentence = Line("Message 0123456789abcdef enqueued on queue 'orders'")
+    assert text(sentence, 40) == ["Message 0123456789abcdef enqueued on", "queue 'orders'"]
+    assert text(sentence) == [sentence.text]

@@ -27,13 +27,13 @@ DEFINITION = SpaceDefinition(
 USAGE = SpaceUsage(queues=3, transactions=1, processes=2, messages=1234, pages=20, actions=0, memory=0)
 
 
-def look(at, **depths):
+def look(at, stopped=None, **depths):
     """Return a look at queues with depths, each of which has had ten messages for each second."""
     pairs = []
     for number, (name, depth) in enumerate(depths.items(), 1):
         counts = {"enqueued": 10 * at + depth, "dequeued": 10 * at, "expired": 1, "discarded": 2, "moved": number}
         use = QueueUsage(messages=depth, **NOTHING, **counts, first_us=START - number * SECOND)
-        pairs.append((SimpleNamespace(name=name, id=number), use))
+        pairs.append((SimpleNamespace(name=name, id=number, dequeue_enabled=name != stopped), use))
     return Look.of(at, START + at * SECOND, pairs)
 
 
@@ -110,6 +110,13 @@ def test_long_name_is_cut_where_it_has_to_be(view):
     view.flow.add(look(2, **{name: 1}))
     assert name in "\n".join(drawn(view, 200))
     assert f"\n{name[:20]}…" in "\n".join(drawn(view, 60))
+
+
+def test_queue_that_nothing_can_be_dequeued_from_says_so(view):
+    view.flow.add(look(2, stopped="BETA", ALPHA=9, BETA=90, GAMMA=1))
+    assert next(line.split()[-1] for line in drawn(view, 60) if line.startswith("BETA")) == "stopped"
+    view.flow.add(look(3, stopped="BETA", ALPHA=9, BETA=0, GAMMA=1))
+    assert next(line.split()[-1] for line in drawn(view, 60) if line.startswith("BETA")) != "stopped"
 
 
 def test_name_that_would_drive_the_terminal_is_escaped(view):

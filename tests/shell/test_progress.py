@@ -67,6 +67,8 @@ def test_interrupt_lets_the_work_end_and_the_bar_is_gone(toiling):
     screen.send("toil\r")
     screen.see("Toiling ━━━━")
     screen.send("\x03")
+    # An interrupt drops what has been written and not been read yet.
+    screen.see("^C")
     screen.release()
     screen.at_prompt()
     assert "━" not in screen.shown
@@ -133,5 +135,12 @@ def test_script_gets_a_dot_for_each_twentieth_in_verbose_mode():
 def test_nothing_is_shown_elsewhere(modes, total):
     made, out = session(modes)
     with made.progress("Toiling", total) as reached:
+        reached(200)
+    assert out.getvalue() == ""
+
+
+def test_dots_are_left_out_where_they_are_not_wanted():
+    made, out = session(Modes(verbose=True))
+    with made.progress("Toiling", 200, dots=False) as reached:
         reached(200)
     assert out.getvalue() == ""

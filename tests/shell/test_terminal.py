@@ -343,7 +343,7 @@ def test_prompt_of_two_lines_is_whole_in_a_narrow_terminal(at_prompt):
     screen = at_prompt(columns=60)
     screen.enter("qopen QSPACE")
     screen.enter("qcreate A fifo none 0 0", "% for percent used, m for messages [default=100%]): ")
-    screen.see("High limit for queue capacity warning (b for bytes used, B f\nor blocks used,\n% for percent used")
+    screen.see("High limit for queue capacity warning (b for bytes used, B\nfor blocks used,\n% for percent used")
 
 
 def test_severity_has_a_colour_unless_no_color_is_set(at_prompt):

@@ -499,6 +499,8 @@ class Model:
         self.queues[definition.name] = definition
         if not definition.retention:
             self.forget(definition.name, self.now() + 1)
+        # Whoever changes a queue sees it as it is by then.
+        self.freshen(definition.name)
 
     def clear_memory(self) -> None:
         self.gone += [each.msgid for each in self.there if not each.persistent]

@@ -15,11 +15,12 @@ from qmcore.errors import (
     InvalidArgumentError,
     OperatingSystemError,
     ProtocolError,
+    QueueError,
     ReleaseError,
     SystemFailureError,
 )
 from qmcore.queue import QueueDefinition
-from tests.fix_store import bodies_held, drain, make_queue, queue_definition, space_definition
+from tests.fix_store import Work, bodies_held, drain, make_queue, queue_definition, space_definition
 
 
 @pytest.fixture
@@ -360,6 +361,23 @@ class TestRestoring:
         child.say()
         child.expect("x")
         child.finish()
+
+    def test_of_two_at_once_one_makes_the_device(self, file_store, space, target, reopened, tmp_path):
+        space.enqueue("Q", "x")
+        file_store.device.backup(target)
+        results = Work(*[lambda: restore_device(target, tmp_path / "NEW")] * 2).results()
+        refused = [result for result in results if isinstance(result, QueueError)]
+        assert [type(error) for error in refused] in ([InUseError], [BadResourceError])
+        with reopened(tmp_path / "NEW").open_space("SPACE") as again:
+            assert drain(again) == ["x"]
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root restores what belongs to others")
+    def test_it_belongs_to_the_user_whom_it_belonged_to(self, file_store, space, target):
+        file_store.device.backup(target)
+        file_store.device.close()
+        os.chown(file_store.path, 65534, 65534)
+        restore_device(target, file_store.path, force=True)
+        assert Path(file_store.path).stat().st_uid == 65534
 
     def test_what_is_no_device_is_not_replaced_by_force(self, file_store, space, target, tmp_path):
         file_store.device.backup(target)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from qmadmin import mib
 from qmadmin.opening import create_device, open_device
-from qmcore.device import ENTRIES_MAX, PageRange
+from qmcore.device import ENTRIES_MAX, Extent, PageRange
 from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, NoSpaceError, Resource
 from tests.fix_store import drain, make_queue, space_definition
 
@@ -230,6 +231,17 @@ class TestSecondVolume:
         assert device.spaces() == []
         device.create_space(space_definition(pages=25_000))
         assert device.space("SPACE").definition.pages == 25_000
+
+    def test_one_that_is_listed_and_not_recorded_is_no_queue_space_and_can_be_destroyed(self, device, tmp_path):
+        """The process died after the table of contents had it and before the volume had."""
+        device.create_space(space_definition("OTHER", pages=40))
+        volume = device.volume_of(str(tmp_path / "SECOND"))
+        assert volume.read(lambda unit: unit.spaces()) == []
+        device._main.write(lambda unit: unit.add_extents([Extent("HALF", 0, 1, 0, 40)]))
+        assert [space.name for space in device.spaces()] == ["OTHER"]
+        assert [found["TA_APPQSPACENAME"] for found in mib.get(device, "T_APPQSPACE")] == ["OTHER"]
+        device.destroy_space("HALF")
+        assert [row.name for row in device.table_of_contents()][2:] == ["OTHER.0"]
 
 
 class TestInitializing:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from qmadmin.doctor import Doctor
 from qmadmin.opening import open_device
+from qmcore.acts import checking
+from qmcore.device import Extent
 from qmcore.errors import BadResourceError, InvalidArgumentError
 from qmcore.findings import Severity
 from qmcore.limits import Threshold, parse_high, parse_low
-from tests.fix_store import make_queue, queue_definition
+from tests.fix_store import make_queue, queue_definition, space_definition
 
 
 def findings(device, space=None):
@@ -312,6 +315,44 @@ class TestFiles:
         file_store.device.close()
         by_hand(file_store.path, "INSERT INTO extent VALUES ('HALF', 0, 0, 100, 40)")
         assert the_one(file_store.another(), "space-missing").target == "queue space HALF"
+
+    def test_an_extension_that_was_cut_short_is_brought_to_its_end_by_the_next(self, file_store):
+        file_store.space("ONE").close()
+        file_store.device.close()
+        by_hand(file_store.path, "INSERT INTO extent SELECT space, 1, dlindex, first_page + pages, 8 FROM extent")
+        device = file_store.another()
+        found = the_one(device, "extents")
+        assert (found.severity, found.target) == (Severity.WARNING, "queue space ONE")
+        assert "qaddext" in found.advice
+        device.extend_space("ONE", 4)
+        assert findings(device) == []
+
+    def test_what_is_created_and_extended_while_the_doctor_looks_is_well(self, file_store, monkeypatch):
+        device, other = file_store.device, file_store.another()
+        file_store.space("ONE").close()
+        locate = Doctor._locate
+
+        def located_and_changed(*given):
+            locate(*given)
+            other.extend_space("ONE", 8)
+            other.create_space(space_definition("TWO"))
+
+        monkeypatch.setattr(Doctor, "_locate", located_and_changed)
+        assert findings(device) == []
+
+    def test_what_was_not_finished_at_the_first_look_is_looked_at_again(self, file_store, monkeypatch):
+        device = file_store.device
+        rows = [Extent("HALF", 0, 0, 100, 40)]
+        file_store.device._main.write(lambda unit: unit.add_extents(rows))
+        looked_at = checking.extents
+
+        def seen_and_finished(*given):
+            found = list(looked_at(*given))
+            device._main.write(lambda unit: unit.remove_extents("HALF"))
+            return found
+
+        monkeypatch.setattr(checking, "extents", seen_and_finished)
+        assert "space-missing" not in {check for _, check, _ in findings(device)}
 
     @pytest.mark.parametrize(
         "statement",

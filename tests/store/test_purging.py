@@ -160,3 +160,10 @@ def test_a_condition_that_is_none_purges_nothing(space, condition):
 def test_a_queue_that_is_not_there_is_refused(space):
     with pytest.raises(BadQueueError):
         space.purge("NONE")
+
+
+def test_whoever_asks_is_told_how_many_are_gone(space):
+    space.enqueue_many("Q", [b"x"] * 2500)
+    told = []
+    assert space.purge("Q", progress=told.append) == 2500
+    assert told == [1000, 2000, 2500]

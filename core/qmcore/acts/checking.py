@@ -40,7 +40,16 @@ def extents(
                 "it is in the table of contents, and its file knows nothing of it: its creation was cut short",
                 "Remove it with qspacedestroy, and create it again.",
             )
-        elif pages != spaces[name].definition.pages:
+        elif pages > spaces[name].definition.pages:
+            yield _found(
+                Severity.WARNING,
+                "extents",
+                f"queue space {name}",
+                f"it has {spaces[name].definition.pages} pages, and the table of contents gives it {pages}: an"
+                " extension was cut short",
+                "Give it more pages with qaddext, which counts those too.",
+            )
+        elif pages < spaces[name].definition.pages:
             yield _found(
                 Severity.ERROR,
                 "extents",

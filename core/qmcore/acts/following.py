@@ -26,7 +26,7 @@ def has_to_follow(unit: Unit, opened: OpenSpace) -> bool:
     return (
         any(record.state is Outcome.COMMITTED for record in records)
         or not {record.id for record in records}.issuperset(memory.holders())
-        or memory.counted(opened.space.id) != {queue.id for queue in unit.queues(opened.space.id)}
+        or memory.counted(opened.space.id) != opened.definitions(unit).by_id.keys()
     )
 
 

@@ -18,11 +18,16 @@ from qmcore.store import Store
 
 
 def purge(
-    volume: Volume, opened: OpenSpace, name: str, condition: Condition | None, delivery: Delivery | None = None
+    volume: Volume,
+    opened: OpenSpace,
+    name: str,
+    condition: Condition | None,
+    delivery: Delivery | None = None,
+    progress: Callable[[int], None] = lambda _count: None,
 ) -> int:
     """Give up the messages of a queue that fulfil the condition, ready and delayed; return how many it was.
 
-    With `delivery` only the persistent or the non-persistent ones are meant.
+    With `delivery` only the persistent or the non-persistent ones are meant. `progress` is told how many are gone.
 
     They go a thousand at a time, so that others are not held up; an error leaves those that are gone.
     """
@@ -33,7 +38,7 @@ def purge(
         meant = [store for kind, store in kinds if delivery in (None, kind)]
         return sum(_purge_step(unit, opened, store, queue, condition) for store in meant)
 
-    return _in_steps(volume, step)
+    return _in_steps(volume, step, progress)
 
 
 def purge_retained(volume: Volume, opened: OpenSpace, name: str, before: int) -> int:
@@ -56,8 +61,11 @@ def _holding(opened: OpenSpace, store: Store, queue: Queue, place: Place) -> Hol
     return Holding(place, pages, message.size, message.expires_us)
 
 
-def _in_steps(volume: Volume, step: Callable[[Unit], int]) -> int:
+def _in_steps(
+    volume: Volume, step: Callable[[Unit], int], progress: Callable[[int], None] = lambda _count: None
+) -> int:
     total = 0
     while count := volume.write(step):
         total += count
+        progress(total)
     return total
