@@ -10,7 +10,7 @@ from qmadmin.consuming import parsed
 from qmadmin.handle import SpaceHandle
 from qmcore import times
 from qmcore.acts import changing
-from qmcore.acts.changing import Chosen
+from qmcore.acts.changing import Chosen, Progress
 from qmcore.checks import whole
 from qmcore.condition import Condition
 from qmcore.errors import InvalidArgumentError
@@ -19,12 +19,16 @@ from qmcore.queue import Delivery
 from qmcore.records import Withdrawn
 
 
+def _untold(_count: int) -> None:
+    """Nobody asks how far a change has come."""
+
+
 class Changing(SpaceHandle):
     """Changing and moving messages that no transaction holds.
 
     Each method means the messages of a queue that fulfil a condition, or all of them, and with `delivery` only the
     persistent or the non-persistent ones; it returns how many it was. They are settled when the call begins, and
-    changed a thousand at a time.
+    changed a thousand at a time; `progress` is told how many have been.
     """
 
     def count(self, queue: str, *, condition: str | Condition | None = None, delivery: Delivery | None = None) -> int:
@@ -38,10 +42,13 @@ class Changing(SpaceHandle):
         *,
         condition: str | Condition | None = None,
         delivery: Delivery | None = None,
+        progress: Progress = _untold,
     ) -> int:
         """Give messages another priority, 1 to 100."""
         whole(priority, "priority", *PRIORITY_RANGE)
-        return self._change(queue, condition, delivery, lambda found: dataclasses.replace(found, priority=priority))
+        return self._change(
+            queue, condition, delivery, lambda found: dataclasses.replace(found, priority=priority), progress
+        )
 
     def change_availability(
         self,
@@ -50,6 +57,7 @@ class Changing(SpaceHandle):
         *,
         condition: str | Condition | None = None,
         delivery: Delivery | None = None,
+        progress: Progress = _untold,
     ) -> int:
         """Give messages another time of availability: an aware datetime, or seconds from now."""
         moment = self._moment(when, "time of availability")
@@ -58,6 +66,7 @@ class Changing(SpaceHandle):
             condition,
             delivery,
             lambda found: dataclasses.replace(found, available_us=moment, until_us=moment),
+            progress,
         )
 
     def change_expiry(
@@ -67,10 +76,13 @@ class Changing(SpaceHandle):
         *,
         condition: str | Condition | None = None,
         delivery: Delivery | None = None,
+        progress: Progress = _untold,
     ) -> int:
         """Give messages another time of expiry: an aware datetime, seconds from now, or None for never."""
         moment = None if when is None else self._moment(when, "time of expiry")
-        return self._change(queue, condition, delivery, lambda found: dataclasses.replace(found, expires_us=moment))
+        return self._change(
+            queue, condition, delivery, lambda found: dataclasses.replace(found, expires_us=moment), progress
+        )
 
     def move(
         self,
@@ -79,6 +91,7 @@ class Changing(SpaceHandle):
         *,
         condition: str | Condition | None = None,
         delivery: Delivery | None = None,
+        progress: Progress = _untold,
     ) -> int:
         """Move messages to another queue of the queue space.
 
@@ -87,15 +100,22 @@ class Changing(SpaceHandle):
         """
         chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
         now = self._device.clock.now()
-        return changing.move_to(attachment.volume, attachment.opened, chosen, target, now)
+        return changing.move_to(attachment.volume, attachment.opened, chosen, target, now, progress)
 
-    def requeue(self, queue: str, *, condition: str | Condition | None = None, delivery: Delivery | None = None) -> int:
+    def requeue(
+        self,
+        queue: str,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+        progress: Progress = _untold,
+    ) -> int:
         """Move messages back to the queues that they were moved from, as from the error queue.
 
         Those that were never moved, or whose queue is gone, stay, and are not counted.
         """
         chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
-        return changing.requeue(attachment.volume, attachment.opened, chosen, self._device.clock.now())
+        return changing.requeue(attachment.volume, attachment.opened, chosen, self._device.clock.now(), progress)
 
     def _change(
         self,
@@ -103,9 +123,10 @@ class Changing(SpaceHandle):
         condition: str | Condition | None,
         delivery: Delivery | None,
         terms: Callable[[Withdrawn], Withdrawn],
+        progress: Progress,
     ) -> int:
         chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
-        return changing.change(attachment.volume, attachment.opened, chosen, terms, self._device.clock.now())
+        return changing.change(attachment.volume, attachment.opened, chosen, terms, self._device.clock.now(), progress)
 
     def _chosen(self, queue: str, condition: str | Condition | None, delivery: Delivery | None) -> Chosen:
         restriction = parsed(condition)

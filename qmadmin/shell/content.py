@@ -8,11 +8,12 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from qmadmin.shell import putting
 from qmadmin.shell.declare import Needs, Option, Positional
 from qmadmin.shell.escapes import escaped
+from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import FileName, Number, QueueName
 from qmadmin.shell.message_kinds import CorrelationId, MessageId
 from qmadmin.shell.messages import meant, number
@@ -22,6 +23,8 @@ from qmadmin.shell.selection import WHERE
 from qmcore.message import State
 
 if TYPE_CHECKING:
+    from io import FileIO
+
     from qmadmin.shell.session import Session
     from qmcore.condition import Condition
     from qmcore.message import Message, MessageInfo
@@ -70,7 +73,8 @@ def qget(
 ) -> Outcome:
     """Dequeue messages and show them.
 
-    Each is removed from the queue when it has been shown or written, and not before; what cannot be shown stays.
+    Each is removed from the queue when it has been shown or written, and not before; what cannot be shown stays. An
+    interrupt ends the wait, or what comes after the message that is being shown.
 
         qget -s 10 answers
         qget -m 8f3b0c6d2a1e4f570000000000000007 -o order.json orders
@@ -81,7 +85,8 @@ def qget(
     with _sink(output) as sink:
         while taken < count:
             with space.transaction():
-                found = space.lock(queue_name, **asked, wait=0 if taken else wait)
+                with let_through():
+                    found = space.lock(queue_name, **asked, wait=0 if taken else wait)
                 if found is None:
                     break
                 # That it is locked now is our own doing, and no news.
@@ -124,7 +129,8 @@ def qpeek(
     shown = 0
     with _sink(output) as sink:
         for message in _seen(session, queue_name, _condition(msgid, corrid, condition), retained=retained):
-            _deliver(session, message, sink, in_hex=in_hex)
+            with let_through():
+                _deliver(session, message, sink, in_hex=in_hex)
             shown += 1
             if shown == count:
                 break
@@ -161,30 +167,67 @@ def _what_was(queue: str, count: int, output: str | None) -> Outcome:
     return Line(f"{number(count)} written to {output}", {"queue": queue, "messages": count, "file": output})
 
 
+class _Sink:
+    """A file that bodies are written into; `messages` tells how many are in it, and on the disk, as a whole."""
+
+    def __init__(self, stream: FileIO) -> None:
+        self._stream = stream
+        self._end = 0
+        self.messages = 0
+
+    def write(self, body: bytes) -> None:
+        """Write the body of a message; when this returns it is on the disk."""
+        left = memoryview(body)
+        while left:
+            left = left[self._stream.write(left) :]
+        os.fsync(self._stream.fileno())
+        self._end += len(body)
+        self.messages += 1
+
+    def cut(self) -> None:
+        """Take away what has been written of a message that is not in the file as a whole."""
+        self._stream.truncate(self._end)
+
+
 @contextlib.contextmanager
-def _sink(output: str | None) -> Iterator[BinaryIO | None]:
-    """Open the file that bodies are written into, which must be new."""
+def _sink(output: str | None) -> Iterator[_Sink | None]:
+    """Open the file that bodies are written into, which must be new; it is gone afterwards if there were none."""
     if output is None:
         yield None
         return
+    path = Path(output)
     try:
-        with Path(output).open("xb") as stream:
-            yield stream
+        with path.open("xb", buffering=0) as stream:
+            _sync_directory(path.parent)
+            sink = _Sink(stream)
+            try:
+                yield sink
+            finally:
+                sink.cut()
+                if not sink.messages:
+                    path.unlink(missing_ok=True)
     except FileExistsError:
         raise UsageError(f"File {output} exists already", hint="Name one that does not, or remove it.") from None
     except OSError as error:
         raise UsageError(f"Failed to write {output}: {error.strerror}") from None
 
 
-def _deliver(session: Session, message: Message, sink: BinaryIO | None, *, in_hex: bool) -> None:
+def _sync_directory(directory: Path) -> None:
+    """Bring the name of a new file to the disk, lest messages be lost with it that have left their queue."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _deliver(session: Session, message: Message, sink: _Sink | None, *, in_hex: bool) -> None:
     """Bring a message to whoever asked for it; when this returns it has arrived."""
     if sink is None:
         session.draw(_shown(session, message, in_hex=in_hex))
         session.screen.flush()
         return
     sink.write(message.body or b"")
-    sink.flush()
-    os.fsync(sink.fileno())
 
 
 def _shown(session: Session, message: Message, *, in_hex: bool) -> list[Record | Verbatim]:
@@ -192,7 +235,7 @@ def _shown(session: Session, message: Message, *, in_hex: bool) -> list[Record |
         return [Record("", (*_facts(message), Field("", None, _encoded(message.body, in_hex=in_hex))))]
     facts = tuple(fact for fact in _facts(message) if fact.value is not None)
     record = Record(f"Message {message.msgid}", facts)
-    return [record, Verbatim(tuple(_lines(message.body, in_hex=in_hex)))]
+    return [record, Verbatim(_lines(message.body, in_hex=in_hex))]
 
 
 def _facts(message: MessageInfo) -> tuple[Field, ...]:

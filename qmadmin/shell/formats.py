@@ -79,8 +79,12 @@ def _csv_rows(result: Result) -> Iterator[tuple[list[str], Iterable[Datum] | Non
 
 def _csv_line(values: Iterable[Any]) -> str:
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(values)
-    return line.getvalue()
+    # What has a character of this end in it is put into quotes; the end itself is for whoever writes the line.
+    csv.writer(line, lineterminator=_END).writerow(values)
+    return line.getvalue().removesuffix(_END)
+
+
+_END = "\r\n"
 
 
 class Document:
@@ -137,8 +141,8 @@ def _sentences(result: Result) -> list[str]:
 
 
 def _cell(value: Datum) -> Any:
-    """Return a value for CSV, which has no objects."""
-    return json.dumps(value) if isinstance(value, Mapping) else _plain(value)
+    """Return a value for CSV, which has no objects, and truth as JSON has it."""
+    return json.dumps(value) if isinstance(value, Mapping | bool) else _plain(value)
 
 
 def _plain(value: Datum) -> Any:

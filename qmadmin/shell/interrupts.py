@@ -12,24 +12,45 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
+class _Note:
+    """A handler that notes a first interrupt, and raises a second one."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        if self.came:
+            raise KeyboardInterrupt
+        self.came = True
+
+
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
     """Let the work inside finish before an interrupt is raised; a second interrupt breaks it off.
 
     A command that changes something is thus either done or not begun when the prompt comes back.
     """
-    came = False
-
-    def note(_number: int, _frame: FrameType | None) -> None:
-        nonlocal came
-        if came:
-            raise KeyboardInterrupt
-        came = True
-
+    note = _Note()
     with _handled(note):
         yield
-    if came:
+    if note.came:
         raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def let_through() -> Iterator[None]:
+    """Inside of what is held back: let an interrupt through at once, be it one that came before.
+
+    For what may take long and has changed nothing yet, such as to wait.
+    """
+    note = signal.getsignal(signal.SIGINT)
+    if not isinstance(note, _Note):
+        yield
+        return
+    if note.came:
+        raise KeyboardInterrupt
+    with _handled(signal.default_int_handler):
+        yield
 
 
 @contextlib.contextmanager
@@ -44,7 +65,7 @@ def left_to_the_child() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -102,6 +103,13 @@ def _about(what: Callable[[Given], str], none: Entry, operation: str) -> Callabl
     return action
 
 
+def _changing(session: Session) -> AbstractContextManager[Callable[[int], None]]:
+    """Show how many messages of the current queue have been changed; there are as many as the question said."""
+    name, criteria = session.chosen(), session.criteria
+    total = session.opened().count(name, condition=criteria.whole, delivery=criteria.delivery)
+    return session.progress(f"Changing queue '{name}'", total, dots=False)
+
+
 def _changed(session: Session, count: int, what: str) -> Line:
     return Line(f"{what} of {number(count)} changed", {"queue": session.chosen(), "messages": count})
 
@@ -132,9 +140,10 @@ def qchangeprio(session: Session, newpriority: int) -> Outcome:
         qchangeprio -y 1
     """
     criteria = session.criteria
-    count = session.opened().change_priority(
-        session.chosen(), newpriority, condition=criteria.whole, delivery=criteria.delivery
-    )
+    with _changing(session) as reached:
+        count = session.opened().change_priority(
+            session.chosen(), newpriority, condition=criteria.whole, delivery=criteria.delivery, progress=reached
+        )
     return _changed(session, count, "Priority")
 
 
@@ -162,9 +171,10 @@ def qchangetime(session: Session, newtime: datetime | timedelta) -> Outcome:
         qchangetime -y 270101
     """
     criteria = session.criteria
-    count = session.opened().change_availability(
-        session.chosen(), newtime, condition=criteria.whole, delivery=criteria.delivery
-    )
+    with _changing(session) as reached:
+        count = session.opened().change_availability(
+            session.chosen(), newtime, condition=criteria.whole, delivery=criteria.delivery, progress=reached
+        )
     return _changed(session, count, "Time")
 
 
@@ -194,9 +204,10 @@ def qchangeexptime(session: Session, newtime: datetime | timedelta | None) -> Ou
         qchangeexptime -y none
     """
     criteria = session.criteria
-    count = session.opened().change_expiry(
-        session.chosen(), newtime, condition=criteria.whole, delivery=criteria.delivery
-    )
+    with _changing(session) as reached:
+        count = session.opened().change_expiry(
+            session.chosen(), newtime, condition=criteria.whole, delivery=criteria.delivery, progress=reached
+        )
     return _changed(session, count, "Expiration time")
 
 
@@ -236,7 +247,10 @@ def qchangequeue(session: Session, newqueue: str) -> Outcome:
         qchangequeue -y errq
     """
     criteria = session.criteria
-    count = session.opened().move(session.chosen(), newqueue, condition=criteria.whole, delivery=criteria.delivery)
+    with _changing(session) as reached:
+        count = session.opened().move(
+            session.chosen(), newqueue, condition=criteria.whole, delivery=criteria.delivery, progress=reached
+        )
     return Line(f"{number(count)} moved to queue '{newqueue}'", {"queue": newqueue, "messages": count})
 
 
@@ -364,7 +378,8 @@ def qrequeue(session: Session, queue_name: str, msgid: str | None, condition: Co
     space = session.opened()
     chosen = meant(msgid, condition)
     found = space.count(queue_name, condition=chosen)
-    count = space.requeue(queue_name, condition=chosen)
+    with session.progress(f"Moving messages of queue '{queue_name}' back", found, dots=False) as reached:
+        count = space.requeue(queue_name, condition=chosen, progress=reached)
     moved = Line(f"{number(count)} moved back", {"queue": queue_name, "messages": count, "left": found - count})
     if count >= found:
         return moved

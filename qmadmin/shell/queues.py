@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.shell import notices, parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
+from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import Given, Number, QueueName
 from qmadmin.shell.parameters import Unchanged
 from qmadmin.shell.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Table, Value, field
@@ -343,7 +344,8 @@ def qstop(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool, w
         qstop orders
         qstop -e -w 30 orders
     """
-    session.opened().stop_queue(queue_name, enqueue=not dequeuing, dequeue=not enqueuing, wait=wait)
+    with let_through():
+        session.opened().stop_queue(queue_name, enqueue=not dequeuing, dequeue=not enqueuing, wait=wait)
     return _switched(session, queue_name)
 
 

@@ -30,9 +30,9 @@ class Notice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verbatim:
-    """Lines whose layout is part of the result."""
+    """Lines whose layout is part of the result; they may be read once only, as they are shown."""
 
-    lines: tuple[str, ...]
+    lines: Iterable[str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
 """Putting messages on queues, looking into them and taking them off, as an administrator does it."""
 
 import csv
+import errno
 import json
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -210,3 +213,45 @@ def test_yes_for_all_leaves_the_answers_that_a_script_has(laid_out, space):
     done = laid_out.process("qopen QSPACE\nqset STRING\nqdeletemsg\ny\nqdeletemsg\ny\nqset\n", "--yes")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("1 message deleted\nCurrent queue is 'STRING'\n")
+
+
+def test_no_file_is_left_where_no_message_was_written(laid_out, shown, space):
+    file = laid_out.directory / "out"
+    shown(f"qget -o {file} STRING")
+    shown(f"qpeek -o {file} MISSING", status=1)
+    assert not file.exists()
+    space.enqueue("STRING", b"")
+    shown(f"qget -o {file} STRING")
+    assert file.read_bytes() == b""
+
+
+def test_file_has_whole_messages_only_and_the_rest_stays_on_the_queue(laid_out, space, monkeypatch):
+    file = laid_out.directory / "out"
+    for body in (b"one", b"two"):
+        space.enqueue("STRING", body)
+    sync = os.fsync
+
+    def sync_until_full(descriptor):
+        if os.fstat(descriptor).st_size == 6:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync_until_full)
+    ran = laid_out.run(f"qopen QSPACE\nqget -k 2 -o {file} STRING\n")
+    assert f"ERROR: Failed to write {file}: No space left on device" in ran.err
+    assert file.read_bytes() == b"one"
+    assert [message.body for message in space.browse("STRING")] == [b"two"]
+
+
+def test_wait_for_a_message_ends_with_the_first_interrupt(laid_out):
+    child = subprocess.Popen(
+        [*PROGRAM, "-c", "qopen QSPACE", "-c", "qget -s 600 STRING"],
+        env=laid_out.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout.readline() == "Queue space 'QSPACE' opened\n"
+    child.send_signal(signal.SIGINT)
+    assert child.communicate(timeout=60)[1] == ""
+    assert child.returncode == 130

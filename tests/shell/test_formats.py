@@ -1,9 +1,12 @@
 """The formats of results: the same data for people and for programs."""
 
 import csv
+import io
 import json
 
 import pytest
+
+from qmadmin import open_device
 
 LAID_OUT = """\
 qopen QSPACE
@@ -162,3 +165,19 @@ def test_settings_hold_where_no_option_says_otherwise(laid_out):
     assert refused.returncode == 2
     assert "format" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("body", ["a\rb", "a\nb", "a\r\nb", 'a,"b"', "\r", ""])
+def test_csv_keeps_what_has_ends_of_lines_or_commas_in_it(laid_out, body):
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        space.enqueue("STRING", body, headers={"a": "b\r\n"})
+    ran = laid_out.run("format csv\nqopen QSPACE\nqpeek STRING\n")
+    *_, keys, row = csv.reader(io.StringIO(ran.out, newline=""))
+    assert len(keys) == len(row)
+    assert row[keys.index("body")] == body
+
+
+def test_csv_has_truth_as_json_has_it(laid_out):
+    ran = laid_out.run("format csv\nqopen QSPACE\nqinfo STRING\n")
+    *_, keys, row = csv.reader(ran.out.splitlines())
+    assert row[keys.index("enqueue_enabled")] == "true"

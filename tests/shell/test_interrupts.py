@@ -9,6 +9,7 @@ import pytest
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.declare import Group
 from qmadmin.shell.interpreter import Interpreter
+from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.lines import Script
 from qmadmin.shell.render import PlainScreen
 from qmadmin.shell.results import Column, Line, Table
@@ -38,6 +39,24 @@ def toil(session):
     interrupt()
     interrupt()
     done.append("toil")
+
+
+@GROUP.command("wait")
+def wait(session):
+    """Wait, be interrupted meanwhile, and then do something."""
+    with let_through():
+        interrupt()
+        done.append("waited")
+    interrupt()
+    done.append("wait")
+
+
+@GROUP.command("late")
+def late(session):
+    """Be interrupted, and only then wait."""
+    interrupt()
+    with let_through():
+        done.append("waited")
 
 
 @GROUP.command("fail")
@@ -97,6 +116,14 @@ def test_person_goes_on_after_the_command_was_completed(run):
 
 def test_second_interrupt_breaks_the_command_off(run):
     status, shown = run("toil\n")
+    assert status is Exit.INTERRUPTED
+    assert done == []
+    assert shown == ""
+
+
+@pytest.mark.parametrize("command", ["wait", "late"])
+def test_wait_ends_with_the_first_interrupt_even_if_that_came_before(run, command):
+    status, shown = run(f"{command}\n")
     assert status is Exit.INTERRUPTED
     assert done == []
     assert shown == ""

@@ -217,3 +217,25 @@ class TestCursors:
         filled._attachment.volume._connection.set_trace_callback(statements.append)
         assert filled.count("P") == 5
         assert not [statement for statement in statements if re.search(r"\bmessage\.", statement)]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda space, told: space.change_priority("P", 7, progress=told),
+        lambda space, told: space.change_availability("P", 0, progress=told),
+        lambda space, told: space.change_expiry("P", None, progress=told),
+        lambda space, told: space.move("P", "Q", progress=told),
+    ],
+)
+def test_progress_is_told_how_many_have_been_changed(filled, act):
+    told = []
+    assert act(filled, told.append) == 5
+    assert told == [5]
+
+
+def test_progress_of_moving_back_counts_what_was_moved(filled):
+    filled.move("P", "Q", condition="corrid = 'c1'")
+    told = []
+    assert filled.requeue("Q", progress=told.append) == 2
+    assert told == [2]

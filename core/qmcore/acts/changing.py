@@ -22,6 +22,8 @@ from qmcore.queue import Delivery, Queue
 from qmcore.records import Cursor, Withdrawn
 from qmcore.store import Store
 
+Progress = Callable[[int], None]
+"""Is told how many messages have been changed."""
 _STEP = 1000
 _SETTLED_AT_ONCE = 10_000
 _CHANGEABLE = (State.READY, State.DELAYED)
@@ -49,7 +51,14 @@ def choose(
     return Chosen(name, tuple(by_store))
 
 
-def change(volume: Volume, opened: OpenSpace, chosen: Chosen, terms: Callable[[Withdrawn], Withdrawn], now: int) -> int:
+def change(
+    volume: Volume,
+    opened: OpenSpace,
+    chosen: Chosen,
+    terms: Callable[[Withdrawn], Withdrawn],
+    now: int,
+    progress: Progress,
+) -> int:
     """Give the chosen messages other terms, and the places that these give them; return how many it was."""
 
     def changed(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> int:
@@ -57,10 +66,10 @@ def change(volume: Volume, opened: OpenSpace, chosen: Chosen, terms: Callable[[W
         stand(store, queue, terms(found), now)
         return 1
 
-    return _in_steps(volume, opened, chosen, changed)
+    return _in_steps(volume, opened, chosen, changed, progress)
 
 
-def move_to(volume: Volume, opened: OpenSpace, chosen: Chosen, target: str, now: int) -> int:
+def move_to(volume: Volume, opened: OpenSpace, chosen: Chosen, target: str, now: int, progress: Progress) -> int:
     """Move the chosen messages to another queue of the queue space; return how many it was.
 
     They keep their times, get new identifiers and remember the old ones.
@@ -73,10 +82,10 @@ def move_to(volume: Volume, opened: OpenSpace, chosen: Chosen, target: str, now:
         return 1
 
     volume.read(lambda unit: opened.definitions(unit).queue(target))
-    return _in_steps(volume, opened, chosen, moved)
+    return _in_steps(volume, opened, chosen, moved, progress)
 
 
-def requeue(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int) -> int:
+def requeue(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int, progress: Progress) -> int:
     """Move the chosen messages back to the queues that they came from; return how many it was.
 
     Those that came from nowhere, or from a queue that is gone, stay where they are.
@@ -90,7 +99,7 @@ def requeue(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int) -> int:
         move_as_it_is(unit, opened, store, queue, origin, found, now)
         return 1
 
-    return _in_steps(volume, opened, chosen, moved)
+    return _in_steps(volume, opened, chosen, moved, progress)
 
 
 def _numbers(
@@ -112,6 +121,7 @@ def _in_steps(
     opened: OpenSpace,
     chosen: Chosen,
     act: Callable[[Unit, Store, Queue, Withdrawn], int],
+    progress: Progress,
 ) -> int:
     total = 0
     for store_number, numbers in enumerate(chosen.by_store):
@@ -120,6 +130,7 @@ def _in_steps(
             total += volume.write(
                 lambda unit, ids=step, at=store_number: _one_step(unit, opened, chosen.queue, at, ids, act)  # type: ignore[misc]
             )
+            progress(total)
     return total
 
 
