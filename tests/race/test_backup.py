@@ -140,7 +140,7 @@ class TestTraffic:
 
         def emptied(percent):
             if 60 < percent < 99:
-                with contextlib.closing(sqlite3.connect(real_device.path)) as connection:
+                with contextlib.closing(sqlite3.connect(real_device.path, timeout=0)) as connection:
                     # Nothing of it is needed by a reader.
                     busy.append(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
 
