@@ -256,6 +256,9 @@ class Snapshot(Protocol):
     def copy_to(self, path: str, step: Callable[[int], None]) -> None:
         """Write all of it to a file, which must be empty; `step` gets the percent that are done."""
 
+    def let_go(self) -> None:
+        """Let the store forget how the volume stood; nothing is read of it any more."""
+
     def beside(self) -> AbstractContextManager[Callable[[Callable[[], None]], None]]:
         """Have forks of this process wait for what is done with the store's library beside it, on other files.
 

@@ -150,20 +150,24 @@ def _copied(
     files = part / "files"
     files.mkdir(mode=0o700)
     device = taken[0].read(lambda unit: unit.device())
+    copies = [files / ("device" if at == 0 else f"volume-{at}") for at in range(len(paths))]
+    wanted = []
+    for at, (source, copy) in enumerate(zip(taken, copies, strict=True)):
+        copy.touch(mode=sqlite.PRIVATE_MODE)
+        source.copy_to(str(copy), lambda percent, at=at: progress((at * 100 + percent) * _COPIED // (100 * len(paths))))  # type: ignore[misc]
+        wanted.append(source.read(_counted))
+        # From here on the log may begin anew; to look at the copy takes longer than to make it.
+        source.let_go()
     total, listed = Contents(), []
-    for at, (path, source) in enumerate(zip(paths, taken, strict=True)):
+    for at, (path, source, copy) in enumerate(zip(paths, taken, copies, strict=True)):
 
         def step(percent: int, at: int = at) -> None:
-            progress((at * 100 + percent) * 99 // (100 * len(paths)))
+            progress(_COPIED + (at * 100 + percent) * (99 - _COPIED) // (100 * len(paths)))
 
-        name = "device" if at == 0 else f"volume-{at}"
-        copy = files / name
-        copy.touch(mode=sqlite.PRIVATE_MODE)
-        source.copy_to(str(copy), lambda percent, step=step: step(percent * _COPIED // 100))  # type: ignore[misc]
-        found = _looked_at(source, copy, lambda percent, step=step: step(_COPIED + percent * (100 - _COPIED) // 100))  # type: ignore[misc]
-        _compare(source, found, path)
+        found = _looked_at(source, copy, step)
+        _compare(wanted[at], found, path)
         total += found
-        listed.append(BackupVolume(file=name, path=path, size=copy.stat().st_size, sha256=parts.digest_of(copy)))
+        listed.append(BackupVolume(file=copy.name, path=path, size=copy.stat().st_size, sha256=parts.digest_of(copy)))
     return BackupReport(
         path=str(target),
         device=paths[0],
@@ -182,8 +186,7 @@ def _looked_at(source: Snapshot, copy: Path, step: Callable[[int], None]) -> Con
         return contents_of(copy, lambda percent: apart(lambda: step(percent)), lambda: apart(lambda: None))
 
 
-def _compare(source: Snapshot, found: Contents, path: str) -> None:
-    wanted = source.read(_counted)
+def _compare(wanted: Contents, found: Contents, path: str) -> None:
     if wanted != dataclasses.replace(found, faults=()):
         raise SystemFailureError(f"the copy of {path!r} is another than what was copied: {wanted}, {found}", path=path)
 

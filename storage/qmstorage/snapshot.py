@@ -63,6 +63,11 @@ class SqliteSnapshot:
                 # Whatever goes wrong with the source is found by its own checks.
                 raise translate.from_copying(error, path) from error
 
+    def let_go(self) -> None:
+        """Let the log begin anew: nothing is read any more of how the volume stood."""
+        with self._in_use() as connection:
+            connection.execute("ROLLBACK")
+
     @contextlib.contextmanager
     def beside(self) -> Iterator[Callable[[Callable[[], None]], None]]:
         """Have forks of this process wait for what is done with SQLite beside it, on other files.

@@ -134,6 +134,21 @@ class TestTraffic:
             assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
             connection.close()
 
+    def test_the_log_is_free_already_while_the_copy_is_looked_at(self, real_device, tmp_path):
+        with real_device.open_space("SPACE") as space:
+            space.enqueue("Q", "x")
+
+        def emptied(percent):
+            if 60 < percent < 99:
+                with contextlib.closing(sqlite3.connect(real_device.path, timeout=0)) as connection:
+                    # Nothing of it is needed by a reader.
+                    busy.append(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+
+        busy = []
+        real_device.backup(tmp_path / "backup", progress=emptied)
+        assert busy
+        assert set(busy) == {0}
+
     def test_a_process_that_forks_while_it_makes_one_loses_nothing(self, real_device, start, tmp_path):
         child = start(
             "device = open_device(sys.argv[1])\n"
