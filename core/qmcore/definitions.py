@@ -97,6 +97,29 @@ class OpenSpace:
             known = self._known = self._read(unit, generation)
         return known
 
+    def learn(self, unit: Unit, created: Queue) -> None:
+        """Know a queue that the unit has created, once that is committed: nothing else has changed then."""
+        known, generation = self._known, unit.generation(self.space.id)
+        if known is None or generation is None:
+            return
+        error_queues = known.error_queues
+        if created.definition.error_queue:
+            error_queues |= {created.definition.error_queue}
+        learnt = dataclasses.replace(
+            known,
+            generation=generation,
+            queues={**known.queues, created.name: created},
+            by_id={**known.by_id, created.id: created},
+            # Not its version, so that it is read again when something else has changed.
+            versions={**known.versions, created.id: -1},
+            error_queues=error_queues,
+        )
+
+        def remember() -> None:
+            self._known = learnt
+
+        unit.afterwards(remember)
+
     def _read(self, unit: Unit, generation: int | None) -> Definitions:
         space = unit.space(self.space.name)
         if generation is None or space is None or space.incarnation != self.space.incarnation:

@@ -143,11 +143,23 @@ class _Writer:
         return self._columns[of.name] if of.name in self._columns else message.c[of.name]
 
     def _literal(self, of: Subject, value: Value) -> ColumnElement[Any]:
-        return literal(self._number(value) if of.kind is Kind.MSGID else value, _TYPES[of.kind])
+        return literal(_message_number(value, self._space) if of.kind is Kind.MSGID else value, _TYPES[of.kind])
 
-    def _number(self, msgid: Value) -> int:
-        sequence = sequence_of(msgid, self._space.incarnation)
-        return _NO_MESSAGE if sequence is None else numbers.number(self._space.id, sequence)
+
+def named(condition: Condition, space: Space) -> int | None:
+    """Return the number of the one message that a condition can be true for, if it names one."""
+    if isinstance(condition, tree.And):
+        return next((found for part in condition.parts if (found := named(part, space)) is not None), None)
+    match condition:
+        case tree.Comparison(tree.Property(kind=Kind.MSGID), Operator.EQUAL, msgid):
+            return _message_number(msgid, space)
+        case _:
+            return None
+
+
+def _message_number(msgid: Value, space: Space) -> int:
+    sequence = sequence_of(msgid, space.incarnation)
+    return _NO_MESSAGE if sequence is None else numbers.number(space.id, sequence)
 
 
 def _is_prefix(pattern: str) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, null, select, tuple_
+from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, literal, null, select, tuple_
 
 from qmcore.condition import Condition
 from qmcore.message import State
@@ -132,7 +132,15 @@ class Listings(States, Holdings):
 
 @functools.lru_cache(maxsize=64)
 def _restricted(form: _Form, condition: Condition, space: Space) -> Select[Any]:
-    return form.statement.where(conditions.where(condition, retries=form.retries, space=space, available_at=form.until))
+    statement = form.statement.where(
+        conditions.where(condition, retries=form.retries, space=space, available_at=form.until)
+    )
+    named = conditions.named(condition, space)
+    if named is None or form is not _FORMS[State.READY]:
+        return statement
+    # The message itself tells where it stands, so that no other has to be looked at.
+    place = select(message.c.order_key).where(message.c.id == literal(named)).correlate(None).scalar_subquery()
+    return statement.where(ready.c.order_key == place)
 
 
 @functools.lru_cache(maxsize=64)

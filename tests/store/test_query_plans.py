@@ -243,3 +243,20 @@ def test_what_is_taken_out_of_a_table_is_found_by_its_whole_key(rich, clock):
     found = plans(rich, removals)
     assert len(found) > 10
     assert [statement for statement, steps in found.items() if "order_key=?" not in steps[0]] == []
+
+
+@pytest.mark.parametrize("queue", ["PLAIN", "MEMORY"])
+@pytest.mark.parametrize("form", ["msgid = '{}'", "priority > 1 AND msgid = '{}'"])
+def test_a_ready_message_that_is_named_is_found_by_its_place(rich, queue, form):
+    fill(rich, queue)
+    msgid = rich.enqueue(queue, b"x")
+    found = []
+    condition = form.format(msgid)
+    statements = traced(rich, lambda: found.extend(rich.messages(queue, condition=condition)))
+    assert [message.msgid for message in found] == [msgid]
+    listings = [statement for statement in statements if "ready" in statement and "LIMIT" in statement]
+    assert listings
+    for statement, steps in plans(rich, listings).items():
+        assert any("ready" in step and "order_key=?" in step for step in steps), (statement, steps)
+    assert rich.count(queue, condition=condition) == 1
+    assert rich.count(queue, condition=form.format("0" * 32)) == 0

@@ -27,6 +27,7 @@ def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int)
     memory = unit.memory(known.space.id)
     if memory is not None:
         memory.add_counters(known.space.id, new.id)
+    opened.learn(unit, new)
     return new
 
 
