@@ -118,10 +118,11 @@ class Administering(ABC):
         elif attached and not before.definition.memory:
             volume.attach_memory(changed, volume.read(lambda unit: unit.queues(changed.id)))
 
-    def destroy_space(self, name: str, *, force: bool = False) -> None:
+    def destroy_space(self, name: str, *, force: bool = False, dry_run: bool = False) -> None:
         """Destroy a queue space with its queues and messages.
 
-        Raises InUseError while processes are attached to it or messages are stored in it, unless `force`.
+        Raises InUseError while processes are attached to it or messages are stored in it, unless `force`. With
+        `dry_run` it stays, and is only refused where it would be; that this process has it open does not count then.
         """
         volume = self._volume_of_space(name)
         present = volume.read(lambda unit: unit.space(name))
@@ -130,6 +131,9 @@ class Administering(ABC):
         with self._memory(volume, present):
             if present is not None:
                 upkeep.end_what_was_left(volume, self._looked_at(present), self.clock.now())
+            if dry_run:
+                self._refuse_in_use(volume, present, force=force)
+                return
             spaces.destroy(self._main, volume, name, force=force)
             if present is not None and present.definition.memory:
                 volume.remove_memory(present)
@@ -137,6 +141,12 @@ class Administering(ABC):
             gone = self._attachments.pop(name, None)
         if gone is not None:
             gone.forget()
+
+    def _refuse_in_use(self, volume: Volume, present: Space | None, *, force: bool) -> None:
+        if present is None or force:
+            return
+        ours = self._attachments.get(present.name)
+        volume.read(lambda unit: spaces.refuse_in_use(unit, present, ours.opened.me if ours else None))
 
     def clear_memory(self, name: str, *, force: bool = False) -> None:
         """Give up the non-persistent messages of a queue space, and its memory.

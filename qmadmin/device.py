@@ -186,8 +186,13 @@ class Device(Administering, Care):
         file = self._absolute(path)
         return self._main.write(lambda unit: devices.rename_entry(unit, index, file))
 
-    def remove_entry(self, index: int) -> DeviceEntry:
-        """Remove an entry from the device list; refused with InUseError while a queue space uses it."""
+    def remove_entry(self, index: int, *, dry_run: bool = False) -> DeviceEntry:
+        """Remove an entry from the device list; refused with InUseError while a queue space uses it.
+
+        With `dry_run` it stays, and is only refused where it would be.
+        """
+        if dry_run:
+            return self._main.read(lambda unit: devices.refuse_used(unit, index))
         return self._main.write(lambda unit: devices.remove_entry(unit, index))
 
     def free_ranges(self, index: int) -> list[PageRange]:

@@ -61,15 +61,21 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding):
         now = self._device.clock.now()
         return attachment.volume.write(lambda unit: queues.create(unit, attachment.opened, definition, now))
 
-    def destroy_queue(self, name: str, *, purge: bool = False, force: bool = False) -> None:
+    def destroy_queue(self, name: str, *, purge: bool = False, force: bool = False, dry_run: bool = False) -> None:
         """Destroy a queue.
 
         Raises InUseError while it has messages, unless `purge` or `force`; while other processes are attached to the
-        queue space, unless `force`; and while a transaction holds one of its messages.
+        queue space, unless `force`; and while a transaction holds one of its messages. With `dry_run` it stays, and is
+        only refused where it would be.
         """
         self._freshen(name)
         attachment = self._attachment
         me, now = attachment.owner, self._device.clock.now()
+        if dry_run:
+            self._read(
+                lambda unit: queues.refuse_in_use(unit, attachment.opened, name, me, now, purge=purge, force=force)
+            )
+            return
         attachment.volume.write(
             lambda unit: queues.destroy(unit, attachment.opened, name, me, now, purge=purge, force=force)
         )

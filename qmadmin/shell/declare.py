@@ -100,10 +100,12 @@ class Confirmation:
 
     `action` says what the command is about to do and to how much of what, from what the session and the arguments
     say, or why there is nothing to do; `declined` is the warning when the answer is no, with places for arguments.
+    `refuse` raises what the command would be refused with, as far as that can be known, before anybody is asked.
     """
 
     action: Callable[[Session, Given], str | Notice]
     declined: str | Notice
+    refuse: Callable[[Session, Given], object] | None = None
 
     CHOICES = "? (y, n [default=n]): "
 

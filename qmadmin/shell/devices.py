@@ -170,6 +170,7 @@ def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:
             )
         ),
         "Device list entry {dlindex} not destroyed",
+        lambda session, given: session.device.remove_entry(given["dlindex"], dry_run=True),
     ),
 )
 def dsdl(session: Session, dlindex: int) -> Outcome:

@@ -116,6 +116,9 @@ class Interpreter:
         """Tell whether the command is to be run; what it would hit is found out in any case."""
         action = confirm.action(self._session, reading.given)
         reading.action = str(action)
+        agreed = reading.given["yes"] or self._session.modes.yes
+        if confirm.refuse is not None and (reading.given["dry_run"] or not agreed):
+            confirm.refuse(self._session, reading.given)
         if isinstance(action, Notice):
             shown: Shown = action
         elif reading.given["dry_run"]:

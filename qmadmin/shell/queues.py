@@ -278,7 +278,13 @@ def _destruction(session: Session, given: Given) -> str:
     Positional("queue_name", QueueName(), "The queue to destroy.", "Queue name: "),
     short="qds",
     needs=Needs.OPEN_SPACE,
-    confirm=Confirmation(_destruction, "Queue '{queue_name}' not destroyed"),
+    confirm=Confirmation(
+        _destruction,
+        "Queue '{queue_name}' not destroyed",
+        lambda session, given: session.opened().destroy_queue(
+            given["queue_name"], purge=given["purge"], force=given["force"], dry_run=True
+        ),
+    ),
 )
 def qdestroy(session: Session, queue_name: str, purge: bool, force: bool) -> Outcome:
     """Destroy a queue of the open queue space.

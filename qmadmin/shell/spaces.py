@@ -230,7 +230,13 @@ def _number(count: int, what: str) -> str:
     Option("-f", "force", "Also if processes have it open or it holds messages.", default=False),
     Positional("queue_space_name", SpaceName(), "The queue space to destroy.", "Queue space name: "),
     short="qspds",
-    confirm=Confirmation(_destruction, "Queue space '{queue_space_name}' not destroyed"),
+    confirm=Confirmation(
+        _destruction,
+        "Queue space '{queue_space_name}' not destroyed",
+        lambda session, given: session.device.destroy_space(
+            given["queue_space_name"], force=given["force"], dry_run=True
+        ),
+    ),
     failure=no_table("Destroy queue space"),
 )
 def qspacedestroy(session: Session, queue_space_name: str, force: bool) -> Outcome:

@@ -181,3 +181,21 @@ def test_csv_has_truth_as_json_has_it(laid_out):
     ran = laid_out.run("format csv\nqopen QSPACE\nqinfo STRING\n")
     *_, keys, row = csv.reader(ran.out.splitlines())
     assert row[keys.index("enqueue_enabled")] == "true"
+
+
+def test_what_would_be_refused_is_refused_in_a_dry_run_and_before_anybody_is_asked(laid_out):
+    laid_out.run("qopen QSPACE\nqput STRING x\n")
+    holds = "ERROR: QMEINUSE: queue 'STRING' holds 1 message (crque, line 2)\n"
+    for refused in ("qdestroy -n STRING", "qdestroy STRING\ny"):
+        ran = laid_out.run(f"qopen QSPACE\n{refused}\n")
+        assert ran.err.startswith(holds)
+        assert "Dry run" not in ran.out
+    ran = laid_out.run(
+        "qopen QSPACE\nqspacedestroy -n QSPACE\nqdestroy -n -p STRING\nqspds -n -f QSPACE\ndsdl -n 0\nqinfo\n"
+    )
+    assert "queue space 'QSPACE' holds 1 message (crque, line 2)" in ran.err
+    assert "is in use by queue space 'QSPACE' (crque, line 5)" in ran.err
+    assert ran.out.count("Dry run, nothing is done: ") == 2
+    assert ran.out.endswith(
+        "STRING         1      1        0     0      1      1\nerrq           0      0        0     0      0      0\n"
+    )

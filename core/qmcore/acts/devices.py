@@ -29,6 +29,13 @@ def rename_entry(unit: Unit, index: int, path: str) -> DeviceEntry:
 
 def remove_entry(unit: Unit, index: int) -> DeviceEntry:
     """Remove an entry that no queue space uses; the first one only when it is the last that is left."""
+    entry = refuse_used(unit, index)
+    unit.remove_entry(index)
+    return entry
+
+
+def refuse_used(unit: Unit, index: int) -> DeviceEntry:
+    """Return the entry of that index if it can be removed, or refuse."""
     entry = find_entry(unit, index)
     users = sorted({extent.space for extent in unit.extents() if extent.entry == index})
     if users:
@@ -46,7 +53,6 @@ def remove_entry(unit: Unit, index: int) -> DeviceEntry:
             hint="Remove the other entries first.",
             entry=index,
         )
-    unit.remove_entry(index)
     return entry
 
 

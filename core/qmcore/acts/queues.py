@@ -82,6 +82,15 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
     Refused while it has messages, unless `purge` or `force`; while other processes are attached to the queue space,
     unless `force`; and always while a transaction holds one of its messages.
     """
+    queue = refuse_in_use(unit, opened, name, me, now, purge=purge, force=force)
+    memory = unit.memory(queue.space_id)
+    if memory is not None:
+        memory.abandon(queue.space_id, queue.id)
+    unit.remove_queue(queue)
+
+
+def refuse_in_use(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, purge: bool, force: bool) -> Queue:
+    """Return the queue of that name if it can be destroyed, or refuse."""
     queue = opened.definitions(unit).queue(name)
     if any(store.held_in(queue.id) for store in stores(unit, queue.space_id)):
         raise _held(queue)
@@ -101,10 +110,7 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
                 queue=name,
                 messages=messages,
             )
-    memory = unit.memory(queue.space_id)
-    if memory is not None:
-        memory.abandon(queue.space_id, queue.id)
-    unit.remove_queue(queue)
+    return queue
 
 
 def _held(queue: Queue) -> InUseError:

@@ -17,7 +17,7 @@ from qmcore.definitions import OpenSpace, no_such_space
 from qmcore.device import Extent
 from qmcore.errors import InUseError, InvalidArgumentError
 from qmcore.port import Unit, Volume
-from qmcore.records import Use
+from qmcore.records import Owner, Use
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
 
 VolumeOf = Callable[[str], Volume]
@@ -90,7 +90,7 @@ def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
         found = unit.space(name)
         if found is not None and found.incarnation == incarnation:
             if not force:
-                _refuse_in_use(unit, found)
+                refuse_in_use(unit, found)
             unit.remove_space(found.id)
 
     def both(unit: Unit) -> None:
@@ -103,7 +103,7 @@ def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
         main.write(both)
         return
     if present is not None and not force:
-        volume.read(lambda unit: _refuse_in_use(unit, present))
+        volume.read(lambda unit: refuse_in_use(unit, present))
     main.write(unlist)
     volume.write(sweep)
 
@@ -167,13 +167,14 @@ def _plan(unit: Unit, wanted: SpaceDefinition) -> tuple[str, list[Extent]]:
     return paths[chosen[0].entry], chosen
 
 
-def _refuse_in_use(unit: Unit, found: Space) -> None:
-    _refuse_attached(unit, found)
+def refuse_in_use(unit: Unit, found: Space, me: Owner | None = None) -> None:
+    """Refuse a queue space that processes have open, others than `me`, or that holds messages."""
+    _refuse_attached(unit, found, me)
     _refuse_full(unit, found)
 
 
-def _refuse_attached(unit: Unit, found: Space) -> None:
-    owners = unit.owners(found.id)
+def _refuse_attached(unit: Unit, found: Space, me: Owner | None = None) -> None:
+    owners = [owner for owner in unit.owners(found.id) if me is None or owner.id != me.id]
     if owners:
         who = ", ".join(f"{owner.role} {owner.pid}" for owner in owners[:5])
         raise InUseError(
