@@ -234,6 +234,6 @@ _AUDIT = (
     Column("host", "Host"),
     Column("pid", "Process", right=True),
     Column("command", "Command"),
-    Column("object", "Object"),
+    Column("object", "What"),
     Column("outcome", "Outcome"),
 )
