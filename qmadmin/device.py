@@ -64,6 +64,7 @@ class Attachment:
         moment = self._clock.monotonic()
         if not now and moment < self._next_upkeep:
             return
+        self.volume.check_place()
         if not self.volume.readonly and not self.volume.is_joined(connection):
             self._next_upkeep = moment + _UPKEEP_SECONDS
             put_off, self._not_rolled_back = self._not_rolled_back, []

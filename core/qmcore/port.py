@@ -323,6 +323,9 @@ class Volume(Protocol):
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the volume have `pages` free pages on disk, so that a full disk is found now; tell the percent done."""
 
+    def check_place(self) -> None:
+        """Raise NotOpenError, now and from now on, where the store was removed or another put in its place."""
+
     def bell(self) -> Bell:
         """Return a bell of this process."""
 

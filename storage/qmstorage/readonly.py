@@ -89,6 +89,9 @@ class ReadOnlyVolume:
         del pages, progress
         raise self._refusal()
 
+    def check_place(self) -> None:
+        """Do nothing: what a reader sees is not lost."""
+
     def bell(self) -> SocketBell:
         """Refuse."""
         raise self._refusal()

@@ -26,6 +26,7 @@ from qmcore.space import Space
 from qmstorage import joining, sqlite, translate
 from qmstorage.bells import SocketBell
 from qmstorage.beside import Beside
+from qmstorage.forks import FORKS
 from qmstorage.line import Job, fail, settle
 from qmstorage.locks import same_boot
 from qmstorage.residences import Residences, memory_files
@@ -72,7 +73,9 @@ class SqliteVolume:
         except OSError as error:
             connection.close()
             raise translate.from_os(error, "opening the files beside device", path) from error
-        _forks.add(self)
+        self._file = _identity(path)
+        self._gone = ""
+        FORKS.add(self)
 
     def write(self, work: Callable[[Unit], T], *, durable: bool = True) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was."""
@@ -218,6 +221,12 @@ class SqliteVolume:
                 with self._registering:
                     self._snapshots.remove(made)
 
+    def check_place(self) -> None:
+        """Refuse to go on where the file was removed or replaced: nobody would find what is written."""
+        if self._file is not None and _identity(self.path) != self._file:
+            self._gone = f"the file of device {self.path!r} was removed or replaced while it was open"
+        self._check_usable()
+
     def bell(self) -> SocketBell:
         """Return a bell of this process."""
         return self._beside.belfry.hang()
@@ -253,7 +262,7 @@ class SqliteVolume:
         if self._closed:
             return
         self._closed = f"device {self.path!r} is closed"
-        _forks.discard(self)
+        FORKS.discard(self)
         self._beside.belfry.ring_own()
         with self._writing:
             for each in list(self._snapshots):
@@ -395,53 +404,19 @@ class SqliteVolume:
         return 1 if self._beside.log is None else self._beside.log.note_commit()
 
     def _check_usable(self) -> None:
-        if self._closed:
-            raise NotOpenError(self._closed, path=self.path)
+        if self._closed or self._gone:
+            raise NotOpenError(self._closed or self._gone, path=self.path)
         if self._beside.log is not None:
             self._beside.log.check()
 
 
-class _Forks:
-    """The volumes that a fork of this process has to do with.
-
-    It changes while the program runs, because what it guards against does: SQLite's own memory of open files, which
-    belongs to the process and not to a connection.
-    """
-
-    def __init__(self) -> None:
-        self._volumes: weakref.WeakSet[SqliteVolume] = weakref.WeakSet()
-        self._paused: list[SqliteVolume] = []
-        self._turn = threading.Lock()
-        os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
-
-    def add(self, volume: SqliteVolume) -> None:
-        """Look after a volume from now on."""
-        self._volumes.add(volume)
-
-    def discard(self, volume: SqliteVolume) -> None:
-        """Look after a volume no longer."""
-        self._volumes.discard(volume)
-
-    def _before(self) -> None:
-        # Threads that fork at the same time do so one after the other.
-        self._turn.acquire()
-        self._paused = [volume for volume in list(self._volumes) if volume.pause()]
-
-    def _in_parent(self) -> None:
-        for volume in self._paused:
-            volume.resume()
-        self._paused = []
-        self._turn.release()
-
-    def _in_child(self) -> None:
-        for volume in list(self._volumes):
-            volume.give_to_parent(idle=volume in self._paused)
-        self._paused = []
-        self._volumes.clear()
-        self._turn = threading.Lock()
-
-
-_forks = _Forks()
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what tells a file from all others; None where there is none, as for a device in memory."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - :memory: is no path
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _ours(unit: Unit) -> SqlUnit:

@@ -375,3 +375,20 @@ def test_a_space_that_takes_more_than_is_free_is_refused_and_leaves_the_device_a
         store.device.create_space(space_definition("BIG", pages=100_000))
     assert refusal.value.resource is Resource.PAGES
     assert store.device.table_of_contents() == before
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_device_whose_file_is_removed_or_replaced_takes_no_more_messages(file_store, clock, replaced):
+    space = file_store.space()
+    make_queue(space)
+    space.enqueue("Q", "kept")
+    path = Path(file_store.path)
+    moved = path.rename(path.with_name("moved"))
+    if replaced:
+        path.write_bytes(b"")
+    clock.advance(2)
+    for call in (lambda: space.enqueue("Q", "lost"), lambda: space.dequeue("Q"), lambda: space.usage("Q")):
+        with pytest.raises(NotOpenError, match="was removed or replaced while it was open"):
+            call()
+    file_store.device.close()
+    assert moved.exists()

@@ -1,0 +1,64 @@
+"""What a fork of the process does to volumes that are open."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Protocol
+
+
+class Forking(Protocol):
+    """A volume that can be left to the parent process."""
+
+    def pause(self) -> bool:
+        """Wait until no work is being done and let none begin, because the process is about to fork."""
+
+    def resume(self) -> None:
+        """Let work begin again, after the fork."""
+
+    def give_to_parent(self, *, idle: bool) -> None:
+        """Close, in a forked process, what it has inherited."""
+
+
+class Forks:
+    """The volumes that a fork of this process has to do with.
+
+    It changes while the program runs, because what it guards against does: SQLite's own memory of open files, which
+    belongs to the process and not to a connection.
+    """
+
+    def __init__(self) -> None:
+        self._volumes: weakref.WeakSet[Forking] = weakref.WeakSet()
+        self._paused: list[Forking] = []
+        self._turn = threading.Lock()
+        os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
+
+    def add(self, volume: Forking) -> None:
+        """Look after a volume from now on."""
+        self._volumes.add(volume)
+
+    def discard(self, volume: Forking) -> None:
+        """Look after a volume no longer."""
+        self._volumes.discard(volume)
+
+    def _before(self) -> None:
+        # Threads that fork at the same time do so one after the other.
+        self._turn.acquire()
+        self._paused = [volume for volume in list(self._volumes) if volume.pause()]
+
+    def _in_parent(self) -> None:
+        for volume in self._paused:
+            volume.resume()
+        self._paused = []
+        self._turn.release()
+
+    def _in_child(self) -> None:
+        for volume in list(self._volumes):
+            volume.give_to_parent(idle=volume in self._paused)
+        self._paused = []
+        self._volumes.clear()
+        self._turn = threading.Lock()
+
+
+FORKS = Forks()
