@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import datetime
 
+from qmadmin.escapes import escaped, unescaped
 from qmcore import names, times
 from qmcore.checks import whole
 from qmcore.errors import InvalidArgumentError
@@ -17,7 +17,6 @@ NEVER = "NONE"
 """What stands for a time that never comes."""
 
 _ORDERS = {Criterion.PRIORITY: "PRIO", Criterion.TIME: "TIME", Criterion.EXPIRATION: "EXPIR"}
-_ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2})")
 
 
 def word(*allowed: str) -> Callable[[str], str]:
@@ -99,13 +98,13 @@ def written_moment(micros: int | None) -> str:
 
 def identifier(text: str) -> bytes:
     r"""Read a correlation identifier, in which `\20` stands for the byte of that hexadecimal number."""
-    raw = names.encoded(text, "correlation identifier")
-    return names.correlation_id(_ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), raw))
+    names.encoded(text, "correlation identifier")
+    return names.correlation_id(unescaped(text))
 
 
 def written_identifier(raw: bytes | None) -> str:
     r"""Return a correlation identifier as text: blanks, backslashes and what cannot be printed become `\20`."""
-    return "".join(chr(byte) if 0x21 <= byte <= 0x7E and byte != 0x5C else f"\\{byte:02x}" for byte in raw or b"")
+    return escaped(raw or b"")
 
 
 def _digits(text: str, what: str) -> int:

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qmadmin.escapes import escaped
 from qmadmin.shell import putting
+from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.declare import Needs, Option, Positional
-from qmadmin.shell.escapes import escaped
 from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import FileName, Number, QueueName
 from qmadmin.shell.message_kinds import CorrelationId, MessageId
-from qmadmin.shell.messages import meant, number
+from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Field, Line, Moment, Notice, Outcome, Record, Severity, Value, Verbatim, field
 from qmadmin.shell.selection import WHERE
@@ -126,9 +127,10 @@ def qpeek(
         qpeek orders
         qpeek -k 10 -w "origin_queue = 'orders'" errq
     """
+    asked = Criteria(msgid=msgid, corrid=corrid, condition=condition).whole
     shown = 0
     with _sink(output) as sink:
-        for message in _seen(session, queue_name, _condition(msgid, corrid, condition), retained=retained):
+        for message in _seen(session, queue_name, asked, retained=retained):
             with let_through():
                 _deliver(session, message, sink, in_hex=in_hex)
             shown += 1
@@ -149,14 +151,6 @@ def _seen(session: Session, queue: str, condition: Condition | None, *, retained
         found = space.content(listed)
         if found is not None:
             yield found
-
-
-def _condition(msgid: str | None, corrid: bytes | None, condition: Condition | None) -> Condition | None:
-    from qmcore.condition import BY_NAME, Comparison, Operator
-
-    if corrid is not None:
-        return Comparison(BY_NAME["corrid"], Operator.EQUAL, corrid)
-    return meant(msgid, condition)
 
 
 def _what_was(queue: str, count: int, output: str | None) -> Outcome:

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from qmadmin.escapes import escaped
 from qmadmin.shell import words
-from qmadmin.shell.escapes import escaped
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from qmadmin.escapes import escaped, unescaped
 from qmadmin.shell.criteria import Range
-from qmadmin.shell.escapes import escaped, unescaped
 from qmadmin.shell.kinds import Candidate, Given, Kind, Number
 from qmadmin.shell.notices import UsageError
 from qmcore import names, times

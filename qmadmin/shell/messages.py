@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from qmadmin.escapes import escaped
 from qmadmin.shell import notices
+from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
-from qmadmin.shell.escapes import escaped
 from qmadmin.shell.kinds import Given, Number, QueueName
 from qmadmin.shell.message_kinds import MessageId, When, WhenOrNone
 from qmadmin.shell.notices import Entry, UsageError
@@ -292,19 +293,12 @@ WHICH = (
 """What selects messages of a queue that is named."""
 
 
-def meant(msgid: str | None, condition: Condition | None) -> Condition | None:
-    """Return the condition that options select messages by."""
-    from qmcore.condition import BY_NAME, Comparison, Operator
-
-    return condition if msgid is None else Comparison(BY_NAME["msgid"], Operator.EQUAL, msgid)
-
-
 def _of_queue(what: str) -> Callable[[Session, Given], str | Notice]:
     """Return what says how many messages of a queue that is named a command is about."""
 
     def action(session: Session, given: Given) -> str | Notice:
         name = given["queue_name"]
-        condition = meant(given["msgid"], given["condition"])
+        condition = Criteria(msgid=given["msgid"], condition=given["condition"]).whole
         count = session.opened().count(name, condition=condition)
         retained = _retained(session, name) if given.get("retained") else 0
         if not count and not retained:
@@ -338,7 +332,7 @@ def qpurge(
         qpurge -y -w "enqueued_at < '2026-01-01T00:00:00Z'" orders
     """
     space = session.opened()
-    count = _purge(session, queue_name, meant(msgid, condition))
+    count = _purge(session, queue_name, Criteria(msgid=msgid, condition=condition).whole)
     data: dict[str, Value] = {"queue": queue_name, "messages": count}
     if not retained:
         return Line(f"{number(count)} purged from queue '{queue_name}'", data)
@@ -376,7 +370,7 @@ def qrequeue(session: Session, queue_name: str, msgid: str | None, condition: Co
         qrequeue -y -w "origin_reason = 'retries'" errq
     """
     space = session.opened()
-    chosen = meant(msgid, condition)
+    chosen = Criteria(msgid=msgid, condition=condition).whole
     found = space.count(queue_name, condition=chosen)
     with session.progress(f"Moving messages of queue '{queue_name}' back", found, dots=False) as reached:
         count = space.requeue(queue_name, condition=chosen, progress=reached)

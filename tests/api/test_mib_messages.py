@@ -81,6 +81,7 @@ class TestMessages:
 
     def test_keys_select(self, device, space, messages):
         assert self.listed(device, TA_APPQMSGID=messages[1].upper()) == [1]
+        refused("TAEINVAL", "TA_CORRID", lambda: self.listed(device, TA_CORRID="a\\x"))
         assert self.listed(device, TA_CORRID="two\\20words") == self.listed(device, TA_CORRID="two words") == [1]
         assert self.listed(device, TA_CORRID="\\ff\\00\\5C") == [2]
         assert sorted(self.listed(device, TA_PERSISTENCE="PERSIST")) == [0, 2]

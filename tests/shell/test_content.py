@@ -255,3 +255,9 @@ def test_wait_for_a_message_ends_with_the_first_interrupt(laid_out):
     child.send_signal(signal.SIGINT)
     assert child.communicate(timeout=60)[1] == ""
     assert child.returncode == 130
+
+
+def test_all_that_a_message_is_looked_for_by_has_to_fit(shown, space):
+    for body, priority in (("low", 5), ("high", 90)):
+        space.enqueue("STRING", body, corrid="c", priority=priority)
+    assert [row["body"] for row in shown('qpeek -k 9 -i c -w "priority > 50" STRING')["rows"]] == ["high"]

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from qmadmin import open_device
-from qmadmin.shell.escapes import escaped
+from qmadmin.escapes import escaped
 from qmcore.message import EnqueueControl
 from qmcore.queue import Delivery
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from qmadmin.shell.escapes import escaped, unescaped
-from qmadmin.shell.notices import UsageError
+from qmadmin.escapes import escaped, unescaped
+from qmcore.errors import InvalidArgumentError
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,5 @@ def test_what_is_no_ascii_is_taken_as_it_was_typed():
 
 @pytest.mark.parametrize("text", ["\\", "a\\2", r"\zz", r"\\\2", r"\20\1"])
 def test_backslash_without_its_digits_is_refused(text):
-    with pytest.raises(UsageError, match="two hexadecimal digits"):
+    with pytest.raises(InvalidArgumentError, match="two hexadecimal digits"):
         unescaped(text)

@@ -5,7 +5,7 @@ Tuxedo's form is a backslash and two hexadecimal digits for a byte, as in `hello
 
 from __future__ import annotations
 
-from qmadmin.shell.notices import UsageError
+from qmcore.errors import InvalidArgumentError
 
 _HEX = "0123456789abcdefABCDEF"
 
@@ -16,7 +16,7 @@ def escaped(identifier: bytes) -> str:
 
 
 def unescaped(text: str) -> bytes:
-    r"""Return the bytes that a text means; UsageError for a backslash without two hexadecimal digits or another."""
+    r"""Return the bytes that a text means; a backslash without two hexadecimal digits or another is refused."""
     first, *parts = text.split("\\")
     found = first.encode(errors="surrogateescape")
     while parts:
@@ -26,6 +26,6 @@ def unescaped(text: str) -> bytes:
             found += b"\\" + parts.pop(0).encode(errors="surrogateescape")
             continue
         if len(part) < 2 or not set(part[:2]) <= set(_HEX):
-            raise UsageError(f"A backslash must be followed by two hexadecimal digits: {text!r}")
+            raise InvalidArgumentError(f"a backslash must be followed by two hexadecimal digits: {text!r}")
         found += bytes([int(part[:2], 16)]) + part[2:].encode(errors="surrogateescape")
     return found
