@@ -90,7 +90,7 @@ def restore_device(
     Raises BadResourceError where there is no backup, or a device without `force`; InUseError where the device is
     open; SystemFailureError where the backup is damaged; OperatingSystemError where the disk is full.
     """
-    from qmstorage.restoring import restore
+    from qmstorage.sqlite.restoring import restore
 
     path = path_of(path_or_url)
     if path == MEMORY:
@@ -100,7 +100,7 @@ def restore_device(
 
 def read_backup(backup: str | os.PathLike[str]) -> BackupReport:
     """Return what a backup says of itself; BadResourceError where it is none. Its files are not looked at."""
-    from qmstorage.backups import read_list
+    from qmstorage.sqlite.backups import read_list
 
     return read_list(Path(backup))
 
@@ -142,7 +142,7 @@ class _VolumeMaker:
         self, volumes: Mapping[str, Volume], target: str, now: Callable[[], int], progress: Callable[[int], None]
     ) -> BackupReport:
         """Make a backup of volumes by their paths in the device list, the main one first."""
-        from qmstorage.backups import back_up
+        from qmstorage.sqlite.backups import back_up
 
         return back_up(volumes, Path(target), now, progress)
 

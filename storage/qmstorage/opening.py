@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from qmcore.device import DeviceInfo
-from qmstorage import schema, sqlite, translate
-from qmstorage.readonly import ReadOnlyVolume
+from qmstorage import schema
 from qmstorage.runner import Texts
+from qmstorage.sqlite import files, translate
+from qmstorage.sqlite.readonly import ReadOnlyVolume
+from qmstorage.sqlite.volume import SqliteVolume
 from qmstorage.unit import SqlUnit, roll_back
-from qmstorage.volume import SqliteVolume
 
 if TYPE_CHECKING:
     from qmcore.port import Volume
@@ -26,11 +27,11 @@ def open_volume(path: str) -> Volume:
     Raises BadResourceError where there is none, ReleaseError for a newer one, OperatingSystemError where it cannot
     be read.
     """
-    sqlite.refuse_unusable(path)
+    files.refuse_unusable(path)
     # SQLite puts its files beside the file that a link leads to; so do we, or two names would have two sets of locks.
     path = os.path.realpath(path)
     if os.access(path, os.W_OK):
-        connection = sqlite.open_for_writing(path)
+        connection = files.open_for_writing(path)
         return SqliteVolume(path, connection, durable=_is_durable(connection, path))
     volume = ReadOnlyVolume(path)
     volume.read(lambda unit: unit.device())
@@ -43,19 +44,19 @@ def create_volume(path: str, info: DeviceInfo, *, main: bool, group_id: int | No
     Raises BadResourceError where something else is there, OperatingSystemError where the file cannot be made. A
     file that could not be finished is removed.
     """
-    if path == sqlite.MEMORY:
-        connection = sqlite.connect(path, "rw")
+    if path == files.MEMORY:
+        connection = files.connect(path, "rw")
         _create_tables(connection, info, main=main)
         return SqliteVolume(path, connection)
     path = os.path.realpath(path)
-    is_new = sqlite.prepare_file(path, group_id)
+    is_new = files.prepare_file(path, group_id)
     try:
-        connection = sqlite.connect(path, "rw")
+        connection = files.connect(path, "rw")
         try:
             connection.execute(f"PRAGMA page_size = {info.page_size}")
             connection.execute("PRAGMA journal_mode = WAL")
             _create_tables(connection, info, main=main)
-            sqlite.share_beside(path)
+            files.share_beside(path)
             volume = SqliteVolume(path, connection)
             volume.sync_all()
         except BaseException:
@@ -63,7 +64,7 @@ def create_volume(path: str, info: DeviceInfo, *, main: bool, group_id: int | No
             raise
     except BaseException as error:
         if is_new:
-            sqlite.remove_files(path)
+            files.remove_files(path)
         if isinstance(error, sqlite3.Error):
             raise translate.from_sqlite(error, path) from error
         raise
@@ -77,7 +78,7 @@ def _create_tables(connection: sqlite3.Connection, info: DeviceInfo, *, main: bo
         for statement in _ddl():
             connection.execute(statement)
         connection.execute("INSERT INTO alembic_version VALUES (?)", (schema.REVISION,))
-        SqlUnit(connection.cursor(), Texts(sqlite.DIALECT)).add_device(info, main=main)
+        SqlUnit(connection.cursor(), Texts(files.DIALECT)).add_device(info, main=main)
         connection.execute("COMMIT")
     except BaseException:
         roll_back(connection)
@@ -86,9 +87,9 @@ def _create_tables(connection: sqlite3.Connection, info: DeviceInfo, *, main: bo
 
 def _ddl() -> Iterator[str]:
     for table in schema.metadata.sorted_tables:
-        yield str(CreateTable(table).compile(dialect=sqlite.DIALECT))
+        yield str(CreateTable(table).compile(dialect=files.DIALECT))
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
-            yield str(CreateIndex(index).compile(dialect=sqlite.DIALECT))
+            yield str(CreateIndex(index).compile(dialect=files.DIALECT))
 
 
 def _is_durable(connection: sqlite3.Connection, path: str) -> bool:

@@ -11,7 +11,6 @@ from sqlalchemy import delete, func, select, union_all
 from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
-from qmstorage import translate
 from qmstorage.auditing import Audits
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters
@@ -21,6 +20,7 @@ from qmstorage.listing import Listings
 from qmstorage.runner import Texts, given
 from qmstorage.schema import IN_MEMORY, chunk, counter, due, expiring, held, message, ready, space
 from qmstorage.soundness import Soundness
+from qmstorage.sqlite import translate
 from qmstorage.transactions import Transactions
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ import qmadmin
 from qmadmin import tpcalls, tpcontext
 from qmadmin.atmi import *
 from qmcore.acts import waiting
-from qmstorage import translate
+from qmstorage.sqlite import translate
 from tests.fix_atmi import refused
 from tests.fix_store import Child, MovableClock, Work, eventually, waiting_for
 

@@ -191,7 +191,7 @@ class TestTransactions:
 class TestReadOnly:
     def test_a_device_that_can_only_be_read_is_looked_at_and_not_changed(self, device, space, file_store):
         from qmadmin.device import Device
-        from qmstorage.readonly import ReadOnlyVolume
+        from qmstorage.sqlite.readonly import ReadOnlyVolume
 
         space.enqueue("Q", "x")
         with Device(device.path, ReadOnlyVolume(device.path), device._maker, file_store.clock) as reader:

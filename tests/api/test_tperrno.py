@@ -17,7 +17,7 @@ import pytest
 
 import qmadmin
 from qmadmin.atmi import *
-from qmstorage import beside
+from qmstorage.sqlite import beside
 from tests.fix_atmi import refused
 from tests.fix_store import Child
 

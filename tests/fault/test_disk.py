@@ -13,7 +13,7 @@ import pytest
 
 from qmadmin.opening import create_device, open_device, restore_device
 from qmcore.errors import AbortedError, OperatingSystemError, QueueError, SystemFailureError
-from qmstorage import beside, translate
+from qmstorage.sqlite import beside, translate
 from tests.fix_store import Work, bodies_held, drain, eventually, make_queue, space_definition
 
 FULL = """

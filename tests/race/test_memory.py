@@ -365,7 +365,7 @@ class TestMany:
 # ---- killed at every step -------------------------------------------------------------------------------------------
 
 KILLED = """
-from qmstorage import volume as module
+from qmstorage.sqlite import volume as module
 
 class Cursor:
     "A cursor that kills its process before or after the step that is asked for."

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from qmstorage import volume as volumes
+from qmstorage.sqlite import volume as volumes
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from qmcore.space import Space, SpaceDefinition
 from qmstorage.conditions import prefix_range, where
 from qmstorage.runner import Texts
 from qmstorage.schema import message, ready
-from qmstorage.sqlite import DIALECT
+from qmstorage.sqlite.files import DIALECT
 from tests.fix_condition import (
     HEADERS,
     INCARNATION,

@@ -12,7 +12,7 @@ from qmadmin import capacity
 from qmcore.errors import InvalidArgumentError, NoSpaceError, ProtocolError, QueueError, Resource, TransactionStartError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.queue import Delivery
-from qmstorage import joining
+from qmstorage.sqlite import joining
 from tests.fix_store import Work, drain, eventually, make_queue, truth, waiting_for
 
 PAGE = 4096
@@ -367,7 +367,7 @@ class TestOthers:
 
     def test_others_are_refused_with_a_clear_sentence_and_not_for_ever(self, real_device, start):
         child = start(
-            "from qmstorage import translate, sqlite\ntranslate.BUSY_SECONDS = 0.2\n"
+            "from qmstorage.sqlite import translate\ntranslate.BUSY_SECONDS = 0.2\n"
             "from qmcore.errors import QueueError\n"
             "space = open_device(sys.argv[1]).open_space('SPACE')\nsay('open')\nheard()\n"
             "try:\n    space.enqueue('Q', 'x')\nexcept QueueError as error:\n    say(error.name, error.message)\n",

@@ -107,7 +107,7 @@ class TestGroupCommit:
         assert sorted(drain(space)) == list("01234567")
 
     def test_they_share_one_sync_of_the_disk(self, file_store, monkeypatch):
-        from qmstorage import beside
+        from qmstorage.sqlite import beside
 
         space = file_store.space()
         make_queue(space)
@@ -118,7 +118,7 @@ class TestGroupCommit:
         assert 1 <= len(syncs) <= 2, "one for the work that was stopped, one for the eight"
 
     def test_each_enqueue_is_synced_and_what_a_transaction_holds_is_not(self, file_store, monkeypatch):
-        from qmstorage import beside
+        from qmstorage.sqlite import beside
 
         space = file_store.space()
         make_queue(space, retries=5)

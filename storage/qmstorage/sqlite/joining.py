@@ -17,12 +17,12 @@ from sqlalchemy import Connection, event
 
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, TransactionStartError
 from qmcore.port import Unit
-from qmstorage import translate
 from qmstorage.runner import Texts
+from qmstorage.sqlite import translate
 from qmstorage.unit import SqlUnit
 
 if TYPE_CHECKING:
-    from qmstorage.volume import SqliteVolume
+    from qmstorage.sqlite.volume import SqliteVolume
 
 T = TypeVar("T")
 

@@ -23,15 +23,15 @@ from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
-from qmstorage import joining, sqlite, translate
-from qmstorage.bells import SocketBell
-from qmstorage.beside import Beside
 from qmstorage.forks import FORKS
-from qmstorage.line import Job, fail, settle
-from qmstorage.locks import same_boot
-from qmstorage.residences import Residences, memory_files
 from qmstorage.runner import Texts
-from qmstorage.snapshot import SqliteSnapshot
+from qmstorage.sqlite import files, joining, translate
+from qmstorage.sqlite.bells import SocketBell
+from qmstorage.sqlite.beside import Beside
+from qmstorage.sqlite.line import Job, fail, settle
+from qmstorage.sqlite.locks import same_boot
+from qmstorage.sqlite.residences import Residences, memory_files
+from qmstorage.sqlite.snapshot import SqliteSnapshot
 from qmstorage.unit import SqlUnit, read_once, roll_back
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class SqliteVolume:
     def __init__(self, path: str, connection: sqlite3.Connection, *, durable: bool = True) -> None:
         self.path = path
         self._connection = connection
-        self._texts = Texts(sqlite.DIALECT)
+        self._texts = Texts(files.DIALECT)
         self._residences = Residences(path, connection)
         self._snapshots: list[SqliteSnapshot] = []
         self._paused: list[SqliteSnapshot] = []
@@ -110,7 +110,7 @@ class SqliteVolume:
             self._check_usable()
             gate = self._beside.gate
             with gate.within(end - time.monotonic()) if gate else contextlib.nullcontext(enter_result=True) as inside:
-                return inside and sqlite.can_begin(self._connection, end - time.monotonic())
+                return inside and files.can_begin(self._connection, end - time.monotonic())
         except sqlite3.Error as error:
             raise translate.from_sqlite(error, self.path) from error
         finally:
@@ -193,7 +193,7 @@ class SqliteVolume:
             self._check_usable()
             gate = self._beside.gate
             with gate.within(end - time.monotonic()) if gate else contextlib.nullcontext(enter_result=True) as inside:
-                if not inside or not sqlite.begin_within(self._connection, end - time.monotonic()):
+                if not inside or not files.begin_within(self._connection, end - time.monotonic()):
                     raise translate.not_still(self.path)
                 try:
                     yield
@@ -211,7 +211,7 @@ class SqliteVolume:
         with contextlib.ExitStack() as stack:
             # A fork finds it either whole and known, or not at all.
             with self._registering:
-                connection = stack.enter_context(sqlite.reading(self.path))
+                connection = stack.enter_context(files.reading(self.path))
                 made = stack.enter_context(contextlib.closing(SqliteSnapshot(self.path, connection)))
                 self._snapshots.append(made)
             try:

@@ -23,9 +23,10 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.queue import Queue
 from qmcore.space import Space
-from qmstorage import schema, sqlite, translate
-from qmstorage.locks import this_boot
+from qmstorage import schema
 from qmstorage.runner import Texts
+from qmstorage.sqlite import files, translate
+from qmstorage.sqlite.locks import this_boot
 from qmstorage.unit import MemoryStore, roll_back
 
 _DIRECTORY_VARIABLE = "QM_SHM_DIR"
@@ -40,7 +41,7 @@ class Residences:
         self._connection = connection
         self._attached: dict[int, _Attached] = {}
         self.texts: dict[int, Texts] = {}
-        self._is_ours_alone = path == sqlite.MEMORY
+        self._is_ours_alone = path == files.MEMORY
 
     def attach(self, space: Space, queues: Iterable[Queue]) -> bool:
         """Attach the memory of a queue space, made if need be; tell whether it was, and holds nothing.
@@ -131,7 +132,7 @@ class Residences:
 
     def _share(self, directory: Path) -> None:
         """Give files that we made to those who may use the volume: only root can do so, and has to."""
-        around = sqlite.surroundings(self._path)
+        around = files.surroundings(self._path)
         for name in _FILES:
             with contextlib.suppress(FileNotFoundError):
                 around.share(str(directory / name))
@@ -141,7 +142,7 @@ class Residences:
             self._connection.execute(f"PRAGMA {name}.journal_mode = WAL")
         # A restart of the machine loses it all: there is nothing that a sync would save.
         self._connection.execute(f"PRAGMA {name}.synchronous = OFF")
-        texts = Texts(sqlite.DIALECT, name)
+        texts = Texts(files.DIALECT, name)
         cursor = self._connection.cursor()
         cursor.execute("BEGIN IMMEDIATE")
         try:
@@ -167,13 +168,13 @@ class Residences:
 
     def _address(self, space: Space) -> str:
         if self._is_ours_alone:
-            return sqlite.MEMORY
+            return files.MEMORY
         directory = self._directory(space)
         return f"file:{quote(str(directory / 'memory'))}?mode=rwc&modeof={quote(self._path)}"
 
     def _directory(self, space: Space) -> Path:
         """Return the directory of a queue space's memory, made if need be."""
-        sqlite.surroundings(self._path)
+        files.surroundings(self._path)
         link = self._link(space)
         try:
             found = self._found(space, link)
@@ -212,7 +213,7 @@ class Residences:
         made = _base() / f"qmadmin-{space.incarnation}-{hashlib.sha256(self._path.encode()).hexdigest()[:8]}"
         with contextlib.suppress(FileExistsError):
             made.mkdir(mode=0o700)
-            sqlite.surroundings(self._path).share_directory(made)
+            files.surroundings(self._path).share_directory(made)
         return made
 
     def _refuse_stranger(self, directory: Path) -> None:
@@ -248,7 +249,7 @@ def memory_files(path: str, space: Space) -> list[tuple[str, int]]:
 def remove_memories(path: str, incarnations: Iterable[str]) -> None:
     """Remove the memories of queue spaces on a volume that nobody has open, also where the volume itself is gone."""
     for incarnation in incarnations:
-        link = sqlite.run_directory(path) / f"memory-{incarnation}"
+        link = files.run_directory(path) / f"memory-{incarnation}"
         found = set(_base().glob(f"qmadmin-{incarnation}-*"))
         with contextlib.suppress(OSError):
             found.add(link.readlink())
@@ -267,7 +268,7 @@ def _remove_directory(directory: Path) -> None:
 
 
 def _link(path: str, space: Space) -> Path:
-    return sqlite.run_directory(path) / f"memory-{space.incarnation}"
+    return files.run_directory(path) / f"memory-{space.incarnation}"
 
 
 @dataclasses.dataclass(slots=True)
@@ -326,6 +327,6 @@ def _made_anew(name: str, exists: bool) -> Iterator[str]:
         for statement in statements:
             yield str(
                 statement.compile(
-                    dialect=sqlite.DIALECT, schema_translate_map={None: name}, render_schema_translate=True
+                    dialect=files.DIALECT, schema_translate_map={None: name}, render_schema_translate=True
                 )
             )

@@ -18,8 +18,8 @@ from typing import Any
 from qmcore.backup import BackupReport, BackupVolume
 from qmcore.errors import BadResourceError, QueueError, ReleaseError, SystemFailureError
 from qmcore.port import Snapshot, Unit, Volume
-from qmstorage import parts, snapshot, sqlite, translate
 from qmstorage.runner import Texts
+from qmstorage.sqlite import files, parts, snapshot, translate
 from qmstorage.unit import SqlUnit
 
 FORMAT = 1
@@ -105,16 +105,16 @@ def read_list(source: Path) -> BackupReport:
 def contents_of(path: Path, step: Callable[[int], None], now_and_then: Callable[[], None] | None = None) -> Contents:
     """Return what a copy that nobody else has open contains; refuse one that is damaged."""
     try:
-        with contextlib.closing(sqlite.connect(str(path), "immutable")) as connection:
+        with contextlib.closing(files.connect(str(path), "immutable")) as connection:
             if now_and_then is not None:
                 connection.set_progress_handler(now_and_then, _INSTRUCTIONS)
-            sqlite.checked(connection, str(path))
+            files.checked(connection, str(path))
             damage = list(snapshot.integrity(connection, lambda percent: step(percent * 7 // 10)))
             if damage:
                 raise SystemFailureError(
                     f"the store is damaged: {damage[0]}", hint="Look at the device with qcheck.", path=str(path)
                 )
-            found = _contents(SqlUnit(connection.cursor(), Texts(sqlite.DIALECT)))
+            found = _contents(SqlUnit(connection.cursor(), Texts(files.DIALECT)))
     except sqlite3.Error as error:
         raise translate.from_sqlite(error, str(path)) from error
     step(100)
@@ -147,13 +147,13 @@ def _copied(
     moment: int,
     progress: Callable[[int], None],
 ) -> BackupReport:
-    files = part / "files"
-    files.mkdir(mode=0o700)
+    directory = part / "files"
+    directory.mkdir(mode=0o700)
     device = taken[0].read(lambda unit: unit.device())
-    copies = [files / ("device" if at == 0 else f"volume-{at}") for at in range(len(paths))]
+    copies = [directory / ("device" if at == 0 else f"volume-{at}") for at in range(len(paths))]
     wanted = []
     for at, (source, copy) in enumerate(zip(taken, copies, strict=True)):
-        copy.touch(mode=sqlite.PRIVATE_MODE)
+        copy.touch(mode=files.PRIVATE_MODE)
         source.copy_to(str(copy), lambda percent, at=at: progress((at * 100 + percent) * _COPIED // (100 * len(paths))))  # type: ignore[misc]
         wanted.append(source.read(_counted))
         # From here on the log may begin anew; to look at the copy takes longer than to make it.
@@ -213,7 +213,7 @@ def _write_list(part: Path, report: BackupReport) -> None:
     said: dict[str, Any] = {"format": FORMAT} | dataclasses.asdict(report)
     del said["path"]
     path = part / "files" / LIST
-    path.touch(mode=sqlite.PRIVATE_MODE)
+    path.touch(mode=files.PRIVATE_MODE)
     path.write_text(json.dumps(said, indent=2) + "\n")
     parts.digest_of(path)
     parts.sync(part / "files")

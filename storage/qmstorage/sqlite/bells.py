@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Iterable
 
-from qmstorage.locks import Surroundings
+from qmstorage.sqlite.locks import Surroundings
 
 _PATH_MAX = 100
 """A socket's path has some 104 to 108 bytes at most, by system."""

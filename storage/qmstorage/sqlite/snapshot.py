@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from qmcore.errors import NotOpenError
 from qmcore.port import Unit
-from qmstorage import sqlite, translate
 from qmstorage.runner import Texts
+from qmstorage.sqlite import files, translate
 from qmstorage.unit import SqlUnit
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class SqliteSnapshot:
         self._turnstile = threading.Lock()
         """Whoever wants the lock passes it, so that a fork which waits for the lock is the next to have it."""
         self._closed = False
-        self._texts = Texts(sqlite.DIALECT)
+        self._texts = Texts(files.DIALECT)
         self._connection = connection
         self._connection.execute("BEGIN")
         # It begins with the first look, not before.

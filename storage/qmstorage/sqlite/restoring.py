@@ -18,10 +18,10 @@ from pathlib import Path
 from qmcore import numbers
 from qmcore.backup import BackupReport, BackupVolume
 from qmcore.errors import BadResourceError, InUseError, QueueError, SystemFailureError
-from qmstorage import parts, sqlite, translate
-from qmstorage.backups import Contents, contents_of, read_list
-from qmstorage.replaced import Replaced, replaced
-from qmstorage.residences import remove_memories
+from qmstorage.sqlite import files, parts, translate
+from qmstorage.sqlite.backups import Contents, contents_of, read_list
+from qmstorage.sqlite.replaced import Replaced, replaced
+from qmstorage.sqlite.residences import remove_memories
 
 _LEAP = 2**32
 """Sequence numbers that are passed over, so that none is given again which was given after the backup was made."""
@@ -56,7 +56,7 @@ def restore(
     `group_id` finds the group that a device is for, by its name.
     """
     listed = read_list(source)
-    sqlite.refuse_network(str(target))
+    files.refuse_network(str(target))
     target = Path(os.path.realpath(target))
     try:
         with contextlib.ExitStack() as stack:
@@ -162,8 +162,8 @@ def _copy(source: Path, copy: _Copy, step: Callable[[int], None]) -> None:
 
 def _settled(made: Path, places: dict[str, str], leap: int, group_id: Callable[[str], int | None]) -> set[str]:
     """Let a copy be the device's at its new place, where nobody is attached; return its queue spaces' incarnations."""
-    with contextlib.closing(sqlite.connect(str(made), "rw")) as connection:
-        sqlite.checked(connection, str(made))
+    with contextlib.closing(files.connect(str(made), "rw")) as connection:
+        files.checked(connection, str(made))
         connection.execute("BEGIN IMMEDIATE")
         for index, path in connection.execute("SELECT dlindex, path FROM entry").fetchall():
             connection.execute("UPDATE entry SET path = ? WHERE dlindex = ?", (places[path], index))
@@ -183,7 +183,7 @@ def _settled(made: Path, places: dict[str, str], leap: int, group_id: Callable[[
     number = group_id(group)
     if number is not None:
         os.chown(made, -1, number)
-        made.chmod(sqlite.SHARED_MODE)
+        made.chmod(files.SHARED_MODE)
     return incarnations
 
 

@@ -9,9 +9,9 @@ import threading
 from pathlib import Path
 
 from qmcore.errors import SystemFailureError
-from qmstorage import sqlite
-from qmstorage.bells import Belfry
-from qmstorage.locks import Gate, OwnerFiles, Surroundings
+from qmstorage.sqlite import files
+from qmstorage.sqlite.bells import Belfry
+from qmstorage.sqlite.locks import Gate, OwnerFiles, Surroundings
 
 _sync = getattr(os, "fdatasync", os.fsync)
 
@@ -32,7 +32,7 @@ class Log:
         self._synced = 0
         self._lost: OSError | None = None
         # Its name must be on the disk before the first commit is.
-        sqlite.sync_directory(path)
+        files.sync_directory(path)
 
     def note_commit(self) -> int:
         """Count a commit that was written; the caller is the only writer."""
@@ -91,11 +91,11 @@ class Beside:
         self.gate: Gate | None = None
         self.log: Log | None = None
         self._scratch: Path | None = None
-        if path == sqlite.MEMORY:
+        if path == files.MEMORY:
             self._scratch = Path(tempfile.mkdtemp(prefix="qmadmin-"))
-            around = Surroundings(self._scratch, sqlite.PRIVATE_MODE, os.geteuid(), os.getegid())
+            around = Surroundings(self._scratch, files.PRIVATE_MODE, os.geteuid(), os.getegid())
         else:
-            around = sqlite.surroundings(path)
+            around = files.surroundings(path)
             self.gate = Gate(around, path)
             self.log = Log(path, durable=durable)
         self.owners = OwnerFiles(around)

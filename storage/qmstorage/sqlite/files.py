@@ -15,8 +15,9 @@ from urllib.parse import quote
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from qmcore.errors import BadResourceError, OperatingSystemError, ReleaseError, SystemFailureError
-from qmstorage import schema, translate
-from qmstorage.locks import Surroundings
+from qmstorage import schema
+from qmstorage.sqlite import translate
+from qmstorage.sqlite.locks import Surroundings
 
 OLDEST_SQLITE: Final = (3, 35, 0)
 """RETURNING came with it."""

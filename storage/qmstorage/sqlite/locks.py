@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from qmcore.records import Owner
-from qmstorage import translate
+from qmstorage.sqlite import translate
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FLOCK = "hhqqi"

@@ -11,12 +11,12 @@ from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Owner
 from qmcore.space import Space
-from qmstorage import sqlite, translate
-from qmstorage.bells import SocketBell
-from qmstorage.locks import same_boot
-from qmstorage.residences import memory_files
 from qmstorage.runner import Texts
-from qmstorage.snapshot import SqliteSnapshot
+from qmstorage.sqlite import files, translate
+from qmstorage.sqlite.bells import SocketBell
+from qmstorage.sqlite.locks import same_boot
+from qmstorage.sqlite.residences import memory_files
+from qmstorage.sqlite.snapshot import SqliteSnapshot
 from qmstorage.unit import read_once
 
 T = TypeVar("T")
@@ -29,11 +29,11 @@ class ReadOnlyVolume:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._texts = Texts(sqlite.DIALECT)
+        self._texts = Texts(files.DIALECT)
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one database transaction that changes nothing."""
-        with sqlite.reading(self.path) as connection:
+        with files.reading(self.path) as connection:
             return read_once(connection, self._texts, self.path, work)
 
     def write(self, work: Callable[[Unit], T], *, durable: bool = True) -> T:
@@ -81,7 +81,7 @@ class ReadOnlyVolume:
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[SqliteSnapshot]:
         """Give the volume as it stands now, while others go on writing."""
-        with sqlite.reading(self.path) as connection, contextlib.closing(SqliteSnapshot(self.path, connection)) as made:
+        with files.reading(self.path) as connection, contextlib.closing(SqliteSnapshot(self.path, connection)) as made:
             yield made
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:

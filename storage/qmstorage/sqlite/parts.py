@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from qmstorage import sqlite
+from qmstorage.sqlite import files
 
 _PIECE = 4 * 1024 * 1024
 
@@ -57,7 +57,7 @@ def copy(source: Path, target: Path, step: Callable[[int], None]) -> str:
     """Copy a file, bring it to the disk and return its SHA-256; `step` gets the bytes that are done."""
     digest, done = hashlib.sha256(), 0
     with source.open("rb") as reading, target.open("xb") as writing:
-        target.chmod(sqlite.PRIVATE_MODE)
+        target.chmod(files.PRIVATE_MODE)
         while piece := reading.read(_PIECE):
             writing.write(piece)
             digest.update(piece)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from qmcore.errors import BadResourceError, InUseError, QueueError
-from qmstorage import locks, sqlite, translate
 from qmstorage.runner import Texts
+from qmstorage.sqlite import files, locks, translate
 from qmstorage.unit import SqlUnit
 
 _SECONDS = 1.0
@@ -38,7 +38,7 @@ class Replaced:
     def close_to_all(self) -> None:
         """Keep everybody out, or refuse: somebody has the device open."""
         for path in self._files:
-            self._held[path] = sqlite.connect(str(path), "rw")
+            self._held[path] = files.connect(str(path), "rw")
             _take_alone(path, self._held[path])
 
     def remove(self) -> None:
@@ -48,7 +48,7 @@ class Replaced:
                 connection.execute("COMMIT")
             if path != self._path:
                 path.unlink(missing_ok=True)
-                shutil.rmtree(sqlite.run_directory(str(path)), ignore_errors=True)
+                shutil.rmtree(files.run_directory(str(path)), ignore_errors=True)
 
     def close(self) -> None:
         """Let go of the device, which is as it was if it is still there."""
@@ -56,9 +56,9 @@ class Replaced:
             connection.close()
 
     def _refuse_attached(self, path: Path) -> None:
-        with sqlite.reading(str(path)) as connection:
-            unit = SqlUnit(connection.cursor(), Texts(sqlite.DIALECT))
-            probe = locks.OwnerFiles(sqlite.surroundings(str(path)))
+        with files.reading(str(path)) as connection:
+            unit = SqlUnit(connection.cursor(), Texts(files.DIALECT))
+            probe = locks.OwnerFiles(files.surroundings(str(path)))
             for space in unit.spaces():
                 self.incarnations.add(space.incarnation)
                 alive = [owner for owner in unit.owners(space.id) if probe.is_alive(owner)]
@@ -71,7 +71,7 @@ class Replaced:
                     )
 
     def _others(self, path: Path) -> list[Path]:
-        with sqlite.reading(str(path)) as connection:
+        with files.reading(str(path)) as connection:
             rows = connection.execute("SELECT DISTINCT path FROM entry WHERE dlindex > 0 ORDER BY dlindex").fetchall()
         found = {Path(os.path.realpath(row[0])) for row in rows} - {path}
         return sorted(other for other in found if other.exists())

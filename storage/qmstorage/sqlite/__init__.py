@@ -1,0 +1,1 @@
+"""A volume on SQLite: one file, or the memory of one process."""
