@@ -1,0 +1,1 @@
+"""The store on PostgreSQL: a device is a schema of a database."""
