@@ -1,0 +1,1 @@
+"""The parts of storage that are for PostgreSQL."""
