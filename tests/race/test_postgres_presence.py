@@ -456,7 +456,7 @@ def test_a_session_that_got_the_number_of_our_lost_one_is_not_ended(place, proxy
         assert stranger.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_restart_of_the_server_is_survived_and_told_from_the_death_of_a_process(own_cluster, caplog):
+def test_a_restart_of_the_server_is_survived_and_told_from_the_death_of_a_process(own_cluster):
     with contextlib.closing(Place(plain(own_cluster.url()), "p")) as place:
         presence = place.presence()
         owner = presence.new_owner(1, "application", 0)
@@ -471,6 +471,71 @@ def test_a_restart_of_the_server_is_survived_and_told_from_the_death_of_a_proces
         assert presence.same_boot(presence.new_owner(1, "application", 0), place.worker)
         place.notify(1)
         assert bell.wait(DEADLINE)
+
+
+def test_a_standby_that_was_promoted_gets_all_that_the_lost_server_had(own_cluster):
+    standby = own_cluster.standby()
+    ports = {"host": "127.0.0.1,127.0.0.1", "port": f"{own_cluster.port},{standby.port}"}
+    with contextlib.closing(Place(plain(own_cluster.url()), "p")) as place:
+        presence = place.presence(lambda: place.connect(**ports))
+        owner = presence.new_owner(1, "application", 0)
+        bell = presence.bell()
+        presence.listen(bell.address, 1)
+        own_cluster.kill()
+        standby.promote()
+        assert bell.wait(DEADLINE)
+        place.url = plain(standby.url())
+        place.reconnect()
+        assert place.holder(owner)
+        assert not presence.same_boot(owner, place.worker)
+        place.notify(1)
+        assert bell.wait(DEADLINE)
+
+
+def test_an_ordinary_role_on_a_local_socket_has_all_the_rights_that_are_needed(own_cluster):
+    own_cluster.sql("CREATE ROLE plain LOGIN PASSWORD 'plain'")
+    with contextlib.closing(Place(plain(own_cluster.url(user="plain", password="plain")), "p")) as place:
+        presence = place.presence(lambda: place.connect(host=str(own_cluster.socket_dir)))
+        owner = presence.new_owner(1, "application", 0)
+        bell = presence.bell()
+        presence.listen(bell.address, 1)
+        session = place.holder(owner)
+        presence.mistake_for_ours(place.worker.info.backend_pid)
+        place.worker.execute("SELECT pg_terminate_backend(%s)", [session])
+        assert bell.wait(DEADLINE)
+        assert place.holder(owner) not in {session, None}
+        assert presence.same_boot(owner, place.worker)
+
+
+def test_forks_while_the_session_is_busy_do_it_no_harm(place):
+    presence = place.presence(patience=Patience(linger_seconds=0.0))
+    owner = presence.new_owner(1, "application", 0)
+    session = place.holder(owner)
+    over = threading.Event()
+
+    def come_and_go():
+        for queue_id in itertools.count():
+            bell = presence.bell()
+            presence.listen(bell.address, queue_id)
+            bell.close()
+            if over.is_set():
+                return
+
+    busy = threading.Thread(target=come_and_go)
+    busy.start()
+    try:
+        for _ in range(20):
+            idle = presence.pause()
+            child = os.fork()
+            if child == 0:
+                presence.abandon(idle=idle)
+                os._exit(0 if idle else 1)
+            presence.resume()
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        over.set()
+        busy.join()
+    assert place.holder(owner) == session
 
 
 def test_a_forked_child_leaves_the_sessions_of_its_parent_alone(place):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from qmcore.records import Owner
 
@@ -46,13 +47,13 @@ def alive(owners: Sequence[Owner], connection: Connection) -> list[Owner]:
     """
     keys = {owner.id: key_of(owner) for owner in owners}
     asked = sorted({each for each in keys.values() if each is not None})
-    with psycopg.Cursor(connection) as cursor:
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         unlocked = {found for (found,) in cursor.execute(_UNLOCKED, [asked])} if asked else set()
     return [owner for owner in owners if (lock := keys[owner.id]) is not None and lock not in unlocked]
 
 
 def server_start(connection: Connection) -> str:
     """Return what tells this start of the server from an earlier one, and from that of a standby."""
-    with psycopg.Cursor(connection) as cursor:
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         ((started,),) = cursor.execute(_SERVER_START)
     return str(started)

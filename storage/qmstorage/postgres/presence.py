@@ -242,8 +242,9 @@ class Presence:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="qmadmin-presence", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="qmadmin-presence", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def _nudge(self) -> None:
         # A full socket has nudges enough, and a closed one nobody to nudge.
@@ -345,7 +346,7 @@ class Presence:
             self._held, self._heard = set(), set()
             self._failure = error
             self._changed.notify_all()
-        if was_known and not self._closed:
+        if was_known and not self._lost and not self._closed:
             self._lost = True
             reason = str(error).strip().partition("\n")[0]
             logger.warning("the session by which others know this process was lost: %s; it is made again", reason)
