@@ -8,8 +8,8 @@ from sqlalchemy import Boolean, ColumnElement, Select
 from sqlalchemy.ext.compiler import compiles
 
 if TYPE_CHECKING:
-    from sqlalchemy.sql.operators import OperatorType
     from sqlalchemy.sql.compiler import SQLCompiler
+    from sqlalchemy.sql.operators import OperatorType
 
 
 class Among(ColumnElement[bool]):

@@ -7,6 +7,7 @@ or batch. Sequence numbers come from a sequence of the database.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ from qmstorage.postgres.tables import quoted
 from qmstorage.runner import Row, Statement, given
 from qmstorage.schema import counter
 
+_ADD = (
+    insert(counter).values({column.name: bindparam(column.name) for column in counter.columns}).on_conflict_do_nothing()
+)
 _COUNTS = ("messages", "pages", "size", "enqueued", "dequeued", "expired", "discarded", "moved")
 _USE = ("messages", "pages", "size")
 _KEY = ("space_id", "queue_id", "slot")
@@ -127,6 +131,12 @@ class SharedCounters(Counters):
     def level(self, space_id: int) -> Use:
         """Return how much the queue space holds."""
         return self._use(space_id, 0)
+
+    def add_counters(self, space_id: int, queue_id: int) -> None:
+        """Begin to count a queue, or with 0 the queue space as a whole, if that is not so yet."""
+        zero = dict.fromkeys((column.name for column in counter.columns), 0)
+        own = {"space_id": space_id, "queue_id": queue_id, "generation": secrets.randbits(62)}
+        self.run(_ADD, **(zero | own))
 
     def remove_counters(self, space_id: int, queue_id: int) -> None:
         """Count the queue no longer; what it held is counted out of the queue space."""

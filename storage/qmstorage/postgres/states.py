@@ -39,9 +39,7 @@ def _take_due(chosen: Select[Any]) -> Any:
 
 _DUE = select(due.c.message_id).where(_DUE_OF_QUEUE)
 _TAKE_DUE = _take_due(_DUE)
-_RELEASE = _take_due(
-    _DUE.where(due.c.available_at <= bindparam("now")).order_by(due.c.available_at, due.c.message_id)
-)
+_RELEASE = _take_due(_DUE.where(due.c.available_at <= bindparam("now")).order_by(due.c.available_at, due.c.message_id))
 _EXPIRED = (
     select(expiring.c.message_id, expiring.c.expires_at)
     .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, delete, select
 
@@ -16,7 +16,7 @@ from qmstorage.postgres import keys
 from qmstorage.postgres.counters import SharedCounters
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
 from qmstorage.postgres.tables import memory_schema
-from qmstorage.runner import Cursor, Texts, given
+from qmstorage.runner import Cursor, Row, Texts, given
 from qmstorage.schema import chunk, counter, due, expiring, held, message, ready
 from qmstorage.unit import MemoryStore, SqlUnit
 
@@ -99,6 +99,12 @@ class PostgresUnit(SharedCounters, SharedBodies, SharedListings, SharedHistory, 
         """Return how much the memory of a queue space holds."""
         memory = self.memory(space_id)
         return Use(0, 0, 0) if memory is None else memory.level(space_id)
+
+    def asked(self, statement: str) -> Row | None:
+        """Run a statement without parameters and return its first row."""
+        self._cursor.execute(statement)
+        row: Row | None = self._cursor.fetchone()
+        return row
 
     def take_alone(self, queue_id: int) -> None:
         """Let nobody else who asks for this take messages out of the queue before the unit is committed."""

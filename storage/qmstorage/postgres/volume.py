@@ -30,8 +30,6 @@ from qmstorage.postgres.unit import PostgresUnit
 from qmstorage.runner import Texts
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.bells import ServerBell
 
@@ -159,7 +157,7 @@ class PostgresVolume:
             if row is None:
                 return False
             memory = ours.memory_of(self._memory_texts)
-            for queue_id in {0, *(queue.id for queue in queues)} - memory.counted(space.id, whole=True):
+            for queue_id in {0, *(queue.id for queue in queues)}:
                 memory.add_counters(space.id, queue_id)
             return True
 
