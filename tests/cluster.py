@@ -374,7 +374,7 @@ def account() -> str:
 
 
 def room_for_servers() -> Path:
-    """Return where rooms are made: /tmp where the usual place is too deep for a socket, or closed to the server's user."""
+    """Return where rooms are made: in /tmp if the usual place is too deep for a socket or closed to the server."""
     usual = Path(tempfile.gettempdir()).resolve()
     return usual if len(str(usual)) <= _LONGEST_PARENT and _is_open_to_the_server(usual) else Path("/tmp")
 
