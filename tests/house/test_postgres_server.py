@@ -22,6 +22,10 @@ from tests.fix_store import DEADLINE, eventually, waiting_for
 psycopg = importlib.import_module("psycopg") if os.environ.get("CI") else pytest.importorskip("psycopg")
 
 ROOT = Path(__file__).parents[2]
+
+PATIENCE = 100.0
+"""Seconds for a whole run of pytest, on a machine that has other things to do."""
+
 SPEAKING = """
 import os, sys
 
@@ -66,7 +70,7 @@ class Run:
 
     def finish(self):
         """Let it go on; return its exit status and all that it has written."""
-        said, _ = self.process.communicate("\n", timeout=DEADLINE)
+        said, _ = self.process.communicate("\n", timeout=PATIENCE)
         return self.process.returncode, "".join(self.heard) + said
 
     def kill(self):
@@ -140,6 +144,7 @@ class TestTheServerOfARun:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             own_cluster.sql(f"SELECT pg_read_file('{secret}')")
 
+    @pytest.mark.slow
     def test_runs_side_by_side_have_servers_of_their_own(self, run, binaries):
         one, two = run(), run()
         (pid, room), (other_pid, other_room) = one.server(), two.server()
@@ -153,6 +158,7 @@ class TestTheServerOfARun:
         assert not is_running(other_pid)
         assert not other_room.exists()
 
+    @pytest.mark.slow
     def test_the_workers_of_a_run_share_one_server(self, run, binaries):
         tests = SPEAKING.replace("sys.stdin.readline()", "").replace("stays(", "stays(worker_id, ")
         tests = tests.replace("tell(postgres_server)", "tell(postgres_server, worker_id)")
@@ -163,6 +169,7 @@ class TestTheServerOfARun:
         assert len({pid for pid, _, _ in told}) == 1
         assert not Path(next(iter(told))[1]).exists()
 
+    @pytest.mark.slow
     def test_a_run_that_needs_none_starts_none(self, run, tmp_path):
         places = tmp_path / "temporary"
         places.mkdir()
@@ -178,6 +185,7 @@ class TestTheServerOfARun:
 
 
 class TestWhatIsLeftBehind:
+    @pytest.mark.slow
     @pytest.mark.parametrize("options", [[], ["-n", "1"]], ids=["alone", "with workers"])
     def test_a_killed_run_leaves_no_server_and_no_files(self, run, options, binaries):
         killed = run(SPEAKING.replace("sys.stdin.readline()", "__import__('signal').pause()"), *options)
