@@ -48,7 +48,7 @@ def freshen_now(volume: Volume, opened: OpenSpace, name: str, now: int) -> None:
         return freshen(unit, opened, queue, now) and _forget(unit, opened, queue, now)
 
     if volume.read(pending) and not volume.readonly and not volume.is_joined():
-        while not volume.write(step, durable=False):
+        while not volume.write(step, durable=False, concurrent=True):
             pass
 
 

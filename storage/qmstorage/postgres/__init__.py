@@ -1,1 +1,1 @@
-"""The store on PostgreSQL: a device is a schema of a database."""
+"""A volume on PostgreSQL: a schema of a database, which several machines share."""
