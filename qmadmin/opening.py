@@ -95,6 +95,13 @@ def restore_device(
     """
     from qmstorage.sqlite.restoring import restore
 
+    refuse_to_restore(path_or_url)
+    path = path_of(path_or_url)
+    return restore(Path(backup), Path(path), _group_id, progress or (lambda _percent: None), force=force)
+
+
+def refuse_to_restore(path_or_url: str | os.PathLike[str]) -> None:
+    """Refuse what no backup can be restored to: a device in memory, or on PostgreSQL."""
     path = path_of(path_or_url)
     if address_of(path_or_url) is not None:
         raise InvalidArgumentError(
@@ -103,7 +110,6 @@ def restore_device(
         )
     if path == MEMORY:
         raise InvalidArgumentError("a device in memory cannot be restored", hint="Name a file.")
-    return restore(Path(backup), Path(path), _group_id, progress or (lambda _percent: None), force=force)
 
 
 def read_backup(backup: str | os.PathLike[str]) -> BackupReport:
@@ -213,12 +219,14 @@ class _SchemaMaker:
 
     def open(self, path: str) -> Volume:
         """Open the volume in a schema."""
+        self._require_driver()
         from qmstorage.postgres.opening import open_volume
 
         return open_volume(self._at(path))
 
     def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
         """Make a volume of a device, for the role that the device is for."""
+        self._require_driver()
         from qmstorage.postgres.opening import create_volume
 
         return create_volume(self._at(path), info, main=main, group=info.group)
@@ -246,6 +254,13 @@ class _SchemaMaker:
             " back.",
             path=self._address.shown,
         )
+
+    @staticmethod
+    def _require_driver() -> None:
+        """Refuse with a sentence where the driver is missing, before anything imports it."""
+        from qmstorage.postgres.address import require_driver
+
+        require_driver()
 
     def _at(self, path: str) -> Address:
         return self._address if path == self._address.shown else self._address.sibling(path)
