@@ -7,7 +7,6 @@ import logging
 import os
 import threading
 import weakref
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -167,12 +166,16 @@ class Device(Administering, Care):
     def create_entry(self, path: str | os.PathLike[str], offset: int, pages: int) -> DeviceEntry:
         """Add `pages` pages of a file, from page `offset`, to the device list; a file that is absent is created.
 
+        On PostgreSQL `path` is the name of a schema in the database of the device, or its URL.
+
         Raises InvalidArgumentError for numbers out of range or pages that are listed already, NoSpaceError for a
         26th entry, BadResourceError where the file is something else.
         """
-        file = self._absolute(path)
-        wanted = DeviceEntry(-1, file, offset, pages)
+        file = self._maker.path_of(path)
         present = self.entries()
+        if present and file == self.path:
+            file = present[0].path
+        wanted = DeviceEntry(-1, file, offset, pages)
         rules.checked_entry(wanted, present)
         if not present and file != self.path:
             raise InvalidArgumentError(
@@ -184,7 +187,7 @@ class Device(Administering, Care):
 
     def rename_entry(self, index: int, path: str | os.PathLike[str]) -> DeviceEntry:
         """Give an entry of the device list another path, as after its file was moved."""
-        file = self._absolute(path)
+        file = self._maker.path_of(path)
         return self._main.write(lambda unit: devices.rename_entry(unit, index, file))
 
     def remove_entry(self, index: int, *, dry_run: bool = False) -> DeviceEntry:
@@ -311,12 +314,8 @@ class Device(Administering, Care):
         if self.path == MEMORY:
             raise InvalidArgumentError("a device in memory has no other files")
         with self._lock:
-            if path in self._volumes:
-                return
-            if Path(path).exists() and Path(path).stat().st_size:
-                self._volumes[path] = self._checked(self._maker.open(path))
-            else:
-                self._volumes[path] = self._maker.create(path, self.info, main=False)
+            if path not in self._volumes:
+                self._volumes[path] = self._checked(self._maker.open_or_create(path, self.info))
 
     def _checked(self, volume: Volume) -> Volume:
         info = volume.read(lambda unit: unit.device())
@@ -324,10 +323,6 @@ class Device(Administering, Care):
             volume.close()
             raise BadResourceError(f"{volume.path!r} belongs to another device than {self.path!r}", path=volume.path)
         return volume
-
-    def _absolute(self, path: str | os.PathLike[str]) -> str:
-        text = os.fspath(path)
-        return text if text == MEMORY else os.path.abspath(text)
 
 
 def _leave(attachments: dict[str, Attachment], volumes: dict[str, Volume], pid: int) -> None:

@@ -88,7 +88,7 @@ class Doctor:
         for at, (path, volume) in enumerate(volumes.items()):
             here = [space for found, space in where.values() if found is volume]
             yield from self._part(
-                f"file {path}",
+                _place(path),
                 "what is stored is whole",
                 lambda volume=volume, here=here, at=at: self._store(volume, here, at, len(volumes)),  # type: ignore[misc]
             )
@@ -142,12 +142,13 @@ class Doctor:
                 volume = patient.volume_of(path)
                 volumes[volume.path] = volume
             except QueueError as error:
-                yield _unreadable(f"file {path}", error)
+                yield _unreadable(_place(path), error)
         for volume in volumes.values():
-            yield from self._rights(volume.path)
-            yield from self._log(volume.path)
+            if _is_file(volume.path):
+                yield from self._rights(volume.path)
+                yield from self._log(volume.path)
+                yield from self._room(volume)
             yield from self._leftovers(volume)
-            yield from self._room(volume)
 
     def _extents(self) -> list[Finding]:
         patient = self._patient
@@ -203,7 +204,7 @@ class Doctor:
                 yield Finding(
                     severity=Severity.WARNING,
                     check="space-left",
-                    target=f"file {volume.path}",
+                    target=_place(volume.path),
                     sentence=f"it has a queue space {space.name!r} that is not in the table of contents",
                     advice="A destruction that was cut short has left it; creating one of that name removes it.",
                 )
@@ -309,6 +310,15 @@ class Doctor:
         with self._patient.memory(volume, space):
             for fault in volume.read(found):
                 yield _fault(f"memory of queue space {space.name}", fault)
+
+
+def _is_file(path: str) -> bool:
+    return "://" not in path
+
+
+def _place(path: str) -> str:
+    """Return what a volume is called in a finding."""
+    return f"file {path}" if _is_file(path) else path
 
 
 def _programs(space: Space, queue: Queue) -> Iterator[Finding]:

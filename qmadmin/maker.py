@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -11,13 +12,19 @@ from qmcore.port import Volume
 
 
 class VolumeMaker(Protocol):
-    """Makes and opens the volumes of a device."""
+    """Makes and opens the volumes of a device; a path is what the device list calls a volume."""
+
+    def path_of(self, name: str | os.PathLike[str]) -> str:
+        """Return the path of what a caller calls so; QueueError where this device can have no such volume."""
 
     def open(self, path: str) -> Volume:
-        """Open the volume in a file."""
+        """Open a volume."""
 
     def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
         """Make a volume of a device."""
+
+    def open_or_create(self, path: str, info: DeviceInfo) -> Volume:
+        """Open a volume, made before where there is none; another device's is opened too, which the caller checks."""
 
     def back_up(
         self, volumes: Mapping[str, Volume], target: str, now: Callable[[], int], progress: Callable[[int], None]

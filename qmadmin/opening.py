@@ -17,24 +17,26 @@ from qmcore.errors import BadResourceError, InvalidArgumentError
 from qmcore.times import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from qmadmin.maker import VolumeMaker
     from qmcore.port import Volume
+    from qmstorage.postgres.address import Address
 
 
 def open_device(path_or_url: str | os.PathLike[str], *, clock: Clock | None = None) -> Device:
     """Open an existing device.
 
-    `path_or_url` is the path of an SQLite file, or `sqlite:///path`; it is what QMCONFIG names. A user who may read
-    the file and not write it gets a device whose `readonly` is true. `clock` is for tests.
+    `path_or_url` is what QMCONFIG names: the path of an SQLite file, or `sqlite:///path`, or the URL of a schema in a
+    PostgreSQL database, `postgresql://[user[:password]@]host[:port]/database[?schema=qmadmin&...]`, whose other
+    parameters are those of libpq. A user who may read it and not write it gets a device whose `readonly` is true.
+    `clock` is for tests.
 
     Raises BadResourceError where there is no device, ReleaseError where a newer release wrote it, and
     OperatingSystemError where it cannot be read.
     """
-    from qmstorage.opening import open_volume
-
-    path = path_of(path_or_url)
+    path, maker = path_of(path_or_url), _maker(path_or_url)
     if path == MEMORY:
         raise BadResourceError("a device in memory cannot be opened, only created", hint="Use create_device().")
-    return Device(path, open_volume(path), _VolumeMaker(), clock or SystemClock())
+    return Device(path, maker.open(path), maker, clock or SystemClock())
 
 
 def create_device(
@@ -48,7 +50,8 @@ def create_device(
     """Create a device whose device list has one entry: `pages` pages of 4096 bytes of the file, from page `offset`.
 
     The file may be read and written by its owner, and with `group` by that group of users too. `:memory:` makes a
-    device that is gone when it is closed.
+    device that is gone when it is closed. On PostgreSQL a schema is made; it is used by its owner, and with `group`
+    by that role too.
 
     Raises BadResourceError where something else is there, InvalidArgumentError for a number that is out of range,
     OperatingSystemError where the file cannot be made; the disk is left as it was.
@@ -63,7 +66,7 @@ def create_device(
         group=group or "",
         created_at=clock.now(),
     )
-    maker = _VolumeMaker()
+    maker = _maker(path_or_url)
     device = Device(path, maker.create(path, info, main=True), maker, clock)
     device.create_entry(path, offset, pages)
     return device
@@ -92,10 +95,21 @@ def restore_device(
     """
     from qmstorage.sqlite.restoring import restore
 
+    refuse_to_restore(path_or_url)
     path = path_of(path_or_url)
+    return restore(Path(backup), Path(path), _group_id, progress or (lambda _percent: None), force=force)
+
+
+def refuse_to_restore(path_or_url: str | os.PathLike[str]) -> None:
+    """Refuse what no backup can be restored to: a device in memory, or on PostgreSQL."""
+    path = path_of(path_or_url)
+    if address_of(path_or_url) is not None:
+        raise InvalidArgumentError(
+            f"device {path!r} is on PostgreSQL, and a backup of files is not restored there",
+            hint="What pg_dump saved is restored by pg_restore.",
+        )
     if path == MEMORY:
         raise InvalidArgumentError("a device in memory cannot be restored", hint="Name a file.")
-    return restore(Path(backup), Path(path), _group_id, progress or (lambda _percent: None), force=force)
 
 
 def read_backup(backup: str | os.PathLike[str]) -> BackupReport:
@@ -106,11 +120,26 @@ def read_backup(backup: str | os.PathLike[str]) -> BackupReport:
 
 
 def path_of(path_or_url: str | os.PathLike[str]) -> str:
-    """Return the absolute path of the file that holds a device, or `:memory:`.
+    """Return what a device is called: the absolute path of its file, `:memory:`, or a URL without user and password.
 
-    Raises BadResourceError for the URL of another kind of database.
+    Raises BadResourceError for the URL of a kind of database that is not supported, and InvalidArgumentError for one
+    that is malformed.
     """
+    address = address_of(path_or_url)
+    return address.shown if address is not None else _file_of(os.fspath(path_or_url))
+
+
+def address_of(path_or_url: str | os.PathLike[str]) -> Address | None:
+    """Return the address of a device on PostgreSQL; None for what is no URL of PostgreSQL."""
     text = os.fspath(path_or_url)
+    if not text.lower().startswith("postgres") or "://" not in text:
+        return None
+    from qmstorage.postgres.address import Address, is_postgres
+
+    return Address.parse(text) if is_postgres(text) else None
+
+
+def _file_of(text: str) -> str:
     scheme, separator, rest = text.partition("://")
     if not separator:
         return text if text == MEMORY else os.path.abspath(text)
@@ -118,13 +147,26 @@ def path_of(path_or_url: str | os.PathLike[str]) -> str:
         return os.path.abspath(rest.removeprefix("/")) if rest.strip("/") not in ("", MEMORY) else MEMORY
     raise BadResourceError(
         f"devices of the kind {scheme!r} are not supported by this release",
-        hint="Give the path of a file.",
+        hint="Give the path of a file, or a URL that begins with postgresql://.",
         scheme=scheme,
     )
 
 
-class _VolumeMaker:
-    """Makes and opens the volumes of a device on SQLite."""
+def _maker(path_or_url: str | os.PathLike[str]) -> VolumeMaker:
+    address = address_of(path_or_url)
+    return _FileMaker() if address is None else _SchemaMaker(address)
+
+
+class _FileMaker:
+    """Makes and opens the volumes of a device on SQLite: files."""
+
+    def path_of(self, name: str | os.PathLike[str]) -> str:
+        """Return the absolute path of a file."""
+        if address_of(name) is not None:
+            raise InvalidArgumentError(
+                "a device that is a file has no volumes in a database", hint="Name a file, or make another device."
+            )
+        return path_of(name)
 
     def open(self, path: str) -> Volume:
         """Open the volume in a file."""
@@ -138,6 +180,12 @@ class _VolumeMaker:
 
         return create_volume(path, info, main=main, group_id=_group_id(info.group))
 
+    def open_or_create(self, path: str, info: DeviceInfo) -> Volume:
+        """Open the volume in a file; one that is absent or empty becomes one."""
+        if Path(path).exists() and Path(path).stat().st_size:
+            return self.open(path)
+        return self.create(path, info, main=False)
+
     def back_up(
         self, volumes: Mapping[str, Volume], target: str, now: Callable[[], int], progress: Callable[[int], None]
     ) -> BackupReport:
@@ -145,6 +193,77 @@ class _VolumeMaker:
         from qmstorage.sqlite.backups import back_up
 
         return back_up(volumes, Path(target), now, progress)
+
+
+class _SchemaMaker:
+    """Makes and opens the volumes of a device on PostgreSQL: schemas of one database.
+
+    In the device list the device is the URL that may be shown, and other volumes are the bare names of their schemas.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def path_of(self, name: str | os.PathLike[str]) -> str:
+        """Return what the device list calls a schema, which is given by its name or by a URL of the same database."""
+        given = address_of(name)
+        if given is not None and not self._address.is_beside(given):
+            raise InvalidArgumentError(
+                f"all volumes of a device lie in one database, and {given.shown!r} is not in that of"
+                f" {self._address.shown!r}",
+                hint="Give the name of a schema.",
+            )
+        schema = os.fspath(name) if given is None else given.schema
+        found = self._address.sibling(schema)
+        return found.shown if found == self._address else found.schema
+
+    def open(self, path: str) -> Volume:
+        """Open the volume in a schema."""
+        self._require_driver()
+        from qmstorage.postgres.opening import open_volume
+
+        return open_volume(self._at(path))
+
+    def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
+        """Make a volume of a device, for the role that the device is for."""
+        self._require_driver()
+        from qmstorage.postgres.opening import create_volume
+
+        return create_volume(self._at(path), info, main=main, group=info.group)
+
+    def open_or_create(self, path: str, info: DeviceInfo) -> Volume:
+        """Open the volume in a schema; one that is absent is made."""
+        try:
+            return self.open(path)
+        except BadResourceError:
+            # Where something else is in the way, that is what creating it says.
+            return self.create(path, info, main=False)
+
+    def back_up(
+        self,
+        volumes: Mapping[str, Volume],
+        target: str,  # noqa: ARG002 - nothing is made
+        now: Callable[[], int],  # noqa: ARG002
+        progress: Callable[[int], None],  # noqa: ARG002
+    ) -> BackupReport:
+        """Refuse: the database has better ways."""
+        schemas = " ".join(f"--schema={self._at(path).schema}" for path in volumes)
+        raise BadResourceError(
+            f"a backup of device {self._address.shown!r} is made with PostgreSQL's own programs",
+            hint=f"pg_dump {schemas} has all persistent messages as they stood at one moment; pg_restore brings them"
+            " back.",
+            path=self._address.shown,
+        )
+
+    @staticmethod
+    def _require_driver() -> None:
+        """Refuse with a sentence where the driver is missing, before anything imports it."""
+        from qmstorage.postgres.address import require_driver
+
+        require_driver()
+
+    def _at(self, path: str) -> Address:
+        return self._address if path == self._address.shown else self._address.sibling(path)
 
 
 def _group_id(group: str) -> int | None:

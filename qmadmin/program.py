@@ -24,6 +24,8 @@ from qmadmin.shell.results import Line, Notice
 from qmadmin.shell.session import Modes, file_of
 from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
+from qmcore.errors import QueueError
+from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -171,6 +173,7 @@ def check_status(device: str) -> None:
     """
     path = file_of(device)
     if path is None:
+        _check_url(device)
         return
     try:
         found = path.stat()
@@ -190,6 +193,16 @@ def check_status(device: str) -> None:
         raise StartError(
             notices.NOT_THE_OWNER(user=os.geteuid(), owner=found.st_uid), f"Run qmadmin as the owner of '{device}'."
         )
+
+
+def _check_url(device: str) -> None:
+    """Refuse a URL that is malformed, or of a kind that is not supported; nobody is asked about it yet."""
+    from qmadmin.opening import path_of
+
+    try:
+        path_of(device)
+    except QueueError as error:
+        raise StartError(UsageError(error.message).notice, error.hint) from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -264,7 +277,7 @@ def _take_commands(device: str, script: Given, modes: Modes, form: str, configur
         ulog.install("qmadmin", os.environ, log=configuration.log, level=logging.WARNING, errors=err)
         opened.callback(_close, session)
         if person and out.isatty() and not modes.format.is_for_programs:
-            session.screen.show([Line(f"qmadmin {__version__}"), Line(f"QMCONFIG={device}")])
+            session.screen.show([Line(f"qmadmin {__version__}"), Line(f"QMCONFIG={session.path}")])
         try:
             if script.commands:
                 dialogue: Dialogue = Commands(script.commands, session)
@@ -337,7 +350,7 @@ def _refuse(error: StartError) -> int:
 def _say(*lines: str) -> None:
     """Write to stderr; where it cannot be written the exit status has to do."""
     with contextlib.suppress(OSError):
-        click.echo("\n".join(lines), err=True)
+        click.echo(redacted("\n".join(lines)), err=True)
 
 
 def _end(_number: int, _frame: FrameType | None) -> NoReturn:

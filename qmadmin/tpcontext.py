@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from qmadmin.device import Device
-from qmadmin.opening import open_device
+from qmadmin.opening import open_device, path_of
 from qmadmin.space import QueueSpace
 from qmadmin.tperrno import TPEINVAL, TPENOENT, TPEPROTO, TPETIME, TPException, failure_to_join
 from qmadmin.tpqctl import LONG_RANGE
@@ -72,8 +72,8 @@ class Context:
                     self._device = open_device(path)
                 except QueueError as error:
                     raise failure_to_join(error) from error
-                self._named = os.path.abspath(path)
-            elif named and os.path.abspath(named) != self._named:
+                self._named = _called(path)
+            elif named and _called(named) != self._named:
                 raise TPException(TPEPROTO, f"device {self._named!r} is joined already; call tpterm() first")
 
     def set_timeout(self, timeout: object) -> None:
@@ -180,6 +180,14 @@ def _tpenoent() -> Iterator[None]:
         yield
     except InvalidArgumentError as error:
         raise TPException(TPENOENT, str(error)) from error
+
+
+def _called(device: str) -> str:
+    """Return what a device is called, whichever way it is named."""
+    try:
+        return path_of(device)
+    except QueueError as error:
+        raise failure_to_join(error) from error
 
 
 def _path_of(device: object) -> str:

@@ -19,6 +19,8 @@ import threading
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
+from qmcore.redacted import redacted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -132,9 +134,9 @@ class UlogHandler(logging.Handler):
         return json.dumps(dict(zip(JSON_KEYS, facts, strict=True)))
 
     def _text(self, record: logging.LogRecord) -> str:
-        """Return the sentence, and the traceback beneath it."""
+        """Return the sentence, and the traceback beneath it, without passwords."""
         trace = (self.formatter or _FORMATTER).formatException(record.exc_info) if record.exc_info else ""
-        return f"{record.getMessage()}\n{trace}" if trace else record.getMessage()
+        return redacted(f"{record.getMessage()}\n{trace}" if trace else record.getMessage())
 
 
 _LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}

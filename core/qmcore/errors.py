@@ -12,6 +12,8 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar, Self
 
+from qmcore.redacted import redacted
+
 
 class QueueError(Exception):
     """The queue manager refused or failed an operation."""
@@ -30,9 +32,10 @@ class QueueError(Exception):
         QueueError.by_name[name] = cls
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
+        message = redacted(message)
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = redacted(hint)
         self.facts = facts
 
     @classmethod

@@ -18,6 +18,7 @@ from qmadmin.forwarder.settings import Settings
 from qmadmin.options import Argument, Option
 from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
+from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -171,7 +172,7 @@ def _refuse(sentence: str, more: str) -> int:
 def _say(*lines: str) -> None:
     """Write to stderr; where it cannot be written the log and the exit status have to do."""
     with contextlib.suppress(OSError):
-        click.echo("\n".join(line for line in lines if line), err=True)
+        click.echo(redacted("\n".join(line for line in lines if line)), err=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from qmadmin.mib.errors import MibError
 from qmadmin.mib.reference import describe
 from qmadmin.mib.requests import CLASSES, apply, stream
 from qmcore.errors import QueueError
+from qmcore.redacted import redacted
 
 OK, REFUSED, UNUSABLE = 0, 1, 2
 """Exit statuses: it was done; it was refused; the words make no request."""
@@ -123,7 +124,7 @@ def _error(error: MibError | QueueError | Exception) -> dict[str, Any]:
 
 
 def _told(code: str, attribute: str | None, message: str, hint: str) -> dict[str, Any]:
-    return {"code": code, "attribute": attribute, "message": message, "hint": hint}
+    return {"code": code, "attribute": attribute, "message": redacted(message), "hint": redacted(hint)}
 
 
 def _write(out: TextIO, document: Mapping[str, Any]) -> None:

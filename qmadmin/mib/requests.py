@@ -250,4 +250,4 @@ def _opened(where: Where, given: Values) -> Iterator[Device]:
 def _refuse_other(path: str, given: Values) -> None:
     named = given.get(DEVICE)
     if named is not None and path_of(str(named)) != path:
-        raise MibError(Code.TAEINVAL, DEVICE, f"{DEVICE} is {named!r}, but the request goes to {path!r}")
+        raise MibError(Code.TAEINVAL, DEVICE, f"{DEVICE} is {path_of(str(named))!r}, but the request goes to {path!r}")

@@ -122,9 +122,11 @@ def qbackup(session: Session, directory: str) -> Outcome:
 
 
 def _restoring(_session: Session, given: Given) -> str | Notice:
-    from qmadmin.opening import read_backup
+    from qmadmin.opening import read_backup, refuse_to_restore
 
-    report, path = read_backup(given["backup"]), given["device"]
+    path = given["device"]
+    refuse_to_restore(path)
+    report = read_backup(given["backup"])
     what = f"the backup that was made of '{report.device}' at {_when(report)}, with {_holds(report)}"
     if not os.path.lexists(path):
         return f"Make device '{path}' of {what}"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Words
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Column, Datum, Line, Outcome, Table, Verbatim
-from qmadmin.shell.session import file_of
 from qmcore import device
 from qmcore.errors import InvalidArgumentError
 
@@ -61,7 +59,7 @@ def crdl(session: Session, device: str, offset: int, size: int, group: str | Non
             raise UsageError("Option -g is only for the first entry, which makes the device")
         entry = session.device.create_entry(device, offset, size)
     else:
-        if not _is_same_file(device, session.path):
+        if not session.is_named(device):
             raise InvalidArgumentError(
                 f"the first entry of the device list must be the device itself, {session.path!r}, got {device!r}"
             )
@@ -77,11 +75,6 @@ def _told(session: Session, done: str, entry: DeviceEntry) -> Line:
 def _data(entry: DeviceEntry) -> dict[str, Datum]:
     """Return an entry as lidl lists it."""
     return {"index": entry.index, "name": entry.path, "start": entry.offset, "size": entry.pages}
-
-
-def _is_same_file(one: str, other: str) -> bool:
-    first, second = file_of(one), file_of(other)
-    return first is not None and second is not None and os.path.realpath(first) == os.path.realpath(second)
 
 
 @DEVICES.command(

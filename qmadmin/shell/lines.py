@@ -11,6 +11,7 @@ from qmadmin.shell.read import Asking
 from qmadmin.shell.results import Line, Notice, Severity
 from qmadmin.shell.status import Exit
 from qmcore import names
+from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,6 +135,7 @@ class Script:
     def _echo(self, text: str) -> None:
         if not self._session.modes.echo:
             return
+        text = redacted(text)
         if self._session.modes.format.is_for_programs:
             self._session.screen.prompt(text + "\n")
         else:

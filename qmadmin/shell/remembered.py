@@ -11,6 +11,8 @@ from typing import BinaryIO
 
 from prompt_toolkit.history import History, InMemoryHistory
 
+from qmcore.redacted import redacted
+
 
 def history(name: str, lines: int) -> History:
     """Return the history in a file, of so many lines, or one for this session only where no file can be had."""
@@ -56,9 +58,9 @@ class Remembered(History):
             super().append_string(string)
 
     def store_string(self, string: str) -> None:
-        """Write a line behind those of all sessions."""
+        """Write a line behind those of all sessions, without the passwords that are in it."""
         with contextlib.suppress(OSError), _locked(self._file) as opened:
-            opened.write(f"{string}\n".encode(errors="replace"))
+            opened.write(f"{redacted(string)}\n".encode(errors="replace"))
 
     def _shorten(self, opened: BinaryIO, text: bytes) -> bytes:
         """Keep the newest lines, in place: another session may wait for its lock on this very file."""

@@ -6,6 +6,8 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 
+from qmcore.redacted import redacted
+
 
 class Severity(enum.Enum):
     """The word in front of a notice."""
@@ -26,6 +28,11 @@ class Notice:
     text: str
     hint: str = ""
     number: int | None = None
+
+    def __post_init__(self) -> None:
+        # Whatever a notice quotes may have a password in it.
+        object.__setattr__(self, "text", redacted(self.text))
+        object.__setattr__(self, "hint", redacted(self.hint))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,8 @@ from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Notice, Severity
 from qmadmin.shell.status import Exit
-from qmcore.errors import BadResourceError
+from qmcore.errors import BadResourceError, QueueError
+from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +49,8 @@ class Modes:
 class Session:
     """Everything that commands share.
 
-    `path` is the device as QMCONFIG or the argument names it; nothing is opened before a command needs it. `previous`
+    `path` is the device as QMCONFIG or the argument names it, without what is not to be seen; nothing is opened before
+    a command needs it. `previous`
     is the command line that an empty line repeats, `previous_shell` the shell command that `!!` repeats,
     `snapshots` the counters that qstat compares with, by queue space. `at_terminal`
     tells whether a person types at a terminal, `can_page` whether long output can go through a pager, `children_read`
@@ -67,7 +70,8 @@ class Session:
         can_page: bool = False,
         children_read: bool = False,
     ) -> None:
-        self.path = path
+        self._place = path
+        self.path = path if "://" not in path else _shown(path)
         self.catalogue = catalogue
         self.screen = screen
         self.environ = environ
@@ -100,7 +104,7 @@ class Session:
             if self._device is None:
                 from qmadmin.opening import open_device
 
-                self._device = open_device(self.path)
+                self._device = open_device(self._place)
                 if self._device.readonly:
                     text = f"device {self.path!r} is open for reading only: you may not write to it"
                     self.remarks.append(Notice(Severity.WARN, text))
@@ -127,17 +131,42 @@ class Session:
 
     @property
     def has_device(self) -> bool:
-        """Whether there is something where the device would be."""
-        file = file_of(self.path)
-        if self._device is not None or file is None:
+        """Whether there is something where the device would be; a database has to be asked."""
+        if self._device is not None:
             return True
+        file = file_of(self._place)
+        if file is None:
+            return self._opens()
         return file.exists() and not (file.is_file() and file.stat().st_size == 0)
 
+    def _opens(self) -> bool:
+        try:
+            return self.device is not None
+        except BadResourceError:
+            # What is in its place, if anything, says whoever makes it.
+            return False
+
+    def is_named(self, device: str) -> bool:
+        """Tell whether a name is one of the device of this session."""
+        own, other = file_of(self._place), file_of(device)
+        if own is None:
+            # The name of a schema is enough: there is one database.
+            return device == self._schema() or (other is None and self.path == _shown(device))
+        return other is not None and os.path.realpath(own) == os.path.realpath(other)
+
+    def _schema(self) -> str:
+        from qmadmin.opening import address_of
+
+        address = address_of(self._place)
+        return address.schema if address is not None else ""
+
     def create_device(self, path: str, offset: int, pages: int, group: str | None) -> Device:
-        """Make the device with its first entry."""
+        """Make the device with its first entry; `path` is a name of it."""
         from qmadmin.opening import create_device
 
-        self._device = create_device(path, pages, offset=offset, group=group)
+        # Only the session's own name of a database says how to connect to it.
+        place = self._place if file_of(self._place) is None else path
+        self._device = create_device(place, pages, offset=offset, group=group)
         return self._device
 
     def open_space(self, name: str) -> QueueSpace:
@@ -216,6 +245,18 @@ def file_of(device: str) -> Path | None:
     from qmadmin.opening import path_of
 
     try:
-        return Path(path_of(device))
-    except BadResourceError:
+        path = path_of(device)
+    except QueueError:
         return None
+    return None if "://" in path else Path(path)
+
+
+def _shown(device: str) -> str:
+    """Return what people may see of a device that is given by its path or URL."""
+    from qmadmin.opening import path_of
+
+    try:
+        path = path_of(device)
+    except QueueError:
+        return redacted(device)
+    return path if "://" in path else device

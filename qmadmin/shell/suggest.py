@@ -51,7 +51,7 @@ def for_refusal(error: QueueError, session: Session) -> str:
     try:
         if isinstance(error, BadQueueError) and session.space is not None:
             return nearest(str(error.facts.get("queue", "")), (queue.name for queue in session.space.queues()))
-        if isinstance(error, BadResourceError) and session.has_device:
+        if isinstance(error, BadResourceError) and error.facts.get("space") and session.has_device:
             return nearest(str(error.facts.get("space", "")), (space.name for space in session.device.spaces()))
     except QueueError:
         # Whatever is wrong with the device is told already.

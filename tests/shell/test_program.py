@@ -80,14 +80,30 @@ def test_device_that_cannot_be_one_is_message_1104(shell, refused, device, cause
     assert refused(device) == told
 
 
-def test_device_may_be_absent_or_a_slice_of_a_disk_and_other_databases_are_left_to_the_first_command(shell):
+def test_device_may_be_absent_or_a_slice_of_a_disk_and_a_database_is_left_to_the_first_command(shell):
     program.check_status(shell.device)
-    program.check_status("mysql://host/base")
+    program.check_status("postgresql://host/base")
     if os.geteuid() == 0:
         program.check_status("/dev/null")
         with contextlib.suppress(PermissionError):
             os.mknod(shell.directory / "slice", stat.S_IFBLK | 0o600, os.makedev(7, 250))
             program.check_status(str(shell.directory / "slice"))
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("mysql://boss:s3cr!t@host/base", "devices of the kind 'mysql' are not supported by this release"),
+        ("postgresql+psycopg2://boss:s3cr!t@host/base", "the driver 'psycopg2' of the URL is not supported"),
+        ("postgresql://boss:s3cr!t@x@host/base", "the URL of the PostgreSQL device has more than one @"),
+        ("postgresql://host/base?schema=pg_x", "the schema 'pg_x' is one of PostgreSQL's own"),
+    ],
+)
+def test_url_that_cannot_be_one_is_refused_before_the_first_command(refused, url, sentence):
+    said = refused(url)
+    assert said.startswith(f"ERROR: {sentence}")
+    assert said.count("\n") == 2
+    assert "s3cr!t" not in said
 
 
 def test_device_of_somebody_else_is_message_1105(shell, monkeypatch, capsys):
