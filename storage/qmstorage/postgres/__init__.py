@@ -1,1 +1,1 @@
-"""The parts of storage that are for PostgreSQL."""
+"""A volume on PostgreSQL: a schema of a database, which several machines share."""

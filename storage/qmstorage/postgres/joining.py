@@ -1,0 +1,209 @@
+"""Working in a transaction of the application's own, on its connection to the same database.
+
+What is enqueued or dequeued stands or falls with that transaction. Those who wait are told by the server when it is
+committed; capacity commands run then.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from sqlalchemy import Connection, event
+
+from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
+from qmcore.port import Unit
+from qmstorage.postgres import keys, translate
+from qmstorage.postgres.sessions import whole_numbers
+from qmstorage.postgres.tables import quoted
+
+if TYPE_CHECKING:
+    from qmstorage.postgres.unit import PostgresUnit
+    from qmstorage.postgres.volume import PostgresVolume
+
+T = TypeVar("T")
+
+_SAVEPOINT = "qmadmin"
+_SLOTS = 1024
+
+
+def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], T]) -> T:
+    """Run `work` in the transaction of a SQLAlchemy connection to the database of the volume."""
+    if not isinstance(connection, Connection):
+        raise InvalidArgumentError(
+            f"the connection must be a SQLAlchemy Connection, got {type(connection).__name__}",
+            hint="Of a Session, give session.connection().",
+        )
+    if connection.closed:
+        raise InvalidArgumentError("the connection is closed", hint="Give one that is open.")
+    driver = _driver_of(connection)
+    if not connection.in_transaction():
+        connection.begin()
+    follower = volume.followers.of(connection, volume)
+    try:
+        if not follower.is_checked:
+            _check_place(driver, volume)
+            follower.is_checked = True
+        unit, result = _in_savepoint(driver, volume, work)
+    except psycopg.Error as error:
+        raise translate.from_psycopg(error, volume.path) from error
+    follower.follow(unit)
+    return result
+
+
+def is_in_transaction(connection: object) -> bool:
+    """Tell whether the driver of a connection has begun a transaction."""
+    if not isinstance(connection, Connection) or connection.closed:
+        return False
+    driver: Any = connection.connection.driver_connection
+    info = getattr(driver, "info", None)
+    return info is not None and info.transaction_status != TransactionStatus.IDLE
+
+
+def would_wait_for_itself(path: str) -> QueueError:
+    """Return the diagnostic for work beside the application's transaction, by the thread that has to end it."""
+    return ProtocolError(
+        f"this thread has a transaction of its own open on {path!r}, for whose end this would wait",
+        hint="Let the call join it with connection=, or commit it before.",
+        path=path,
+    )
+
+
+def _driver_of(connection: Connection) -> psycopg.Connection[Any]:
+    driver: Any = connection.connection.driver_connection
+    if not isinstance(driver, psycopg.Connection):
+        raise InvalidArgumentError(
+            f"the connection leads to {connection.dialect.name} through {connection.dialect.driver}, the device is a"
+            " database of PostgreSQL",
+            hint="Make the engine with a URL that begins with postgresql+psycopg://.",
+        )
+    if driver.autocommit:
+        raise InvalidArgumentError(
+            "the connection commits each statement by itself (AUTOCOMMIT), so that there is no transaction to join",
+            hint="Use a connection with another isolation level.",
+        )
+    return driver
+
+
+def _check_place(driver: psycopg.Connection[Any], volume: PostgresVolume) -> None:
+    """Refuse a connection to another database, and one whose commits may be lost."""
+    ours = volume.read(lambda unit: unit.device()).id
+    with driver.cursor() as cursor:
+        table = f"{quoted(volume.address.schema)}.device"
+        is_there = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone()
+        found = cursor.execute(f"SELECT id FROM {table}").fetchone() if is_there and is_there[0] else None  # noqa: S608
+        (level,) = cursor.execute("SHOW synchronous_commit").fetchone() or ("",)
+    if found is None or found[0] != ours:
+        raise InvalidArgumentError(
+            f"the connection leads to database {driver.info.dbname!r}, which is not that of {volume.path!r}",
+            hint="Keep the tables of the application in the same database, or use a transaction of the queue space.",
+            path=volume.path,
+        )
+    if volume.is_durable and level == "off":
+        raise InvalidArgumentError(
+            f"the connection to {volume.path!r} does not bring each commit to the disk (synchronous_commit is {level})",
+            hint="Set synchronous_commit to on where the connection is made.",
+            path=volume.path,
+        )
+
+
+def _in_savepoint(
+    driver: psycopg.Connection[Any], volume: PostgresVolume, work: Callable[[Unit], T]
+) -> tuple[PostgresUnit, T]:
+    """Do the work; what raises is undone, and nothing else of the transaction."""
+    with driver.cursor(binary=True) as cursor:
+        whole_numbers(cursor.adapters)
+        driver.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.together}", prepare=False)
+        try:
+            unit = volume.unit_on(cursor, _slot(driver, volume.address.schema))
+            result = work(unit)
+            _tell(driver, volume.address.schema, unit.arrivals)
+        except BaseException:
+            if driver.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+                driver.execute(f"ROLLBACK TO {_SAVEPOINT}; RELEASE {_SAVEPOINT}", prepare=False)
+            raise
+        driver.execute(f"RELEASE {_SAVEPOINT}")
+        return unit, result
+
+
+def _slot(driver: psycopg.Connection[Any], schema: str) -> int:
+    """Return the slot of the transaction, whose share of the counters nobody else writes until it ends."""
+    held = [keys.key(schema, keys.Kind.SLOT, number) for number in range(1, _SLOTS + 1)]
+    row = driver.execute(
+        "SELECT number FROM unnest(%s::bigint[]) WITH ORDINALITY AS slot (key, number)"
+        " WHERE pg_try_advisory_xact_lock(key) LIMIT 1",
+        [held],
+    ).fetchone()
+    if row is None:
+        raise InvalidArgumentError(f"the device has {_SLOTS} sessions at work, which is all that it can have")
+    return int(row[0])
+
+
+def _tell(driver: psycopg.Connection[Any], schema: str, arrivals: set[int]) -> None:
+    # Whoever begins to wait before the application commits is to be told too, so that nobody is looked for here.
+    for queue_id in sorted(arrivals):
+        driver.execute(f"NOTIFY {keys.channel(schema, queue_id)}")
+
+
+class Followers:
+    """What is to be done when applications commit that work with us in transactions of their own."""
+
+    def __init__(self) -> None:
+        self._followers: weakref.WeakKeyDictionary[Connection, Follower] = weakref.WeakKeyDictionary()
+
+    def of(self, connection: Connection, volume: PostgresVolume) -> Follower:
+        """Return what follows the connection."""
+        found = self._followers.get(connection)
+        if found is None:
+            found = self._followers[connection] = Follower(connection, volume)
+        found.thread = threading.get_ident()
+        return found
+
+    def has_thread(self, thread: int) -> bool:
+        """Tell whether a thread has worked in a transaction that is still open."""
+        return any(follower.thread == thread for follower in list(self._followers.values()))
+
+
+class Follower:
+    """What is to be done when one application commits; it is forgotten when it rolls back."""
+
+    def __init__(self, connection: Connection, volume: PostgresVolume) -> None:
+        self._volume = volume
+        self._actions: list[Callable[[], None]] = []
+        self.thread: int | None = None
+        """The thread that has worked in a transaction which is still open."""
+        self.is_checked = False
+        event.listen(connection, "commit", self._committing)
+        event.listen(connection, "rollback", self._rolled_back)
+
+    def follow(self, unit: PostgresUnit) -> None:
+        """Remember what a unit has to have done once it is committed."""
+        self._actions += unit.actions
+
+    def _committing(self, _: Connection) -> None:
+        actions = self._actions
+        self._forget()
+        if actions:
+            # The event comes before the commit.
+            threading.Thread(target=self._after, args=(actions,), name="qmadmin-follow", daemon=True).start()
+
+    def _rolled_back(self, _: Connection) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._actions = []
+        self.thread = None
+
+    def _after(self, actions: list[Callable[[], None]]) -> None:
+        try:
+            # Alone: when the transaction of the application has ended.
+            self._volume.write(lambda _: None, durable=False)
+            for action in actions:
+                action()
+        except QueueError:
+            # Housekeeping starts what was claimed.
+            return

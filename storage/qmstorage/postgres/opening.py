@@ -1,0 +1,141 @@
+"""Making and opening volumes on PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+
+from qmcore.device import DeviceInfo
+from qmcore.errors import BadResourceError, InvalidArgumentError, ReleaseError
+from qmstorage import schema as tables_of_all
+from qmstorage.postgres import tables, translate
+from qmstorage.postgres.sessions import whole_numbers
+from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
+from qmstorage.postgres.unit import PostgresUnit
+from qmstorage.postgres.volume import PostgresVolume
+from qmstorage.runner import Texts
+
+if TYPE_CHECKING:
+    from qmstorage.postgres.address import Address
+
+T = TypeVar("T")
+
+_RELAXED = "relaxed"
+
+
+def open_volume(address: Address) -> PostgresVolume:
+    """Open the device or volume in a schema; for reading only on a standby, or where this user may not write.
+
+    Raises BadResourceError where there is none, ReleaseError for a newer one or a server that is too old,
+    OperatingSystemError where the server cannot be reached or refuses.
+    """
+    with _connected(address) as connection:
+        _check_version(connection, address)
+        durability = _scalar(connection, f"SELECT durability FROM {quoted(address.schema)}.device")
+        readonly = bool(_scalar(connection, "SELECT pg_is_in_recovery()")) or not _may_write(connection, address)
+    if durability is None:
+        raise translate.not_a_device(address.shown)
+    return PostgresVolume(address, durable=durability != _RELAXED, readonly=readonly)
+
+
+def create_volume(
+    address: Address, info: DeviceInfo, *, main: bool, group: str = "", partitions: int = 0
+) -> PostgresVolume:
+    """Make a schema a volume of the device `info`; `main` if it is the one that QMCONFIG names.
+
+    `group` is a role that gets the rights to use it. `partitions` splits the messages by the hash of their number.
+    Raises BadResourceError where the schema is there, and holds something.
+    """
+    with _connected(address) as connection:
+        translate.refuse_old_server(connection.info.server_version, address.shown)
+        with connection.transaction():
+            _make_schemas(connection, address)
+            for statement in tables.creation(address.schema, partitions):
+                connection.execute(statement)
+            unit = PostgresUnit(
+                connection.cursor(binary=True), Texts(DIALECT, address.schema), schema=address.schema, slot=0
+            )
+            unit.add_device(info, main=main)
+            if group:
+                _grant(connection, address, group)
+    return PostgresVolume(address, durable=info.durability != _RELAXED)
+
+
+def remove_volume(address: Address) -> None:
+    """Drop the schemas of a volume with all that is in them."""
+    with _connected(address) as connection:
+        connection.execute(f"DROP SCHEMA {_both(address)} CASCADE")
+
+
+# ---- steps ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _connected(address: Address) -> Iterator[psycopg.Connection[Any]]:
+    try:
+        with contextlib.closing(psycopg.connect(address.conninfo, autocommit=True)) as connection:
+            whole_numbers(connection.adapters)
+            connection.execute("SET client_min_messages = warning")
+            yield connection
+    except psycopg.Error as error:
+        raise translate.from_psycopg(error, address.shown) from error
+
+
+def _check_version(connection: psycopg.Connection[Any], address: Address) -> None:
+    translate.refuse_old_server(connection.info.server_version, address.shown)
+    table = f"{quoted(address.schema)}.alembic_version"
+    both = f"SELECT to_regclass('{table}') IS NOT NULL AND to_regclass('{quoted(address.schema)}.device') IS NOT NULL"
+    if not _scalar(connection, both):
+        raise translate.not_a_device(address.shown)
+    found = _scalar(connection, f"SELECT version_num FROM {table}")  # noqa: S608 - names of ours
+    if found != tables_of_all.REVISION:
+        raise ReleaseError(
+            f"device {address.shown!r} has schema version {found}, this release reads {tables_of_all.REVISION}",
+            hint="Use the release that has made it, or a newer one.",
+            path=address.shown,
+        )
+
+
+def _may_write(connection: psycopg.Connection[Any], address: Address) -> bool:
+    table = f"'{quoted(address.schema)}.message'"
+    rights = " AND ".join(f"has_table_privilege({table}, '{right}')" for right in ("INSERT", "UPDATE", "DELETE"))
+    return bool(_scalar(connection, f"SELECT {rights}"))
+
+
+def _make_schemas(connection: psycopg.Connection[Any], address: Address) -> None:
+    for name in (address.schema, memory_schema(address.schema)):
+        found = _scalar(
+            connection, "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(%s)", [quoted(name)]
+        )
+        if found:
+            raise BadResourceError(
+                f"schema {name!r} of {address.shown!r} is there and holds something",
+                hint="Name another schema, or drop it if nothing in it is needed.",
+                path=address.shown,
+            )
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(name)}")
+
+
+def _grant(connection: psycopg.Connection[Any], address: Address, role: str) -> None:
+    """Give a role the rights to use the device; to make and destroy queue spaces is left to the owner."""
+    if not _scalar(connection, "SELECT count(*) FROM pg_roles WHERE rolname = %s", [role]):
+        raise InvalidArgumentError(
+            f"there is no role {role!r} in the database", hint="Make it with CREATE ROLE.", group=role
+        )
+    to = psycopg.sql.Identifier(role).as_string(connection)
+    connection.execute(f"GRANT USAGE ON SCHEMA {_both(address)} TO {to}")
+    for what in ("TABLES", "SEQUENCES"):
+        connection.execute(f"GRANT ALL ON ALL {what} IN SCHEMA {_both(address)} TO {to}")
+        connection.execute(f"ALTER DEFAULT PRIVILEGES IN SCHEMA {_both(address)} GRANT ALL ON {what} TO {to}")
+
+
+def _both(address: Address) -> str:
+    return f"{quoted(address.schema)}, {quoted(memory_schema(address.schema))}"
+
+
+def _scalar(connection: psycopg.Connection[Any], statement: str, values: list[Any] | None = None) -> Any:
+    row = connection.execute(statement, values).fetchone()
+    return None if row is None else row[0]

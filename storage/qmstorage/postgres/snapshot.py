@@ -1,0 +1,89 @@
+"""A volume as it stood at one moment, in a session of its own, while others go on writing."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+
+from qmcore.errors import InvalidArgumentError, NotOpenError
+from qmcore.port import Unit
+from qmstorage.postgres import translate
+from qmstorage.postgres.sessions import whole_numbers
+
+if TYPE_CHECKING:
+    from qmstorage.postgres.unit import PostgresUnit
+
+T = TypeVar("T")
+
+
+class PostgresSnapshot:
+    """A read transaction that stays open: what is written meanwhile is not in it, and nobody waits for it.
+
+    The server cannot reclaim what is deleted while it is open.
+    """
+
+    def __init__(
+        self, path: str, connection: psycopg.Connection[Any], unit: Callable[[Any, int], PostgresUnit]
+    ) -> None:
+        self._path = path
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._closed = False
+        whole_numbers(connection.adapters)
+        self._unit = unit
+        with self._translating():
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            # It begins with the first look, not before.
+            connection.execute("SELECT 1")
+
+    def read(self, work: Callable[[Unit], T]) -> T:
+        """Run `work`, which changes nothing."""
+        with self._lock, self._translating():
+            return work(self._unit(self._connection.cursor(binary=True), 0))
+
+    def apart(self, call: Callable[[], None]) -> None:
+        """Call, from within `read`, what may fork: a fork leaves the session to the parent."""
+        call()
+
+    def integrity(self, step: Callable[[int], None]) -> list[str]:
+        """Return nothing: the server looks after its own files, and pg_amcheck looks at them on demand."""
+        step(100)
+        return []
+
+    def copy_to(self, path: str, step: Callable[[int], None]) -> None:
+        """Refuse: the database has better ways."""
+        del path, step
+        raise InvalidArgumentError(
+            f"device {self._path!r} is in a database, which qbackup does not copy",
+            hint="Use pg_dump with --schema, or the backup of the whole server.",
+            path=self._path,
+        )
+
+    def let_go(self) -> None:
+        """Let the server reclaim what was deleted meanwhile."""
+        with self._lock, self._translating():
+            self._connection.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[Callable[[Callable[[], None]], None]]:
+        """Have forks wait for nothing: no file is open here."""
+        yield self.apart
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._closed = True
+        with contextlib.suppress(psycopg.Error):
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def _translating(self) -> Iterator[None]:
+        if self._closed:
+            raise NotOpenError(f"device {self._path!r} was closed while it was being read", path=self._path)
+        try:
+            yield
+        except psycopg.Error as error:
+            raise translate.from_psycopg(error, self._path) from error
