@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -128,6 +129,13 @@ class Watched(Presence):
 
 def an_owner(lock, boot=""):
     return Owner(id=1, space_id=1, process="", pid=1, host="", boot=boot, lock=lock, role="application", since_us=0)
+
+
+def is_socket(descriptor):
+    try:
+        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
 
 
 def end(process):
@@ -578,6 +586,32 @@ def test_a_forked_child_leaves_the_sessions_of_its_parent_alone(place):
     place.notify(1)
     assert bell.wait(DEADLINE)
     assert presence.new_owner(1, "application", 0)
+
+
+def test_a_connection_that_is_at_work_at_a_fork_goes_on_in_the_parent_alone(place):
+    lock = key(place.schema, Kind.VOLUME, 1)
+    place.worker.execute("SELECT pg_advisory_lock(%s)", [lock])
+    found = []
+    with contextlib.closing(place.connect()) as busy:
+        ask = "SELECT 7 FROM pg_advisory_lock(%s)"
+        asking = threading.Thread(target=lambda: found.extend(busy.execute(ask, [lock]).fetchone()))
+        asking.start()
+        eventually(lambda: place.worker.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone())
+        child = os.fork()
+        if child == 0:
+            failed = 1
+            try:
+                descriptors = [busy.fileno(), place.worker.fileno()]
+                assert all(map(is_socket, descriptors))
+                abandon_connection(busy)
+                abandon_connection(place.worker)
+                failed = int(any(map(is_socket, descriptors)))
+            finally:
+                os._exit(failed)
+        assert os.waitpid(child, 0)[1] == 0
+        place.worker.execute("SELECT pg_advisory_unlock(%s)", [lock])
+        asking.join()
+    assert found == [7]
 
 
 def test_the_child_of_a_killed_process_does_not_keep_its_owner_alive(place):
