@@ -134,11 +134,17 @@ def clock() -> MovableClock:
     return MovableClock()
 
 
+def device_path(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return where the device of a test goes on this kind of store: "file", "memory" or "postgres"."""
+    if kind == "postgres":
+        return str(request.getfixturevalue("database_url"))
+    return ":memory:" if kind == "memory" else str(tmp_path / "QUE")
+
+
 @pytest.fixture(params=["file", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
     """A device on each kind of store; the contract holds on all of them."""
-    path = ":memory:" if request.param == "memory" else str(tmp_path / "QUE")
-    made = Store(request.param, path, clock)
+    made = Store(request.param, device_path(request.param, request, tmp_path), clock)
     yield made
     made.close()
 
@@ -315,11 +321,28 @@ def eventually(claim: Callable[[], bool], what: str) -> None:
 
 
 def waiting_for(volume_path: str) -> int:
-    """Return how many waiters are registered in the file, as seen by a reader of its tables."""
+    """Return how many waiters are registered in the file or the schema, as seen by a reader of its tables.
+
+    A URL may be the shown form, which has neither user nor password.
+    """
+    if "://" in volume_path:
+        return _waiting_in_schema(volume_path)
     import sqlite3
 
     with contextlib.closing(sqlite3.connect(f"file:{volume_path}?mode=ro", uri=True)) as connection:
         return int(connection.execute("SELECT count(*) FROM waiter").fetchone()[0])
+
+
+def _waiting_in_schema(url: str) -> int:
+    import psycopg
+
+    from tests.fix_postgres import database_of
+
+    database, schema = database_of(url)
+    with psycopg.connect(database, autocommit=True) as connection:
+        row = connection.execute(f'SELECT count(*) FROM "{schema}".waiter').fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 class Work:
