@@ -14,6 +14,7 @@ first of them begins.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import mmap
 import os
@@ -21,7 +22,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +63,15 @@ def _say(answer: Answer) -> None:
 
 def _prepared(subject: Subject, request: Answer) -> Answer:
     url = request["url"]
-    work = {
-        "set_up": lambda: subject.set_up(url),
-        "fill": lambda: subject.fill(url, request["count"]),
-        "empty": lambda: subject.empty(url),
-    }[request["do"]]
 
     def child() -> Answer:
-        work()
+        match request["do"]:
+            case "set_up":
+                subject.set_up(url)
+            case "fill":
+                subject.fill(url, request["count"])
+            case "empty":
+                subject.empty(url)
         return {"ok": True}
 
     return _forked([child], _HANGS)[0]
@@ -91,8 +93,8 @@ def _measured(subject: Subject, request: Answer) -> Answer:
         return _client(subject, request["url"], start, stop, produces=False)
 
     start.seconds = request["seconds"]
-    works = [lambda number=number: producer(number) for number in range(producers)]
-    works += [lambda number=number: consumer(number) for number in range(consumers)]
+    works = [functools.partial(producer, number) for number in range(producers)]
+    works += [functools.partial(consumer, number) for number in range(consumers)]
     answers = _forked(works, start.seconds + _HANGS, start)
     for answer in answers:
         if "error" in answer:
@@ -107,8 +109,7 @@ def _client(subject: Subject, url: str, start: _Start, stop: Callable[[_Clock], 
     try:
         client = subject.open(url)
         for work in (client.produce, client.consume):
-            left = iter(range(_WARM_OPERATIONS))
-            work(WARM_UP, lambda _found, left=left: next(left, None) is not None)
+            work(WARM_UP, _so_many_times(_WARM_OPERATIONS))
     finally:
         # Also one that failed has to be counted, or the others would wait for it.
         start.wait()
@@ -212,18 +213,23 @@ def _until_taken(counts: _Counts, number: int, messages: int, clock: _Clock) -> 
     return goes_on
 
 
+def _so_many_times(count: int) -> GoesOn:
+    left = iter(range(count))
+    return lambda _found: next(left, None) is not None
+
+
 def _shares(total: int, parts: int) -> list[int]:
     return [total // parts + (number < total % parts) for number in range(parts)]
 
 
-def _forked(works: list[Callable[[], Answer]], seconds: float, start: _Start | None = None) -> list[Answer]:
+def _forked(works: Sequence[Callable[[], Answer]], seconds: float, start: _Start | None = None) -> list[Answer]:
     """Do each work in a process of its own, at the same time; return their answers in the same order."""
     children = [_fork(work, seconds) for work in works]
     if start is not None:
         start.give()
     answers: list[Answer] = []
     for pid, end in children:
-        with open(end, "rb") as reader:
+        with os.fdopen(end, "rb") as reader:
             said = reader.read()
         status = os.waitpid(pid, 0)[1]
         answers.append(json.loads(said) if said else {"error": f"a client ended with wait status {status}"})

@@ -38,10 +38,10 @@ class Measured:
 
     def fill(self, url: str, count: int) -> None:
         """Copy rows into the table."""
-        with psycopg.connect(url) as connection, connection.cursor() as cursor:
-            with cursor.copy("COPY message (queue, body) FROM STDIN") as copy:
-                for _ in range(count):
-                    copy.write_row((QUEUE, BODY))
+        statement = "COPY message (queue, body) FROM STDIN"
+        with psycopg.connect(url) as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for _ in range(count):
+                copy.write_row((QUEUE, BODY))
 
     def empty(self, url: str) -> None:
         """Remove all rows."""

@@ -29,7 +29,7 @@ def file_system(path: Path) -> str:
         return ""
     for line in mounts:
         _, place, found, *_ = line.split()
-        inside = str(path.resolve()).startswith(place.rstrip("/") + "/")
+        inside = f"{path.resolve()}/".startswith(place.rstrip("/") + "/")
         # A later mount on the same place covers an earlier one.
         if inside and len(place) >= len(best):
             best, kind = place, found

@@ -137,7 +137,7 @@ class Measurements:
         self.rates.setdefault(key, []).append(done["operations"] / done["seconds"])
 
     def forget(self, name: str) -> None:
-        """Drop what was measured of a subject that failed, so that no row is made of fewer rounds than its neighbours."""
+        """Drop what was measured of a subject that failed: its rows would be of fewer rounds than the others."""
         self.rates = {key: rates for key, rates in self.rates.items() if key[2] != name}
 
     def results(self, hosts: Sequence[Host], against: str) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ def _install(directory: Path, python: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     try:
         venv.create(directory, with_pip=True, clear=(directory / "pyvenv.cfg").exists())
-        command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *REQUIREMENTS]
+        command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *REQUIREMENTS]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     except (OSError, subprocess.CalledProcessError) as error:
         raise NoPeersError(str(error)) from error

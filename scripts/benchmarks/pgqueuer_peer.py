@@ -7,7 +7,7 @@ commits; its own manager takes and notes several at once, which is not what is c
 from __future__ import annotations
 
 import asyncio
-import datetime
+import datetime as dt
 import importlib
 import uuid
 from collections.abc import Coroutine
@@ -21,7 +21,7 @@ Queries: Any = importlib.import_module("pgqueuer.queries").Queries
 Parameter: Any = importlib.import_module("pgqueuer.ports.repository").EntrypointExecutionParameter
 
 _AT_A_TIME = 1000
-_LONG = datetime.timedelta(minutes=10)
+_LONG = dt.timedelta(minutes=10)
 
 
 class Measured:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
+import datetime as dt
 import json
 import os
 import sys
@@ -23,19 +23,19 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from postgres_server import NoServerError, durable_server
 
 from benchmarks import machine, peers_venv, report
 from benchmarks.measuring import Host, Measure, Measurements, SubjectError, database, interleaved
 from benchmarks.subject import MODULES, PEERS
-from postgres_server import NoServerError, temporary_server
 
 BAR = next(iter(MODULES))
 _SETTINGS = {
     "max_connections": "300",
     "shared_buffers": "256MB",
+    # No checkpoint falls into one measurement and not into its neighbour.
     "max_wal_size": "4GB",
-    # Leaves the processor to what is measured; vacuum runs between the measurements.
-    "jit": "off",
+    "checkpoint_timeout": "1h",
 }
 _SHOWN = ("fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size")
 
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         with _server(asked) as (url, place):
             result = Run(asked, url, place).result()
     except (NoServerError, psycopg.OperationalError) as error:
-        print(f"scripts/bench: {error}", file=sys.stderr)
+        print(f"scripts/bench: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     print(report.table(result))
     if asked.json:
@@ -65,13 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-c", "--clients", type=_numbers, default=[1, 4, 16, 32], metavar="N,N",
                         help="numbers of clients (default 1,4,16,32)")  # fmt: skip
     parser.add_argument("-n", "--operations", type=int, default=2000, help="in one measurement (default 2000)")
-    parser.add_argument("-s", "--seconds", type=float, default=3, help="at most, for one measurement (default 3)")
+    parser.add_argument("-s", "--seconds", type=float, default=2, help="at most, for one measurement (default 2)")
     parser.add_argument("-r", "--rounds", type=int, default=3, help="rounds of all measurements (default 3)")
     parser.add_argument("-b", "--backlog", type=int, default=100_000, help="messages of backlog (default 100000)")
     parser.add_argument("--subjects", type=_subjects, default=list(MODULES), metavar="NAME,NAME",
                         help=f"which of {', '.join(MODULES)} (default: all)")  # fmt: skip
     parser.add_argument("--peers", type=Path, default=peers_venv.default_directory(), metavar="DIRECTORY",
-                        help="the virtual environment of the other queues, made on demand (default %(default)s)")  # fmt: skip
+                        help="where the other queues are installed, on demand (default %(default)s)")  # fmt: skip
     parser.add_argument("--json", metavar="FILE", help="write the result there, too")
     return parser
 
@@ -96,8 +96,8 @@ def _server(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
     kind = machine.file_system(asked.directory)
     if kind in ("tmpfs", "ramfs"):
         raise NoServerError(f"{asked.directory} is in memory, where nothing is durable; name a directory on a disk")
-    with temporary_server(asked.directory, _SETTINGS) as server:
-        yield server.url(), f"in {asked.directory} ({kind or 'unknown file system'})"
+    with durable_server(asked.directory, _SETTINGS) as server:
+        yield server.url, f"in {asked.directory} ({kind or 'unknown file system'})"
 
 
 class Run:
@@ -110,8 +110,8 @@ class Run:
         self._hosts: list[Host] = []
         self._measurements = Measurements(asked.operations, asked.backlog, asked.seconds)
         self._subjects: dict[str, dict[str, Any]] = {}
-        self._head = {
-            "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        self._head: dict[str, Any] = {
+            "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             "machine": machine.description(),
             "server": _described(url, place),
             "options": {

@@ -1,4 +1,4 @@
-"""The figures of a run for people: a block for each measure, a line for each subject, a column for each number of clients."""
+"""The figures of a run for people: a block for each measure, in it a line for each subject."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def table(result: Mapping[str, Any]) -> str:
 
 def _head(result: Mapping[str, Any]) -> list[str]:
     machine, server, options = result["machine"], result["server"], result["options"]
+    amount = f"{options['operations']:,} operations (at most {options['seconds']:g} s)"
     loads = f"load {machine['load']} before, {machine['load_after']} after"
     return [
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory'] / 2**30:.0f} GiB, {loads}",
         f"PostgreSQL {server['version']} {server['place']}; "
         + ", ".join(f"{name}={value}" for name, value in server["settings"].items()),
-        f"1 KiB a message, {options['operations']:,} operations (at most {options['seconds']:g} s),"
-        f" {options['rounds']} interleaved rounds, backlog {options['backlog']:,}",
+        f"1 KiB a message, {amount}, {options['rounds']} interleaved rounds, backlog {options['backlog']:,}",
         "per second: median, spread of the rounds, ratio to the first line (median of the ratios of each round)",
     ]
 
