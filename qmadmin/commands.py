@@ -38,7 +38,7 @@ class Commands:
             queue = self._volume.read(claimed)
             if queue is not None:
                 self._start(queue, claim)
-                self._volume.write(lambda unit: thresholds.settle(unit, opened, claim), durable=False)
+                self._volume.write(lambda unit: thresholds.settle(unit, opened, claim), durable=False, concurrent=True)
         except QueueError as error:
             logger.error("a capacity command of queue space %r is left to others: %s", self._space.name, error)  # noqa: TRY400
 

@@ -181,7 +181,7 @@ class Consuming(SpaceHandle):
 
         def attempt() -> str | Nothing:
             attachment = self._attachment
-            return attachment.volume.write(lambda unit: look(unit, attachment), durable=False)
+            return attachment.volume.write(lambda unit: look(unit, attachment), durable=False, concurrent=True)
 
         found = self._wait_for(attempt, seconds_of(wait))
         return None if isinstance(found, Nothing) else found
@@ -220,7 +220,8 @@ class Consuming(SpaceHandle):
             now = self._device.clock.now()
             if transaction is None:
                 return attachment.volume.write(
-                    lambda unit: dequeuing.dequeue(unit, attachment.opened, queue, selection, limit, now, body=body)
+                    lambda unit: dequeuing.dequeue(unit, attachment.opened, queue, selection, limit, now, body=body),
+                    concurrent=True,
                 )
             return self._take_in(transaction, attachment, queue, selection, limit, now, body=body, role=role)
 

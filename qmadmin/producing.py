@@ -188,7 +188,9 @@ class Producing(SpaceHandle):
             attachment.volume,
             [attachment.opened],
             now,
-            lambda: attachment.volume.write(lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now)),
+            lambda: attachment.volume.write(
+                lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now), concurrent=True
+            ),
         )
 
     def _put_in(

@@ -12,6 +12,7 @@ from qmcore.errors import (
     BadResourceError,
     InvalidArgumentError,
     OperatingSystemError,
+    OutcomeUnknownError,
     QueueError,
     ReleaseError,
 )
@@ -58,13 +59,15 @@ TPESYSTEM: Final = Value(
 TPETIME: Final = Value(
     13,
     enqueue=(
-        "Another writer kept the file for 30 seconds, or the time of the transaction is over. In the latter case it "
+        "Another writer kept the file for 30 seconds; the connection or the disk failed at a moment after which nobody "
+        "can tell whether the message is on the queue; or the time of the transaction is over. In the last case it "
         "can only be aborted, and further calls in it are TPETIME too."
     ),
     dequeue=(
-        "No message came in the time that TPQWAIT waits, another writer kept the file for 30 seconds, or the time of "
-        "the transaction is over. In the last case, and if TPQWAIT waited in the transaction, it can only be aborted, "
-        "and further calls in it are TPETIME too."
+        "No message came in the time that TPQWAIT waits; another writer kept the file for 30 seconds; the connection "
+        "or the disk failed at a moment after which nobody can tell whether the message was taken; or the time of the "
+        "transaction is over. In the last case, and if TPQWAIT waited in the transaction, it can only be aborted, and "
+        "further calls in it are TPETIME too."
     ),
 )
 TPETRAN: Final = 14
@@ -247,7 +250,11 @@ def failure(error: QueueError, ctl: TPQCTL, *, time_is_over: bool) -> TPExceptio
     ctl.diagnostic = 0
     if isinstance(error, BadResourceError):
         return TPException(TPENOENT, str(error))
-    if (isinstance(error, AbortedError) and time_is_over) or is_blocked(error):
+    if (
+        (isinstance(error, AbortedError) and time_is_over)
+        or is_blocked(error)
+        or isinstance(error, OutcomeUnknownError)
+    ):
         return TPException(TPETIME, str(error))
     ctl.diagnostic = error.number
     return TPException(TPEDIAGNOSTIC, f"{error.name}: {error}", error.number)
@@ -263,7 +270,7 @@ def failure_to_join(error: QueueError) -> TPException:
 
 def failure_to_commit(error: QueueError) -> TPException:
     """Return what tpcommit raises: nothing of the transaction remains, unless nobody can tell."""
-    if error.facts.get("unknown"):
+    if isinstance(error, OutcomeUnknownError):
         return TPException(TPEHAZARD, f"whether the transaction was committed is unknown: {error}")
     return TPException(TPEABORT, f"the transaction was rolled back: {error}")
 

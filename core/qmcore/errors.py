@@ -1,4 +1,4 @@
-"""The diagnostics: one class for each QME code of tpenqueue(3c) and tpdequeue(3c).
+"""The diagnostics: one class for each QME code of tpenqueue(3c) and tpdequeue(3c), and those that Tuxedo has not.
 
 A constructor takes facts and builds the sentence from them; callers test classes and attributes, never text.
 `message` is one line and says what is wrong with which object; `hint` says what to do about it.
@@ -108,8 +108,7 @@ class SystemFailureError(QueueError, name="QMESYSTEM", number=-6):
     )
     remedy = (
         "It depends on the message: give the queue space more actions, let a stopped process that holds the file go "
-        "on or end it, restore a damaged file from a backup. Where the outcome is unknown, open the device again and "
-        "look."
+        "on or end it, restore a damaged file from a backup."
     )
 
 
@@ -173,6 +172,24 @@ class InUseError(QueueError, name="QMEINUSE", number=-12):
         "Have the processes close the queue space, dequeue or give up the messages, end the transactions; or force "
         "it, where the command lets you."
     )
+
+
+class OutcomeUnknownError(QueueError, name="QMEUNKNOWN", number=-101):
+    """Nobody can tell whether the operation was done: it was under way when the connection or the disk failed."""
+
+    # The number is our own, and far from those of Tuxedo.
+
+    causes = (
+        "The connection to the server was lost, or the server went down, while a commit was under way; or the disk "
+        "reported that a commit could not be brought to it."
+    )
+    remedy = (
+        "Look whether the message is there, by its identifier or its correlation identifier, before it is sent again. "
+        "After a failure of the disk the device has to be opened again."
+    )
+
+    def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
+        super().__init__(message, hint=hint or "Look before you repeat it: it may have been done.", **facts)
 
 
 class Resource(enum.Enum):

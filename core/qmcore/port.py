@@ -277,11 +277,13 @@ class Volume(Protocol):
     def readonly(self) -> bool:
         """Whether the volume can only be read."""
 
-    def write(self, work: Callable[[Unit], T], *, durable: bool = True) -> T:
+    def write(self, work: Callable[[Unit], T], *, durable: bool = True, concurrent: bool = False) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was.
 
         When the call returns, a durable commit is on the disk. `work` may be run more than once and must have no
-        effect outside of its unit.
+        effect outside of its unit. It runs as if it were alone on the volume, unless it is `concurrent`: then other
+        concurrent work may be done at the same time, and what it has read may be outdated when it acts. That is right
+        for work on messages, each of which belongs to whoever has taken it out of its state.
         """
 
     def read(self, work: Callable[[Unit], T]) -> T:

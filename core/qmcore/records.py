@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from qmcore.message import Body, EnqueueControl, MessageInfo
@@ -26,9 +27,9 @@ class Use:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arrival:
-    """What an arrival has led to: the last sequence number that was given, and the use of queue space and queue."""
+    """What an arrival has led to: the sequence numbers that were given, and the use of queue space and queue."""
 
-    sequence: int
+    sequences: Sequence[int]
     space: Use
     queue: Use
 
@@ -139,7 +140,7 @@ class Spilled:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whoever is attached to a queue space. `lock` names the file that it has locked while it lives."""
+    """Whoever is attached to a queue space. `lock` names the file, or the key of a server, that it has locked meanwhile."""
 
     id: int
     space_id: int

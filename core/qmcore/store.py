@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class Counters(Protocol):
     """How much queue spaces and queues hold, and what went through them."""
 
-    def reserve(self, space_id: int, count: int) -> int:
-        """Give out `count` sequence numbers and return the last."""
+    def reserve(self, space_id: int, count: int) -> Sequence[int]:
+        """Give out `count` sequence numbers, which ascend; others may get some that lie between them."""
 
     def last_sequence(self, space_id: int) -> int:
         """Return the last sequence number that was given out."""
@@ -109,6 +109,9 @@ class MessageRecords(Protocol):
 
     def take_many(self, space: Space, queue_id: int, choice: Choice, limit: int) -> list[Place]:
         """Take the first `limit` ready messages that are chosen out of `ready`; return them in order."""
+
+    def take_alone(self, queue_id: int) -> None:
+        """Let nobody else who asks for this take messages out of the queue before the unit is committed."""
 
     def take_group(self, queue_id: int, group_id: int) -> list[Place]:
         """Take the ready messages of a group out of `ready`; return them in order."""

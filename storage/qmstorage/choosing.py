@@ -5,28 +5,26 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, exists, select
+from sqlalchemy import Select, and_, bindparam, delete, select
 
 from qmcore.condition import BY_NAME, Condition, Like
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import conditions
+from qmstorage.among import Among
 from qmstorage.runner import Statement, given
 from qmstorage.schema import message, ready
 
 _TAKEN = (ready.c.message_id, ready.c.order_key, ready.c.retries)
 _IN_QUEUE = given(ready.c.queue_id, "of_queue")
-_IS_READY = exists().where(ready.c.queue_id == message.c.queue_id, ready.c.order_key == message.c.order_key)
+_STANDS = and_(ready.c.queue_id == message.c.queue_id, ready.c.order_key == message.c.order_key)
 
 _FIRST = select(ready.c.order_key).where(_IN_QUEUE).order_by(ready.c.order_key)
-_BY_ID = select(message.c.order_key).where(
-    given(message.c.id, "of_message"), given(message.c.queue_id, "of_queue"), _IS_READY
+_READY_MESSAGES = (
+    select(ready.c.order_key).join_from(message, ready, _STANDS).where(given(message.c.queue_id, "of_queue"))
 )
-_BY_CORRID = (
-    select(message.c.order_key)
-    .where(given(message.c.queue_id, "of_queue"), given(message.c.corrid, "corrid"), _IS_READY)
-    .order_by(message.c.order_key)
-)
+_BY_ID = _READY_MESSAGES.where(given(message.c.id, "of_message"))
+_BY_CORRID = _READY_MESSAGES.where(given(message.c.corrid, "corrid")).order_by(message.c.order_key)
 
 
 def finding(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any], bool]:
@@ -56,13 +54,14 @@ def condition_of(choice: Choice) -> Condition | None:
 
 def _three(keys: Select[tuple[bytes]]) -> tuple[Statement, Statement, Statement]:
     first = keys.limit(1)
-    several = keys.limit(bindparam("most")).subquery("chosen")
+    # Where several write at the same time, what somebody else is about to take is passed over.
+    own = first.with_for_update(skip_locked=True, of=ready)
+    several = keys.limit(bindparam("most")).with_for_update(skip_locked=True, of=ready)
     # Not the whole key in one: SQLite would hold each message of the queue against the chosen ones.
-    some = ready.c.order_key.in_(select(several.c.order_key))
     return (
         first,
-        delete(ready).where(_IN_QUEUE, ready.c.order_key == first.scalar_subquery()).returning(*_TAKEN),
-        delete(ready).where(_IN_QUEUE, some).returning(*_TAKEN),
+        delete(ready).where(_IN_QUEUE, ready.c.order_key == own.scalar_subquery()).returning(*_TAKEN),
+        delete(ready).where(_IN_QUEUE, Among(ready.c.order_key, several)).returning(*_TAKEN),
     )
 
 
@@ -88,12 +87,7 @@ def _by_pattern(pattern: str, space: Space) -> tuple[Statement, Statement, State
     low, high = conditions.prefix_range(pattern)
     range_ = message.c.corrid >= low if high is None else (message.c.corrid >= low) & (message.c.corrid < high)
     matches = conditions.where(Like(BY_NAME["corrid"], pattern), retries=ready.c.retries, space=space)
-    keys = (
-        select(message.c.order_key)
-        .where(given(message.c.queue_id, "of_queue"), range_, matches, _IS_READY)
-        .order_by(message.c.order_key)
-    )
-    return _three(keys)
+    return _three(_READY_MESSAGES.where(range_, matches).order_by(message.c.order_key))
 
 
 @functools.lru_cache(maxsize=64)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 from sqlalchemy import bindparam, delete, func, literal, or_, select, update
 
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import Arrival, Role, Use
-from qmstorage.runner import Runner, Statement, given, insert_into
+from qmstorage.runner import Row, Runner, Statement, given, insert_into
 from qmstorage.schema import counter, due, held, message, ready
 
 _OF_SPACE = (given(counter.c.space_id, "space_id"), counter.c.queue_id == literal(0))
@@ -107,9 +108,10 @@ _FIRST = (
 class Counters(Runner):
     """How much queue spaces and queues hold, and what went through them."""
 
-    def reserve(self, space_id: int, count: int) -> int:
-        """Give out `count` sequence numbers and return the last."""
-        return int(self.all(_RESERVE, space_id=space_id, count=count)[0][0])
+    def reserve(self, space_id: int, count: int) -> Sequence[int]:
+        """Give out `count` sequence numbers, which ascend."""
+        last = int(self.all(_RESERVE, space_id=space_id, count=count)[0][0])
+        return range(last - count + 1, last + 1)
 
     def last_sequence(self, space_id: int) -> int:
         """Return the last sequence number that was given out."""
@@ -119,7 +121,8 @@ class Counters(Runner):
         """Count messages in and give out as many sequence numbers."""
         rows = self.all(_ARRIVE, space_id=space_id, of_queue=queue_id, count=count, by_pages=pages, by_size=size)
         whole, own = rows if rows[0][0] == 0 else reversed(rows)
-        return Arrival(whole[1], Use(*whole[2:]), Use(*own[2:]))
+        sequences = range(whole[1] - count + 1, whole[1] + 1)
+        return Arrival(sequences, Use(*whole[2:]), Use(*own[2:]))
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
@@ -139,7 +142,7 @@ class Counters(Runner):
 
     def usage(self, of: Queue, now_us: int) -> QueueUsage:
         """Return what the queue holds and what went through it."""
-        messages, pages, size, *flow = self.all(_COUNTERS, space_id=of.space_id, of_queue=of.id)[0]
+        messages, pages, size, *flow = self._flow(of.space_id, of.id)
         ((delayed,),) = self.all(_COUNT_DUE, of_queue=of.id, now=now_us)
         ((held_now,),) = self.all(_COUNT_HELD, of_queue=of.id)
         first = self.one(_FIRST, of_queue=of.id)
@@ -162,7 +165,7 @@ class Counters(Runner):
     def add_counters(self, space_id: int, queue_id: int) -> None:
         """Begin to count a queue, or with 0 the queue space as a whole."""
         zero = dict.fromkeys((column.name for column in counter.columns), 0)
-        own = {"space_id": space_id, "queue_id": queue_id, "generation": secrets.randbits(62)}
+        own = {"space_id": space_id, "queue_id": queue_id, "slot": 0, "generation": secrets.randbits(62)}
         self.run(_ADD, **(zero | own))
 
     def remove_counters(self, space_id: int, queue_id: int) -> None:
@@ -170,6 +173,10 @@ class Counters(Runner):
         use = self._use(space_id, queue_id)
         self.run(_LOWER_SPACE, space_id=space_id, by_messages=use.messages, by_pages=use.pages, by_size=use.size)
         self.run(_REMOVE, space_id=space_id, of_queue=queue_id)
+
+    def _flow(self, space_id: int, queue_id: int) -> Row:
+        """Return all that is counted of a queue, in the order of `_COUNTERS`."""
+        return self.all(_COUNTERS, space_id=space_id, of_queue=queue_id)[0]
 
     def _use(self, space_id: int, queue_id: int) -> Use:
         return Use(*self.all(_USE_OF_QUEUE, space_id=space_id, of_queue=queue_id)[0])

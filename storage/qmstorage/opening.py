@@ -14,8 +14,8 @@ from qmstorage import schema
 from qmstorage.runner import Texts
 from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.readonly import ReadOnlyVolume
+from qmstorage.sqlite.unit import SqliteUnit, roll_back
 from qmstorage.sqlite.volume import SqliteVolume
-from qmstorage.unit import SqlUnit, roll_back
 
 if TYPE_CHECKING:
     from qmcore.port import Volume
@@ -78,7 +78,7 @@ def _create_tables(connection: sqlite3.Connection, info: DeviceInfo, *, main: bo
         for statement in _ddl():
             connection.execute(statement)
         connection.execute("INSERT INTO alembic_version VALUES (?)", (schema.REVISION,))
-        SqlUnit(connection.cursor(), Texts(files.DIALECT)).add_device(info, main=main)
+        SqliteUnit(connection.cursor(), Texts(files.DIALECT)).add_device(info, main=main)
         connection.execute("COMMIT")
     except BaseException:
         roll_back(connection)

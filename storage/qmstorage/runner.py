@@ -6,10 +6,9 @@ are constants of their modules, and their text is kept here.
 
 from __future__ import annotations
 
-import sqlite3
 import weakref
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from sqlalchemy import ColumnElement, Table, bindparam, insert
 from sqlalchemy.sql import ClauseElement
@@ -20,6 +19,25 @@ if TYPE_CHECKING:
 
 Statement: TypeAlias = ClauseElement
 Row: TypeAlias = tuple[Any, ...]
+
+
+class Cursor(Protocol):
+    """What a driver's cursor has, on every store."""
+
+    def execute(self, text: str, values: Any = ..., /) -> Any:
+        """Run a statement."""
+
+    def executemany(self, text: str, rows: Iterable[Any], /) -> Any:
+        """Run a statement for each of the rows."""
+
+    def fetchone(self) -> Any:
+        """Return the next row; None behind the last."""
+
+    def fetchall(self) -> list[Any]:
+        """Return all rows that are left."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rows that are left."""
 
 
 class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
@@ -57,17 +75,18 @@ class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
 class Runner:
     """Runs statements in the database transaction that its cursor is in, and remembers which bells to ring."""
 
-    def __init__(self, cursor: sqlite3.Cursor, texts: Texts, arrivals: set[int] | None = None) -> None:
+    def __init__(self, cursor: Cursor, texts: Texts, arrivals: set[int] | None = None) -> None:
         self._cursor = cursor
         self._texts = texts
         self.arrivals: set[int] = set() if arrivals is None else arrivals
 
-    def run(self, statement: Statement, **values: Any) -> sqlite3.Cursor:
+    def run(self, statement: Statement, **values: Any) -> Cursor:
         """Run a statement and return the cursor."""
         text, constants = self._texts[statement]
         if constants:
             values.update(constants)
-        return self._cursor.execute(text, values)
+        self._cursor.execute(text, values)
+        return self._cursor
 
     def one(self, statement: Statement, **values: Any) -> Row | None:
         """Run a statement and return its first row."""
@@ -81,7 +100,8 @@ class Runner:
     def built(self, statement: Statement, **values: Any) -> list[Row]:
         """Run a statement that is no constant of its module, and return its rows."""
         text, constants = self._texts.of(statement)
-        return self._cursor.execute(text, {**constants, **values}).fetchall()
+        self._cursor.execute(text, {**constants, **values})
+        return self._cursor.fetchall()
 
     def many(self, statement: Statement, rows: Iterable[dict[str, Any]]) -> None:
         """Run a statement without constants for each of the rows."""

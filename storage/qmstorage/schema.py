@@ -271,6 +271,7 @@ counter = Table(
     metadata,
     Column("space_id", Integer, nullable=False),
     Column("queue_id", Integer, nullable=False, comment="0: the queue space as a whole"),
+    Column("slot", Integer, nullable=False, comment="0; on PostgreSQL also one for each session, which has its share"),
     Column("generation", BigInteger, nullable=False, comment="another number after each change of a definition"),
     Column("sequence", BigInteger, nullable=False, comment="the last sequence number that was given"),
     Column("messages", BigInteger, nullable=False),
@@ -281,7 +282,7 @@ counter = Table(
     Column("expired", BigInteger, nullable=False),
     Column("discarded", BigInteger, nullable=False),
     Column("moved", BigInteger, nullable=False, comment="to the error queue"),
-    PrimaryKeyConstraint("space_id", "queue_id"),
+    PrimaryKeyConstraint("space_id", "queue_id", "slot"),
     **_NARROW,
 )
 

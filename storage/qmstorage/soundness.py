@@ -209,8 +209,10 @@ _SPILLED = (
     .where(_of_space(message.c.id), _IS_SPILLED)
     .group_by(message.c.queue_id)
 )
-_COUNTERS = select(counter.c.queue_id, counter.c.messages, counter.c.pages, counter.c.size).where(
-    counter.c.space_id == bindparam("of_space")
+_COUNTERS = (
+    select(counter.c.queue_id, *(func.sum(counter.c[name]) for name in ("messages", "pages", "size")))
+    .where(counter.c.space_id == bindparam("of_space"))
+    .group_by(counter.c.queue_id)
 )
 _NEWEST = select(message.c.enqueued_at).where(_of_space(message.c.id)).order_by(message.c.id.desc()).limit(1)
 _LATEST = (

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import bindparam, delete, exists, select, tuple_, update
 
 from qmcore.records import Holding, Place, Withdrawn
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import choosing
-from qmstorage.runner import Runner, given, insert_into
+from qmstorage.runner import Row, Runner, given, insert_into
 from qmstorage.schema import due, expiring, message, ready
 
 _MAKE_READY = insert_into(ready)
@@ -33,7 +35,7 @@ _RELEASE = (
             .limit(bindparam("most"))
         )
     )
-    .returning(due.c.order_key, due.c.message_id, due.c.retries)
+    .returning(due.c.message_id, due.c.order_key, due.c.retries)
 )
 _TAKE_EXPIRING = (
     delete(expiring)
@@ -139,16 +141,20 @@ class States(Runner):
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""
         released = self.all(_RELEASE, of_queue=queue_id, now=now_us, most=limit)
+        self.make_all_ready(queue_id, released)
+        return len(released)
+
+    def make_all_ready(self, queue_id: int, released: Sequence[Row]) -> None:
+        """Let messages of a queue be dequeued, of each its number, its key and its retries."""
         self.many(
             _MAKE_READY,
             (
                 {"queue_id": queue_id, "order_key": key, "message_id": number, "retries": retries}
-                for key, number, retries in released
+                for number, key, retries in released
             ),
         )
         if released:
             self.arrivals.add(queue_id)
-        return len(released)
 
     def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
         """Take at most `limit` messages that have expired out of their states."""
@@ -213,6 +219,9 @@ class States(Runner):
         return _in_order(
             queue_id, (self.all if constant else self.built)(statement, of_queue=queue_id, most=limit, **values)
         )
+
+    def take_alone(self, queue_id: int) -> None:
+        """Do nothing: a store with one writer at a time needs no more."""
 
     def take_group(self, queue_id: int, group_id: int) -> list[Place]:
         """Take the ready messages of a group out of `ready`; return them in order."""

@@ -270,13 +270,13 @@ def test_a_process_too_many_is_qmenospace(joined: Path) -> None:
     assert enqueue() == ""
 
 
-def test_what_the_disk_or_the_store_refuses_is_qmeos_or_qmesystem(
+def test_a_message_of_which_nobody_can_tell_is_tpetime_and_the_store_that_failed_is_qmesystem(
     joined: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert enqueue() == ""
     with monkeypatch.context() as patch:
         patch.setattr(beside, "_sync", fail)
-        assert enqueue() == "QMESYSTEM"
+        assert enqueue() == "TPETIME"
     # What was not brought to the disk cannot be told: the device has to be opened again.
     assert enqueue() == "QMESYSTEM"
     tpterm()
@@ -303,7 +303,7 @@ def test_a_commit_after_one_that_was_not_brought_to_the_disk_is_tpeabort(
     assert enqueue() == ""
     with monkeypatch.context() as patch:
         patch.setattr(beside, "_sync", fail)
-        assert enqueue("RPLYQ", flags=TPNOTRAN) == "QMESYSTEM"
+        assert enqueue("RPLYQ", flags=TPNOTRAN) == "TPETIME"
     assert refused(tpcommit).name == "TPEABORT"
     tpterm()
     tpinit(joined)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+from collections.abc import Sequence
 
 from qmcore.acts.enqueue import Accepted
 from qmcore.definitions import OpenSpace
@@ -33,7 +34,7 @@ class Branch:
     pending: list[Accepted] = dataclasses.field(default_factory=list)
     brings: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
     kept_bytes: int = 0
-    reserved: range = range(0)
+    reserved: Sequence[int] = ()
 
 
 NO_USE = Use(0, 0, 0)
@@ -73,11 +74,9 @@ def record_once(unit: Unit, branch: Branch) -> None:
     )
 
 
-def reserve(unit: Unit, branch: Branch, least: int) -> range:
+def reserve(unit: Unit, branch: Branch, least: int) -> Sequence[int]:
     """Return sequence numbers for identifiers, at least so many."""
-    count = max(least, _RESERVED_AT_A_TIME)
-    last = unit.reserve(branch.opened.space.id, count)
-    return range(last - count + 1, last + 1)
+    return unit.reserve(branch.opened.space.id, max(least, _RESERVED_AT_A_TIME))
 
 
 def adds(branch: Branch, delivery: Delivery) -> Use:

@@ -95,6 +95,9 @@ def take(unit: Unit, opened: OpenSpace, queue: Queue, selection: Selection, limi
     choice = selection.choice(opened.space)
     if choice is None:
         return []
+    if queue.definition.grouping:
+        # Two that take of one group would each wait for what the other has.
+        unit.take_alone(queue.id)
     if limit > 1 and queue.definition.grouping:
         return _take_of_group(unit, opened, queue, choice, limit)
     if limit > 1 and unit.memory(queue.space_id) is None:
@@ -128,21 +131,23 @@ def _take_one(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice) -> Ta
     if unit.memory(queue.space_id) is None:
         place = unit.take(opened.space, queue.id, choice)
         return None if place is None else Taken(unit, place)
-    first = _first(unit, opened, queue, choice)
-    if first is None:
-        return None
-    place = first[1].take(opened.space, queue.id, choice)
-    return None if place is None else Taken(first[1], place)
+    for _, store in _found(unit, opened, queue, choice):
+        # Somebody else may have taken it meanwhile.
+        place = store.take(opened.space, queue.id, choice)
+        if place is not None:
+            return Taken(store, place)
+    return None
 
 
 def _first(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice) -> tuple[bytes, Store] | None:
     """Return the lowest order key of what is chosen, and the store that it is in."""
-    found: tuple[bytes, Store] | None = None
-    for store in stores(unit, queue.space_id):
-        key = store.find(opened.space, queue.id, choice)
-        if key is not None and (found is None or key < found[0]):
-            found = key, store
-    return found
+    return next(iter(_found(unit, opened, queue, choice)), None)
+
+
+def _found(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice) -> list[tuple[bytes, Store]]:
+    """Return the lowest order key of what is chosen in each store that has any, and the store, the lowest first."""
+    keys = [(store.find(opened.space, queue.id, choice), store) for store in stores(unit, queue.space_id)]
+    return sorted(((key, store) for key, store in keys if key is not None), key=lambda found: found[0])
 
 
 def _take_of_group(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice, limit: int) -> list[Taken]:

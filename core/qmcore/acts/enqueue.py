@@ -73,9 +73,9 @@ def _enqueue_apart(
 ) -> list[str]:
     """Put messages on different queues, or in different stores, and keep the order that they have together."""
     known = opened.definitions(unit)
-    first = unit.reserve(known.space.id, len(waiting)) - len(waiting) + 1
-    numbered = [dataclasses.replace(item, sequence=first + at) for at, item in enumerate(waiting)]
-    orders = {first + at: first + at for at in range(len(waiting))}
+    sequences = unit.reserve(known.space.id, len(waiting))
+    numbered = [dataclasses.replace(item, sequence=sequence) for sequence, item in zip(sequences, waiting, strict=True)]
+    orders = {sequence: sequence for sequence in sequences}
     for (queue_id, delivery), part in parts.items():
         store = store_for(unit, known, delivery)
         arrive(unit, opened, known.by_id[queue_id], store, [numbered[at] for at in part], now, orders=orders)
@@ -154,12 +154,12 @@ def arrive(
     more = _sum([item.outgoing.use for item in items])
     if spilled_by is not None:
         more = _sum([more, _uncharge(known, queue, store, spilled_by)])
-    sequence = _count_in(unit, known, queue, store, more, committed=committed) - more.messages
+    sequences = _count_in(unit, known, queue, store, more, committed=committed)
     group = _Group() if queue.definition.grouping and more.messages > 1 else None
     counts = False
     given: list[int] = []
-    for number, terms, outgoing in _arriving(known, queue, store, items, now, sequence, spilled_by):
-        sequence += 1
+    arriving = _arriving(known, queue, store, items, now, sequences, spilled_by)
+    for sequence, (number, terms, outgoing) in zip(sequences, arriving, strict=True):
         its = group.terms(number, terms) if group else terms
         order = sequence if orders is None else orders[numbers.sequence(number)]
         standing = _standing(queue, its, order, now, group.id if group else None)
@@ -199,19 +199,18 @@ def _arriving(
     store: Store,
     items: Sequence[Accepted],
     now: int,
-    before: int,
+    sequences: Sequence[int],
     spilled_by: int | None,
 ) -> Iterator[tuple[int, _Terms, Outgoing | None]]:
     """Yield what arrives: its number, its terms, and what is to be stored of it, None where that was done.
 
-    `before` is the sequence number before the first, from which those take their identifiers that have none yet.
+    What has no identifier yet takes the one of its place among the sequence numbers.
     """
     if spilled_by is not None:
         for spilled in _spilled(store, queue, spilled_by):
-            before += 1
             yield spilled.message_id, _terms_of_spilled(spilled, queue, now), None
-    for at, item in enumerate(items, before + 1):
-        sequence = at if item.sequence is None else item.sequence
+    for given, item in zip(sequences[len(sequences) - len(items) :], items, strict=True):
+        sequence = given if item.sequence is None else item.sequence
         yield numbers.number(known.space.id, sequence), _terms(item, queue, now), item.outgoing
 
 
@@ -268,14 +267,16 @@ def _expiry_of_spilled(item: Spilled, queue: Queue, now: int) -> int | None:
     return item.expires_us if item.lifetime is None else now + item.lifetime
 
 
-def _count_in(unit: Unit, known: Definitions, queue: Queue, store: Store, more: Use, *, committed: bool) -> int:
-    """Count an arrival, refuse it where there is no room, and return the last of its sequence numbers."""
+def _count_in(
+    unit: Unit, known: Definitions, queue: Queue, store: Store, more: Use, *, committed: bool
+) -> Sequence[int]:
+    """Count an arrival, refuse it where there is no room, and return its sequence numbers."""
     space_id, count = known.space.id, more.messages
     arrival = store.arrive(space_id, queue.id, count=count, pages=more.pages, size=more.size)
     if not committed:
         refuse_overflow(unit, known, store, arrival.space, more)
     # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
-    return arrival.sequence if store is unit else unit.reserve(space_id, count)
+    return arrival.sequences if store is unit else unit.reserve(space_id, count)
 
 
 def _standing(queue: Queue, terms: _Terms, sequence: int, now: int, group_id: int | None) -> Standing:

@@ -30,7 +30,7 @@ def with_room(volume: Volume, spaces: Sequence[OpenSpace], now: int, act: Callab
     try:
         return act()
     except NoSpaceError:
-        by_itself: Run = lambda step: volume.write(step, durable=False)  # noqa: E731 - the default of an argument
+        by_itself: Run = lambda step: volume.write(step, durable=False, concurrent=True)  # noqa: E731 - the default of an argument
         if sum(_make_room(run or by_itself, opened, now) for opened in spaces) == 0:
             raise
         return act()

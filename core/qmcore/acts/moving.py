@@ -83,7 +83,7 @@ def _count_over(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, targe
     space_id = opened.space.id
     store.leave(space_id, queue.id, count=1, pages=holding.pages, size=holding.size, how="moved")
     arrival = store.arrive(space_id, target.id, count=1, pages=holding.pages, size=holding.size)
-    return arrival.sequence if store is unit else unit.reserve(space_id, 1)
+    return (arrival.sequences if store is unit else unit.reserve(space_id, 1))[0]
 
 
 def _key(queue: Queue, found: Withdrawn, sequence: int) -> bytes:

@@ -48,7 +48,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
     spills = kept > SPILL_BYTES
     renumbers = len(branch.reserved) < len(outgoing)
 
-    def accepted(unit: Unit) -> tuple[list[Accepted], range]:
+    def accepted(unit: Unit) -> tuple[list[Accepted], Sequence[int]]:
         known = branch.opened.definitions(unit)
         reserved = reserve(unit, branch, len(outgoing)) if renumbers else branch.reserved
         items = [
@@ -60,9 +60,9 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
             _spill(unit, branch, [*branch.pending, *items])
         return items, reserved[len(items) :]
 
-    def noted() -> tuple[list[Accepted], range]:
+    def noted() -> tuple[list[Accepted], Sequence[int]]:
         # Where nothing is spilled and no number is needed, nothing changes.
-        return volume.write(accepted, durable=False) if spills or renumbers else volume.read(accepted)
+        return volume.write(accepted, durable=False, concurrent=True) if spills or renumbers else volume.read(accepted)
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is spilled.
     branch.may_hold = branch.may_hold or spills
@@ -91,7 +91,7 @@ def dequeue(
 ) -> list[Message] | Nothing:
     """Take at most `limit` messages and let the transaction hold them: to consume them, or to lock them only."""
 
-    def held(unit: Unit) -> tuple[list[_Held] | Nothing, range]:
+    def held(unit: Unit) -> tuple[list[_Held] | Nothing, Sequence[int]]:
         queue = dequeuable(unit, branch.opened, name)
         if not freshen(unit, branch.opened, queue, now):
             return Nothing((queue.id,), None, unfinished=True), branch.reserved
@@ -106,7 +106,7 @@ def dequeue(
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
     branch.may_hold = True
-    found, reserved = volume.write(held, durable=False)
+    found, reserved = volume.write(held, durable=False, concurrent=True)
     if isinstance(found, Nothing):
         return found
     branch.recorded = True
@@ -126,7 +126,12 @@ def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
     if busy:
         spaces = [branch.opened for branch in busy]
         try:
-            with_room(volume, spaces, now, lambda: volume.write(lambda unit: _commit_branches(unit, busy, now)))
+            with_room(
+                volume,
+                spaces,
+                now,
+                lambda: volume.write(lambda unit: _commit_branches(unit, busy, now), concurrent=True),
+            )
         except (OperatingSystemError, SystemFailureError) as error:
             # The disk comes first, and decides: memory, which may be full, follows as soon as it can.
             if not _is_committed(volume, busy):
@@ -147,7 +152,7 @@ def roll_back(volume: Volume, branch: Branch, now: int, cause: Cause, error: str
         if unit.end_transaction(branch.id, branch.owner.id):
             give_back(unit, branch.opened, branch.id, branch.queue_ids, now, cause, error)
 
-    volume.write(undone, durable=False)
+    volume.write(undone, durable=False, concurrent=True)
 
 
 # ---- what is taken --------------------------------------------------------------------------------------------------
@@ -265,7 +270,7 @@ def _bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
         _spill(unit, branch, bound)
 
     branch.may_hold = True
-    with_room(volume, [branch.opened], now, lambda: volume.write(brought, durable=False))
+    with_room(volume, [branch.opened], now, lambda: volume.write(brought, durable=False, concurrent=True))
     branch.recorded = True
     _keep_no_longer(branch, bound)
 
@@ -375,5 +380,5 @@ def _common_order(unit: Unit, branch: Branch, queue: Queue, items: dict[Store, l
     sequences = [item.sequence or 0 for kept in items.values() for item in kept]
     for store in items:
         sequences += enqueuing.spilled_sequences(store, queue, branch.id)
-    first = unit.reserve(branch.opened.space.id, len(sequences)) - len(sequences) + 1
-    return {sequence: first + at for at, sequence in enumerate(sorted(sequences))}
+    orders = unit.reserve(branch.opened.space.id, len(sequences))
+    return dict(zip(sorted(sequences), orders, strict=True))

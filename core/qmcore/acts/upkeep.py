@@ -11,7 +11,7 @@ from qmcore.acts.retention import forget_outlived, has_outlived
 from qmcore.acts.returning import Cause, give_back
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
-from qmcore.errors import BadQueueError, OperatingSystemError, SystemFailureError
+from qmcore.errors import BadQueueError, OperatingSystemError, OutcomeUnknownError, SystemFailureError
 from qmcore.port import Unit, Volume
 from qmcore.queue import Queue
 from qmcore.records import Outcome, Owner, TransactionRecord
@@ -48,7 +48,7 @@ def freshen_now(volume: Volume, opened: OpenSpace, name: str, now: int) -> None:
         return freshen(unit, opened, queue, now) and _forget(unit, opened, queue, now)
 
     if volume.read(pending) and not volume.readonly and not volume.is_joined():
-        while not volume.write(step, durable=False):
+        while not volume.write(step, durable=False, concurrent=True):
             pass
 
 
@@ -104,7 +104,7 @@ def _let_memory_follow(volume: Volume, opened: OpenSpace, now: int) -> None:
             if not volume.read(lambda unit: following.has_to_follow(unit, opened)):
                 return
             volume.write(lambda unit: following.let_memory_follow(unit, opened, now), durable=False)
-    except (OperatingSystemError, SystemFailureError) as error:
+    except (OperatingSystemError, SystemFailureError, OutcomeUnknownError) as error:
         logger.error("the memory of queue space %r is behind the disk: %s", opened.space.name, error)  # noqa: TRY400
 
 

@@ -104,7 +104,7 @@ def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int]) -> It
             unit.remove_waiter(queue_id, bell.address)
 
     try:
-        volume.write(record, durable=False)
+        volume.write(record, durable=False, concurrent=True)
         yield bell
     finally:
         # A message may have been taken meanwhile, and must reach the caller whatever becomes of the bell: a row that
@@ -112,7 +112,7 @@ def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int]) -> It
         with contextlib.suppress(OSError):
             bell.close()
         with contextlib.suppress(QueueError):
-            volume.write(forget, durable=False)
+            volume.write(forget, durable=False, concurrent=True)
 
 
 def _refuse_without_action(unit: Unit, opened: OpenSpace, owner: Owner) -> None:

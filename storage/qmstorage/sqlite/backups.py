@@ -20,7 +20,7 @@ from qmcore.errors import BadResourceError, QueueError, ReleaseError, SystemFail
 from qmcore.port import Snapshot, Unit, Volume
 from qmstorage.runner import Texts
 from qmstorage.sqlite import files, parts, snapshot, translate
-from qmstorage.unit import SqlUnit
+from qmstorage.sqlite.unit import SqliteUnit
 
 FORMAT = 1
 LIST = "backup.json"
@@ -114,7 +114,7 @@ def contents_of(path: Path, step: Callable[[int], None], now_and_then: Callable[
                 raise SystemFailureError(
                     f"the store is damaged: {damage[0]}", hint="Look at the device with qcheck.", path=str(path)
                 )
-            found = _contents(SqlUnit(connection.cursor(), Texts(files.DIALECT)))
+            found = _contents(SqliteUnit(connection.cursor(), Texts(files.DIALECT)))
     except sqlite3.Error as error:
         raise translate.from_sqlite(error, str(path)) from error
     step(100)

@@ -8,7 +8,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from qmcore.errors import SystemFailureError
+from qmcore.errors import OutcomeUnknownError, SystemFailureError
 from qmstorage.sqlite import files
 from qmstorage.sqlite.bells import Belfry
 from qmstorage.sqlite.locks import Gate, OwnerFiles, Surroundings
@@ -64,11 +64,11 @@ class Log:
     def _refuse_lost(self, *, unknown: bool) -> None:
         """Refuse; `unknown` tells whether that is what became of the caller's own commit."""
         if self._lost is not None:
-            raise SystemFailureError(
+            kind = OutcomeUnknownError if unknown else SystemFailureError
+            raise kind(
                 f"device {self._path!r} failed to bring a commit to the disk ({self._lost}); its outcome is unknown",
                 hint="Check the disk, then open the device again.",
                 path=self._path,
-                unknown=unknown,
             ) from self._lost
 
     def close(self) -> None:

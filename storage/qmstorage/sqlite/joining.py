@@ -19,7 +19,7 @@ from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, Trans
 from qmcore.port import Unit
 from qmstorage.runner import Texts
 from qmstorage.sqlite import translate
-from qmstorage.unit import SqlUnit
+from qmstorage.sqlite.unit import SqliteUnit
 
 if TYPE_CHECKING:
     from qmstorage.sqlite.volume import SqliteVolume
@@ -55,7 +55,7 @@ def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Calla
     cursor = driver.cursor()
     try:
         _begin(connection, driver, cursor, follower)
-        unit = SqlUnit(cursor, texts, elsewhere=volume.memory_levels())
+        unit = SqliteUnit(cursor, texts, elsewhere=volume.memory_levels())
         result = _in_savepoint(driver, cursor, lambda: work(unit))
     except sqlite3.Error as error:
         raise _refusal(error, volume.path) from error
@@ -179,7 +179,7 @@ class Follower:
         event.listen(connection, "commit", self._committing)
         event.listen(connection, "rollback", self._rolled_back)
 
-    def follow(self, unit: SqlUnit) -> None:
+    def follow(self, unit: SqliteUnit) -> None:
         """Remember what a unit has to have done once it is committed."""
         self._arrivals |= unit.arrivals
         self._actions += unit.actions

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from qmcore.errors import QueueError
 from qmcore.port import Unit
-from qmstorage.unit import SqlUnit
+from qmstorage.sqlite.unit import SqliteUnit
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class Job(Generic[T]):
         self.commit = 0
         self.settled = False
 
-    def run(self, unit: SqlUnit, cursor: sqlite3.Cursor, *, alone: bool) -> None:
+    def run(self, unit: SqliteUnit, cursor: sqlite3.Cursor, *, alone: bool) -> None:
         """Do the work; a refusal undoes it and nothing else. Errors of the store are raised: they end them all."""
         self.error = None
         unit.start_work()

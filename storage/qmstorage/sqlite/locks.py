@@ -19,15 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from qmcore.records import Owner
+from qmstorage.process import this_process
 from qmstorage.sqlite import translate
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FLOCK = "hhqqi"
 _PAUSE_FIRST, _PAUSE_MOST = 0.00005, 0.002
 """Seconds between two looks at a closed gate."""
-
-_START_TIME_FIELD = 19
-"""Of /proc/self/stat behind the command name: the process's start in ticks since the boot."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ class OwnerFiles:
         return Owner(
             id=secrets.randbits(62),
             space_id=space_id,
-            process=_this_process(),
+            process=this_process(),
             pid=os.getpid(),
             host=os.uname().nodename,
             boot=this_boot(),
@@ -144,7 +142,7 @@ class OwnerFiles:
         """Tell whether somebody has the owner's file locked."""
         if owner.lock in self._mine:
             return True
-        if owner.process == _this_process() and owner.boot == this_boot():
+        if owner.process == this_process() and owner.boot == this_boot():
             # Opening and closing the file would drop our own lock on it; whoever has left has removed it.
             return (self._directory / owner.lock).exists()
         try:
@@ -199,17 +197,3 @@ def this_boot() -> str:
         return _BOOT_ID.read_text().strip()
     except OSError:
         return ""
-
-
-def _this_process() -> str:
-    """Return what tells this process from one that gets its number later."""
-    try:
-        behind_name = Path("/proc/self/stat").read_text().rpartition(")")[2]
-        started = behind_name.split()[_START_TIME_FIELD]
-    except OSError:
-        started = ""
-    # A program that replaces itself with another keeps its number and its start, and loses its locks.
-    return f"{os.getpid()}-{started}-{_IMPORTED}"
-
-
-_IMPORTED = secrets.token_hex(4)

@@ -17,7 +17,7 @@ from qmstorage.sqlite.bells import SocketBell
 from qmstorage.sqlite.locks import same_boot
 from qmstorage.sqlite.residences import memory_files
 from qmstorage.sqlite.snapshot import SqliteSnapshot
-from qmstorage.unit import read_once
+from qmstorage.sqlite.unit import read_once
 
 T = TypeVar("T")
 
@@ -36,9 +36,9 @@ class ReadOnlyVolume:
         with files.reading(self.path) as connection:
             return read_once(connection, self._texts, self.path, work)
 
-    def write(self, work: Callable[[Unit], T], *, durable: bool = True) -> T:
+    def write(self, work: Callable[[Unit], T], *, durable: bool = True, concurrent: bool = False) -> T:
         """Refuse."""
-        del work, durable
+        del work, durable, concurrent
         raise self._refusal()
 
     def comes_free(self, seconds: float) -> bool:

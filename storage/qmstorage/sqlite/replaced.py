@@ -12,7 +12,7 @@ from pathlib import Path
 from qmcore.errors import BadResourceError, InUseError, QueueError
 from qmstorage.runner import Texts
 from qmstorage.sqlite import files, locks, translate
-from qmstorage.unit import SqlUnit
+from qmstorage.sqlite.unit import SqliteUnit
 
 _SECONDS = 1.0
 """How long those who are just leaving are waited for."""
@@ -57,7 +57,7 @@ class Replaced:
 
     def _refuse_attached(self, path: Path) -> None:
         with files.reading(str(path)) as connection:
-            unit = SqlUnit(connection.cursor(), Texts(files.DIALECT))
+            unit = SqliteUnit(connection.cursor(), Texts(files.DIALECT))
             probe = locks.OwnerFiles(files.surroundings(str(path)))
             for space in unit.spaces():
                 self.incarnations.add(space.incarnation)

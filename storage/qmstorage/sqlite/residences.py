@@ -27,7 +27,8 @@ from qmstorage import schema
 from qmstorage.runner import Texts
 from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.locks import this_boot
-from qmstorage.unit import MemoryStore, roll_back
+from qmstorage.sqlite.unit import roll_back
+from qmstorage.unit import MemoryStore
 
 _DIRECTORY_VARIABLE = "QM_SHM_DIR"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a directory of our own is made in it, and looked at before it is used

@@ -12,7 +12,7 @@ from qmcore.errors import NotOpenError
 from qmcore.port import Unit
 from qmstorage.runner import Texts
 from qmstorage.sqlite import files, translate
-from qmstorage.unit import SqlUnit
+from qmstorage.sqlite.unit import SqliteUnit
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class SqliteSnapshot:
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work`, which changes nothing. A fork of this process waits for it, or until it calls `apart`."""
         with self._in_use() as connection:
-            return work(SqlUnit(connection.cursor(), self._texts))
+            return work(SqliteUnit(connection.cursor(), self._texts))
 
     def integrity(self, step: Callable[[int], None]) -> list[str]:
         """Return what is wrong with the file itself; `step` gets the percent that are done."""

@@ -32,7 +32,7 @@ from qmstorage.sqlite.line import Job, fail, settle
 from qmstorage.sqlite.locks import same_boot
 from qmstorage.sqlite.residences import Residences, memory_files
 from qmstorage.sqlite.snapshot import SqliteSnapshot
-from qmstorage.unit import SqlUnit, read_once, roll_back
+from qmstorage.sqlite.unit import SqliteUnit, read_once, roll_back
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -77,8 +77,9 @@ class SqliteVolume:
         self._gone = ""
         FORKS.add(self)
 
-    def write(self, work: Callable[[Unit], T], *, durable: bool = True) -> T:
+    def write(self, work: Callable[[Unit], T], *, durable: bool = True, concurrent: bool = False) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was."""
+        del concurrent  # SQLite has one writer at a time.
         if self.followers and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
         job = Job(work)
@@ -380,7 +381,7 @@ class SqliteVolume:
                 cursor = self._connection.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
                 before = self._connection.total_changes
-                unit = SqlUnit(cursor, self._texts, self._residences.texts)
+                unit = SqliteUnit(cursor, self._texts, self._residences.texts)
                 for job in jobs:
                     job.run(unit, cursor, alone=len(jobs) == 1)
                 if any(job.error is None for job in jobs):
@@ -419,6 +420,6 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _ours(unit: Unit) -> SqlUnit:
-    assert isinstance(unit, SqlUnit)  # noqa: S101 - the volume made it
+def _ours(unit: Unit) -> SqliteUnit:
+    assert isinstance(unit, SqliteUnit)  # noqa: S101 - the volume made it
     return unit

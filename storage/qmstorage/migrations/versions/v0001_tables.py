@@ -63,6 +63,12 @@ def upgrade() -> None:
         sa.Column("space_id", sa.Integer(), nullable=False),
         sa.Column("queue_id", sa.Integer(), nullable=False, comment="0: the queue space as a whole"),
         sa.Column(
+            "slot",
+            sa.Integer(),
+            nullable=False,
+            comment="0; on PostgreSQL also one for each session, which has its share",
+        ),
+        sa.Column(
             "generation", sa.BigInteger(), nullable=False, comment="another number after each change of a definition"
         ),
         sa.Column("sequence", sa.BigInteger(), nullable=False, comment="the last sequence number that was given"),
@@ -74,7 +80,7 @@ def upgrade() -> None:
         sa.Column("expired", sa.BigInteger(), nullable=False),
         sa.Column("discarded", sa.BigInteger(), nullable=False),
         sa.Column("moved", sa.BigInteger(), nullable=False, comment="to the error queue"),
-        sa.PrimaryKeyConstraint("space_id", "queue_id", name=op.f("counter_pkey")),
+        sa.PrimaryKeyConstraint("space_id", "queue_id", "slot", name=op.f("counter_pkey")),
         sqlite_with_rowid=False,
     )
     op.create_table(

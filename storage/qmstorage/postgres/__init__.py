@@ -1,0 +1,1 @@
+"""A volume on PostgreSQL: a schema of a database, which several machines share."""

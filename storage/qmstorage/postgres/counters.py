@@ -1,0 +1,142 @@
+"""How much queue spaces and queues hold, shared by sessions that do not wait for each other.
+
+Each session writes rows of its own, those of its slot, and what is asked for is the sum over the slots. What others
+have not committed yet is not in it: a limit can be overshot by what each other session has under way, one operation
+or batch. Sequence numbers come from a sequence of the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import BigInteger, bindparam, cast, delete, func, literal, select, union_all
+from sqlalchemy.dialects.postgresql import insert
+
+from qmcore.records import Arrival, Use
+from qmstorage.counters import Counters
+from qmstorage.postgres.tables import quoted
+from qmstorage.runner import Row, Statement, given
+from qmstorage.schema import counter
+
+_COUNTS = ("messages", "pages", "size", "enqueued", "dequeued", "expired", "discarded", "moved")
+_USE = ("messages", "pages", "size")
+_KEY = ("space_id", "queue_id", "slot")
+
+
+def _sum(column: Any, name: str) -> Any:
+    return cast(func.coalesce(func.sum(column), 0), BigInteger).label(name)
+
+
+def _row(queue: Any, **changes: Any) -> dict[str, Any]:
+    given_ = {"space_id": _given("space_id"), "queue_id": queue, "slot": _given("slot"), "generation": literal(0)}
+    return {**given_, "sequence": literal(0), **{name: changes.get(name, literal(0)) for name in _COUNTS}}
+
+
+def _given(name: str) -> Any:
+    return bindparam(name, type_=counter.c[name].type)
+
+
+def _added(*queues: Any, **changes: Any) -> Any:
+    """Return the statement that adds to this session's rows of the queues, which it makes if need be."""
+    adding = insert(counter).values([_row(queue, **changes) for queue in queues])
+    return adding.on_conflict_do_update(
+        index_elements=_KEY, set_={name: counter.c[name] + adding.excluded[name] for name in changes}
+    )
+
+
+def _by(name: str) -> Any:
+    return bindparam(name, type_=BigInteger())
+
+
+_WHOLE = literal(0)
+_QUEUE = bindparam("of_queue", type_=counter.c.queue_id.type)
+_OF_OTHERS = counter.c.slot != _given("slot")
+_CHANGES = {"messages": _by("count"), "pages": _by("by_pages"), "size": _by("by_size")}
+
+
+def _added_and_summed(queues: tuple[Any, ...], **changes: Any) -> Statement:
+    # What the statement itself changes is not seen by its other parts, so that the own rows come from their change.
+    own = _added(*queues, **changes).returning(counter.c.queue_id, *(counter.c[name] for name in _USE)).cte("own")
+    others = select(counter.c.queue_id, *(counter.c[name] for name in _USE)).where(
+        given(counter.c.space_id, "space_id"), counter.c.queue_id.in_(queues), _OF_OTHERS
+    )
+    both = union_all(select(own), others).subquery("both")
+    return (
+        select(both.c.queue_id, *(_sum(both.c[name], name) for name in _USE))
+        .group_by(both.c.queue_id)
+        .order_by(both.c.queue_id)
+    )
+
+
+_ARRIVE = _added_and_summed((_WHOLE, _QUEUE), **_CHANGES, enqueued=_by("count"))
+_CHARGE = _added_and_summed((_WHOLE,), **_CHANGES)
+_LEAVE = {
+    how: _added(_WHOLE, _QUEUE, **_CHANGES, **{how: _by("departed")})
+    for how in ("dequeued", "expired", "discarded", "moved")
+}
+_LOWER_SPACE = _added(_WHOLE, **_CHANGES, discarded=_by("departed"))
+_NEXT = select(func.nextval(bindparam("sequence"))).select_from(func.generate_series(1, bindparam("count")))
+_OF_QUEUE = (given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue"))
+_SUMS = select(*(_sum(counter.c[name], name) for name in _COUNTS)).where(*_OF_QUEUE)
+_REMOVE = delete(counter).where(*_OF_QUEUE)
+
+
+class SharedCounters(Counters):
+    """How much queue spaces and queues hold, and what went through them."""
+
+    slot: int
+    """Which rows this session writes."""
+    schema: str
+
+    def sequence_name(self, space_id: int) -> str:
+        """Return the name of the sequence that numbers the messages of a queue space."""
+        return f"{quoted(self.schema)}.sequence_{space_id}"
+
+    def reserve(self, space_id: int, count: int) -> Sequence[int]:
+        """Give out `count` sequence numbers, which ascend; other sessions may get some that lie between them."""
+        if not count:
+            return ()
+        return sorted(row[0] for row in self.all(_NEXT, sequence=self.sequence_name(space_id), count=count))
+
+    def last_sequence(self, space_id: int) -> int:
+        """Return the last sequence number that was given out."""
+        self._cursor.execute(f"SELECT last_value, is_called FROM {self.sequence_name(space_id)}")  # noqa: S608 - ours
+        last, is_called = self._cursor.fetchone()
+        return int(last) if is_called else int(last) - 1
+
+    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Arrival:
+        """Count messages in and give out as many sequence numbers."""
+        values = {"count": count, "by_pages": pages, "by_size": size}
+        whole, own = self.all(_ARRIVE, space_id=space_id, of_queue=queue_id, slot=self.slot, **values)
+        return Arrival(self._numbers(space_id, count), Use(*whole[1:]), Use(*own[1:]))
+
+    def _numbers(self, space_id: int, count: int) -> Sequence[int]:
+        return self.reserve(space_id, count)
+
+    def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
+        """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
+        values = {"count": -count, "by_pages": -pages, "by_size": -size, "departed": count}
+        self.run(_LEAVE[how], space_id=space_id, of_queue=queue_id, slot=self.slot, **values)
+
+    def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
+        """Count room of the queue space that no queue has yet, in or, less than nothing, out."""
+        values = {"count": messages, "by_pages": pages, "by_size": size}
+        return Use(*self.all(_CHARGE, space_id=space_id, slot=self.slot, **values)[0][1:])
+
+    def level(self, space_id: int) -> Use:
+        """Return how much the queue space holds."""
+        return self._use(space_id, 0)
+
+    def remove_counters(self, space_id: int, queue_id: int) -> None:
+        """Count the queue no longer; what it held is counted out of the queue space."""
+        use = self._use(space_id, queue_id)
+        values = {"count": -use.messages, "by_pages": -use.pages, "by_size": -use.size, "departed": use.messages}
+        self.run(_LOWER_SPACE, space_id=space_id, slot=self.slot, **values)
+        self.run(_REMOVE, space_id=space_id, of_queue=queue_id)
+
+    def _use(self, space_id: int, queue_id: int) -> Use:
+        return Use(*self._flow(space_id, queue_id)[:3])
+
+    def _flow(self, space_id: int, queue_id: int) -> Row:
+        return self.all(_SUMS, space_id=space_id, of_queue=queue_id)[0]

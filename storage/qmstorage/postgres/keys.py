@@ -1,0 +1,30 @@
+"""Names that all users of a database share: the keys of advisory locks, and the channels of notifications."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+
+_KEY_BYTES = 8
+"""An advisory lock's key is a signed number of 64 bits."""
+
+
+class Kind(enum.StrEnum):
+    """What an advisory lock stands for."""
+
+    VOLUME = "volume"
+    OWNER = "owner"
+    SLOT = "slot"
+    QUEUE = "queue"
+
+
+def key(schema: str, kind: Kind, number: int) -> int:
+    """Return the key of an advisory lock, apart from those of other devices and programs in the database."""
+    named = f"qmadmin\0{schema}\0{kind}\0{number}".encode()
+    return int.from_bytes(hashlib.blake2b(named, digest_size=_KEY_BYTES).digest(), signed=True)
+
+
+def channel(schema: str, queue_id: int) -> str:
+    """Return the channel on which it is told that a queue has got messages; it needs no quotes in SQL."""
+    device = hashlib.blake2b(schema.encode(), digest_size=_KEY_BYTES).hexdigest()
+    return f"qmadmin_{device}_{queue_id}"

@@ -1,0 +1,378 @@
+"""The session by which a process is known to others: it holds the locks of its owners, and hears for its bells.
+
+One thread has one connection for it. What the process wants is kept as a state - locks that it is to hold, channels
+that it is to hear - and the thread brings the server to that state, again after each loss of the connection. Others
+wait until the state is reached.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import random
+import secrets
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from qmcore.errors import NotOpenError, QueueError, SystemFailureError
+from qmcore.records import Owner
+from qmstorage.postgres import living
+from qmstorage.postgres.bells import Belfry, ServerBell
+from qmstorage.postgres.keys import Kind, channel, key
+from qmstorage.postgres.link import Link, drain
+from qmstorage.process import this_process
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+logger = logging.getLogger("qmadmin.storage")
+
+_PAUSE_FIRST, _PAUSE_MOST = 0.1, 5.0
+"""Seconds between two attempts to reach the server again."""
+
+_CLOSE_SECONDS = 1.0
+"""How long a close waits for the thread, which may hang in an attempt to connect."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds: what the server waits for a sign of life, we for an answer, and between two signs of life of ours."""
+
+    idle_seconds: float = 60.0
+    answer_seconds: float = 10.0
+    ping_seconds: float = 10.0
+    linger_seconds: float = 5.0
+    """How long a channel is heard on after its last bell was taken down."""
+
+
+class Presence:
+    """What tells other processes that this one lives, and this one that others have brought messages.
+
+    `connect` makes a connection in autocommit mode; it is called when the first owner or channel is wanted, and after
+    each loss. It may raise what the driver does or a QueueError. Safe for several threads.
+    """
+
+    def __init__(self, connect: Callable[[], Connection], schema: str, patience: Patience | None = None) -> None:
+        self._connect = connect
+        self._schema = schema
+        self._patience = patience or Patience()
+        self._belfry = Belfry(self._patience.linger_seconds)
+        self._changed = threading.Condition()
+        self._keys: set[int] = set()
+        self._held: set[int] = set()
+        self._heard: set[str] = set()
+        self._boot = ""
+        self._closed = ""
+        self._failure: Exception | None = None
+        self._thread: threading.Thread | None = None
+        self._link: Link | None = None
+        self._paused: Link | None = None
+        self._forks = 0
+        """Twice the forks so far, and one more while one is under way."""
+        self._ghosts: set[tuple[int, int]] = set()
+        self._pause = _PAUSE_FIRST
+        self._lost = False
+        self._nudged, self._nudger = socket.socketpair()
+        for each in (self._nudged, self._nudger):
+            each.setblocking(False)
+
+    def bell(self) -> ServerBell:
+        """Return a bell of this process. Its address stands for it in `listen` and in the table of waiters."""
+        bell = self._belfry.hang()
+        if self._closed:
+            bell.ring()
+        return bell
+
+    def listen(self, address: str, *queue_ids: int) -> None:
+        """Return when a bell of ours rings at notifications of the queues; harmless where it does so already.
+
+        Raises SystemFailureError, or what `connect` raised, where the server cannot be reached.
+        """
+        channels = {channel(self._schema, queue_id) for queue_id in queue_ids}
+        self._belfry.hear(address, channels)
+        try:
+            self._reach(lambda: channels <= self._heard or not self._belfry.has(address))
+        except BaseException:
+            self._belfry.ignore(address, channels)
+            raise
+
+    def unlisten(self, address: str, *queue_ids: int) -> None:
+        """Let a bell of ours ring no more at notifications of the queues; a closed bell needs no such call."""
+        self._belfry.ignore(address, {channel(self._schema, queue_id) for queue_id in queue_ids})
+
+    def ring(self, addresses: Iterable[str]) -> None:
+        """Ring bells of this process; others' are passed over, as they hear the server's notifications."""
+        self._belfry.ring_addresses(addresses)
+
+    def wake(self) -> None:
+        """Ring all bells of this process; a signal handler may call it."""
+        self._belfry.ring_all()
+
+    def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
+        """Lock a key of the server that tells others, as long as this process lives, that it does.
+
+        Raises SystemFailureError, or what `connect` raised, where the server cannot be reached.
+        """
+        owner_id = secrets.randbits(62)
+        lock = key(self._schema, Kind.OWNER, owner_id)
+        with self._changed:
+            self._keys.add(lock)
+        try:
+            self._reach(lambda: lock in self._held)
+        except BaseException:
+            self._drop(lock)
+            raise
+        return Owner(
+            id=owner_id,
+            space_id=space_id,
+            process=this_process(),
+            pid=os.getpid(),
+            host=os.uname().nodename,
+            boot=self._boot,
+            lock=str(lock),
+            role=role,
+            since_us=now_us,
+        )
+
+    def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:  # noqa: ARG002 - bells leave nothing here
+        """Unlock the key of an owner of ours; of one that died nothing is left."""
+        lock = living.key_of(owner)
+        if lock in self._keys:
+            self._drop(lock)
+
+    def is_alive(self, owner: Owner, connection: Connection) -> bool:
+        """Tell whether the process of an owner lives and is still attached; see `living.alive` for the connection."""
+        return bool(self.alive([owner], connection))
+
+    def alive(self, owners: Sequence[Owner], connection: Connection) -> list[Owner]:
+        """Return those of the owners whose processes live, by one question; ours live, also while we reconnect."""
+        others = [owner for owner in owners if living.key_of(owner) not in self._keys]
+        dead = {owner.id for owner in others} - {owner.id for owner in living.alive(others, connection)}
+        return [owner for owner in owners if owner.id not in dead]
+
+    def same_boot(self, owner: Owner, connection: Connection) -> bool:
+        """Tell whether the server has run without restart since the owner attached."""
+        return owner.boot == living.server_start(connection)
+
+    def close(self) -> None:
+        """Ring all bells and end the session; it takes a second where the server does not answer."""
+        with self._changed:
+            self._closed = self._closed or "the device is closed"
+            self._changed.notify_all()
+            thread = self._thread
+        self._belfry.ring_all()
+        self._nudge()
+        if thread is None:
+            self._close_nudges()
+        elif thread is not threading.current_thread():
+            thread.join(_CLOSE_SECONDS)
+
+    def pause(self) -> bool:
+        """Let no call into the driver begin, because the process is about to fork; tell whether that went well."""
+        with self._changed:
+            self._forks += 1
+            link = self._link
+        if link is None or link.pause():
+            self._paused = link
+            return True
+        self._forks += 1
+        return False
+
+    def resume(self) -> None:
+        """Let calls begin again, after the fork."""
+        link, self._paused = self._paused, None
+        if link is not None:
+            link.resume()
+        self._forks += 1
+
+    def abandon(self, *, idle: bool) -> None:
+        """Let go, in a forked process, of what is the parent's; `idle` is what `pause` has told before."""
+        self._closed = "the device was opened by the parent process, before a fork"
+        self._changed = threading.Condition()
+        self._thread = None
+        self._belfry.abandon()
+        link, self._link = self._link, None
+        if link is not None:
+            link.abandon(idle=idle)
+        self._close_nudges()
+
+    def _reach(self, done: Callable[[], bool]) -> None:
+        """Wait until the session is as it is wanted."""
+        end = time.monotonic() + self._patience.answer_seconds
+        with self._changed:
+            self._check_open()
+            if done():
+                return
+            self._start()
+            self._nudge()
+            while not done():
+                left = end - time.monotonic()
+                if left <= 0:
+                    self._refuse_unreached()
+                self._changed.wait(left)
+                self._check_open()
+
+    def _drop(self, lock: int) -> None:
+        """Give a key up; wait for that as long as the session stands, and not for long."""
+        end = time.monotonic() + _CLOSE_SECONDS
+        with self._changed:
+            self._keys.discard(lock)
+            self._nudge()
+            while lock in self._held and not self._closed and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+    def _refuse_unreached(self) -> None:
+        if isinstance(self._failure, QueueError):
+            raise self._failure
+        raise SystemFailureError(
+            f"the PostgreSQL server did not answer within {self._patience.answer_seconds:g} seconds, so that other"
+            " processes cannot know of this one",
+            hint="Look whether the server runs, and whether it takes one more connection.",
+        ) from self._failure
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise NotOpenError(self._closed)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="qmadmin-presence", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def _nudge(self) -> None:
+        # A full socket has nudges enough, and a closed one nobody to nudge.
+        try:
+            self._nudger.send(b"!")
+        except OSError:
+            return
+
+    def _close_nudges(self) -> None:
+        self._nudged.close()
+        self._nudger.close()
+
+    def _run(self) -> None:
+        """Be present until closed."""
+        # They are for the main thread, which may be asleep on a bell and has to wake up.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while not self._closed:
+            try:
+                self._be_present()
+            except Exception as error:  # noqa: BLE001 - whatever has gone wrong, others must go on seeing this process
+                self._note_loss(error)
+                self._sleep_off()
+        self._close_nudges()
+
+    def _be_present(self) -> None:
+        link = self._new_link()
+        if link is None:
+            return
+        try:
+            self._introduce(link)
+            while not self._closed:
+                if self._bring_about(link):
+                    continue
+                self._note_reached()
+                ping_due = self._patience.ping_seconds - link.silent_seconds()
+                if ping_due <= 0:
+                    link.ask("SELECT 1")
+                for told in link.sleep(ping_due):
+                    self._belfry.ring(told)
+        finally:
+            link.close()
+            self._link = None
+
+    def _new_link(self) -> Link | None:
+        """Connect; None where a fork came in between, as the child has a copy of the socket then."""
+        forks = self._forks
+        link = Link(self._connect(), self._nudged, self._patience.answer_seconds)
+        with self._changed:
+            if forks == self._forks and forks % 2 == 0:
+                self._link = link
+                return link
+        link.close()
+        return None
+
+    def _introduce(self, link: Link) -> None:
+        """Let the server watch over us, learn which of its sessions is ours, and end those that are ours no more."""
+        link.ask(_settings(self._patience))
+        ((pid, started, boot),) = link.ask(living.WHO_AM_I)
+        for ghost_pid, ghost_started in self._ghosts:
+            link.ask(living.END_SESSION.format(pid=ghost_pid, started=ghost_started))
+        self._ghosts = {(int(pid), int(started))}
+        with self._changed:
+            self._boot = boot
+
+    def _bring_about(self, link: Link) -> bool:
+        """Bring the session to what is wanted; tell whether there was anything to do."""
+        with self._changed:
+            keys, channels = set(self._keys), self._belfry.wanted()
+            lock, unlock = keys - self._held, self._held - keys
+            hear, ignore = channels - self._heard, self._heard - channels
+            # Whoever wants one of them from now on has to wait until it is heard again.
+            self._heard &= channels
+        statements = [
+            *(f"SELECT pg_advisory_lock({each})" for each in sorted(lock)),
+            *(f"SELECT pg_advisory_unlock({each})" for each in unlock),
+            *(f"LISTEN {each}" for each in sorted(hear)),
+            *(f"UNLISTEN {each}" for each in ignore),
+        ]
+        if not statements:
+            return False
+        link.ask("; ".join(statements))
+        with self._changed:
+            self._held, self._heard = keys, channels
+            self._changed.notify_all()
+        return True
+
+    def _note_reached(self) -> None:
+        self._failure = None
+        self._pause = _PAUSE_FIRST
+        if self._lost:
+            self._lost = False
+            logger.info("this process is known again to others in schema %r", self._schema)
+            # What came meanwhile was told to nobody.
+            self._belfry.ring_all()
+
+    def _note_loss(self, error: Exception) -> None:
+        with self._changed:
+            was_known = bool(self._held or self._heard)
+            self._held, self._heard = set(), set()
+            self._failure = error
+            self._changed.notify_all()
+        if was_known and not self._lost and not self._closed:
+            self._lost = True
+            reason = str(error).strip().partition("\n")[0]
+            logger.warning("the session by which others know this process was lost: %s; it is made again", reason)
+
+    def _sleep_off(self) -> None:
+        """Wait before the next attempt, ever longer, and not in step with other processes."""
+        end = time.monotonic() + self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - it keeps no secret
+        self._pause = min(self._pause * 2, _PAUSE_MOST)
+        poll = select.poll()
+        poll.register(self._nudged, select.POLLIN)
+        while not self._closed and (left := end - time.monotonic()) > 0:
+            poll.poll(left * 1000)
+            drain(self._nudged)
+
+
+def _settings(patience: Patience) -> str:
+    """Return what lets the server notice that we are gone, and keeps us from waiting there for ever."""
+    milliseconds = {
+        "idle_session_timeout": patience.idle_seconds * 1000,
+        "lock_timeout": patience.answer_seconds * 500,
+        "statement_timeout": patience.answer_seconds * 1000,
+        "tcp_user_timeout": patience.idle_seconds * 500,
+    }
+    seconds = {
+        "tcp_keepalives_idle": max(patience.idle_seconds / 6, 1),
+        "tcp_keepalives_interval": max(patience.idle_seconds / 12, 1),
+        "tcp_keepalives_count": 4,
+    }
+    return "; ".join(f"SET {name} = {int(value)}" for name, value in (milliseconds | seconds).items())

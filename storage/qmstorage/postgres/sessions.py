@@ -1,0 +1,187 @@
+"""The sessions of a process on a database: one for each thread that works at the moment, kept for the next."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import NumericBinaryLoader
+
+from qmcore.errors import SystemFailureError
+from qmstorage.postgres import keys
+from qmstorage.postgres.link import abandon_connection
+
+if TYPE_CHECKING:
+    from psycopg.adapt import AdaptersMap
+
+    from qmstorage.runner import Cursor
+
+MOST: Final = 32
+"""Sessions that one process has on a volume at most; more threads than that take turns."""
+
+WAIT_SECONDS: Final = 30
+"""How long a thread waits for a session, and a session for a lock."""
+
+_SLOTS: Final = 1024
+"""Sessions of all processes that can have a share of the counters of a volume."""
+
+_SETTINGS: Final = (
+    f"SET lock_timeout = {WAIT_SECONDS * 1000}",
+    # A unit takes milliseconds. One whose client has vanished must not keep its rows locked for longer than this.
+    "SET idle_in_transaction_session_timeout = 60000",
+    "SET tcp_keepalives_idle = 10",
+    "SET tcp_keepalives_interval = 5",
+    "SET tcp_keepalives_count = 4",
+    "SET client_min_messages = warning",
+    # What is compiled for a statement of a millisecond costs more than the statement.
+    "SET jit = off",
+)
+
+
+class _WholeNumbers(NumericBinaryLoader):
+    """Sums of whole numbers are whole."""
+
+    def load(self, data: Any) -> Any:
+        return int(super().load(data))
+
+
+def whole_numbers(adapters: AdaptersMap) -> None:
+    """Have sums read as int."""
+    adapters.register_loader("numeric", _WholeNumbers)
+
+
+class Session:
+    """A connection in which one thread works at a time. `slot` says which rows of the counters are its own."""
+
+    def __init__(self, connection: psycopg.Connection[Any], slot: int) -> None:
+        self.connection = connection
+        self.slot = slot
+        self.cursor: Cursor = connection.cursor(binary=True)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can be used for the next unit."""
+        return self.connection.info.transaction_status == TransactionStatus.IDLE
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server has ended it, or cannot be heard any more."""
+        return self.connection.broken or self.connection.closed
+
+    def run(self, statements: str) -> None:
+        """Run statements without parameters, in one round trip."""
+        self.connection.execute(statements, prepare=False)
+
+    def roll_back(self) -> None:
+        """Undo what was begun, if that is still to be done."""
+        with contextlib.suppress(psycopg.Error):
+            if not self.is_lost and not self.is_idle:
+                self.run("ROLLBACK")
+
+    def close(self) -> None:
+        """End the session."""
+        with contextlib.suppress(psycopg.Error):
+            self.connection.close()
+
+
+class Sessions:
+    """The sessions of one volume; what lies idle is used again, the last one first."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], schema: str, *, durable: bool) -> None:
+        self._connect = connect
+        self._slot_keys = [keys.key(schema, keys.Kind.SLOT, number) for number in range(1, _SLOTS + 1)]
+        self._settings = "; ".join((*_SETTINGS, f"SET synchronous_commit = {'on' if durable else 'off'}"))
+        self._idle: deque[Session] = deque()
+        self._all: set[Session] = set()
+        self._room = threading.BoundedSemaphore(MOST)
+        self._closed = False
+
+    @contextlib.contextmanager
+    def one(self, *, fresh: bool = False) -> Iterator[Session]:
+        """Give a session; a fresh one is new, and all that lie idle are closed, as they may be lost too."""
+        if not self._room.acquire(timeout=WAIT_SECONDS):
+            raise SystemFailureError(
+                f"all {MOST} database sessions of this process have been at work for {WAIT_SECONDS} seconds",
+                hint="Look for what locks the tables of the device, such as a tool of the database.",
+            )
+        try:
+            if fresh:
+                self._close_idle()
+            session = self._taken()
+            try:
+                yield session
+            finally:
+                self._give_back(session)
+        finally:
+            self._room.release()
+
+    def close(self) -> None:
+        """End all sessions; one that is at work ends when its work does."""
+        self._closed = True
+        self._close_idle()
+
+    def abandon(self) -> None:
+        """Let go, in a forked process, of what is the parent's."""
+        self._closed = True
+        for session in self._all:
+            abandon_connection(session.connection)
+        self._all.clear()
+        self._idle.clear()
+
+    def _taken(self) -> Session:
+        while True:
+            try:
+                session = self._idle.pop()
+            except IndexError:
+                return self._made()
+            if not session.is_lost:
+                return session
+            self._end(session)
+
+    def _made(self) -> Session:
+        connection = self._connect()
+        try:
+            connection.execute(self._settings, prepare=False)
+            session = Session(connection, self._slot(connection))
+        except BaseException:
+            connection.close()
+            raise
+        whole_numbers(connection.adapters)
+        session.cursor = connection.cursor(binary=True)
+        self._all.add(session)
+        return session
+
+    def _slot(self, connection: psycopg.Connection[Any]) -> int:
+        """Return a slot that no other session has; it is this one's as long as it lasts."""
+        row = connection.execute(
+            "SELECT number FROM unnest(%s::bigint[]) WITH ORDINALITY AS slot (key, number)"
+            " WHERE pg_try_advisory_lock(key) LIMIT 1",
+            [self._slot_keys],
+        ).fetchone()
+        if row is None:
+            raise SystemFailureError(
+                f"the device has {_SLOTS} sessions at work, which is all that it can have",
+                hint="Use fewer processes, or fewer threads in each.",
+            )
+        return int(row[0])
+
+    def _give_back(self, session: Session) -> None:
+        session.roll_back()
+        if session.is_lost or not session.is_idle or self._closed:
+            self._end(session)
+        else:
+            self._idle.append(session)
+
+    def _close_idle(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._end(self._idle.pop())
+
+    def _end(self, session: Session) -> None:
+        self._all.discard(session)
+        session.close()

@@ -1,0 +1,174 @@
+"""Where messages stand, in sessions that work beside each other.
+
+The row of its state is what locks a message: it is taken first, what others hold is passed over, and whoever has it
+owns all else that belongs to the message. So no session waits for another, and none for one that waits for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ARRAY, BigInteger, Select, and_, bindparam, delete, func, select, text
+from sqlalchemy.dialects.postgresql import insert
+
+from qmcore.condition import Condition
+from qmcore.records import Claim, Holding, Place
+from qmcore.space import Space
+from qmstorage import conditions
+from qmstorage.among import Among
+from qmstorage.claims import Claims
+from qmstorage.history import History
+from qmstorage.listing import Listings
+from qmstorage.runner import given
+from qmstorage.schema import due, expiring, history, message, ready, threshold
+from qmstorage.states import States
+
+_MOST = bindparam("most")
+_DUE_OF_QUEUE = given(due.c.queue_id, "of_queue")
+_TAKEN_DUE = (due.c.message_id, due.c.order_key, due.c.retries)
+
+
+def _numbers(name: str) -> Any:
+    return func.any(bindparam(name, type_=ARRAY(BigInteger)))
+
+
+def _take_due(chosen: Select[Any]) -> Any:
+    own = chosen.limit(_MOST).with_for_update(skip_locked=True, of=due)
+    return delete(due).where(_DUE_OF_QUEUE, Among(due.c.message_id, own)).returning(*_TAKEN_DUE)
+
+
+_DUE = select(due.c.message_id).where(_DUE_OF_QUEUE)
+_TAKE_DUE = _take_due(_DUE)
+_RELEASE = _take_due(
+    _DUE.where(due.c.available_at <= bindparam("now")).order_by(due.c.available_at, due.c.message_id)
+)
+_EXPIRED = (
+    select(expiring.c.message_id, expiring.c.expires_at)
+    .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
+    .order_by(expiring.c.expires_at, expiring.c.message_id)
+    .limit(_MOST)
+    .with_for_update(skip_locked=True)
+)
+_READY_OF_QUEUE = given(ready.c.queue_id, "of_queue")
+_TAKE_READY_OF = (
+    delete(ready)
+    .where(
+        _READY_OF_QUEUE,
+        Among(
+            ready.c.order_key,
+            select(ready.c.order_key)
+            .join_from(
+                message,
+                ready,
+                and_(ready.c.queue_id == message.c.queue_id, ready.c.order_key == message.c.order_key),
+            )
+            .where(message.c.id == _numbers("ids"), given(message.c.queue_id, "of_queue"))
+            .with_for_update(skip_locked=True, of=ready),
+        ),
+    )
+    .returning(ready.c.message_id, ready.c.order_key, ready.c.retries)
+)
+_TAKE_DUE_OF = (
+    delete(due)
+    .where(
+        _DUE_OF_QUEUE,
+        Among(
+            due.c.message_id, _DUE.where(due.c.message_id == _numbers("ids")).with_for_update(skip_locked=True, of=due)
+        ),
+    )
+    .returning(*_TAKEN_DUE)
+)
+_UNMAKE_EXPIRING_OF = delete(expiring).where(
+    given(expiring.c.queue_id, "of_queue"),
+    expiring.c.expires_at == _numbers("times"),
+    expiring.c.message_id == _numbers("ids"),
+)
+_CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
+    message.c.id == _numbers("ids")
+)
+_OUTLIVED = (
+    select(history.c.message_id)
+    .where(given(history.c.queue_id, "of_queue"), history.c.consumed_at < bindparam("before"))
+    .order_by(history.c.consumed_at, history.c.message_id)
+    .limit(_MOST)
+    .with_for_update(skip_locked=True)
+)
+_FORGET = (
+    delete(history)
+    .where(given(history.c.queue_id, "of_queue"), Among(history.c.message_id, _OUTLIVED))
+    .returning(history.c.message_id)
+)
+_CLAIM = (
+    insert(threshold)
+    .values({column.name: bindparam(column.name) for column in threshold.columns})
+    .on_conflict_do_nothing()
+    .returning(threshold.c.queue_id)
+)
+_LOCK = text("SELECT pg_advisory_xact_lock(:key)")
+
+
+class SharedStates(States):
+    """Where messages stand while no transaction holds them."""
+
+    def lock(self, key: int) -> None:
+        """Wait until no other session has this advisory lock, and have it until the unit is committed."""
+        self.run(_LOCK, key=key)
+
+    def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
+        """Make at most `limit` messages ready that have become available, and return how many."""
+        released = self.all(_RELEASE, of_queue=queue_id, now=now_us, most=limit)
+        self.make_all_ready(queue_id, released)
+        return len(released)
+
+    def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
+        """Take at most `limit` messages that have expired out of their states; those that somebody takes are left."""
+        expired = dict(self.all(_EXPIRED, of_queue=queue_id, now=now_us, most=limit))
+        if not expired:
+            return []
+        ids = list(expired)
+        rows = self.all(_TAKE_READY_OF, of_queue=queue_id, ids=ids)
+        if len(rows) < len(ids):
+            rows += self.all(_TAKE_DUE_OF, of_queue=queue_id, ids=ids)
+        taken = {row[0]: Place(row[0], queue_id, row[1], row[2]) for row in rows}
+        self.run(_UNMAKE_EXPIRING_OF, of_queue=queue_id, times=[expired[number] for number in taken], ids=list(taken))
+        charged = {row[0]: row[1:] for row in self.all(_CHARGED, ids=list(taken))}
+        return [Holding(taken[number], *charged[number]) for number in ids if number in taken]
+
+
+class SharedListings(SharedStates, Listings):
+    """What a queue holds, a part at a time."""
+
+    def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
+        """Take at most `limit` messages that are kept back, and are chosen, out of `due`."""
+        if condition is None:
+            taken = self.all(_TAKE_DUE, of_queue=queue_id, most=limit)
+        else:
+            where = conditions.where(condition, retries=due.c.retries, space=space, available_at=due.c.available_at)
+            chosen = _DUE.join_from(due, message, message.c.id == due.c.message_id).where(where)
+            taken = self.built(_take_due(chosen), of_queue=queue_id, most=limit)
+        return [Place(number, queue_id, key, retries) for number, key, retries in taken]
+
+
+class SharedHistory(History):
+    """Messages that are kept after they were consumed."""
+
+    def forget(self, queue_id: int, before_us: int, limit: int) -> tuple[int, int]:
+        """Delete at most `limit` messages that were consumed before a time; return how many, and their pages."""
+        forgotten = self.all(_FORGET, of_queue=queue_id, before=before_us, most=limit)
+        return len(forgotten), sum(self.discard(number)[0] for (number,) in forgotten)
+
+
+class SharedClaims(Claims):
+    """High limits that were reached, and who is to start their commands."""
+
+    def claim(self, claim: Claim, owner_id: int, now_us: int) -> bool:
+        """Claim that a capacity command is started by this owner; False where the limit was reached before."""
+        row = self.one(
+            _CLAIM,
+            queue_id=claim.queue_id,
+            memory=claim.memory,
+            value=claim.value,
+            claimed_by=owner_id,
+            claimed_at=now_us,
+        )
+        return row is not None

@@ -1,0 +1,299 @@
+"""What the driver and the server say, in the words of the queue manager. The only place that looks at driver errors."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from qmcore.errors import (
+    BadResourceError,
+    InvalidArgumentError,
+    OperatingSystemError,
+    OutcomeUnknownError,
+    QueueError,
+    ReleaseError,
+    SystemFailureError,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+OLDEST_SERVER: Final = 140000
+"""The oldest version of a server that will do, as PostgreSQL writes versions: 14.0."""
+
+NOT_A_DEVICE = "{shown!r} is not a qmadmin device"
+NAME_ANOTHER = "Name another schema, or create a device with crdl."
+
+
+class _Entry(NamedTuple):
+    kind: type[QueueError]
+    message: str
+    hint: str = ""
+    blocked: bool = False
+
+
+_OTHERWISE = _Entry(SystemFailureError, "the store of device {shown!r} failed: {words}")
+_UNREACHABLE = _Entry(
+    OperatingSystemError,
+    "the server of device {shown!r} cannot be reached: {words}",
+    "Check host and port, and whether the server runs and lets this machine connect.",
+)
+_REFUSED = _Entry(
+    OperatingSystemError,
+    "the server of device {shown!r} refuses the connection: {words}",
+    "Check the user, the password and the database, and pg_hba.conf of the server.",
+)
+_LOST = _Entry(
+    SystemFailureError,
+    "the connection to device {shown!r} was lost: {words}",
+    "Repeat the operation when the server is back; nothing of it was done.",
+)
+_WRONG_PASSWORD = _Entry(
+    OperatingSystemError,
+    "the server of device {shown!r} does not accept the user or the password: {words}",
+    "Give the password in a file: passfile=/path in the URL, or ~/.pgpass.",
+)
+_NO_PASSWORD = _Entry(
+    OperatingSystemError,
+    "the server of device {shown!r} wants a password, and none was given",
+    "Give it in a file: passfile=/path in the URL, or ~/.pgpass.",
+)
+_NO_DATABASE = _Entry(
+    BadResourceError,
+    "the server of device {shown!r} has no such database: {words}",
+    "Check the name, or create the database with createdb.",
+)
+_MISSING_RIGHT = _Entry(
+    OperatingSystemError,
+    "device {shown!r} cannot be used with the rights of this user: {words}",
+    "crdl needs CREATE on the database; all else USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on its"
+    " tables.",
+)
+_TOO_MANY = _Entry(
+    OperatingSystemError,
+    "the server of device {shown!r} has all its connections in use: {words}",
+    "Close other clients, or raise max_connections of the server, or the limit of the user or the database.",
+)
+_DISK_FULL = _Entry(
+    OperatingSystemError,
+    "there is no room left on the disk of the server for device {shown!r}; the operation was undone",
+    "Free disk space there; nothing that was accepted before is lost.",
+)
+_READ_ONLY = _Entry(
+    OperatingSystemError,
+    "device {shown!r} cannot be written: the server is a standby, or allows only reading",
+    "Name the primary server, or both with target_session_attrs=read-write; look at default_transaction_read_only.",
+)
+_BUSY = _Entry(
+    SystemFailureError,
+    "device {shown!r} stayed locked by others for too long: {words}",
+    "Look for a long transaction in pg_stat_activity.",
+    blocked=True,
+)
+_CONFLICT = _Entry(
+    SystemFailureError,
+    "others on device {shown!r} were in the way again and again: {words}",
+    "Repeat the operation.",
+    blocked=True,
+)
+_NOT_A_DEVICE = _Entry(BadResourceError, NOT_A_DEVICE, NAME_ANOTHER)
+_BAD_TEXT = _Entry(
+    InvalidArgumentError,
+    "a text for device {shown!r} has a character that PostgreSQL cannot keep, such as NUL",
+    "Put it into the body of the message, which may be any bytes.",
+)
+_TOO_LARGE = _Entry(InvalidArgumentError, "device {shown!r} cannot keep something that large: {words}")
+
+_BY_STATE: Final[dict[str, _Entry]] = {
+    "21000": _OTHERWISE,
+    "22021": _BAD_TEXT,
+    "22P05": _BAD_TEXT,
+    "25006": _READ_ONLY,
+    "28000": _WRONG_PASSWORD,
+    "28P01": _WRONG_PASSWORD,
+    "3D000": _NO_DATABASE,
+    "3F000": _NOT_A_DEVICE,
+    "42P01": _NOT_A_DEVICE,
+    "42703": _NOT_A_DEVICE,
+    "42501": _MISSING_RIGHT,
+    "53000": _OTHERWISE,
+    "53100": _DISK_FULL,
+    "53200": _Entry(
+        OperatingSystemError,
+        "the server of device {shown!r} has no memory left: {words}",
+        "Give it more memory, or let fewer clients work at a time; the operation was undone.",
+    ),
+    "53300": _TOO_MANY,
+    "53400": _Entry(OperatingSystemError, "a limit of the server of device {shown!r} is reached: {words}"),
+    "55P03": _BUSY,
+    "57014": _BUSY,
+    "57P03": _UNREACHABLE,
+    "57P04": _NO_DATABASE,
+    "58P01": _Entry(SystemFailureError, "the server of device {shown!r} misses a file: {words}"),
+    "58030": _Entry(OperatingSystemError, "the server of device {shown!r} cannot read or write its disk: {words}"),
+    "XX001": _Entry(SystemFailureError, "device {shown!r} is damaged: {words}", "Restore it from a backup."),
+    "XX002": _Entry(SystemFailureError, "device {shown!r} is damaged: {words}", "Have its indexes made anew: REINDEX."),
+}
+_BY_CLASS: Final[dict[str, _Entry]] = {"08": _LOST, "40": _CONFLICT, "54": _TOO_LARGE, "57": _LOST}
+"""By the first two characters of the state, which are its class."""
+
+_RETRIABLE: Final = frozenset({"40001", "40P01"})
+_LOST_STATES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "57P04"})
+"""What a server says that is about to end the session."""
+
+_BY_WORDS: Final[tuple[tuple[str, _Entry], ...]] = (
+    (r"no password supplied", _NO_PASSWORD),
+    (r"password authentication failed|authentication failed for user|role \".*\" does not exist", _WRONG_PASSWORD),
+    (r"no pg_hba\.conf entry|pg_hba\.conf rejects|not permitted to log in", _REFUSED),
+    (r"permission denied for database", _MISSING_RIGHT),
+    (r"database \".*\" does not exist|not currently accepting connections", _NO_DATABASE),
+    (r"too many (clients|connections)|connection slots", _TOO_MANY),
+    (
+        r"not in hot standby|session is (not )?read-only|server is in hot standby",
+        _Entry(
+            OperatingSystemError,
+            "no server of device {shown!r} is of the kind that target_session_attrs asks for: {words}",
+            "Check which server is the primary; name all of them in the URL, with commas between them.",
+        ),
+    ),
+    (
+        r"\bSSL\b|certificate|GSSAPI",
+        _Entry(
+            OperatingSystemError,
+            "no secure connection to the server of device {shown!r} can be made: {words}",
+            "Check the parameters that begin with ssl, and the certificates.",
+        ),
+    ),
+    (
+        r"definition of service|service file",
+        _Entry(
+            BadResourceError,
+            "the service of device {shown!r} is not described: {words}",
+            "Services are described in ~/.pg_service.conf, or in the file that PGSERVICEFILE names.",
+        ),
+    ),
+    (
+        r"invalid \S+ value|invalid (integer|port)|invalid connection option|could not match \d+ (host|port)",
+        _Entry(InvalidArgumentError, "the URL of device {shown!r} cannot be used: {words}"),
+    ),
+    (r"starting up|shutting down|in recovery mode", _UNREACHABLE),
+)
+"""What can be told from the words of a connection that was not made, for which there is no state."""
+
+_FROM_SERVER: Final = re.compile(r"failed: \w+: {1,2}(.*)")
+"""How libpq hands on what the server says, in whichever language: a severity, and the sentence."""
+
+
+def from_psycopg(error: psycopg.Error, shown: str) -> QueueError:
+    """Return the diagnostic for an error of the driver or the server on the device that is `shown` so."""
+    entry = _entry(error)
+    words = _words(error)
+    return entry.kind(
+        entry.message.format(shown=shown, words=words).rstrip(".: "),
+        hint=entry.hint,
+        path=shown,
+        sqlstate=error.sqlstate,
+        blocked=entry.blocked,
+    )
+
+
+def is_retriable(error: psycopg.Error) -> bool:
+    """Tell whether the transaction was undone because of what others did at the same time, and may be tried again."""
+    return error.sqlstate in _RETRIABLE
+
+
+def is_connection_lost(error: psycopg.Error) -> bool:
+    """Tell whether the session is gone, or the server is about to end it: another one is needed."""
+    import psycopg as driver
+
+    if error.sqlstate is not None:
+        return error.sqlstate.startswith("08") or error.sqlstate in _LOST_STATES
+    if error.pgconn is not None:
+        return bool(error.pgconn.status == driver.pq.ConnStatus.BAD)
+    return isinstance(error, driver.OperationalError | driver.InterfaceError)
+
+
+def outcome_unknown(error: psycopg.Error, shown: str) -> QueueError:
+    """Return the diagnostic for a session that was lost while its commit was under way."""
+    return OutcomeUnknownError(
+        f"the connection to device {shown!r} was lost while a commit was under way ({_words(error)}); whether it was"
+        " done is unknown",
+        path=shown,
+    )
+
+
+def not_a_device(shown: str) -> QueueError:
+    """Return the diagnostic for a schema that is absent, or holds something else."""
+    return BadResourceError(NOT_A_DEVICE.format(shown=shown), hint=NAME_ANOTHER, path=shown)
+
+
+def read_only(shown: str) -> QueueError:
+    """Return the diagnostic for a write to a device that is open for reading only."""
+    return OperatingSystemError(_READ_ONLY.message.format(shown=shown), hint=_READ_ONLY.hint, path=shown)
+
+
+def refuse_old_server(version: int, shown: str) -> None:
+    """Refuse a server before PostgreSQL 14; `version` is what the driver calls `server_version`, such as 150004."""
+    if version < OLDEST_SERVER:
+        number = f"{version // 10000}.{version % 10000}" if version >= 100000 else f"9.{version // 100 % 100}"
+        raise ReleaseError(
+            f"the server of device {shown!r} is PostgreSQL {number}; the oldest that will do is"
+            f" {OLDEST_SERVER // 10000}",
+            hint="Upgrade the server.",
+            path=shown,
+            version=version,
+        )
+
+
+# ---- steps ----------------------------------------------------------------------------------------------------------
+
+
+def _entry(error: psycopg.Error) -> _Entry:
+    state = error.sqlstate
+    if state is not None:
+        return _BY_STATE.get(state) or _BY_CLASS.get(state[:2], _OTHERWISE)
+    import psycopg as driver
+
+    if isinstance(error, driver.DataError):
+        # The driver itself refuses a NUL, before the server sees it.
+        return _BAD_TEXT
+    if isinstance(error, driver.OperationalError | driver.InterfaceError):
+        return _of_connection(error, driver.pq.ConnStatus.BAD)
+    return _OTHERWISE
+
+
+def _of_connection(error: psycopg.Error, bad: int) -> _Entry:
+    """Return what a failure of the connection is, of which libpq says no state, but only words."""
+    text = _last_attempt(str(error))
+    for pattern, entry in _BY_WORDS:
+        if re.search(pattern, text):
+            return entry
+    connecting = re.match(r"connection (failed|is bad|timeout)|failed to resolve", text)
+    if not connecting:
+        is_gone = error.pgconn is None or error.pgconn.status == bad
+        return _LOST if is_gone else _OTHERWISE
+    if error.pgconn is not None and error.pgconn.needs_password:
+        return _NO_PASSWORD
+    # Whatever the server says in its own language, it was reached.
+    return _REFUSED if _FROM_SERVER.search(text) else _UNREACHABLE
+
+
+def _words(error: psycopg.Error) -> str:
+    """Return what the server or libpq says, in one line: no statement, no data, nothing that was sent to it."""
+    if error.sqlstate is not None and error.diag.message_primary:
+        return _in_one_line(error.diag.message_primary)
+    text = _last_attempt(str(error))
+    said = _FROM_SERVER.search(text)
+    if said:
+        return _in_one_line(said[1])
+    return _in_one_line(re.sub(r"^(connection (failed|is bad|timeout expired): )", "", text))
+
+
+def _last_attempt(text: str) -> str:
+    """Return what was said about the last of several hosts, without libpq's questions and the driver's list."""
+    return text.partition("\nMultiple connection attempts failed")[0].partition("\n\t")[0]
+
+
+def _in_one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return (line if len(line) <= 300 else line[:297] + "...").rstrip(".")

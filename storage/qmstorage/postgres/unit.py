@@ -1,0 +1,134 @@
+"""The unit of work on PostgreSQL: every verb of the port, in a transaction of one session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import bindparam, delete, select
+
+from qmcore import numbers
+from qmcore.queue import Queue
+from qmcore.records import Use
+from qmcore.space import Space, SpaceDefinition
+from qmstorage.bodies import Bodies
+from qmstorage.postgres import keys
+from qmstorage.postgres.counters import SharedCounters
+from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
+from qmstorage.postgres.tables import memory_schema
+from qmstorage.runner import Cursor, Texts, given
+from qmstorage.schema import chunk, counter, due, expiring, held, message, ready
+from qmstorage.unit import MemoryStore, SqlUnit
+
+if TYPE_CHECKING:
+    from qmstorage.postgres.presence import Presence
+
+_CONTENT = select(chunk.c.content).where(given(chunk.c.body_id, "of_body"), given(chunk.c.number, "at"))
+_REMOVE_MESSAGES = delete(message).where(message.c.id.between(bindparam("low"), bindparam("high")))
+_REMOVE_BODIES = delete(chunk).where(chunk.c.body_id.between(bindparam("low"), bindparam("high")))
+_EMPTY = [delete(table).where(given(table.c.queue_id, "of_queue")) for table in (ready, due, held, expiring)]
+_REMOVE_COUNTERS = delete(counter).where(given(counter.c.space_id, "space_id"))
+
+
+class SharedBodies(Bodies):
+    """Bodies that are kept apart. The driver would read all rows at once, so that they are asked for one by one."""
+
+    def body(self, body_id: int, size: int) -> bytes:
+        """Return a body that is kept apart, of `size` bytes."""
+        content, at = bytearray(), 0
+        while len(content) < size:
+            ((part,),) = self.all(_CONTENT, of_body=body_id, at=at)
+            content += part
+            at += 1
+        return bytes(content)
+
+
+class PostgresMemoryStore(SharedCounters, SharedBodies, SharedStates, MemoryStore):
+    """The non-persistent messages of a queue space, in tables that are not logged."""
+
+    def _numbers(self, space_id: int, count: int) -> Sequence[int]:
+        # Numbers come from the store on disk alone.
+        del space_id, count
+        return ()
+
+    def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
+        """Delete all messages, and begin to count anew."""
+        low, high = numbers.number(space_id, 0), numbers.number(space_id + 1, 0) - 1
+        for removal in (_REMOVE_MESSAGES, _REMOVE_BODIES):
+            self.run(removal, low=low, high=high)
+        for queue in queues:
+            for statement in _EMPTY:
+                self.run(statement, of_queue=queue.id)
+        self.run(_REMOVE_COUNTERS, space_id=space_id)
+        for queue_id in (0, *(queue.id for queue in queues)):
+            self.add_counters(space_id, queue_id)
+
+
+class PostgresUnit(SharedCounters, SharedBodies, SharedListings, SharedHistory, SharedClaims, SqlUnit):
+    """One short transaction of a session. `slot` is the session's: which counters it writes."""
+
+    memory_store = PostgresMemoryStore
+
+    def __init__(
+        self,
+        cursor: Cursor,
+        texts: Texts,
+        *,
+        schema: str,
+        slot: int,
+        memories: Mapping[int, Texts] | None = None,
+        presence: Presence | None = None,
+    ) -> None:
+        super().__init__(cursor, texts, memories)
+        self.schema = schema
+        self.slot = slot
+        self._presence = presence
+
+    def memory(self, space_id: int) -> PostgresMemoryStore | None:
+        """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
+        texts = self._memories.get(space_id)
+        return None if texts is None else self.memory_of(texts)
+
+    def memory_of(self, texts: Texts) -> PostgresMemoryStore:
+        """Return the store of non-persistent messages that the texts lead to."""
+        memory = PostgresMemoryStore(self._cursor, texts, self.arrivals)
+        memory.slot, memory.schema = self.slot, memory_schema(self.schema)
+        return memory
+
+    def memory_level(self, space_id: int) -> Use:
+        """Return how much the memory of a queue space holds."""
+        memory = self.memory(space_id)
+        return Use(0, 0, 0) if memory is None else memory.level(space_id)
+
+    def take_alone(self, queue_id: int) -> None:
+        """Let nobody else who asks for this take messages out of the queue before the unit is committed."""
+        self.lock(keys.key(self.schema, keys.Kind.QUEUE, queue_id))
+
+    def add_space(self, definition: SpaceDefinition, incarnation: str, created_us: int) -> Space:
+        """Record a queue space, its counters at zero."""
+        made = super().add_space(definition, incarnation, created_us)
+        self._cursor.execute(f"DROP SEQUENCE IF EXISTS {self.sequence_name(made.id)}")
+        self._cursor.execute(f"CREATE SEQUENCE {self.sequence_name(made.id)} MAXVALUE {numbers.SEQUENCE_MAX}")
+        return made
+
+    def remove_space(self, space_id: int) -> None:
+        """Remove a queue space with everything in it."""
+        super().remove_space(space_id)
+        self._cursor.execute(f"DROP SEQUENCE {self.sequence_name(space_id)}")
+
+    def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
+        """Record that a message of the queue is waited for; from before that on its channel is listened to."""
+        if self._presence is not None:
+            self._presence.listen(address, queue_id)
+        super().add_waiter(queue_id, address, owner_id)
+
+    def remove_waiter(self, queue_id: int, address: str) -> None:
+        """Forget that a message of the queue is waited for."""
+        super().remove_waiter(queue_id, address)
+        if self._presence is not None:
+            self._presence.unlisten(address, queue_id)
+
+    def waiters(self, queue_ids: Iterable[int]) -> list[str]:
+        """Return no bells: PostgreSQL rings them."""
+        del queue_ids
+        return []

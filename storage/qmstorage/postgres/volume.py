@@ -1,0 +1,427 @@
+"""A volume on PostgreSQL: a schema, in which sessions of many processes work beside each other.
+
+Work on messages holds the lock of the volume together with others, and locks what it takes row by row. All other work
+has the volume for itself, so that it can look at something and then act on what it saw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg.errors import LockNotAvailable
+
+from qmcore.errors import NotOpenError, SystemFailureError
+from qmcore.port import Unit
+from qmcore.queue import Queue
+from qmcore.records import Owner, Use
+from qmcore.space import Space
+from qmstorage.forks import FORKS
+from qmstorage.postgres import joining, keys, translate
+from qmstorage.postgres.presence import Presence
+from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
+from qmstorage.postgres.snapshot import PostgresSnapshot
+from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
+from qmstorage.postgres.unit import PostgresUnit
+from qmstorage.runner import Texts
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from qmstorage.postgres.address import Address
+    from qmstorage.postgres.bells import ServerBell
+
+T = TypeVar("T")
+
+_ATTEMPTS = 5
+"""How often a unit is run that others made impossible, or whose session was lost before its commit."""
+
+_LOCK_STEP_SECONDS = 0.1
+"""How long those who work together may have to wait behind one who waits to be alone."""
+
+_PAUSE = 0.02
+"""Seconds for which they go on before the next try to be alone."""
+
+
+class PostgresVolume:
+    """One schema of a database, as the engine's port wants it."""
+
+    def __init__(self, address: Address, *, durable: bool, readonly: bool = False) -> None:
+        self.path = address.shown
+        self.readonly = readonly
+        self.address = address
+        self._schema = address.schema
+        self._durable = durable
+        self._texts = Texts(DIALECT, address.schema)
+        self._memory_texts = Texts(DIALECT, memory_schema(address.schema))
+        self._memories: dict[int, Texts] = {}
+        self._memory_users: dict[int, int] = {}
+        self._lock_key = keys.key(address.schema, keys.Kind.VOLUME, 0)
+        self._sessions = Sessions(self._connect, address.schema, durable=durable)
+        self._presence = Presence(self._connect, address.schema)
+        self._closed = ""
+        self.followers = joining.Followers()
+        FORKS.add(self)
+
+    # ---- work --------------------------------------------------------------------------------------------------------
+
+    def write(self, work: Callable[[Unit], T], *, durable: bool = True, concurrent: bool = False) -> T:
+        """Run `work` in one transaction and commit it; an exception leaves everything as it was.
+
+        What fails before its commit because of others, or because the server has ended the session, is done again.
+        Raises OutcomeUnknownError where the connection was lost while the commit was under way.
+        """
+        self._check_usable()
+        if not concurrent and self.is_joined():
+            raise joining.would_wait_for_itself(self.path)
+        fresh = False
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._written(work, durable=durable, concurrent=concurrent, fresh=fresh)
+            except _Again as again:
+                if attempt == _ATTEMPTS:
+                    raise translate.from_psycopg(again.error, self.path) from again.error
+                fresh = fresh or again.is_lost
+        raise AssertionError  # pragma: no cover - the last attempt has raised
+
+    def read(self, work: Callable[[Unit], T]) -> T:
+        """Run `work` in one transaction that changes nothing and sees everything as it was at one moment."""
+        self._check_usable()
+        try:
+            return self._read(work, fresh=False)
+        except _Again as again:
+            if not again.is_lost:
+                raise translate.from_psycopg(again.error, self.path) from again.error
+        try:
+            return self._read(work, fresh=True)
+        except _Again as again:
+            raise translate.from_psycopg(again.error, self.path) from again.error
+
+    def comes_free(self, seconds: float) -> bool:
+        """Tell whether a write could begin within the seconds, which whoever is alone may take until then."""
+        self._check_usable()
+        try:
+            with self._sessions.one() as session:
+                session.run(f"BEGIN; SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}; {self._together()}")
+        except LockNotAvailable:
+            return False
+        except psycopg.Error as error:
+            raise translate.from_psycopg(error, self.path) from error
+        return True
+
+    def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
+        """Run `work` on the caller's own connection to the database, in its transaction; it stands or falls with that."""
+        self._check_usable()
+        return joining.write_on(self, connection, work)
+
+    def is_joined(self, connection: object = None) -> bool:
+        """Tell whether this thread has joined a transaction of the application's own, or is about to join this one."""
+        if connection is not None and joining.is_in_transaction(connection):
+            return True
+        return self.followers.has_thread(threading.get_ident())
+
+    @contextlib.contextmanager
+    def still(self, seconds: float) -> Iterator[None]:
+        """Let nobody write who comes through qmadmin; readers go on.
+
+        Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
+        """
+        if self.is_joined():
+            raise joining.would_wait_for_itself(self.path)
+        self._check_usable()
+        try:
+            with self._sessions.one() as session:
+                self._begin_alone(session, time.monotonic() + seconds)
+                yield
+        except psycopg.Error as error:
+            raise translate.from_psycopg(error, self.path) from error
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[PostgresSnapshot]:
+        """Give the volume as it stands now, while others go on writing."""
+        self._check_usable()
+        with contextlib.closing(PostgresSnapshot(self.path, self._connected(), self._unit)) as made:
+            yield made
+
+    # ---- memory ------------------------------------------------------------------------------------------------------
+
+    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
+        """Have a part in the non-persistent messages of a queue space; tell whether there were none before."""
+        name = f"{quoted(memory_schema(self._schema))}.residence"
+
+        def made(unit: Unit) -> bool:
+            ours = _ours(unit)
+            row = ours.asked(f"INSERT INTO {name} VALUES ({space.id}) ON CONFLICT DO NOTHING RETURNING space_id")  # noqa: S608
+            if row is None:
+                return False
+            memory = ours.memory_of(self._memory_texts)
+            for queue_id in {0, *(queue.id for queue in queues)} - memory.counted(space.id, whole=True):
+                memory.add_counters(space.id, queue_id)
+            return True
+
+        was_made = self.write(made)
+        self._memory_users[space.id] = self._memory_users.get(space.id, 0) + 1
+        self._memories[space.id] = self._memory_texts
+        return was_made
+
+    def detach_memory(self, space: Space) -> None:
+        """Let go of the memory of a queue space, once for each time that it was attached."""
+        left = self._memory_users.get(space.id, 0) - 1
+        if left > 0:
+            self._memory_users[space.id] = left
+        else:
+            self._memory_users.pop(space.id, None)
+            self._memories.pop(space.id, None)
+
+    def remove_memory(self, space: Space, *, unused: bool = False) -> None:
+        """Remove the non-persistent messages of a queue space; with `unused` only where no process is attached."""
+        name = f"{quoted(memory_schema(self._schema))}.residence"
+
+        def removed(unit: Unit) -> None:
+            if unused and unit.owners(space.id):
+                return
+            ours = _ours(unit)
+            ours.memory_of(self._memory_texts).clear(space.id, unit.queues(space.id))
+            ours.asked(f"DELETE FROM {name} WHERE space_id = {space.id} RETURNING space_id")  # noqa: S608 - ours
+
+        self.write(removed)
+
+    def memory_files(self, space: Space) -> list[tuple[str, int]]:
+        """Return no files: non-persistent messages stand in tables of the database."""
+        del space
+        return []
+
+    def memory_levels(self) -> dict[int, Use]:
+        """Return nothing: each unit reaches the memory by itself."""
+        return {}
+
+    def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
+        """Do nothing: PostgreSQL takes its disk as it needs it, and cannot be made to keep some for a schema."""
+        del pages
+        progress(100)
+
+    # ---- others ------------------------------------------------------------------------------------------------------
+
+    def check_place(self) -> None:
+        """Refuse to go on where the volume is closed; a schema that was dropped is found by the next statement."""
+        self._check_usable()
+
+    def bell(self) -> ServerBell:
+        """Return a bell of this process."""
+        self._check_usable()
+        return self._presence.bell()
+
+    def ring(self, addresses: Sequence[str]) -> None:
+        """Ring bells of this process; others hear what the server tells."""
+        self._presence.ring(addresses)
+
+    def wake(self) -> None:
+        """Ring all bells of this process; a signal handler may call it."""
+        self._presence.wake()
+
+    def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
+        """Lock a key that tells others, as long as this process lives and is connected, that it does."""
+        self._check_usable()
+        return self._translated(lambda: self._presence.new_owner(space_id, role, now_us))
+
+    def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:
+        """Give up the key of an owner of ours; of one that died nothing is left."""
+        self._translated(lambda: self._presence.release_owner(owner, bells))
+
+    def is_alive(self, owner: Owner) -> bool:
+        """Tell whether the process of an owner is connected and still attached."""
+        return self._asked(lambda connection: self._presence.is_alive(owner, connection))
+
+    def same_boot(self, owner: Owner) -> bool:
+        """Tell whether the server has run without restart since the owner attached."""
+        return self._asked(lambda connection: self._presence.same_boot(owner, connection))
+
+    def close(self) -> None:
+        """Close the volume; whoever waits is woken."""
+        if self._closed:
+            return
+        self._closed = f"device {self.path!r} is closed"
+        FORKS.discard(self)
+        self._presence.close()
+        self._sessions.close()
+
+    def pause(self) -> bool:
+        """Let the sessions be as they are: a fork leaves them to the parent."""
+        return self._presence.pause()
+
+    def resume(self) -> None:
+        """Go on after the fork."""
+        self._presence.resume()
+
+    def give_to_parent(self, *, idle: bool) -> None:
+        """Let go, in a forked process, of what is the parent's, without a word to the server."""
+        self._closed = f"device {self.path!r} was opened by the parent process, before a fork"
+        self._presence.abandon(idle=idle)
+        self._sessions.abandon()
+
+    def unit_on(self, cursor: Any, slot: int) -> PostgresUnit:
+        """Return a unit in the transaction of a cursor."""
+        return self._unit(cursor, slot)
+
+    @property
+    def together(self) -> str:
+        """The statement that takes the lock of the volume together with others."""
+        return self._together()
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether each commit is brought to the disk before it is acknowledged."""
+        return self._durable
+
+    # ---- steps -------------------------------------------------------------------------------------------------------
+
+    def _written(self, work: Callable[[Unit], T], *, durable: bool, concurrent: bool, fresh: bool) -> T:
+        relaxed = "" if durable or not self._durable else "SET LOCAL synchronous_commit = off; "
+        with self._session(fresh=fresh) as session:
+            try:
+                if concurrent:
+                    session.run(f"BEGIN; {relaxed}{self._together()}")
+                else:
+                    self._begin_alone(session, time.monotonic() + WAIT_SECONDS, relaxed)
+                unit = self._unit(session.cursor, session.slot)
+                result = work(unit)
+            except psycopg.Error as error:
+                raise self._before_commit(error, session) from error
+            self._commit(session)
+            self._tell(session, unit.arrivals)
+        for action in unit.actions:
+            action()
+        return result
+
+    def _commit(self, session: Session) -> None:
+        try:
+            session.run("COMMIT")
+        except psycopg.Error as error:
+            if translate.is_connection_lost(error) or session.is_lost:
+                raise translate.outcome_unknown(error, self.path) from error
+            raise self._before_commit(error, session) from error
+
+    def _tell(self, session: Session, arrivals: set[int]) -> None:
+        """Have the server tell those who wait for the queues that got messages.
+
+        After the commit: what is told within a transaction is told at its end, under a lock that lets one commit
+        through at a time, the disk included; and who begins to wait between a look before the commit and the commit
+        would be told nothing.
+        """
+        if not arrivals:
+            return
+        waiter = f"{quoted(self._schema)}.waiter"
+        channels = "), (".join(f"'{keys.channel(self._schema, queue)}', {queue}" for queue in sorted(arrivals))
+        with contextlib.suppress(psycopg.Error):
+            session.run(
+                f"SELECT pg_notify(channel, '') FROM (VALUES ({channels})) AS got (channel, queue_id)"  # noqa: S608
+                f" WHERE EXISTS (SELECT FROM {waiter} WHERE waiter.queue_id = got.queue_id)"
+            )
+
+    def _read(self, work: Callable[[Unit], T], *, fresh: bool) -> T:
+        with self._session(fresh=fresh) as session:
+            try:
+                session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                return work(self._unit(session.cursor, session.slot))
+            except psycopg.Error as error:
+                raise self._before_commit(error, session) from error
+
+    def _begin_alone(self, session: Session, end: float, first: str = "") -> None:
+        """Begin a transaction in which nobody else works. Those who do go on in between, so that nobody waits long."""
+        alone = f"SELECT pg_advisory_xact_lock({self._lock_key})"
+        while True:
+            left = end - time.monotonic()
+            step = max(min(_LOCK_STEP_SECONDS, left), 0.001)
+            try:
+                session.run(f"BEGIN; {first}SET LOCAL lock_timeout = {int(step * 1000) or 1}; {alone}")
+            except LockNotAvailable:
+                session.roll_back()
+                if left <= 0:
+                    raise self._not_alone(session) from None
+                time.sleep(_PAUSE)
+            else:
+                session.run(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
+                return
+
+    def _not_alone(self, session: Session) -> SystemFailureError:
+        high, low = (self._lock_key >> 32) & 0xFFFFFFFF, self._lock_key & 0xFFFFFFFF
+        holders = session.connection.execute(
+            "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s::bigint::oid"
+            " AND objid = %s::bigint::oid AND granted AND pid <> pg_backend_pid() ORDER BY pid",
+            [high, low],
+        ).fetchall()
+        who = ", ".join(str(row[0]) for row in holders) or "others"
+        return SystemFailureError(
+            f"device {self.path!r} is in use by sessions of the server ({who}) that have not come to an end",
+            hint="Look for a program that has joined messages to a transaction of its own and has not ended it.",
+            path=self.path,
+            blocked=True,
+            pids=[row[0] for row in holders],
+        )
+
+    def _together(self) -> str:
+        return f"SELECT pg_advisory_xact_lock_shared({self._lock_key})"
+
+    def _unit(self, cursor: Any, slot: int) -> PostgresUnit:
+        return PostgresUnit(
+            cursor, self._texts, schema=self._schema, slot=slot, memories=self._memories, presence=self._presence
+        )
+
+    @contextlib.contextmanager
+    def _session(self, *, fresh: bool) -> Iterator[Session]:
+        try:
+            with self._sessions.one(fresh=fresh) as session:
+                yield session
+        except psycopg.Error as error:
+            raise translate.from_psycopg(error, self.path) from error
+
+    def _before_commit(self, error: psycopg.Error, session: Session) -> Exception:
+        """Return what to raise for an error by which nothing has been done."""
+        is_lost = session.is_lost or translate.is_connection_lost(error)
+        if is_lost or translate.is_retriable(error):
+            return _Again(error, is_lost=is_lost)
+        return translate.from_psycopg(error, self.path)
+
+    def _asked(self, question: Callable[[psycopg.Connection[Any]], T]) -> T:
+        for fresh in (False, True):
+            try:
+                with self._sessions.one(fresh=fresh) as session:
+                    return question(session.connection)
+            except psycopg.Error as error:
+                if fresh or not translate.is_connection_lost(error):
+                    raise translate.from_psycopg(error, self.path) from error
+        raise AssertionError  # pragma: no cover - the second attempt has raised
+
+    def _translated(self, act: Callable[[], T]) -> T:
+        try:
+            return act()
+        except psycopg.Error as error:
+            raise translate.from_psycopg(error, self.path) from error
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.address.conninfo, autocommit=True)
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        return self._translated(self._connect)
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise NotOpenError(self._closed, path=self.path)
+
+
+class _Again(Exception):  # noqa: N818 - it is no failure yet
+    """Nothing has been done, and the work can be done again."""
+
+    def __init__(self, error: psycopg.Error, *, is_lost: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.is_lost = is_lost
+
+
+def _ours(unit: Unit) -> PostgresUnit:
+    assert isinstance(unit, PostgresUnit)  # noqa: S101 - the volume made it
+    return unit

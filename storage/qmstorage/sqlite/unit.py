@@ -1,0 +1,78 @@
+"""The unit of work on SQLite, which also fills the file ahead of time, and runs on a connection for reading only."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from sqlalchemy import func, select
+
+from qmcore.port import Unit
+from qmstorage.runner import Texts
+from qmstorage.schema import counter, space
+from qmstorage.sqlite import translate
+from qmstorage.unit import SqlUnit
+
+T = TypeVar("T")
+
+_ALLOCATION = "CREATE TABLE IF NOT EXISTS allocation (filling BLOB NOT NULL)"
+_PROMISED = (
+    select(func.sum(space.c.pages - counter.c.pages))
+    .join_from(space, counter, (counter.c.space_id == space.c.id) & (counter.c.queue_id == 0))
+    .where(space.c.initialized)
+)
+"""Pages that queue spaces have been promised and do not use yet."""
+
+
+class SqliteUnit(SqlUnit):
+    """One short database transaction on an SQLite file."""
+
+    def pages_to_allocate(self, pages: int) -> int:
+        """Return how many pages must be filled so that `pages` are free besides those that are promised already.
+
+        What is filled takes the free pages first, so that it is either all of them or none.
+        """
+        (free,) = self._cursor.execute("PRAGMA freelist_count").fetchone()
+        ((promised,),) = self.all(_PROMISED)
+        wanted = pages + int(promised or 0)
+        return wanted if wanted > free else 0
+
+    def start_allocation(self) -> None:
+        """Make room to be filled. What an interrupted allocation left is filled further."""
+        self._cursor.execute(_ALLOCATION)
+
+    def allocate(self, pages: int) -> None:
+        """Fill `pages` pages."""
+        (size,) = self._cursor.execute("PRAGMA page_size").fetchone()
+        # Another allocation may have ended meanwhile and taken the table away.
+        self._cursor.execute(_ALLOCATION)
+        self._cursor.execute("INSERT INTO allocation VALUES (zeroblob(?))", (pages * size,))
+
+    def end_allocation(self) -> None:
+        """Free what was filled: the file keeps its size, and its pages are there for whoever needs them."""
+        self._cursor.execute("DROP TABLE IF EXISTS allocation")
+
+
+def read_once(
+    connection: sqlite3.Connection,
+    texts: Texts,
+    path: str,
+    work: Callable[[Unit], T],
+    memories: Mapping[int, Texts] | None = None,
+) -> T:
+    """Run `work` in one database transaction that is rolled back."""
+    cursor = connection.cursor()
+    try:
+        cursor.execute("BEGIN")
+        return work(SqliteUnit(cursor, texts, memories))
+    except sqlite3.Error as error:
+        raise translate.from_sqlite(error, path) from error
+    finally:
+        roll_back(connection)
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """Undo what the connection has begun, if anything."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")

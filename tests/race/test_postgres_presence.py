@@ -1,0 +1,603 @@
+"""The session by which a process is known to others, against real servers, cut connections and killed processes."""
+
+import contextlib
+import itertools
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from qmcore.errors import NoSpaceError, NotOpenError, Resource, SystemFailureError
+from qmcore.records import Owner
+from tests.fix_process import environment, eventually, is_running
+from tests.proxy import Proxy
+
+psycopg = pytest.importorskip("psycopg")
+
+from qmstorage.postgres.keys import Kind, channel, key  # noqa: E402 - where there is no psycopg, there is nothing to test
+from qmstorage.postgres.link import abandon_connection  # noqa: E402
+from qmstorage.postgres.presence import Patience, Presence  # noqa: E402
+
+DEADLINE = 30.0
+HASTY = Patience(ping_seconds=0.1, answer_seconds=1.0)
+
+CHILD = """
+import os, sys, time
+import psycopg
+from qmstorage.postgres.link import abandon_connection
+from qmstorage.postgres.presence import Patience, Presence
+
+url, schema, idle, role = sys.argv[1:]
+connect = lambda: psycopg.connect(url, autocommit=True)
+presence = Presence(connect, schema, Patience(idle_seconds=float(idle), ping_seconds=0.2))
+worker = connect()
+owner = presence.new_owner(1, role, 0)
+print(owner.lock, owner.boot, flush=True)
+if role == "forks":
+    idle = presence.pause()
+    if os.fork() == 0:
+        presence.abandon(idle=idle)
+        abandon_connection(worker)
+        print(os.getpid(), flush=True)
+    else:
+        presence.resume()
+sys.stdin.read()
+"""
+
+
+class Place:
+    """A schema's name in a database, and what a test has made there."""
+
+    def __init__(self, url, schema):
+        self.url = url
+        self.schema = schema
+        self.worker = self.connect()
+        self._made = contextlib.ExitStack()
+
+    def close(self):
+        self._made.close()
+        self.worker.close()
+
+    def connect(self, **settings):
+        return psycopg.connect(self.url, autocommit=True, **settings)
+
+    def reconnect(self):
+        self.worker.close()
+        self.worker = self.connect()
+
+    def presence(self, connect=None, patience=None):
+        presence = Watched(connect or self.connect, self.schema, patience)
+        self._made.callback(presence.close)
+        return presence
+
+    def notify(self, queue_id):
+        self.worker.execute("SELECT pg_notify(%s, '')", [channel(self.schema, queue_id)])
+
+    def holder(self, owner):
+        """Return the server's process that has the owner's lock."""
+        found = self.worker.execute(
+            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'"
+            " AND (classid::bigint << 32) | objid::bigint = %s",
+            [int(owner.lock)],
+        ).fetchone()
+        return found and found[0]
+
+    def is_there(self, pid):
+        return bool(self.worker.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone())
+
+    def child(self, role="application", idle_seconds=60.0):
+        """Start a process that attaches, and return it with its owner."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, self.url, self.schema, str(idle_seconds), role],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._made.callback(end, process)
+        lock, boot = process.stdout.readline().split()
+        return process, an_owner(lock, boot)
+
+
+class Watched(Presence):
+    """A presence that can be looked into."""
+
+    def heard(self):
+        return self._heard
+
+    def hold(self, lock):
+        self._keys.add(lock)
+        self._nudge()
+
+    def is_awaited(self):
+        return bool(self._changed._waiters)
+
+    def is_running(self):
+        return self._thread.is_alive()
+
+    def mistake_for_ours(self, pid):
+        self._ghosts = {(pid, started) for _, started in self._ghosts}
+
+
+def an_owner(lock, boot=""):
+    return Owner(id=1, space_id=1, process="", pid=1, host="", boot=boot, lock=lock, role="application", since_us=0)
+
+
+def end(process):
+    """Kill a process, whose children end when they read that it is gone."""
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def place(postgres_server, worker_database):
+    """A schema's name in a database of our own."""
+    with contextlib.closing(Place(plain(postgres_server.url(worker_database)), f"p_{next(_numbers)}")) as place:
+        yield place
+
+
+_numbers = itertools.count(1)
+
+
+def plain(url):
+    """Return the URL as libpq takes it."""
+    return url.replace("postgresql+psycopg:", "postgresql:")
+
+
+@contextlib.contextmanager
+def asleep_on(bell):
+    """Have a thread that waits for the bell, and see that it was rung."""
+    rang = []
+    waiter = threading.Thread(target=lambda: rang.append(bell.wait(DEADLINE)))
+    waiter.start()
+    try:
+        yield
+    finally:
+        waiter.join()
+    assert rang == [True]
+
+
+def test_an_owner_is_alive_until_it_is_released(place):
+    presence, other = place.presence(), place.presence()
+    owner = presence.new_owner(7, "tmqforward", 123)
+    assert (owner.space_id, owner.role, owner.since_us, owner.pid) == (7, "tmqforward", 123, os.getpid())
+    assert owner.lock == str(key(place.schema, Kind.OWNER, owner.id))
+    assert other.is_alive(owner, place.worker)
+    assert other.same_boot(owner, place.worker)
+    presence.release_owner(owner)
+    assert not other.is_alive(owner, place.worker)
+    assert not presence.is_alive(owner, place.worker)
+
+
+def test_of_several_owners_those_that_live_are_told_apart_by_one_question(place):
+    presence, other = place.presence(), place.presence()
+    owners = [presence.new_owner(1, "application", 0) for _ in range(4)]
+    gone = [owners[0], owners[2]]
+    for owner in gone:
+        presence.release_owner(owner)
+    foreign = an_owner("of-another-backend.lock")
+    with place.worker.transaction():
+        assert other.alive([*owners, foreign], place.worker) == [owners[1], owners[3]]
+    assert presence.alive([*owners, foreign], place.worker) == [owners[1], owners[3]]
+    assert presence.alive([], place.worker) == []
+
+
+def test_asking_for_an_owner_in_a_transaction_does_not_keep_it_from_being_asked_for_in_another(place):
+    presence, other = place.presence(), place.presence()
+    owner = presence.new_owner(1, "application", 0)
+    presence.release_owner(owner)
+    with contextlib.closing(place.connect()) as second, place.worker.transaction():
+        assert not other.is_alive(owner, place.worker)
+        assert not other.is_alive(owner, second)
+
+
+def test_the_owner_of_a_killed_process_is_dead(place):
+    presence = place.presence()
+    process, owner = place.child()
+    assert presence.is_alive(owner, place.worker)
+    end(process)
+    eventually(lambda: not presence.is_alive(owner, place.worker))
+
+
+def test_a_stopped_process_is_given_up_when_the_server_ends_its_session_and_comes_back_by_itself(place):
+    presence = place.presence()
+    process, owner = place.child(idle_seconds=1.0)
+    session = place.holder(owner)
+    process.send_signal(signal.SIGSTOP)
+    eventually(lambda: not presence.is_alive(owner, place.worker))
+    assert not place.is_there(session)
+    process.send_signal(signal.SIGCONT)
+    eventually(lambda: presence.is_alive(owner, place.worker))
+
+
+def test_a_process_at_leisure_is_not_given_up(place):
+    presence = place.presence(patience=Patience(idle_seconds=0.4, ping_seconds=0.05))
+    owner = presence.new_owner(1, "application", 0)
+    session = place.holder(owner)
+    asked = "SELECT query_start FROM pg_stat_activity WHERE pid = %s"
+    begun = place.worker.execute(asked, [session]).fetchone()[0]
+    # Past the time after which the server would have ended it.
+    eventually(lambda: (place.worker.execute(asked, [session]).fetchone()[0] - begun).total_seconds() > 0.8)
+    assert place.holder(owner) == session
+
+
+def test_a_notification_rings_each_bell_of_the_queue_and_no_other(place):
+    presence = place.presence()
+    bells, others = [presence.bell() for _ in range(100)], [presence.bell() for _ in range(2)]
+    for bell in bells:
+        presence.listen(bell.address, 1, 2)
+    presence.listen(others[0].address, 3)
+    place.notify(2)
+    assert all(bell.wait(DEADLINE) for bell in bells)
+    assert not any(bell.wait(0) for bell in (*bells, *others))
+    bells[0].close()
+    presence.unlisten(bells[1].address, 2)
+    place.notify(2)
+    assert all(bell.wait(DEADLINE) for bell in bells[2:])
+    assert not any(bell.wait(0) for bell in (*bells[:2], *others))
+
+
+def test_listening_is_in_effect_when_it_returns(place):
+    presence = place.presence()
+    for queue_id in range(50):
+        bell = presence.bell()
+        presence.listen(bell.address, queue_id)
+        place.notify(queue_id)
+        assert bell.wait(DEADLINE)
+        bell.close()
+
+
+def test_other_schemas_are_not_heard(place):
+    presence = place.presence()
+    bell = presence.bell()
+    presence.listen(bell.address, 1)
+    place.worker.execute("SELECT pg_notify(%s, '')", [channel(f"{place.schema}_2", 1)])
+    place.worker.execute("SELECT pg_notify(%s, '')", [channel(place.schema, 2)])
+    presence.listen(bell.address, 3)
+    assert not bell.wait(0)
+
+
+def test_a_channel_is_left_a_while_after_its_last_bell_was_taken_down(place):
+    presence = place.presence(patience=Patience(linger_seconds=0.0))
+    keeps = place.presence()
+    for each in (presence, keeps):
+        first, second = each.bell(), each.bell()
+        each.listen(first.address, 1)
+        each.listen(second.address, 1)
+        first.close()
+        assert each.heard() == {channel(place.schema, 1)}
+        second.close()
+    presence.listen(presence.bell().address, 2)
+    keeps.listen(keeps.bell().address, 2)
+    assert presence.heard() == {channel(place.schema, 2)}
+    assert keeps.heard() == {channel(place.schema, 1), channel(place.schema, 2)}
+
+
+def test_listening_is_in_effect_also_where_the_channel_is_just_being_left(place):
+    presence = place.presence(patience=Patience(linger_seconds=0.0))
+    bell = presence.bell()
+    presence.listen(bell.address, 1)
+    bell.close()
+    in_the_way = key(place.schema, Kind.VOLUME, 1)
+    place.worker.execute("SELECT pg_advisory_lock(%s)", [in_the_way])
+    presence.hold(in_the_way)
+    eventually(lambda: place.worker.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone())
+    again = presence.bell()
+
+    def listen_and_notify():
+        presence.listen(again.address, 1)
+        place.notify(1)
+
+    listening = threading.Thread(target=listen_and_notify)
+    listening.start()
+    eventually(lambda: presence.is_awaited() or not listening.is_alive())
+    place.worker.execute("SELECT pg_advisory_unlock(%s)", [in_the_way])
+    listening.join()
+    assert again.wait(DEADLINE)
+
+
+def test_a_bell_that_hangs_no_longer_listens_to_nothing(place):
+    presence = place.presence()
+    bell = presence.bell()
+    bell.close()
+    presence.listen(bell.address, 1)
+    assert presence.heard() <= {channel(place.schema, 1)}
+    place.notify(1)
+    presence.listen(presence.bell().address, 2)
+    assert not bell.wait(0)
+
+
+def test_bells_of_ours_can_be_rung_by_address(place):
+    presence = place.presence()
+    bell, other = presence.bell(), presence.bell()
+    presence.ring([bell.address, "of-another-process.bell"])
+    assert bell.wait(0)
+    assert not other.wait(0)
+    presence.wake()
+    presence.wake()
+    assert bell.wait(0)
+    assert other.wait(0)
+    assert not bell.wait(0)
+
+
+def test_a_signal_handler_wakes_whoever_waits(place):
+    presence = place.presence()
+    presence.new_owner(1, "application", 0)
+    bell = presence.bell()
+    before = signal.signal(signal.SIGUSR1, lambda *_: presence.wake())
+    try:
+        tells = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+        tells.start()
+        assert bell.wait(DEADLINE)
+        tells.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_closing_wakes_all_and_refuses_what_comes_after(place):
+    presence, other = place.presence(), place.presence()
+    owner = presence.new_owner(1, "application", 0)
+    with asleep_on(presence.bell()):
+        presence.close()
+    assert not other.is_alive(owner, place.worker)
+    assert presence.bell().wait(0)
+    with pytest.raises(NotOpenError, match="closed"):
+        presence.new_owner(1, "application", 0)
+    with pytest.raises(NotOpenError):
+        presence.listen(presence.bell().address, 1)
+    presence.release_owner(owner)
+    presence.close()
+
+
+def test_closing_does_not_wait_for_an_attempt_to_connect(place):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def connect():
+        begun.set()
+        assert go_on.wait(DEADLINE)
+        return place.connect()
+
+    presence = place.presence(connect)
+    bell = presence.bell()
+    refused = []
+
+    def attach():
+        with pytest.raises(NotOpenError) as caught:
+            presence.new_owner(1, "application", 0)
+        refused.append(caught.value)
+
+    attaching = threading.Thread(target=attach)
+    attaching.start()
+    assert begun.wait(DEADLINE)
+    with asleep_on(bell):
+        presence.close()
+    attaching.join()
+    assert refused
+    assert presence.is_running()
+    go_on.set()
+    eventually(lambda: not presence.is_running())
+
+
+def test_without_a_server_attaching_is_refused_and_the_reason_given(place):
+    def no_route():
+        raise psycopg.OperationalError("no route")
+
+    full = NoSpaceError("the server", Resource.PROCESSES, used=1, limit=1)
+
+    def no_room():
+        raise full
+
+    quick = Patience(answer_seconds=0.3)
+    with pytest.raises(SystemFailureError, match=r"did not answer within 0\.3 seconds") as caught:
+        place.presence(no_route, quick).new_owner(1, "application", 0)
+    assert str(caught.value.__cause__) == "no route"
+    presence = place.presence(no_room, quick)
+    bell = presence.bell()
+    with pytest.raises(NoSpaceError) as caught:
+        presence.listen(bell.address, 1)
+    assert caught.value is full
+
+
+@pytest.fixture
+def proxy(place):
+    with contextlib.closing(Proxy((place.worker.info.host, place.worker.info.port))) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(place, proxy):
+    """A presence behind the proxy."""
+    return place.presence(lambda: place.connect(host="127.0.0.1", port=proxy.port), HASTY)
+
+
+@pytest.mark.parametrize("cut", [Proxy.reset, Proxy.swallow])
+def test_a_cut_connection_is_made_again_with_all_that_it_had(place, proxy, far, cut, caplog):
+    caplog.set_level(logging.INFO, "qmadmin.storage")
+    owners = [far.new_owner(1, "application", 0) for _ in range(2)]
+    bell = far.bell()
+    far.listen(bell.address, 1)
+    session = place.holder(owners[0])
+    cut(proxy)
+    assert bell.wait(DEADLINE)
+    assert place.holder(owners[0]) == place.holder(owners[1]) not in {session, None}
+    assert not place.is_there(session)
+    place.notify(1)
+    assert bell.wait(DEADLINE)
+    far.release_owner(owners[0])
+    assert [far.is_alive(owner, place.worker) for owner in owners] == [False, True]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert place.worker.info.password not in caplog.text
+
+
+def test_while_it_has_no_session_our_own_owner_is_alive_to_us_and_nobody_is_kept_waiting_for_long(place, proxy, far):
+    owner = far.new_owner(1, "application", 0)
+    session = place.holder(owner)
+    proxy.refuse()
+    eventually(lambda: not place.is_there(session))
+    assert far.is_alive(owner, place.worker)
+    assert not place.presence().is_alive(owner, place.worker)
+    with pytest.raises(SystemFailureError, match="did not answer"):
+        far.listen(far.bell().address, 1)
+    far.release_owner(owner)
+    assert not far.is_alive(owner, place.worker)
+
+
+def test_a_session_that_got_the_number_of_our_lost_one_is_not_ended(place, proxy, far):
+    far.new_owner(1, "application", 0)
+    bell = far.bell()
+    with contextlib.closing(place.connect()) as stranger:
+        far.mistake_for_ours(stranger.info.backend_pid)
+        proxy.reset()
+        assert bell.wait(DEADLINE)
+        assert stranger.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_restart_of_the_server_is_survived_and_told_from_the_death_of_a_process(own_cluster):
+    with contextlib.closing(Place(plain(own_cluster.url()), "p")) as place:
+        presence = place.presence()
+        owner = presence.new_owner(1, "application", 0)
+        bell = presence.bell()
+        presence.listen(bell.address, 1)
+        own_cluster.stop("immediate")
+        own_cluster.start()
+        assert bell.wait(DEADLINE)
+        place.reconnect()
+        assert place.holder(owner)
+        assert not presence.same_boot(owner, place.worker)
+        assert presence.same_boot(presence.new_owner(1, "application", 0), place.worker)
+        place.notify(1)
+        assert bell.wait(DEADLINE)
+
+
+def test_a_standby_that_was_promoted_gets_all_that_the_lost_server_had(own_cluster):
+    standby = own_cluster.standby()
+    ports = {"host": "127.0.0.1,127.0.0.1", "port": f"{own_cluster.port},{standby.port}"}
+    with contextlib.closing(Place(plain(own_cluster.url()), "p")) as place:
+        presence = place.presence(lambda: place.connect(**ports))
+        owner = presence.new_owner(1, "application", 0)
+        bell = presence.bell()
+        presence.listen(bell.address, 1)
+        own_cluster.kill()
+        standby.promote()
+        assert bell.wait(DEADLINE)
+        place.url = plain(standby.url())
+        place.reconnect()
+        assert place.holder(owner)
+        assert not presence.same_boot(owner, place.worker)
+        place.notify(1)
+        assert bell.wait(DEADLINE)
+
+
+def test_an_ordinary_role_on_a_local_socket_has_all_the_rights_that_are_needed(own_cluster):
+    own_cluster.sql("CREATE ROLE plain LOGIN PASSWORD 'plain'")
+    with contextlib.closing(Place(plain(own_cluster.url(user="plain", password="plain")), "p")) as place:
+        presence = place.presence(lambda: place.connect(host=str(own_cluster.socket_dir)))
+        owner = presence.new_owner(1, "application", 0)
+        bell = presence.bell()
+        presence.listen(bell.address, 1)
+        session = place.holder(owner)
+        presence.mistake_for_ours(place.worker.info.backend_pid)
+        place.worker.execute("SELECT pg_terminate_backend(%s)", [session])
+        assert bell.wait(DEADLINE)
+        assert place.holder(owner) not in {session, None}
+        assert presence.same_boot(owner, place.worker)
+
+
+def test_forks_while_the_session_is_busy_do_it_no_harm(place):
+    presence = place.presence(patience=Patience(linger_seconds=0.0))
+    owner = presence.new_owner(1, "application", 0)
+    session = place.holder(owner)
+    over = threading.Event()
+
+    def come_and_go():
+        for queue_id in itertools.count():
+            bell = presence.bell()
+            presence.listen(bell.address, queue_id)
+            bell.close()
+            if over.is_set():
+                return
+
+    busy = threading.Thread(target=come_and_go)
+    busy.start()
+    try:
+        for _ in range(20):
+            idle = presence.pause()
+            child = os.fork()
+            if child == 0:
+                presence.abandon(idle=idle)
+                os._exit(0 if idle else 1)
+            presence.resume()
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        over.set()
+        busy.join()
+    assert place.holder(owner) == session
+
+
+def test_a_forked_child_leaves_the_sessions_of_its_parent_alone(place):
+    presence = place.presence()
+    owner = presence.new_owner(1, "application", 0)
+    bell = presence.bell()
+    presence.listen(bell.address, 1)
+    session = place.holder(owner)
+    idle = presence.pause()
+    child = os.fork()
+    if child == 0:
+        failed = 1
+        try:
+            presence.abandon(idle=idle)
+            abandon_connection(place.worker)
+            assert place.worker.closed
+            with pytest.raises(NotOpenError, match="fork"):
+                presence.new_owner(1, "application", 0)
+            presence.close()
+            bell.close()
+            own = Presence(place.connect, place.schema)
+            assert own.is_alive(owner, place.connect())
+            own.new_owner(1, "application", 0)
+            own.close()
+            failed = 0
+        finally:
+            os._exit(failed)
+    presence.resume()
+    assert os.waitpid(child, 0)[1] == 0
+    assert place.holder(owner) == session
+    place.notify(1)
+    assert bell.wait(DEADLINE)
+    assert presence.new_owner(1, "application", 0)
+
+
+def test_the_child_of_a_killed_process_does_not_keep_its_owner_alive(place):
+    presence = place.presence()
+    process, owner = place.child("forks")
+    child = int(process.stdout.readline())
+    assert presence.is_alive(owner, place.worker)
+    process.kill()
+    process.wait()
+    eventually(lambda: not presence.is_alive(owner, place.worker))
+    assert is_running(child)
+
+
+def test_a_connection_that_was_under_way_at_a_fork_is_not_used(place):
+    begun, go_on = threading.Event(), threading.Event()
+    made = []
+
+    def connect():
+        made.append(place.connect())
+        begun.set()
+        assert go_on.wait(DEADLINE)
+        return made[-1]
+
+    presence = place.presence(connect)
+    attaching = threading.Thread(target=presence.new_owner, args=(1, "application", 0))
+    attaching.start()
+    assert begun.wait(DEADLINE)
+    assert presence.pause()
+    presence.resume()
+    go_on.set()
+    attaching.join()
+    assert [each.closed for each in made] == [True, False]
