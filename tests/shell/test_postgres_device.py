@@ -1,7 +1,5 @@
 """A device on PostgreSQL through the shell: made, listed, extended, destroyed; and what is refused, in one sentence."""
 
-import contextlib
-import os
 import secrets
 
 import pytest
@@ -151,7 +149,8 @@ def test_a_role_that_the_device_is_for_may_use_it_and_does_not_own_it(on_server,
     name, url = role
     assert (
         on_server.run(
-            f'crdl -g {name} {on_server.shown} 0 2000\nqspacecreate QSPACE 54320 200 5 10 10 100 errq n 16\nqopen QSPACE\nqcreate Q fifo none 2 0 100% 0% ""'
+            f"crdl -g {name} {on_server.shown} 0 2000\nqspacecreate QSPACE 54320 200 5 10 10 100 errq n 16\n"
+            'qopen QSPACE\nqcreate Q fifo none 2 0 100% 0% ""'
         ).status
         == 0
     )
