@@ -33,8 +33,17 @@ def _sum(column: Any, name: str) -> Any:
 
 
 def _row(queue: Any, **changes: Any) -> dict[str, Any]:
-    given_ = {"space_id": _given("space_id"), "queue_id": queue, "slot": _given("slot"), "generation": literal_column("0")}
-    return {**given_, "sequence": literal_column("0"), **{name: changes.get(name, literal_column("0")) for name in _COUNTS}}
+    given_ = {
+        "space_id": _given("space_id"),
+        "queue_id": queue,
+        "slot": _given("slot"),
+        "generation": literal_column("0"),
+    }
+    return {
+        **given_,
+        "sequence": literal_column("0"),
+        **{name: changes.get(name, literal_column("0")) for name in _COUNTS},
+    }
 
 
 def _given(name: str) -> Any:

@@ -73,9 +73,12 @@ class Session:
         """Whether the server has ended it, or cannot be heard any more."""
         return self.connection.broken or self.connection.closed
 
-    def run(self, statements: str) -> None:
-        """Run statements without parameters, in one round trip."""
-        self.connection.execute(statements, prepare=False)
+    def run(self, statements: str) -> list[Any]:
+        """Run statements without parameters, in one round trip, and return the rows of the last."""
+        cursor = self.connection.execute(statements, prepare=False)
+        while cursor.nextset():
+            pass
+        return cursor.fetchall() if cursor.description else []
 
     def roll_back(self) -> None:
         """Undo what was begun, if that is still to be done."""

@@ -98,6 +98,10 @@ class PostgresUnit(SharedCounters, SharedBodies, SharedArrivals, SharedListings,
         memory = self.memory(space_id)
         return Use(0, 0, 0) if memory is None else memory.level(space_id)
 
+    def know_generations(self, generations: Iterable[tuple[int, int]]) -> None:
+        """Note the generations of queue spaces, which nobody changes before the unit is committed."""
+        self._generations.update(generations)
+
     def asked(self, statement: str) -> Row | None:
         """Run a statement without parameters and return its first row."""
         self._cursor.execute(statement)
