@@ -25,25 +25,17 @@ _ADD = (
 )
 _COUNTS = ("messages", "pages", "size", "enqueued", "dequeued", "expired", "discarded", "moved")
 _USE = ("messages", "pages", "size")
+_ZERO: Any = literal_column("0")
 _KEY = ("space_id", "queue_id", "slot")
 
 
 def _sum(column: Any, name: str) -> Any:
-    return cast(func.coalesce(func.sum(column), literal_column("0")), BigInteger).label(name)
+    return cast(func.coalesce(func.sum(column), _ZERO), BigInteger).label(name)
 
 
 def _row(queue: Any, **changes: Any) -> dict[str, Any]:
-    given_ = {
-        "space_id": _given("space_id"),
-        "queue_id": queue,
-        "slot": _given("slot"),
-        "generation": literal_column("0"),
-    }
-    return {
-        **given_,
-        "sequence": literal_column("0"),
-        **{name: changes.get(name, literal_column("0")) for name in _COUNTS},
-    }
+    own = {"space_id": _given("space_id"), "queue_id": queue, "slot": _given("slot")}
+    return {**dict.fromkeys(("generation", "sequence", *_COUNTS), _ZERO), **own, **changes}
 
 
 def _given(name: str) -> Any:
@@ -62,7 +54,7 @@ def _by(name: str) -> Any:
     return bindparam(name, type_=BigInteger())
 
 
-_WHOLE = literal_column("0")
+_WHOLE = _ZERO
 _QUEUE = bindparam("of_queue", type_=counter.c.queue_id.type)
 _OF_OTHERS = counter.c.slot != _given("slot")
 _CHANGES = {"messages": _by("count"), "pages": _by("by_pages"), "size": _by("by_size")}
