@@ -1,4 +1,4 @@
-"""Who is told of messages on PostgreSQL: those who may wait for the queue, once for each transaction, and nobody else."""
+"""Who is told of messages on PostgreSQL: those who may wait for the queue, once in each transaction, nobody else."""
 
 import contextlib
 
