@@ -374,7 +374,7 @@ def account() -> str:
 
 
 def room_for_servers() -> Path:
-    """Return where rooms are made: /tmp where the usual place is too deep for a socket, or closed to the server's user."""
+    """Return where rooms are made: in /tmp if the usual place is too deep for a socket or closed to the server."""
     usual = Path(tempfile.gettempdir()).resolve()
     return usual if len(str(usual)) <= _LONGEST_PARENT and _is_open_to_the_server(usual) else Path("/tmp")
 
@@ -385,12 +385,24 @@ def _is_open_to_the_server(directory: Path) -> bool:
 
 
 def _within_reach(found: Binaries, room: Path) -> Binaries:
-    """Return the binaries, copied into the room if they lie where the server's user may not go, as in root's home."""
+    """Return the binaries, brought into the room if they lie where the server's user may not go, as in root's home."""
     if _is_open_to_the_server(found.directory):
         return found
-    copy = room / "postgresql"
-    shutil.copytree(found.directory.parent, copy, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
-    return Binaries(found.version, copy / found.directory.name)
+    prefix = found.directory.parent
+    package, place = prefix.parent, room / "binaries"
+    _bring(prefix, place / package.name / prefix.name)
+    # Wheels keep libraries beside the package, and name them from where the programs are.
+    for libraries in (*package.parent.glob(f"{package.name}.libs"), *package.glob(".dylibs")):
+        _bring(libraries, place / libraries.relative_to(package.parent))
+    return Binaries(found.version, place / package.name / prefix.name / found.directory.name)
+
+
+def _bring(directory: Path, place: Path) -> None:
+    """Give the files of a directory names in another, as links where one file system holds both, else as copies."""
+    try:
+        shutil.copytree(directory, place, symlinks=True, copy_function=os.link)
+    except (OSError, shutil.Error):
+        shutil.copytree(directory, place, symlinks=True, dirs_exist_ok=True)
 
 
 def wait_for_the_guard(room: Path) -> None:

@@ -154,7 +154,7 @@ def _end_of_the_log(room: Path) -> str:
 # ---- leftovers ------------------------------------------------------------------------------------------------------
 
 
-def sweep(parent: Path, *, sparing: Path) -> None:
+def sweep(parent: Path, *, sparing: Path | None) -> None:
     """Remove the rooms of runs that were killed together with the guard of their server."""
     for room in parent.glob(f"{PREFIX}*"):
         if room != sparing:

@@ -61,7 +61,8 @@ def _do_without(reason: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _or_do_without() -> Iterator[None]:
+def or_do_without() -> Iterator[None]:
+    """Turn Missing, and a missing psycopg, into the skip or the failure of the test."""
     try:
         import psycopg  # noqa: F401 - each fixture here needs it
     except ImportError as problem:
@@ -75,7 +76,7 @@ def _or_do_without() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def postgres_server(request: pytest.FixtureRequest) -> Server:
     """The server of this run, for what is no danger to its other users."""
-    with _or_do_without():
+    with or_do_without():
         if named := os.environ.get("QM_TEST_POSTGRES"):
             scheme, _, rest = named.partition("://")
             assert scheme.partition("+")[0] in {"postgresql", "postgres"}, "QM_TEST_POSTGRES is no URL of PostgreSQL"
@@ -147,7 +148,7 @@ def database_of(url: str) -> tuple[str, str]:
 @pytest.fixture
 def own_cluster() -> Iterator[Cluster]:
     """A server of the test's own, which it may stop, kill, start again and give a standby."""
-    with _or_do_without():
+    with or_do_without():
         cluster = Cluster.of_its_own()
     yield cluster
     cluster.close()

@@ -141,7 +141,7 @@ def device_path(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> st
     return ":memory:" if kind == "memory" else str(tmp_path / "QUE")
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
     """A device on each kind of store; the contract holds on all of them."""
     made = Store(request.param, device_path(request.param, request, tmp_path), clock)

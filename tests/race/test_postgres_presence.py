@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -106,8 +107,11 @@ class Place:
 class Watched(Presence):
     """A presence that can be looked into."""
 
-    def heard(self):
-        return self._heard
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.told = []
+        ring = self._belfry.ring
+        self._belfry.ring = lambda channel: (self.told.append(channel), ring(channel))
 
     def hold(self, lock):
         self._keys.add(lock)
@@ -125,6 +129,13 @@ class Watched(Presence):
 
 def an_owner(lock, boot=""):
     return Owner(id=1, space_id=1, process="", pid=1, host="", boot=boot, lock=lock, role="application", since_us=0)
+
+
+def is_socket(descriptor):
+    try:
+        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
 
 
 def end(process):
@@ -262,19 +273,22 @@ def test_other_schemas_are_not_heard(place):
 
 
 def test_a_channel_is_left_a_while_after_its_last_bell_was_taken_down(place):
-    presence = place.presence(patience=Patience(linger_seconds=0.0))
-    keeps = place.presence()
-    for each in (presence, keeps):
+    hasty, patient = place.presence(patience=Patience(linger_seconds=0.0)), place.presence()
+    for each, heard in ((hasty, [2]), (patient, [1, 2])):
         first, second = each.bell(), each.bell()
         each.listen(first.address, 1)
         each.listen(second.address, 1)
         first.close()
-        assert each.heard() == {channel(place.schema, 1)}
+        place.notify(1)
+        assert second.wait(DEADLINE)
+        each.told.clear()
         second.close()
-    presence.listen(presence.bell().address, 2)
-    keeps.listen(keeps.bell().address, 2)
-    assert presence.heard() == {channel(place.schema, 2)}
-    assert keeps.heard() == {channel(place.schema, 1), channel(place.schema, 2)}
+        last = each.bell()
+        each.listen(last.address, 2)
+        place.notify(1)
+        place.notify(2)
+        assert last.wait(DEADLINE)
+        assert each.told == [channel(place.schema, queue_id) for queue_id in heard]
 
 
 def test_listening_is_in_effect_also_where_the_channel_is_just_being_left(place):
@@ -305,10 +319,13 @@ def test_a_bell_that_hangs_no_longer_listens_to_nothing(place):
     bell = presence.bell()
     bell.close()
     presence.listen(bell.address, 1)
-    assert presence.heard() <= {channel(place.schema, 1)}
+    other = presence.bell()
+    presence.listen(other.address, 2)
     place.notify(1)
-    presence.listen(presence.bell().address, 2)
+    place.notify(2)
+    assert other.wait(DEADLINE)
     assert not bell.wait(0)
+    assert presence.told == [channel(place.schema, 2)]
 
 
 def test_bells_of_ours_can_be_rung_by_address(place):
@@ -569,6 +586,32 @@ def test_a_forked_child_leaves_the_sessions_of_its_parent_alone(place):
     place.notify(1)
     assert bell.wait(DEADLINE)
     assert presence.new_owner(1, "application", 0)
+
+
+def test_a_connection_that_is_at_work_at_a_fork_goes_on_in_the_parent_alone(place):
+    lock = key(place.schema, Kind.VOLUME, 1)
+    place.worker.execute("SELECT pg_advisory_lock(%s)", [lock])
+    found = []
+    with contextlib.closing(place.connect()) as busy:
+        ask = "SELECT 7 FROM pg_advisory_lock(%s)"
+        asking = threading.Thread(target=lambda: found.extend(busy.execute(ask, [lock]).fetchone()))
+        asking.start()
+        eventually(lambda: place.worker.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone())
+        child = os.fork()
+        if child == 0:
+            failed = 1
+            try:
+                descriptors = [busy.fileno(), place.worker.fileno()]
+                assert all(map(is_socket, descriptors))
+                abandon_connection(busy)
+                abandon_connection(place.worker)
+                failed = int(any(map(is_socket, descriptors)))
+            finally:
+                os._exit(failed)
+        assert os.waitpid(child, 0)[1] == 0
+        place.worker.execute("SELECT pg_advisory_unlock(%s)", [lock])
+        asking.join()
+    assert found == [7]
 
 
 def test_the_child_of_a_killed_process_does_not_keep_its_owner_alive(place):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import OperationalError
 from psycopg import errors as driver_errors
-from psycopg.pq import ExecStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -132,10 +132,12 @@ def drain(nudges: socket.socket) -> None:
 def abandon_connection(connection: Connection) -> None:
     """Close, in a forked process, a connection that is the parent's; the server hears nothing of it.
 
-    No call on the connection may have been under way at the fork.
+    One that another thread of the parent waits on is only cut off: the driver may have been changing its memory of it.
     """
+    at_work = connection.pgconn.transaction_status == TransactionStatus.ACTIVE
     _cut_off(connection)
-    connection.close()
+    if not at_work:
+        connection.close()
 
 
 def _cut_off(connection: Connection) -> None:

@@ -2,7 +2,7 @@
 
 "raw" is what SQLite itself gives on this disk: one table with message columns and one index, WAL, synchronous=FULL, a
 held connection, one statement between BEGIN IMMEDIATE and COMMIT. Absolute figures mean little on a shared machine;
-ratios of one run do.
+ratios of one run do. PostgreSQL has a benchmark of its own: scripts/bench postgres --help
 """
 
 from __future__ import annotations
@@ -244,7 +244,3 @@ class Stored:
     def _fill(self, name: str, count: int, control: EnqueueControl) -> None:
         for done in range(0, count, self._AT_A_TIME):
             self._space.enqueue_many(name, [_SMALL] * min(self._AT_A_TIME, count - done), control)
-
-
-if __name__ == "__main__":
-    main()

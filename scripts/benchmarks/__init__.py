@@ -1,0 +1,1 @@
+"""What `scripts/bench` runs: the engine beside what it stands on and beside its peers."""

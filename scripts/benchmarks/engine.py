@@ -1,0 +1,88 @@
+"""The engine through its public API, everything that it promises switched on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import qmadmin
+from benchmarks.subject import BODY, QUEUE, WARM_UP, GoesOn, version_of
+
+_SPACE = "BENCH"
+_PAGES = 4_000_000
+_MESSAGES = 1_000_000
+_AT_A_TIME = 1000
+
+
+class Measured:
+    """A queue space with an error queue and two queues, each with retries."""
+
+    enqueue_commits = 1
+    dequeue_commits = 1
+
+    def __init__(self) -> None:
+        self.version = f"qmadmin {qmadmin.__version__}, {version_of('psycopg')}"
+
+    def set_up(self, url: str) -> None:
+        """Create the device, the queue space and the queues."""
+        with qmadmin.create_device(url, _PAGES) as device:
+            device.create_space(
+                qmadmin.SpaceDefinition(
+                    name=_SPACE,
+                    ipc_key=40000,
+                    pages=_PAGES - 1000,
+                    queues=2,
+                    transactions=100,
+                    processes=200,
+                    messages=_MESSAGES,
+                    error_queue="errors",
+                )
+            )
+            with device.open_space(_SPACE) as space:
+                for name in (QUEUE, WARM_UP):
+                    space.create_queue(qmadmin.QueueDefinition(name=name, retries=3))
+
+    def fill(self, url: str, count: int) -> None:
+        """Enqueue a thousand at a time."""
+        with _opened(url) as space:
+            for done in range(0, count, _AT_A_TIME):
+                space.enqueue_many(QUEUE, [BODY] * min(_AT_A_TIME, count - done))
+
+    def empty(self, url: str) -> None:
+        """Purge the queues."""
+        with _opened(url) as space:
+            for name in (QUEUE, WARM_UP):
+                space.purge(name)
+
+    def open(self, url: str) -> Client:
+        """Return a client."""
+        return Client(url)
+
+
+class Client:
+    """A process that is attached to the queue space."""
+
+    def __init__(self, url: str) -> None:
+        self._resources = contextlib.ExitStack()
+        self._space = self._resources.enter_context(_opened(url))
+
+    def produce(self, queue: str, goes_on: GoesOn) -> None:
+        """Enqueue messages outside of a transaction."""
+        while goes_on(True):
+            self._space.enqueue(queue, BODY)
+
+    def consume(self, queue: str, goes_on: GoesOn) -> None:
+        """Dequeue messages outside of a transaction."""
+        found = True
+        while goes_on(found):
+            found = self._space.dequeue(queue) is not None
+
+    def close(self) -> None:
+        """Detach."""
+        self._resources.close()
+
+
+@contextlib.contextmanager
+def _opened(url: str) -> Iterator[qmadmin.QueueSpace]:
+    with qmadmin.open_device(url) as device, device.open_space(_SPACE) as space:
+        yield space

@@ -1,0 +1,77 @@
+"""The bar: a queue as one writes it by hand, one table and one statement for each commit."""
+
+from __future__ import annotations
+
+import psycopg
+
+from benchmarks.subject import BODY, QUEUE, GoesOn, version_of
+
+_TABLE = """
+CREATE TABLE message (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue text NOT NULL,
+    body bytea NOT NULL
+);
+CREATE INDEX message_order ON message (queue, id);
+"""
+_ENQUEUE = "INSERT INTO message (queue, body) VALUES ($1, $2)"
+_DEQUEUE = """
+DELETE FROM message WHERE id = (
+    SELECT id FROM message WHERE queue = $1 ORDER BY id FOR UPDATE SKIP LOCKED LIMIT 1
+) RETURNING id, body
+"""
+
+
+class Measured:
+    """The hand-written loop."""
+
+    enqueue_commits = 1
+    dequeue_commits = 1
+
+    def __init__(self) -> None:
+        self.version = version_of("psycopg")
+
+    def set_up(self, url: str) -> None:
+        """Make the table."""
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(_TABLE)
+
+    def fill(self, url: str, count: int) -> None:
+        """Copy rows into the table."""
+        statement = "COPY message (queue, body) FROM STDIN"
+        with psycopg.connect(url) as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for _ in range(count):
+                copy.write_row((QUEUE, BODY))
+
+    def empty(self, url: str) -> None:
+        """Remove all rows."""
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("TRUNCATE message")
+
+    def open(self, url: str) -> Client:
+        """Return a client."""
+        return Client(url)
+
+
+class Client:
+    """One connection in autocommit, its statements prepared."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor)
+        self._cursor = self._connection.cursor(binary=True)
+
+    def produce(self, queue: str, goes_on: GoesOn) -> None:
+        """Insert rows."""
+        while goes_on(True):
+            self._cursor.execute(_ENQUEUE, (queue, BODY), prepare=True)
+
+    def consume(self, queue: str, goes_on: GoesOn) -> None:
+        """Delete rows and read them."""
+        found = True
+        while goes_on(found):
+            self._cursor.execute(_DEQUEUE, (queue,), prepare=True)
+            found = self._cursor.fetchone() is not None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()

@@ -1,0 +1,56 @@
+"""The figures of a run for people: a block for each measure, in it a line for each subject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Return a run's result as text: the machine, the figures, and what was left out."""
+    return "\n".join([*_head(result), *_blocks(result["results"]), *_notes(result)])
+
+
+def _head(result: Mapping[str, Any]) -> list[str]:
+    machine, server, options = result["machine"], result["server"], result["options"]
+    amount = f"{options['operations']:,} operations (at most {options['seconds']:g} s)"
+    loads = f"load {machine['load']} before, {machine['load_after']} after"
+    return [
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory'] / 2**30:.0f} GiB, {loads}",
+        f"PostgreSQL {server['version']} {server['place']}; "
+        + ", ".join(f"{name}={value}" for name, value in server["settings"].items()),
+        f"1 KiB a message, {amount}, {options['rounds']} interleaved rounds, backlog {options['backlog']:,}",
+        "per second: median, spread of the rounds, ratio to the first line (median of the ratios of each round)",
+    ]
+
+
+def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for title in dict.fromkeys(row["title"] for row in rows):
+        block = [row for row in rows if row["title"] == title]
+        counts = sorted({row["clients"] for row in block})
+        lines += ["", f"{title:40}" + "".join(f"{_clients(count):>21}" for count in counts)]
+        for subject in dict.fromkeys(row["subject"] for row in block):
+            found = {row["clients"]: row for row in block if row["subject"] == subject}
+            name = f"  {subject:16}{found[counts[0]]['durability']:22}"
+            lines.append(name + "".join(_cell(found.get(count)) for count in counts))
+    return lines
+
+
+def _clients(count: int) -> str:
+    return "1 client" if count == 1 else f"{count} clients"
+
+
+def _cell(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return f"{'-':>21}"
+    spread = (row["most"] - row["least"]) / 2 / row["median"]
+    ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
+    return f"{row['median']:>9,.0f} {f'±{spread:.0%}':>5}{ratio:>6}"
+
+
+def _notes(result: Mapping[str, Any]) -> list[str]:
+    lines = [""]
+    for name, subject in result["subjects"].items():
+        lines.append(f"{name}: {subject['version']}" if not subject["note"] else f"{name}: {subject['note']}")
+    return lines

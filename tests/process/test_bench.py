@@ -1,0 +1,74 @@
+"""The benchmark on PostgreSQL, with numbers so small that they mean nothing."""
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.fix_process import ROOT, environment
+
+KEYS = {"when", "machine", "server", "options", "subjects", "results"}
+ROW = {
+    "measure", "title", "clients", "subject", "durability", "rates", "median", "least", "most", "ratio",
+}  # fmt: skip
+SMALL = ("--clients", "1,2", "--operations", "10", "--rounds", "2", "--backlog", "30")
+
+
+def bench(*arguments):
+    settings = environment()
+    paths = os.pathsep.join([str(ROOT / "scripts"), settings["PYTHONPATH"]])
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", "postgres", *arguments],
+        env=settings | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+
+
+def plain(url):
+    return url.replace("postgresql+psycopg://", "postgresql://")
+
+
+def databases(server):
+    return server.sql("SELECT datname FROM pg_database WHERE starts_with(datname, 'qmadmin_bench')")
+
+
+def test_each_subject_is_measured_in_every_way_and_round(postgres_server, tmp_path):
+    done = bench(
+        "--url", plain(postgres_server.url()), *SMALL, "--subjects", "hand-written", "--json", tmp_path / "found"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads((tmp_path / "found").read_text())
+    assert found.keys() == KEYS
+    assert found["subjects"]["hand-written"]["note"] == ""
+    measured = [(row["measure"], row["clients"]) for row in found["results"]]
+    assert sorted(measured) == [
+        (measure, clients) for measure in ("backlog", "dequeue", "enqueue", "mixed") for clients in (1, 2)
+    ]
+    for row in found["results"]:
+        assert row.keys() == ROW
+        assert (len(row["rates"]), row["ratio"]) == (2, 1.0)
+    assert databases(postgres_server) == []
+
+
+def test_a_subject_whose_packages_are_absent_is_left_out_with_the_reason(postgres_server, tmp_path):
+    (tmp_path / "file").touch()
+    done = bench(
+        "--url", plain(postgres_server.url()), *SMALL, "--subjects", "pgqueuer", "--peers", tmp_path / "file" / "venv",
+        "--json", tmp_path / "found",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "pgqueuer: left out: " in done.stdout
+    found = json.loads((tmp_path / "found").read_text())
+    assert found["subjects"]["pgqueuer"]["note"].startswith("left out: ")
+    assert found["results"] == []
+
+
+def test_a_server_that_does_not_answer_is_told_in_one_line(tmp_path):
+    done = bench("--url", f"postgresql://nobody@/nowhere?host={tmp_path}")
+    assert done.returncode == 2
+    assert done.stderr.startswith("scripts/bench: ")
+    assert (str(tmp_path) in done.stderr, len(done.stderr.splitlines())) == (True, 1)
+
+
+def test_a_directory_in_memory_is_refused():
+    done = bench("--directory", "/dev/shm")
+    assert (done.returncode, "is in memory" in done.stderr) == (2, True)

@@ -1,0 +1,26 @@
+"""The soak, for a moment: clients are killed, and the books balance."""
+
+import os
+import re
+import subprocess
+import sys
+
+from tests.fix_process import ROOT, environment
+
+
+def soak(directory, *arguments):
+    settings = environment()
+    paths = os.pathsep.join([str(ROOT / "scripts"), settings["PYTHONPATH"]])
+    return subprocess.run(
+        [sys.executable, "-m", "soaking", "--directory", directory, *arguments],
+        env=settings | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+
+
+def test_every_message_is_accounted_for_and_no_file_is_left(tmp_path):
+    done = soak(tmp_path, "--sqlite", "--minutes", "0.05", "--producers", "2", "--consumers", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    acknowledged = re.search(r"enqueued: ([\d,]+) acknowledged", done.stdout)[1]
+    assert acknowledged != "0"
+    assert done.stdout.endswith("the books balance\n")
+    assert list(tmp_path.iterdir()) == []
