@@ -17,8 +17,11 @@ _PARAMETER: Final = rf"(password\s*=\s*)(?:{_QUOTED}|{_WORD})"
 _BEHIND: Final = "'\",;)"
 """What stands behind a URL in a sentence, and does not belong to it."""
 _KNOWN: Final = frozenset(
-    "schema service host hostaddr port dbname passfile sslmode sslrootcert sslcert sslkey channel_binding gssencmode"
-    " target_session_attrs load_balance_hosts connect_timeout application_name".split()
+    (
+        *("schema", "service", "host", "hostaddr", "port", "dbname", "passfile", "connect_timeout", "application_name"),
+        *("sslmode", "sslrootcert", "sslcert", "sslkey", "channel_binding", "gssencmode"),
+        *("target_session_attrs", "load_balance_hosts"),
+    )
 )
 """The parameters of libpq that people need to see and that are no secret."""
 
