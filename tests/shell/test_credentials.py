@@ -17,6 +17,7 @@ from qmadmin.shell.render import PlainScreen
 from qmadmin.shell.session import Session
 from qmadmin.ulog import UlogHandler
 from qmcore.errors import QueueError
+from tests.fix_process import eventually
 
 psycopg = pytest.importorskip("psycopg")
 
@@ -191,3 +192,22 @@ def test_the_session_shows_the_device_without_it():
     screen = PlainScreen(sys.stdout, sys.stderr)
     for url in (ABSENT, *TYPING_ERRORS):
         assert SECRET not in Session(url, Catalogue(), screen, {}).path
+
+
+def test_a_capacity_command_gets_all_it_takes_to_connect_and_nobody_sees_it(shell, database_url, secret):
+    ran = shell.process(
+        f"""\
+crdl {database_url} 0 2000
+qspacecreate QSPACE 54320 200 5 10 10 100 errq n 16
+qopen QSPACE
+qcreate Q fifo none 2 0 1m 0m 'ps -A -o args= > seen; printenv QMCONFIG > config.new; mv config.new config'
+qset Q
+""",
+    )
+    assert ran.returncode == 0
+    program = "import os, qmadmin; qmadmin.open_device(os.environ['QMCONFIG']).open_space('QSPACE').enqueue('Q', 'x')"
+    subprocess.run([sys.executable, "-c", program], env=shell.environ, cwd=shell.directory, check=True)
+    eventually((shell.directory / "config").exists, "the command ran")
+    assert (shell.directory / "config").read_text() == f"{database_url}\n"
+    assert "qmadmin.capacity.runner" in (shell.directory / "seen").read_text()
+    assert secret not in (shell.directory / "seen").read_text()
