@@ -343,8 +343,8 @@ class Volume(Protocol):
     def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:
         """Remove the private file of an owner, ours or one that died, and the bells that it has left."""
 
-    def is_alive(self, owner: Owner) -> bool:
-        """Tell whether the process of an owner lives and is still attached."""
+    def living(self, owners: Sequence[Owner]) -> set[int]:
+        """Return the numbers of those owners whose processes live and are still attached."""
 
     def same_boot(self, owner: Owner) -> bool:
         """Tell whether the machine has run without restart since the owner attached."""

@@ -140,7 +140,7 @@ class Spilled:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whoever is attached to a queue space. `lock` names the file, or the key of a server, that it has locked meanwhile."""
+    """Whoever is attached to a queue space. `lock` is the file, or the key of a server, that it has locked."""
 
     id: int
     space_id: int

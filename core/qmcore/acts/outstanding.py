@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Container
 
 from qmcore.acts.returning import Cause, give_back
 from qmcore.acts.stores import stores
@@ -16,7 +16,8 @@ from qmcore.records import Outcome, Owner, Role, TransactionRecord
 def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
     """Return who is attached to a queue space, the longest first."""
     owners, waits = volume.read(lambda unit: (unit.owners(space_id), unit.waits(space_id)))
-    return [_process(owner, volume.is_alive, waits.get(owner.id, 0)) for owner in owners]
+    living = volume.living(owners)
+    return [_process(owner, living, waits.get(owner.id, 0)) for owner in owners]
 
 
 def transactions(volume: Volume, opened: OpenSpace) -> list[TransactionInfo]:
@@ -27,7 +28,8 @@ def transactions(volume: Volume, opened: OpenSpace) -> list[TransactionInfo]:
         return unit.transactions(space_id), unit.owners(space_id), _held(unit, space_id)
 
     records, owners, held = volume.read(found)
-    processes = {owner.id: _process(owner, volume.is_alive) for owner in owners}
+    living = volume.living(owners)
+    processes = {owner.id: _process(owner, living) for owner in owners}
     return [
         TransactionInfo(
             index=index,
@@ -92,9 +94,9 @@ def _held(unit: Unit, space_id: int) -> dict[tuple[int, Role], int]:
     return held
 
 
-def _process(owner: Owner, is_alive: Callable[[Owner], bool], waits: int = 0) -> AttachedProcess:
+def _process(owner: Owner, living: Container[int], waits: int = 0) -> AttachedProcess:
     return AttachedProcess(
-        pid=owner.pid, host=owner.host, role=owner.role, since_us=owner.since_us, alive=is_alive(owner), waits=waits
+        pid=owner.pid, host=owner.host, role=owner.role, since_us=owner.since_us, alive=owner.id in living, waits=waits
     )
 
 

@@ -75,7 +75,8 @@ def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> None:
     owners, records, left = volume.read(
         lambda unit: (unit.owners(space_id), unit.transactions(space_id), _is_left_behind(unit, opened))
     )
-    dead = [owner for owner in owners if not volume.is_alive(owner)]
+    living = volume.living(owners)
+    dead = [owner for owner in owners if owner.id not in living]
     doomed = _doomed(volume, owners, dead, records, now)
     if not dead and not doomed and not left:
         return

@@ -34,7 +34,7 @@ def open_volume(address: Address) -> PostgresVolume:
     """
     with _connected(address) as connection:
         _check_version(connection, address)
-        durability = _scalar(connection, f"SELECT durability FROM {quoted(address.schema)}.device")
+        durability = _scalar(connection, f"SELECT durability FROM {quoted(address.schema)}.device")  # noqa: S608 - a name of ours
         readonly = bool(_scalar(connection, "SELECT pg_is_in_recovery()")) or not _may_write(connection, address)
     if durability is None:
         raise translate.not_a_device(address.shown)

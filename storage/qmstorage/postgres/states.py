@@ -23,7 +23,7 @@ from qmstorage.runner import given
 from qmstorage.schema import due, expiring, history, message, ready, threshold
 from qmstorage.states import States
 
-_MOST = bindparam("most")
+_MOST: Any = bindparam("most")
 _DUE_OF_QUEUE = given(due.c.queue_id, "of_queue")
 _TAKEN_DUE = (due.c.message_id, due.c.order_key, due.c.retries)
 
@@ -120,7 +120,7 @@ class SharedStates(States):
 
     def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
         """Take at most `limit` messages that have expired out of their states; those that somebody takes are left."""
-        expired = dict(self.all(_EXPIRED, of_queue=queue_id, now=now_us, most=limit))
+        expired: dict[int, int] = dict(self.all(_EXPIRED, of_queue=queue_id, now=now_us, most=limit))
         if not expired:
             return []
         ids = list(expired)

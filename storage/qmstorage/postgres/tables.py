@@ -17,7 +17,8 @@ from qmstorage.schema import IN_MEMORY, REVISION, chunk, counter, due, expiring,
 if TYPE_CHECKING:
     from sqlalchemy import Index, Table
 
-DIALECT: Final = PGDialect_psycopg()  # type: ignore[no-untyped-call] - SQLAlchemy's dialects are not typed
+# SQLAlchemy's dialects are not typed.
+DIALECT: Final = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
 _CHURNS: Final = {
     # Each row is written once and deleted once. Vacuum has to come by the number of dead rows, not by their share of
@@ -53,7 +54,7 @@ class _DdlDialect(PGDialect_psycopg):
     type_compiler_cls = _ExactTypes
 
 
-_DDL: Final = _DdlDialect()  # type: ignore[no-untyped-call] - likewise
+_DDL: Final = _DdlDialect()  # type: ignore[no-untyped-call]
 
 
 def quoted(schema: str) -> str:

@@ -123,10 +123,12 @@ class PostgresUnit(SharedCounters, SharedBodies, SharedListings, SharedHistory, 
         self._cursor.execute(f"DROP SEQUENCE {self.sequence_name(space_id)}")
 
     def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
-        """Record that a message of the queue is waited for; from before that on its channel is listened to."""
-        if self._presence is not None:
-            self._presence.listen(address, queue_id)
+        """Record that a message of the queue is waited for, and listen to its channel."""
         super().add_waiter(queue_id, address, owner_id)
+        if self._presence is not None:
+            # After the commit: the server may take its time. The waiter looks once more after that.
+            presence = self._presence
+            self.afterwards(lambda: presence.listen(address, queue_id))
 
     def remove_waiter(self, queue_id: int, address: str) -> None:
         """Forget that a message of the queue is waited for."""

@@ -60,7 +60,7 @@ class PostgresVolume:
         self._memory_users: dict[int, int] = {}
         self._lock_key = keys.key(address.schema, keys.Kind.VOLUME, 0)
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
-        self._presence = Presence(self._connect, address.schema)
+        self._presence = Presence(self._connected, address.schema)
         self._closed = ""
         self.followers = joining.Followers()
         FORKS.add(self)
@@ -112,7 +112,7 @@ class PostgresVolume:
         return True
 
     def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
-        """Run `work` on the caller's own connection to the database, in its transaction; it stands or falls with that."""
+        """Run `work` on the caller's own connection to the database, in its transaction, and stand or fall with it."""
         self._check_usable()
         return joining.write_on(self, connection, work)
 
@@ -230,9 +230,10 @@ class PostgresVolume:
         """Give up the key of an owner of ours; of one that died nothing is left."""
         self._translated(lambda: self._presence.release_owner(owner, bells))
 
-    def is_alive(self, owner: Owner) -> bool:
-        """Tell whether the process of an owner is connected and still attached."""
-        return self._asked(lambda connection: self._presence.is_alive(owner, connection))
+    def living(self, owners: Sequence[Owner]) -> set[int]:
+        """Return the numbers of those owners whose processes are connected and still attached."""
+        alive = self._asked(lambda connection: self._presence.alive(owners, connection)) if owners else []
+        return {owner.id for owner in alive}
 
     def same_boot(self, owner: Owner) -> bool:
         """Tell whether the server has run without restart since the owner attached."""

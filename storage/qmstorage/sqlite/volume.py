@@ -250,9 +250,9 @@ class SqliteVolume:
         self._beside.owners.release(owner)
         self._beside.belfry.clear(bells)
 
-    def is_alive(self, owner: Owner) -> bool:
-        """Tell whether the process of an owner lives and is still attached."""
-        return self._beside.owners.is_alive(owner)
+    def living(self, owners: Sequence[Owner]) -> set[int]:
+        """Return the numbers of those owners whose processes live and are still attached."""
+        return {owner.id for owner in owners if self._beside.owners.is_alive(owner)}
 
     def same_boot(self, owner: Owner) -> bool:
         """Tell whether the machine has run without restart since the owner attached."""
