@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from qmcore.acts.consuming import consume_one
+from qmcore.acts.consuming import consume_taken
 from qmcore.acts.enqueue import stopped
 from qmcore.acts.stores import stores
 from qmcore.acts.upkeep import freshen
@@ -53,7 +53,7 @@ def dequeue(
     taken = take(unit, opened, queue, selection, limit)
     if not taken:
         return nothing(unit, queue)
-    return [consume_one(unit, opened, item.store, queue, item.place, now, body=body) for item in taken]
+    return consume_taken(unit, opened, queue, [(item.store, item.place) for item in taken], now, body=body)
 
 
 def peek(unit: Unit, opened: OpenSpace, name: str, selection: Selection) -> Message | Nothing:
