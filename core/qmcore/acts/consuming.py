@@ -32,6 +32,7 @@ def consume_now(
         if message.expires_us is not None:
             store.unmake_expiring(queue.id, place.message_id, message.expires_us)
     size = sum(message.size for message in messages)
+    # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
     store.leave(space.id, queue.id, count=len(messages), pages=pages, size=size, how="dequeued")
     thresholds.note_departure(unit, opened, queue, store)
     return messages
