@@ -18,6 +18,7 @@ from qmcore.errors import (
     AbortedError,
     NoSpaceError,
     OperatingSystemError,
+    OutcomeUnknownError,
     ProtocolError,
     QueueError,
     SystemFailureError,
@@ -147,9 +148,12 @@ class Transaction:
     def note(self, error: BaseException) -> None:
         """Remember an error after which the transaction cannot commit: the store's, or an interrupt in its midst.
 
-        After an interrupt nobody knows what the operation has done; only a rollback finds all of it.
+        After an interrupt, and where the outcome is unknown, nobody knows what the operation has done; only a rollback
+        finds all of it.
         """
-        if not isinstance(error, QueueError) or isinstance(error, (SystemFailureError, OperatingSystemError)):
+        if not isinstance(error, QueueError) or isinstance(
+            error, (SystemFailureError, OperatingSystemError, OutcomeUnknownError)
+        ):
             self._doomed = error
 
     def _new_branch(self, attachment: Attachment) -> Branch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -61,7 +61,7 @@ class PostgresVolume:
         self._memory_users: dict[int, int] = {}
         self._lock_key = keys.key(address.schema, keys.Kind.VOLUME, 0)
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
-        self._presence = Presence(self._connected, address.schema)
+        self._presence = Presence(self._connected, address.schema, outlived=self._outlived)
         self._closed = ""
         self.followers = joining.Followers()
         FORKS.add(self)
@@ -403,6 +403,11 @@ class PostgresVolume:
                 if fresh or not translate.is_connection_lost(error):
                     raise translate.from_psycopg(error, self.path) from error
         raise AssertionError  # pragma: no cover - the second attempt has raised
+
+    def _outlived(self, boot: str, keys: Collection[int]) -> str:
+        """Return the statement that records that owners, by their keys, live on in another life of the server."""
+        locks = ", ".join(f"'{key}'" for key in keys)
+        return f"UPDATE {quoted(self._schema)}.owner SET boot = '{boot}' WHERE lock IN ({locks})"  # noqa: S608 - ours
 
     def _translated(self, act: Callable[[], T]) -> T:
         try:
