@@ -80,9 +80,12 @@ class Session:
         """Whether the server has ended it, or cannot be heard any more."""
         return self.connection.broken or self.connection.closed
 
-    def run(self, statements: str) -> None:
-        """Run statements without parameters, in one round trip."""
-        self.connection.execute(statements, prepare=False)
+    def run(self, statements: str) -> list[Any]:
+        """Run statements without parameters, in one round trip, and return the rows of the last."""
+        cursor = self.connection.execute(statements, prepare=False)
+        while cursor.nextset():
+            pass
+        return cursor.fetchall() if cursor.description else []
 
     def commit(self, heard: list[str], *, drops: bool) -> None:
         """Commit in one round trip; `heard` gets the transaction's number, "" for one that has changed nothing.

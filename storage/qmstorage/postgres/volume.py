@@ -60,6 +60,10 @@ class PostgresVolume:
         self._memories: dict[int, Texts] = {}
         self._memory_users: dict[int, int] = {}
         self._lock_key = keys.key(address.schema, keys.Kind.VOLUME, 0)
+        # Asked for with the lock, as every unit wants to know whether the definitions are still those that it knows.
+        self._generations = (
+            f"SELECT space_id, generation FROM {quoted(address.schema)}.counter WHERE queue_id = 0 AND slot = 0"  # noqa: S608
+        )
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
         self._presence = Presence(self._connected, address.schema, outlived=self._outlived)
         self._closed = ""
@@ -284,10 +288,12 @@ class PostgresVolume:
         with self._session(fresh=fresh) as session:
             try:
                 if concurrent:
-                    session.run(f"BEGIN; {relaxed}{self._together()}")
+                    generations = session.run(f"BEGIN; {relaxed}{self._together()}; {self._generations}")
                 else:
                     self._begin_alone(session, time.monotonic() + WAIT_SECONDS, relaxed)
+                    generations = session.run(self._generations)
                 unit = self._unit(session.cursor, session.slot)
+                unit.know_generations(generations)
                 result = work(unit)
             except psycopg.Error as error:
                 raise self._before_commit(error, session) from error
