@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from qmcore.acts import transactions
 from qmcore.acts.branch import Branch
 from qmcore.acts.returning import Cause
+from qmcore.acts.waiting import is_unreachable
 from qmcore.errors import (
     AbortedError,
     NoSpaceError,
@@ -70,7 +71,8 @@ class Transaction:
         if error is None and (self.active or self._aborted is not None):
             self.commit()
         elif self.active:
-            self.rollback(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            self.rollback(reason, counts=not (_is_of_the_store(error) or _is_of_the_store(self._doomed)))
 
     @property
     def active(self) -> bool:
@@ -94,8 +96,7 @@ class Transaction:
                 if isinstance(error, AbortedError):
                     for attachment, _ in self._branches.values():
                         attachment.renew(error)
-                # That there is no room for its replies is not the fault of a request.
-                self._roll_back(Cause.UNTRIED if isinstance(error, NoSpaceError) else Cause.ROLLBACK, str(error))
+                self._roll_back(_cause(error), str(error))
                 raise
         self._ended = "committed"
         self._forgotten.detach()
@@ -173,7 +174,7 @@ class Transaction:
         if self._ended:
             raise ProtocolError(f"the transaction was {self._ended} already")
         if self._doomed is not None:
-            self._abort(Cause.ROLLBACK, f"an error befell it: {str(self._doomed) or type(self._doomed).__name__}")
+            self._abort(_cause(self._doomed), f"an error befell it: {str(self._doomed) or type(self._doomed).__name__}")
         if self._deadline_us is not None and self._device.clock.now() >= self._deadline_us:
             seconds = (self._deadline_us - self._started_us) / MICROS
             self._abort(Cause.TIMEOUT, f"its timeout of {seconds:g} seconds is over")
@@ -197,6 +198,19 @@ class Transaction:
         self._forgotten.detach()
         for attachment, branch in self._branches.values():
             attachment.roll_back(branch, cause, error)
+
+
+def _cause(error: BaseException) -> Cause:
+    """Return why a transaction is rolled back after an error: that counts as a try, unless nobody could have tried.
+
+    That there is no room for its replies is not the fault of a request either.
+    """
+    return Cause.UNTRIED if isinstance(error, NoSpaceError) or _is_of_the_store(error) else Cause.ROLLBACK
+
+
+def _is_of_the_store(error: BaseException | None) -> bool:
+    """Tell whether it is the store, or the way to it, that failed."""
+    return isinstance(error, OutcomeUnknownError) or (isinstance(error, QueueError) and is_unreachable(error))
 
 
 def _put_off(branches: dict[str, tuple[Attachment, Branch]]) -> None:

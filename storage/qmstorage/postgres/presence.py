@@ -400,7 +400,11 @@ class Presence:
         if was_known and not self._lost and not self._closed:
             self._lost = True
             reason = str(error).strip().partition("\n")[0]
-            logger.warning("the session by which others know this process was lost: %s; it is made again", reason)
+            logger.warning(
+                "the session by which others know this process, in schema %r, was lost: %s; it is made again",
+                self._schema,
+                reason,
+            )
 
     def _sleep_off(self) -> None:
         """Wait before the next attempt, ever longer, and not in step with other processes."""

@@ -297,20 +297,19 @@ class PostgresVolume:
                 result = work(unit)
             except psycopg.Error as error:
                 raise self._before_commit(error, session) from error
-            self._commit(session, drops=not concurrent)
+            self._commit(session, unit.transaction_number)
             self._tell(session, unit.arrivals)
         for action in unit.actions:
             action()
         return result
 
-    def _commit(self, session: Session, *, drops: bool) -> None:
-        heard: list[str] = []
+    def _commit(self, session: Session, number: str) -> None:
         try:
-            session.commit(heard, drops=drops)
+            session.run("COMMIT")
         except psycopg.Error as error:
             if not translate.is_connection_lost(error) and not session.is_lost:
                 raise self._before_commit(error, session) from error
-            done = committing.was_done(self._connected_hastily, session.pid, session.boot, heard)
+            done = committing.was_done(self._connected_hastily, session, number)
             if done is None:
                 raise translate.outcome_unknown(error, self.path) from error
             if not done:
