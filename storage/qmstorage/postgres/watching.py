@@ -87,7 +87,9 @@ class WatchedConnection(psycopg.Connection[Any]):
                 other.execute(END_SESSION, [pid])
         except psycopg.Error as error:
             reason = str(error).strip().partition("\n")[0]
-            self._give_up(f"the server says nothing for {self.silence_seconds:g} seconds, and cannot be asked: {reason}")
+            self._give_up(
+                f"the server says nothing for {self.silence_seconds:g} seconds, and cannot be asked: {reason}"
+            )
         self._give_up(f"the server said nothing for {self.silence_seconds:g} seconds, and was not at work for it")
 
     def _has_come(self) -> bool:
