@@ -76,8 +76,8 @@ def test_the_first_crdl_makes_the_device_under_each_of_its_names(on_server, name
     assert ran.err == ""
     assert ran.out.splitlines() == [
         f"Created device {shown}, offset 0, size 2000 on {shown}",
-        "index,name,start,size",
-        f"0,{shown},0,2000",
+        "index,name,start,size,durability,partitions",
+        f"0,{shown},0,2000,full,",
         "table,entry,device,offset,pages",
         f"VTOC,0,{shown},0,7",
         f"UDL,0,{shown},7,19",
@@ -89,14 +89,15 @@ def test_a_second_volume_is_another_schema_under_its_bare_name(made):
     beside = made.device.rpartition("=")[0] + "=" + second
     ran = made.run(f"crdl {second} 0 500\ncrdl {beside} 500 500\nformat csv\nlidl\n")
     assert ran.err == ""
-    assert ran.out.splitlines()[-3:] == [f"0,{made.shown},0,2000", f"1,{second},0,500", f"2,{second},500,500"]
+    assert ran.out.splitlines()[-3:] == [
+        f"0,{made.shown},0,2000,full,", f"1,{second},0,500,full,", f"2,{second},500,500,full,"]  # fmt: skip
 
 
 def test_more_pages_of_the_first_volume_are_told_by_any_of_its_names(made):
     schema = address_of(made.device).schema
     ran = made.run(f"crdl {schema} 2000 100\ncrdl {made.device} 2100 100\nformat csv\nlidl\n")
     assert ran.err == ""
-    assert ran.out.splitlines()[-3:] == [f"{at},{made.shown},{start},{size}" for at, start, size in (
+    assert ran.out.splitlines()[-3:] == [f"{at},{made.shown},{start},{size},full," for at, start, size in (
         (0, 0, 2000), (1, 2000, 100), (2, 2100, 100))]  # fmt: skip
 
 
