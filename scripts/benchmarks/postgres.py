@@ -110,7 +110,7 @@ class Run:
         """Look at the machine and at the server."""
         self._asked = asked
         self._url = url
-        self._end = time.monotonic() + asked.minutes * 60
+        self._end: float = time.monotonic() + asked.minutes * 60
         self._hosts: list[Host] = []
         self._measurements = Measurements(asked.operations, asked.backlog, asked.seconds)
         self._subjects: dict[str, dict[str, Any]] = {}
