@@ -305,7 +305,9 @@ class Device(Administering, Care):
     def _attach(self, name: str, role: str) -> Attachment:
         volume = self._volume_of_space(name)
         found = volume.read(lambda unit: spaces.find(unit, name))
-        opened = OpenSpace(found, Commands(self.path, self._main, volume, found).start, self.info.page_size)
+        opened = OpenSpace(
+            found, Commands(self._maker.config_of(self.path), self._main, volume, found).start, self.info.page_size
+        )
         if not volume.readonly:
             attaching.attach(volume, opened, role, self.clock.now())
         return Attachment(volume, opened, self.clock)

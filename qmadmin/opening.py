@@ -154,7 +154,7 @@ def _file_of(text: str) -> str:
 
 def _maker(path_or_url: str | os.PathLike[str]) -> VolumeMaker:
     address = address_of(path_or_url)
-    return _FileMaker() if address is None else _SchemaMaker(address)
+    return _FileMaker() if address is None else _SchemaMaker(address, os.fspath(path_or_url))
 
 
 class _FileMaker:
@@ -167,6 +167,10 @@ class _FileMaker:
                 "a device that is a file has no volumes in a database", hint="Name a file, or make another device."
             )
         return path_of(name)
+
+    def config_of(self, path: str) -> str:
+        """Return the path."""
+        return path
 
     def open(self, path: str) -> Volume:
         """Open the volume in a file."""
@@ -201,8 +205,9 @@ class _SchemaMaker:
     In the device list the device is the URL that may be shown, and other volumes are the bare names of their schemas.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, url: str) -> None:
         self._address = address
+        self._url = url
 
     def path_of(self, name: str | os.PathLike[str]) -> str:
         """Return what the device list calls a schema, which is given by its name or by a URL of the same database."""
@@ -216,6 +221,10 @@ class _SchemaMaker:
         schema = os.fspath(name) if given is None else given.schema
         found = self._address.sibling(schema)
         return found.shown if found == self._address else found.schema
+
+    def config_of(self, path: str) -> str:  # noqa: ARG002 - there is one device
+        """Return the URL as it was given, with all that it takes to connect."""
+        return self._url
 
     def open(self, path: str) -> Volume:
         """Open the volume in a schema."""

@@ -26,12 +26,12 @@ DEVICES = Group("Devices")
         "-g",
         "group",
         "Let the members of this group of the operating system use a device that is made by this: its files get the"
-        " permissions 0660 in place of 0600.",
+        " permissions 0660 in place of 0600. On PostgreSQL it is a role that gets the rights.",
         Words(),
         metavar="group",
         extension=True,
     ),
-    Positional("device", FileName(), "The file that holds the pages.", "Device name: "),
+    Positional("device", FileName(), "The file or the schema that holds the pages.", "Device name: "),
     Positional(
         "offset",
         Number("offset", most=device.PAGES_MAX),
@@ -50,7 +50,8 @@ def crdl(session: Session, device: str, offset: int, size: int, group: str | Non
 
     The first entry makes the device: its name must be the one that QMCONFIG has, and its offset 0. Some of its pages
     hold the device list and the table of contents. Other entries may name the same file with other pages, or other
-    files; a queue space lies in the entries of one file. There are at most 25 entries.
+    files; a queue space lies in the entries of one file. There are at most 25 entries. On PostgreSQL other entries name
+    other schemas of the same database, and the first one is given by its URL or by its schema.
 
         crdl /var/qm/QUE 0 2000
     """

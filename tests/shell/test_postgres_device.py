@@ -11,6 +11,13 @@ from qmcore.errors import BadResourceError, InvalidArgumentError
 psycopg = pytest.importorskip("psycopg")
 
 
+QUEUES = """\
+qspacecreate QSPACE 54320 200 5 10 10 100 errq n 16
+qopen QSPACE
+qcreate Q fifo none 2 0 100% 0% ""
+"""
+
+
 @pytest.fixture
 def on_server(shell, database_url):
     """Scripts on a device on PostgreSQL that does not exist yet; `shown` is what people see of its URL."""
@@ -111,18 +118,14 @@ dsdl -y 0
 lidl
 """)
     assert "ERROR" not in ran.err
+    assert "INFO: no disk is allocated now" in ran.err
     assert "Everything that was looked at is in order" in ran.out
     assert f"Destroyed device {second}, offset 0, size 500 on {made.shown}" in ran.out
     assert f"Destroyed device {made.shown}, offset 0, size 2000 on {made.shown}" in ran.out
 
 
 def test_another_program_uses_what_the_shell_has_laid_out(made):
-    assert (
-        made.run(
-            'qspacecreate QSPACE 54320 200 5 10 10 100 errq n 16\nqopen QSPACE\nqcreate Q fifo none 2 0 100% 0% ""'
-        ).status
-        == 0
-    )
+    assert made.run(QUEUES).status == 0
     with open_device(made.device) as device, device.open_space("QSPACE") as space:
         space.enqueue("Q", "hello")
     ran = made.process("", "--format", "json", "-c", "qopen QSPACE", "-c", "qset Q", "-c", "qlist")
@@ -147,13 +150,7 @@ def test_several_devices_share_a_database(made, shell):
 
 def test_a_role_that_the_device_is_for_may_use_it_and_does_not_own_it(on_server, role):
     name, url = role
-    assert (
-        on_server.run(
-            f"crdl -g {name} {on_server.shown} 0 2000\nqspacecreate QSPACE 54320 200 5 10 10 100 errq n 16\n"
-            'qopen QSPACE\nqcreate Q fifo none 2 0 100% 0% ""'
-        ).status
-        == 0
-    )
+    assert on_server.run(f"crdl -g {name} {on_server.shown} 0 2000\n{QUEUES}").status == 0
     with open_device(url(on_server.device)) as device, device.open_space("QSPACE") as space:
         assert not device.readonly
         space.enqueue("Q", "hello")

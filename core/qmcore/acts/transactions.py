@@ -29,7 +29,7 @@ from qmcore.errors import (
 from qmcore.message import Message, message_id
 from qmcore.port import Unit, Volume
 from qmcore.queue import KEPT, Delivery, Queue
-from qmcore.records import Outcome, Place, Role, Use
+from qmcore.records import Holding, Outcome, Place, Role, Use
 from qmcore.selection import Choice, Selection
 from qmcore.store import Store
 
@@ -243,7 +243,7 @@ def _hold(branch: Branch, queue: Queue, found: _Found, role: Role, *, body: bool
 def _hold_one(store: Store, branch: Branch, place: Place, message: Message, pages: int, role: Role) -> None:
     if message.expires_us is not None:
         store.unmake_expiring(place.queue_id, place.message_id, message.expires_us)
-    store.hold(branch.id, place, pages=pages, size=message.size, expires_us=message.expires_us, role=role)
+    store.hold(branch.id, [Holding(place, pages, message.size, message.expires_us)], role)
 
 
 # ---- what is brought ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import psycopg
 from qmcore.device import DeviceInfo
 from qmcore.errors import BadResourceError, InvalidArgumentError, ReleaseError
 from qmstorage import schema as tables_of_all
-from qmstorage.postgres import tables, translate
+from qmstorage.postgres import tables, translate, watching
 from qmstorage.postgres.sessions import whole_numbers
 from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
 from qmstorage.postgres.unit import PostgresUnit
@@ -76,7 +76,7 @@ def remove_volume(address: Address) -> None:
 @contextlib.contextmanager
 def _connected(address: Address) -> Iterator[psycopg.Connection[Any]]:
     try:
-        with contextlib.closing(psycopg.connect(address.conninfo, autocommit=True)) as connection:
+        with contextlib.closing(watching.connected(address)) as connection:
             whole_numbers(connection.adapters)
             connection.execute("SET client_min_messages = warning")
             yield connection

@@ -158,7 +158,7 @@ class Presence:
 
     def same_boot(self, owner: Owner, connection: Connection) -> bool:
         """Tell whether the server has run without restart since the owner attached."""
-        return owner.boot == living.server_start(connection)
+        return owner.boot == living.server(connection).boot
 
     def close(self) -> None:
         """Ring all bells and end the session; it takes a second where the server does not answer."""

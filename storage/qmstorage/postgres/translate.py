@@ -137,7 +137,9 @@ _BY_STATE: Final[dict[str, _Entry]] = {
 _BY_CLASS: Final[dict[str, _Entry]] = {"08": _LOST, "40": _CONFLICT, "54": _TOO_LARGE, "57": _LOST}
 """By the first two characters of the state, which are its class."""
 
-_RETRIABLE: Final = frozenset({"40001", "40P01"})
+_RETRIABLE: Final = frozenset({"40001", "40P01", "26000"})
+"""Conflicts with others, and a statement that the driver takes for prepared and is not."""
+
 _LOST_STATES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "57P04"})
 """What a server says that is about to end the session."""
 

@@ -13,6 +13,7 @@ from qmcore.records import Use
 from qmcore.space import Space, SpaceDefinition
 from qmstorage.bodies import Bodies
 from qmstorage.postgres import keys
+from qmstorage.postgres.arrivals import SharedArrivals
 from qmstorage.postgres.counters import SharedCounters
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
 from qmstorage.postgres.tables import memory_schema
@@ -43,13 +44,10 @@ class SharedBodies(Bodies):
         return bytes(content)
 
 
-class PostgresMemoryStore(SharedCounters, SharedBodies, SharedStates, MemoryStore):
+class PostgresMemoryStore(SharedCounters, SharedBodies, SharedArrivals, SharedStates, MemoryStore):
     """The non-persistent messages of a queue space, in tables that are not logged."""
 
-    def _numbers(self, space_id: int, count: int) -> Sequence[int]:
-        # Numbers come from the store on disk alone.
-        del space_id, count
-        return ()
+    gives_numbers = False
 
     def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
         """Delete all messages, and begin to count anew."""
@@ -64,7 +62,7 @@ class PostgresMemoryStore(SharedCounters, SharedBodies, SharedStates, MemoryStor
             self.add_counters(space_id, queue_id)
 
 
-class PostgresUnit(SharedCounters, SharedBodies, SharedListings, SharedHistory, SharedClaims, SqlUnit):
+class PostgresUnit(SharedCounters, SharedBodies, SharedArrivals, SharedListings, SharedHistory, SharedClaims, SqlUnit):
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
 
     memory_store = PostgresMemoryStore
@@ -99,6 +97,10 @@ class PostgresUnit(SharedCounters, SharedBodies, SharedListings, SharedHistory, 
         """Return how much the memory of a queue space holds."""
         memory = self.memory(space_id)
         return Use(0, 0, 0) if memory is None else memory.level(space_id)
+
+    def know_generations(self, generations: Iterable[tuple[int, int]]) -> None:
+        """Note the generations of queue spaces, which nobody changes before the unit is committed."""
+        self._generations.update(generations)
 
     def asked(self, statement: str) -> Row | None:
         """Run a statement without parameters and return its first row."""
