@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from postgres_server import NoServerError, durable_server
-
 import qmadmin
+from postgres_server import NoServerError, durable_server
 
 _SPACE, _QUEUE = "STEADY", "work"
 _SCHEMA = "qmadmin"
@@ -160,7 +159,9 @@ def _sizes(looker: psycopg.Connection[Any]) -> str:
         [_SCHEMA],
     ).fetchall()
     found = {row[0]: row[1:] for row in rows}
-    return "  ".join(f"{float(found[name][0]) / 2**20:>6.1f}+{float(found[name][1]) / 2**20:<5.1f} {int(found[name][2]):>9}d {int(found[name][3]):>3}v" for name in _TABLES)  # fmt: skip
+    return "  ".join("{:>6.1f}+{:<5.1f} {:>9}d {:>3}v".format(
+        float(found[name][0]) / 2**20, float(found[name][1]) / 2**20, int(found[name][2]), int(found[name][3])
+    ) for name in _TABLES)  # fmt: skip
 
 
 if __name__ == "__main__":
