@@ -131,6 +131,15 @@ def drop_schemas(connection: Any, schema: str) -> None:
     connection.execute(f"DROP SCHEMA {', '.join(map(_quoted, found.values()))} CASCADE")
 
 
+def forget_schema(url: str) -> None:
+    """Drop the schema of the device of this URL, and those named after it."""
+    import psycopg
+
+    database, schema = database_of(url)
+    with psycopg.connect(database, autocommit=True) as connection:
+        drop_schemas(connection, schema)
+
+
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 

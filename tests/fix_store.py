@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +106,48 @@ class Store:
         self.others.append(other)
         return other
 
+    def by_hand(self, *statements: str) -> None:
+        """Change the tables as a careless hand would, whatever refers to what; bytes are written as in x'00ff'."""
+        if self.kind == "postgres":
+            _changed_in_schema(self.path, statements)
+            return
+        import sqlite3
+
+        with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
     def close(self) -> None:
         for device in (*self.others, self.device):
             with contextlib.suppress(QueueError):
                 device.close()
+
+
+def _changed_in_schema(url: str, statements: Sequence[str]) -> None:
+    import psycopg
+
+    from tests.fix_postgres import database_of
+
+    database, schema = database_of(url)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f'SET search_path = "{schema}"; SET session_replication_role = replica')
+        for statement in statements:
+            connection.execute(re.sub(r"\bx'([0-9a-f]*)'", r"'\\x\1'::bytea", statement))
+
+
+def count_rows(volume: Any, *names: str) -> tuple[int, ...]:
+    """Return how many rows the tables of a volume have, whatever the store; of a queue space's, where given that."""
+    opened = volume._attachment.volume if isinstance(volume, QueueSpace) else volume
+    return tuple(opened.read(lambda unit: [rows_of(unit, name) for name in names]))
+
+
+def rows_of(unit: Any, name: str) -> int:
+    """Return how many rows a table has in the store, on disk or in memory, that the unit works on."""
+    from sqlalchemy import func, select
+
+    from qmstorage.schema import metadata
+
+    return int(unit.built(select(func.count()).select_from(metadata.tables[name]))[0][0])
 
 
 def make_queue(space: QueueSpace, name: str = "Q", **changes: Any) -> Queue:
@@ -144,6 +183,22 @@ def device_path(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> st
 @pytest.fixture(params=["file", "memory", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
     """A device on each kind of store; the contract holds on all of them."""
+    made = Store(request.param, device_path(request.param, request, tmp_path), clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["file", "postgres"])
+def shared_store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
+    """A device on each kind of store that several processes, or several handles, can share."""
+    made = Store(request.param, device_path(request.param, request, tmp_path), clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["file", "memory"])
+def sqlite_store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
+    """A device of SQLite, for what is its own way of doing things."""
     made = Store(request.param, device_path(request.param, request, tmp_path), clock)
     yield made
     made.close()

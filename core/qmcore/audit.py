@@ -40,6 +40,8 @@ class AuditEntry:
 
 
 def kept_text(text: str) -> str:
-    """Return a text as it can be kept: without passwords; what is no Unicode is escaped, what is too long is cut."""
-    text = redacted(text).encode("utf-8", "backslashreplace").decode("utf-8")
+    """Return a text as every store can keep it: without passwords; NUL and what is no Unicode are escaped, and what is
+    too long is cut.
+    """
+    text = redacted(text).encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
     return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 3] + "..."

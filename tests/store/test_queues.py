@@ -15,7 +15,15 @@ from qmcore.errors import (
 )
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmstorage import definitions
-from tests.fix_store import MovableClock, bodies_held, drain, make_queue, queue_definition, space_definition
+from tests.fix_store import (
+    MovableClock,
+    bodies_held,
+    count_rows,
+    drain,
+    make_queue,
+    queue_definition,
+    space_definition,
+)
 
 
 class TestQueues:
@@ -269,9 +277,7 @@ class TestQueueSpaces:
             space.enqueue("Q", text, delay=5)
             space.close()
             store.device.destroy_space("SPACE", force=True)
-        volume = store.device.volume_of(store.device.path)
-        left = volume.read(lambda unit: [unit._cursor.execute(f"SELECT count(*) FROM {t}").fetchone() for t in TABLES])
-        assert left == [(0,)] * len(TABLES)
+        assert set(count_rows(store.device.volume_of(store.device.path), *TABLES)) == {0}
 
     def test_what_it_uses_is_told(self, store, space):
         space.enqueue("Q", bytes(5000))

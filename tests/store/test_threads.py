@@ -99,6 +99,12 @@ class Shared:
 
 
 class TestGroupCommit:
+    """The way of SQLite, where one writes at a time; sessions of PostgreSQL commit beside each other."""
+
+    @pytest.fixture
+    def store(self, sqlite_store):
+        return sqlite_store
+
     def test_eight_threads_share_one_commit(self, space):
         shared = Shared(space)
         ids = shared.run(*[lambda at=at: space.enqueue("Q", str(at)) for at in range(8)])
