@@ -6,6 +6,7 @@ import contextlib
 import os
 import queue
 import re
+import secrets
 import select
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.space import SpaceDefinition
 from qmcore.times import MICROS, to_datetime
+from tests.fix_postgres import login_of
 
 ROOT = Path(__file__).parents[1]
 SOURCES = os.pathsep.join(str(ROOT / part) for part in ("", "core", "storage"))
@@ -225,10 +227,27 @@ def space(store: Store) -> QueueSpace:
     return opened
 
 
+@pytest.fixture(params=["file", "postgres"])
+def real_device(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    """A device with the machine's own clock, a queue space `SPACE`, its error queue `ERRORS`, a queue `Q`.
+
+    Other processes open it by its path: who they are to the server stands in the environment.
+    """
+    path = device_path(request.param, request, tmp_path)
+    if request.param == "postgres":
+        for name, value in login_of(path).items():
+            monkeypatch.setenv(name, value)
+    yield from _laid_out(path)
+
+
 @pytest.fixture
-def real_device(tmp_path: Path) -> Iterator[Device]:
-    """A device on a file with the machine's own clock, a queue space `SPACE`, its error queue `ERRORS`, a queue `Q`."""
-    with create_device(tmp_path / "QUE", 50_000) as made:
+def file_device(tmp_path: Path) -> Iterator[Device]:
+    """The same on a file, for what is about files."""
+    yield from _laid_out(str(tmp_path / "QUE"))
+
+
+def _laid_out(path: str) -> Iterator[Device]:
+    with create_device(path, 50_000) as made:
         made.create_space(space_definition(pages=20_000, messages=20_000, error_queue="ERRORS"))
         with made.open_space("SPACE") as opened:
             make_queue(opened, "Q", retries=3)
@@ -274,8 +293,9 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": SOURCES},
+            env={**os.environ, "PYTHONPATH": SOURCES, "PGAPPNAME": (name := f"child-{secrets.token_hex(8)}")},
         )
+        self.name = name
         self.pid = self.process.pid
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._errors: list[str] = []
@@ -328,9 +348,13 @@ class Child:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill the process as `kill -9` does, and return when it is dead."""
+        """Kill the process as `kill -9` does, and return when it is dead, and a server of ours has noticed."""
         self.process.kill()
         self.process.wait(DEADLINE)
+        if "QM_TEST_DATABASE" in os.environ:
+            from tests.fix_postgres import sessions_named
+
+            eventually(lambda: not sessions_named(self.name), "the end of its sessions")
 
     def finish(self) -> str:
         """Return what the process wrote to its standard error, once it has ended by itself and well."""

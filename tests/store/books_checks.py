@@ -57,7 +57,7 @@ class Books:
     """The books of a queue space, to be compared with the model."""
 
     def __init__(self, store: Store, space: QueueSpace) -> None:
-        self.volume = store.device.volume_of(store.path)
+        self.volume = store.device.volume_of(store.device.path)
         self.incarnation = store.device.space("SPACE").incarnation
         self.schema = database_of(store.path)[1] if store.kind == "postgres" else ""
         self.stores = [f"{self.schema}." if self.schema else "main."]

@@ -476,9 +476,8 @@ class QueueSpaceMachine(RuleBasedStateMachine):
             [(each.queue, each.body, self.control(each)) for each in items],
         )
         # A server needs a moment to notice.
-        eventually(
-            lambda: any(not each.alive for each in self.store.device.attached("SPACE")), "the end of the process"
-        )
+        attached = self.store.device.attached
+        eventually(lambda: not all(each.alive for each in attached("SPACE")), "the end of the process")
         mine = Transacting(None)
         self.model.transactions.append(mine)
         for queue, msgids in zip(queues, found, strict=True):

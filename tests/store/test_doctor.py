@@ -409,7 +409,6 @@ class TestStore:
             ("UPDATE counter SET messages = messages + 1 WHERE queue_id > 0", "are counted"),
             ("UPDATE counter SET size = size + 1 WHERE queue_id = 0", "the queue space has 3 messages"),
             ("DELETE FROM counter WHERE queue_id = 2", "and none are counted"),
-            ("UPDATE counter SET sequence = 2", "message number"),
             (("INSERT INTO message SELECT id << 3, queue_id, order_key, priority, enqueued_at, NULL, NULL, pages, size,"
              " urcode, appkey, corrid, reply_queue, failure_queue, error_queue, delivery_asked, reply_delivery,"
              " client_id, type, subtype, group_id, origin_queue, origin_msgid, origin_reason, origin_error, moved_at,"
@@ -429,7 +428,13 @@ class TestStore:
         found = the_one(device, "store-fault")
         assert found.sentence == "1 message at a position that the order of the queue does not know"
 
+    def test_a_number_that_could_be_given_out_once_more(self, broken, shared_store):
+        numbers = {"file": "UPDATE counter SET sequence = 2", "postgres": "ALTER SEQUENCE sequence_1 RESTART WITH 2"}
+        assert "message number" in the_one(broken(numbers[shared_store.kind]), "store-fault").sentence
+
+    @pytest.mark.parametrize("shared_store", ["file"], indirect=True)
     def test_a_foreign_key_that_leads_nowhere(self, broken):
+        """What a database of PostgreSQL does not let happen."""
         device = broken("UPDATE queue SET space_id = 77 WHERE name = 'KEPT'")
         assert ("error", "file-damaged", f"file {device.path}") in findings(device)
 

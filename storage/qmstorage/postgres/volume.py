@@ -162,10 +162,8 @@ class PostgresVolume:
 
         def made(unit: Unit) -> bool:
             ours = _ours(unit)
-            row = ours.asked(
-                f"INSERT INTO {self._residence} VALUES ({space.id}) ON CONFLICT DO NOTHING RETURNING space_id"
-            )  # noqa: S608
-            if row is None:
+            add = f"INSERT INTO {self._residence} VALUES ({space.id}) ON CONFLICT DO NOTHING RETURNING space_id"  # noqa: S608 - ours
+            if ours.asked(add) is None:
                 return False
             memory = ours.memory_of(self._memory_texts)
             for queue_id in {0, *(queue.id for queue in queues)}:
