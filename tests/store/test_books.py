@@ -606,7 +606,7 @@ _PROFILE = {"stateful_step_count": 40, "deadline": None, "suppress_health_check"
 QueueSpaceMachine.TestCase.settings = settings(max_examples=20, **_PROFILE)
 QueueSpaceOnFile.TestCase.settings = settings(max_examples=8, **_PROFILE)
 TestBooksInMemory = _PATIENCE(QueueSpaceMachine.TestCase)
-QueueSpaceOnPostgres.TestCase.settings = settings(max_examples=5, **_PROFILE)
+QueueSpaceOnPostgres.TestCase.settings = settings(max_examples=3, **_PROFILE)
 TestBooksOnFile = _PATIENCE(QueueSpaceOnFile.TestCase)
 
 

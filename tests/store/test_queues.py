@@ -349,11 +349,11 @@ class TestClosed:
         file_store.device.close()
         assert drain(file_store.another().open_space("SPACE")) == [str(at) for at in range(100)]
 
-    def test_closing_leaves_nothing_beside_the_device_but_its_directory(self, real_device):
-        with real_device.open_space("SPACE") as space:
+    def test_closing_leaves_nothing_beside_the_device_but_its_directory(self, file_device):
+        with file_device.open_space("SPACE") as space:
             assert space.dequeue("Q", wait=0.001) is None
-            real_device.close()
-        path = Path(real_device.path)
+            file_device.close()
+        path = Path(file_device.path)
         assert {entry.name for entry in path.parent.iterdir()} <= {"QUE", "QUE-run"}
         assert {entry.name for entry in Path(f"{path}-run").iterdir()} <= {"gate"}
 
