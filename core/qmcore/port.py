@@ -311,7 +311,7 @@ class Volume(Protocol):
         """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
 
     def memory_files(self, space: Space) -> list[tuple[str, int]]:
-        """Return the files of a queue space's memory, and their sizes in bytes."""
+        """Return the files of a queue space's memory, and their sizes in bytes; a database has a schema instead."""
 
     def still(self, seconds: float) -> AbstractContextManager[None]:
         """Let nobody write for as long as the block lasts; readers go on.

@@ -153,13 +153,17 @@ class PostgresVolume:
     # ---- memory ------------------------------------------------------------------------------------------------------
 
     def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
-        """Have a part in the non-persistent messages of a queue space; tell whether there were none before."""
-        name = f"{quoted(memory_schema(self._schema))}.residence"
+        """Have a part in the non-persistent messages of a queue space; tell whether there were none before.
+
+        A reader sees persistent messages only: a standby has no others.
+        """
+        if self.readonly:
+            return False
 
         def made(unit: Unit) -> bool:
             ours = _ours(unit)
-            row = ours.asked(f"INSERT INTO {name} VALUES ({space.id}) ON CONFLICT DO NOTHING RETURNING space_id")  # noqa: S608
-            if row is None:
+            add = f"INSERT INTO {self._residence} VALUES ({space.id}) ON CONFLICT DO NOTHING RETURNING space_id"  # noqa: S608 - ours
+            if ours.asked(add) is None:
                 return False
             memory = ours.memory_of(self._memory_texts)
             for queue_id in {0, *(queue.id for queue in queues)}:
@@ -182,21 +186,26 @@ class PostgresVolume:
 
     def remove_memory(self, space: Space, *, unused: bool = False) -> None:
         """Remove the non-persistent messages of a queue space; with `unused` only where no process is attached."""
-        name = f"{quoted(memory_schema(self._schema))}.residence"
 
         def removed(unit: Unit) -> None:
             if unused and unit.owners(space.id):
                 return
             ours = _ours(unit)
             ours.memory_of(self._memory_texts).clear(space.id, unit.queues(space.id))
-            ours.asked(f"DELETE FROM {name} WHERE space_id = {space.id} RETURNING space_id")  # noqa: S608 - ours
+            ours.asked(f"DELETE FROM {self._residence} WHERE space_id = {space.id} RETURNING space_id")  # noqa: S608 - ours
 
         self.write(removed)
 
     def memory_files(self, space: Space) -> list[tuple[str, int]]:
-        """Return no files: non-persistent messages stand in tables of the database."""
-        del space
-        return []
+        """Return the schema that holds the non-persistent messages of all queue spaces, and its size in bytes."""
+        schema = memory_schema(self._schema)
+        size = (
+            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"  # noqa: S608 - names of ours
+            f" WHERE relkind = 'r' AND relnamespace = '{quoted(schema)}'::regnamespace"
+            f" AND EXISTS (SELECT FROM {self._residence} WHERE space_id = {space.id})"
+        )
+        found = None if self.readonly else self.read(lambda unit: _ours(unit).asked(size))
+        return [] if found is None or found[0] is None else [(schema, int(found[0]))]
 
     def memory_levels(self) -> dict[int, Use]:
         """Return nothing: each unit reaches the memory by itself."""
@@ -375,6 +384,11 @@ class PostgresVolume:
             blocked=True,
             pids=[row[0] for row in holders],
         )
+
+    @property
+    def _residence(self) -> str:
+        """The table of the queue spaces whose non-persistent messages are there."""
+        return f"{quoted(memory_schema(self._schema))}.residence"
 
     def _together(self) -> str:
         return f"SELECT pg_advisory_xact_lock_shared({self._lock_key})"
