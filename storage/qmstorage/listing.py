@@ -14,6 +14,7 @@ from qmcore.queue import Queue
 from qmcore.records import Cursor, Listing, Place, Role
 from qmcore.space import Space
 from qmstorage import conditions, rows
+from qmstorage.among import Named
 from qmstorage.holding import Holdings
 from qmstorage.runner import given
 from qmstorage.schema import due, held, message, ready
@@ -55,7 +56,7 @@ def _form(
         .limit(bindparam("most"))
     )
     statement = cursors.with_only_columns(state.c.retries, until, first, second, *_FACTS).join_from(
-        state, message, state.c.message_id == message.c.id
+        state, message, Named(message.c.id, state.c.message_id)
     )
     return _Form(statement, cursors, state.c.retries, until if state is due else None, start)
 
@@ -151,7 +152,7 @@ def _cursors(form: _Form, condition: Condition, space: Space) -> Select[Any]:
 @functools.lru_cache(maxsize=64)
 def _taking_due(condition: Condition, space: Space) -> Any:
     chosen = (
-        _DUE.join(message, message.c.id == due.c.message_id)
+        _DUE.join(message, Named(message.c.id, due.c.message_id))
         .where(conditions.where(condition, retries=due.c.retries, space=space, available_at=due.c.available_at))
         .limit(bindparam("most"))
     )
