@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Boolean, ColumnClause, ColumnElement, Select, Table
+from sqlalchemy import Boolean, ColumnClause, ColumnElement, Select, Table, select
 from sqlalchemy.ext.compiler import compiles
+
+from qmstorage.schema import message
 
 if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
@@ -54,6 +56,14 @@ class Named(ColumnElement[bool]):
     @property
     def _from_objects(self) -> list[Any]:
         return [*self.column._from_objects, *self.by._from_objects]
+
+
+def says(number: ColumnElement[int], condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return the condition that the message of this number fulfils another one, which is looked at row by row.
+
+    A join would let the planner begin with the messages that fulfil it, of which there may be many elsewhere.
+    """
+    return select(condition).where(message.c.id == number).scalar_subquery()
 
 
 class Row(ColumnElement[Any]):

@@ -11,7 +11,7 @@ from qmcore.condition import BY_NAME, Condition, Like
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import conditions
-from qmstorage.among import Among, Named, Row, Where
+from qmstorage.among import Among, Named, Row, Where, says
 from qmstorage.runner import Statement, given
 from qmstorage.schema import message, ready
 
@@ -97,10 +97,5 @@ def _by_pattern(pattern: str, space: Space) -> tuple[Statement, Statement, State
 
 @functools.lru_cache(maxsize=64)
 def _by_condition(condition: Condition, space: Space) -> tuple[Statement, Statement, Statement]:
-    keys = (
-        select(ready.c.order_key)
-        .join_from(ready, message, Named(message.c.id, ready.c.message_id))
-        .where(_IN_QUEUE, conditions.where(condition, retries=ready.c.retries, space=space))
-        .order_by(ready.c.order_key)
-    )
-    return _three(keys)
+    fulfilled = conditions.where(condition, retries=ready.c.retries, space=space)
+    return _three(_FIRST.where(says(ready.c.message_id, fulfilled)))

@@ -13,7 +13,7 @@ from qmcore.records import Holding, NewMessage, Place, Role, Spilled, Use
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import choosing, conditions
-from qmstorage.among import Among, Named
+from qmstorage.among import Among, Named, says
 from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.messages import Messages
 from qmstorage.runner import Row, given, insert_into
@@ -35,14 +35,7 @@ _HOLDING = (
 _GIVE_BACK = delete(held).where(*_FOR).returning(*_HOLDING)
 _FIRST_LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE).order_by(held.c.order_key).limit(1)
 _LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
-_LOCKED_BY = (
-    select(*_HOLDING)
-    .join_from(held, message, Named(message.c.id, held.c.message_id))
-    .where(*_LOCKED_OF_QUEUE)
-    .order_by(held.c.order_key)
-    .limit(1)
-)
-_LOCKED_BY_CORRID = _LOCKED_BY.where(given(message.c.corrid, "corrid"))
+_LOCKED_BY_CORRID = _FIRST_LOCKED.where(says(held.c.message_id, given(message.c.corrid, "corrid")))
 _DEQUEUE_LOCKED = (
     update(held)
     .where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
@@ -225,7 +218,9 @@ class Holdings(Messages):
 
 @functools.lru_cache(maxsize=64)
 def _locked_by(condition: Condition, space: Space) -> Select[Any]:
-    return _LOCKED_BY.where(conditions.where(condition, retries=held.c.retries, space=space))
+    return _FIRST_LOCKED.where(
+        says(held.c.message_id, conditions.where(condition, retries=held.c.retries, space=space))
+    )
 
 
 def _holding(row: Row) -> Holding:

@@ -52,7 +52,8 @@ def _form(
     cursors = (
         select(first, second)
         .where(given(state.c.queue_id, "of_queue"), behind, *only)
-        .order_by(first, second)
+        # Of ready messages the first says all, and an order by both would be more than the index gives.
+        .order_by(first, *(() if state is ready else (second,)))
         .limit(bindparam("most"))
     )
     statement = cursors.with_only_columns(state.c.retries, until, first, second, *_FACTS).join_from(
