@@ -65,7 +65,7 @@ def _three(keys: Select[tuple[bytes]]) -> tuple[Statement, Statement, Statement]
     # Not the whole key in one: SQLite would hold each message of the queue against the chosen ones.
     return (
         first,
-        delete(ready).where(Where(_IN_QUEUE), THIS == own.scalar_subquery()).returning(*_TAKEN),
+        delete(ready).where(Where(_IN_QUEUE), own.scalar_subquery() == THIS).returning(*_TAKEN),
         delete(ready).where(Where(_IN_QUEUE), Among(THIS, several)).returning(*_TAKEN),
     )
 

@@ -77,9 +77,8 @@ _TAKE_READY_OF = (
     .returning(ready.c.message_id, ready.c.order_key, ready.c.retries)
 )
 _TAKE_DUE_OF = _take_due(select(_THIS_DUE).where(due.c.message_id == _numbers("ids")))
-_UNMAKE_EXPIRING_AT = delete(expiring).where(
-    _THIS_EXPIRING == func.any(cast(bindparam("places", type_=ARRAY(Text)), ARRAY(_Tid)))
-)
+_PLACES = func.any(cast(bindparam("places", type_=ARRAY(Text)), ARRAY(_Tid)))
+_UNMAKE_EXPIRING_AT = delete(expiring).where(_THIS_EXPIRING.op("=")(_PLACES))
 _CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
     message.c.id == _numbers("ids")
 )

@@ -67,6 +67,7 @@ class PostgresMemoryStore(SharedCounters, SharedBodies, SharedStates, MemoryStor
 class PostgresUnit(SharedCounters, SharedBodies, SharedListings, SharedHistory, SharedClaims, SqlUnit):
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
 
+    commits_memory = True
     memory_store = PostgresMemoryStore
 
     def __init__(

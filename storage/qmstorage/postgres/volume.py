@@ -161,7 +161,7 @@ class PostgresVolume:
                 memory.add_counters(space.id, queue_id)
             return True
 
-        was_made = self.write(made)
+        was_made = self.write(made, concurrent=True)
         self._memory_users[space.id] = self._memory_users.get(space.id, 0) + 1
         self._memories[space.id] = self._memory_texts
         return was_made
