@@ -20,10 +20,10 @@ logger = logging.getLogger("qmadmin.capacity")
 
 
 class Commands:
-    """The capacity commands of a queue space's queues."""
+    """The capacity commands of a queue space's queues; `config` is what QMCONFIG says for them."""
 
-    def __init__(self, path: str, main: Volume, volume: Volume, space: Space) -> None:
-        self._path = path
+    def __init__(self, config: str, main: Volume, volume: Volume, space: Space) -> None:
+        self._config = config
         self._main = main
         self._volume = volume
         self._space = space
@@ -47,7 +47,7 @@ class Commands:
 
         threshold = queue.definition.memory_threshold if claim.memory else queue.definition.threshold
         event = capacity.CapacityEvent(
-            device=self._path,
+            device=self._config,
             space=self._space.name,
             queue=queue.name,
             command=threshold.command,

@@ -376,6 +376,11 @@ def _name(key: str) -> str:
 
 
 def _shown(value: object) -> str:
+    from qmcore.redacted import redacted
+
+    if isinstance(value, str):
+        # Before it is cut, while all of it can be seen.
+        value = redacted(value)
     try:
         text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
     except ValueError:

@@ -17,6 +17,9 @@ class VolumeMaker(Protocol):
     def path_of(self, name: str | os.PathLike[str]) -> str:
         """Return the path of what a caller calls so; QueueError where this device can have no such volume."""
 
+    def config_of(self, path: str) -> str:
+        """Return what QMCONFIG says for another process to open the device; nobody else is to see it."""
+
     def open(self, path: str) -> Volume:
         """Open a volume."""
 

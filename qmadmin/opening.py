@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qmadmin.care import MEMORY
 from qmadmin.device import Device
 from qmcore.backup import BackupReport
-from qmcore.device import PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
+from qmcore.device import FULL, PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
 from qmcore.errors import BadResourceError, InvalidArgumentError
 from qmcore.times import Clock, SystemClock
 
@@ -45,6 +45,8 @@ def create_device(
     *,
     offset: int = 0,
     group: str | None = None,
+    durability: str = FULL,
+    partitions: int = 0,
     clock: Clock | None = None,
 ) -> Device:
     """Create a device whose device list has one entry: `pages` pages of 4096 bytes of the file, from page `offset`.
@@ -52,6 +54,10 @@ def create_device(
     The file may be read and written by its owner, and with `group` by that group of users too. `:memory:` makes a
     device that is gone when it is closed. On PostgreSQL a schema is made; it is used by its owner, and with `group`
     by that role too.
+
+    `durability` is "full", where everything that a call has stored when it returns survives a power failure, or
+    "relaxed", where the last fraction of a second may be lost by one, and nothing by the end of a process.
+    `partitions`, 2 to 256, splits the tables of messages on PostgreSQL by the hash of the message; 0 does not.
 
     Raises BadResourceError where something else is there, InvalidArgumentError for a number that is out of range,
     OperatingSystemError where the file cannot be made; the disk is left as it was.
@@ -62,9 +68,10 @@ def create_device(
     info = DeviceInfo(
         id=secrets.token_hex(16),
         page_size=PAGE_SIZE,
-        durability="full",
+        durability=durability,
         group=group or "",
         created_at=clock.now(),
+        partitions=partitions,
     )
     maker = _maker(path_or_url)
     device = Device(path, maker.create(path, info, main=True), maker, clock)
@@ -154,7 +161,7 @@ def _file_of(text: str) -> str:
 
 def _maker(path_or_url: str | os.PathLike[str]) -> VolumeMaker:
     address = address_of(path_or_url)
-    return _FileMaker() if address is None else _SchemaMaker(address)
+    return _FileMaker() if address is None else _SchemaMaker(address, os.fspath(path_or_url))
 
 
 class _FileMaker:
@@ -167,6 +174,10 @@ class _FileMaker:
                 "a device that is a file has no volumes in a database", hint="Name a file, or make another device."
             )
         return path_of(name)
+
+    def config_of(self, path: str) -> str:
+        """Return the path."""
+        return path
 
     def open(self, path: str) -> Volume:
         """Open the volume in a file."""
@@ -201,8 +212,9 @@ class _SchemaMaker:
     In the device list the device is the URL that may be shown, and other volumes are the bare names of their schemas.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, url: str) -> None:
         self._address = address
+        self._url = url
 
     def path_of(self, name: str | os.PathLike[str]) -> str:
         """Return what the device list calls a schema, which is given by its name or by a URL of the same database."""
@@ -216,6 +228,10 @@ class _SchemaMaker:
         schema = os.fspath(name) if given is None else given.schema
         found = self._address.sibling(schema)
         return found.shown if found == self._address else found.schema
+
+    def config_of(self, path: str) -> str:  # noqa: ARG002 - there is one device
+        """Return the URL as it was given, with all that it takes to connect."""
+        return self._url
 
     def open(self, path: str) -> Volume:
         """Open the volume in a schema."""

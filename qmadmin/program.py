@@ -104,8 +104,8 @@ class StartError(Exception):
     metavar="[DEVICE]",
     nargs=-1,
     meanings={
-        "DEVICE": "The file that holds the device list, or that will hold it. It may be absent; the first crdl makes"
-        " it."
+        "DEVICE": "The file or the URL of PostgreSQL that holds the device list, or that will hold it. It may be"
+        " absent; the first crdl makes it."
     },
     settings={"DEVICE": ShellSettings.device},
 )
@@ -120,9 +120,9 @@ def qmadmin(
 ) -> Exit:
     """Administer the devices, queue spaces and queues of transactional message queues.
 
-    DEVICE is the file that holds the device list, or will hold it; without it the environment variable QMCONFIG
-    names it. Commands come from the terminal, or line by line from the standard input or FILE. The command help
-    lists them, and the manual page qmadmin(1) describes them.
+    DEVICE is the file that holds the device list, or will hold it, or a URL of PostgreSQL; without it the environment
+    variable QMCONFIG names it. Commands come from the terminal, or line by line from the standard input or FILE. The
+    command help lists them, and the manual page qmadmin(1) describes them.
     """
     _refuse_together({"-c": bool(commands), "-f": command_file is not None, "--mib": request is not None})
     configuration = _settings()

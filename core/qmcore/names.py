@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qmcore.errors import InvalidArgumentError
+from qmcore.redacted import redacted
 
 QUEUE_NAME_MAX = 127
 SPACE_NAME_MAX = 15
@@ -62,7 +63,8 @@ def plain(text: object, what: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a text in quotes for a message, its end left out where it is long."""
+    """Return a text in quotes for a message, without passwords, its end left out where it is long."""
+    text = redacted(text)
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 

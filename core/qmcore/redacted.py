@@ -14,13 +14,24 @@ _OTHER_URL: Final = r"(\b\w[\w+.-]{0,30}://)[^\s/?#'\"@:]*:[^\s/?#'\"]*@"
 _QUOTED: Final = r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
 _WORD: Final = r"[^\s&'\"][^\s&]*?(?=['\",;)]{0,4}(?:[\s&]|$))"
 _PARAMETER: Final = rf"(password\s*=\s*)(?:{_QUOTED}|{_WORD})"
+_BEHIND: Final = "'\",;)"
+"""What stands behind a URL in a sentence, and does not belong to it."""
+_KNOWN: Final = frozenset(
+    (
+        *("schema", "service", "host", "hostaddr", "port", "dbname", "passfile", "connect_timeout", "application_name"),
+        *("sslmode", "sslrootcert", "sslcert", "sslkey", "channel_binding", "gssencmode"),
+        *("target_session_attrs", "load_balance_hosts"),
+    )
+)
+"""The parameters of libpq that people need to see and that are no secret."""
 
 
 def redacted(text: str) -> str:
     """Return a text without the passwords that are in it.
 
-    In a URL of PostgreSQL the user goes too, as all that may have been meant for a password; in other URLs user and
-    password where there are both. Of `password=...`, as libpq and the environment know it, the value goes.
+    In a URL of PostgreSQL the user goes too, and the values of all parameters that are not known to be harmless: what
+    was meant for a password may stand there under a wrong name. In other URLs user and password go where there are
+    both. Of `password=...`, as libpq and the environment know it, the value goes.
     """
     if "://" in text:
         text = re.sub(_DATABASE, _without_user, text, flags=re.IGNORECASE)
@@ -33,8 +44,19 @@ def redacted(text: str) -> str:
 def _without_user(found: re.Match[str]) -> str:
     scheme, rest = found[1], found[2]
     # A password that was not written as a URL wants it may have any signs in it: all up to the last @ goes.
-    at = rest.rfind("@")
-    if at >= 0:
-        return f"{scheme}{HIDDEN}{rest[at:]}"
+    _, at, rest = rest.rpartition("@")
     # One that was cut off has no @ any more; what is no port then is no host either.
-    return f"{scheme}{HIDDEN}" if re.match(_NO_PORT, rest) else found[0]
+    if not at and re.match(_NO_PORT, rest):
+        return f"{scheme}{HIDDEN}"
+    place, question, query = rest.partition("?")
+    parameters = "&".join(_harmless(parameter) for parameter in query.split("&"))
+    return f"{scheme}{HIDDEN if at else ''}{at}{place}{question}{parameters}"
+
+
+def _harmless(parameter: str) -> str:
+    """Return a parameter of a URL, its value hidden where it may be a password under whatever name."""
+    name, equals, _ = parameter.partition("=")
+    if name.lower() in _KNOWN or not parameter.strip(_BEHIND):
+        return parameter
+    behind = parameter[len(parameter.rstrip(_BEHIND)) :]
+    return f"{name}{equals}{HIDDEN}{behind}" if equals else f"{HIDDEN}{behind}"

@@ -63,8 +63,8 @@ class Counters(Protocol):
 class MessageRecords(Protocol):
     """Messages and the states that they pass through."""
 
-    def put(self, new: NewMessage) -> None:
-        """Store a message, without a state yet."""
+    def bring(self, arriving: Sequence[NewMessage], now_us: int) -> None:
+        """Store messages and let them stand: ready or, until they are available, kept back; those who wait are told."""
 
     def key_of(self, queue_id: int, message_id: int) -> bytes | None:
         """Return the order key of a message that is still to be consumed from the queue."""
@@ -128,8 +128,10 @@ class MessageRecords(Protocol):
     def read(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
         """Return a message that stays stored, and its pages; without its body if that is not wanted."""
 
-    def remove(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
-        """Delete a message and return it, and its pages; without its body if that is not wanted."""
+    def remove(
+        self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True
+    ) -> list[tuple[Message, int]]:
+        """Delete messages and return each with its pages, in the same order; without bodies if they are not wanted."""
 
     def group_of(self, message_id: int) -> int | None:
         """Return the group that a message belongs to."""
@@ -169,17 +171,8 @@ class MessageRecords(Protocol):
 class HoldRecords(Protocol):
     """What transactions hold."""
 
-    def hold(
-        self,
-        transaction_id: int,
-        place: Place,
-        *,
-        pages: int,
-        size: int,
-        expires_us: int | None,
-        role: Role = Role.DEQUEUED,
-    ) -> None:
-        """Let the transaction hold a message that was taken out of `ready`."""
+    def hold(self, transaction_id: int, holdings: Sequence[Holding], role: Role = Role.DEQUEUED) -> None:
+        """Let the transaction hold messages that were taken out of `ready`."""
 
     def first_locked(self, transaction_id: int, space: Space, queue_id: int, choice: Choice) -> Holding | None:
         """Return the first message of the queue that is chosen of those that the transaction has locked."""

@@ -14,12 +14,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import qmadmin
+import qmcore
+
 logger = logging.getLogger("qmadmin.capacity")
 
-_SEARCHED = Path(__file__).absolute().parents[2]
-"""Where the package was found, which may be a directory that only this application searches."""
+_SEARCHED = [Path(package).absolute().parent for package in (*qmadmin.__path__, *qmcore.__path__)]
+"""Where the packages were found, which may be directories that only this application searches."""
 
-_RUNNER = "import sys; sys.path.append(sys.argv[1]); from qmadmin.capacity.runner import main; main(sys.argv[2:])"
+_RUNNER = "import sys; sys.path += sys.argv[1:3]; from qmadmin.capacity.runner import main; main(sys.argv[3:])"
 _IN_THE_BACKGROUND = '"$@" &'
 _PATIENCE_SECONDS = 0.1
 
@@ -28,11 +31,12 @@ _PATIENCE_SECONDS = 0.1
 class CapacityEvent:
     """The use of a queue crossed its high limit, and this process is the one that runs the command.
 
+    `device` is what QMCONFIG says for whoever is to open the device; there may be a password in it.
     `level` is the high limit as it was written, such as `80%` or `100m`; `value` is the use that crossed it, in the
     unit of the limit; `delivery` is `persist` or `nonpersist`, after the messages that the limit counts.
     """
 
-    device: str
+    device: str = dataclasses.field(repr=False)
     space: str
     queue: str
     command: str
@@ -48,7 +52,7 @@ def start(event: CapacityEvent) -> None:
     handler of the application raises meanwhile, as the keyboard's interrupt does, goes through.
     """
     try:
-        shell = _background(_runner(event))
+        shell = _background(_runner(event), event.device)
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         _refused(event, str(error))
         return
@@ -64,14 +68,13 @@ def _runner(event: CapacityEvent) -> list[bytes]:
     """Return the words that start the runner.
 
     It is isolated from what the application's environment says about Python, and from what the interpreter finds
-    installed: it needs this package and the standard library. The names in the event go as UTF-8 in any locale.
+    installed: it needs these packages and the standard library. The names in the event go as UTF-8 in any locale.
     """
     isolated = [os.fsencode(_python()), b"-I", b"-S", b"-X", b"utf8", b"-c", _RUNNER.encode()]
     names = (event.space, event.queue, event.command, event.level, str(event.value), event.delivery)
     return [
         *isolated,
-        os.fsencode(_SEARCHED),
-        os.fsencode(event.device),
+        *map(os.fsencode, _SEARCHED),
         *(name.encode() for name in names),
     ]
 
@@ -87,8 +90,11 @@ def _python() -> str:
     raise FileNotFoundError(f"there is no Python interpreter at {' or '.join(own + installed)}")
 
 
-def _background(runner: list[bytes]) -> subprocess.Popen[bytes]:
-    """Start the runner in a session of its own, as nobody's child, and return the shell that does it."""
+def _background(runner: list[bytes], device: str) -> subprocess.Popen[bytes]:
+    """Start the runner in a session of its own, as nobody's child, and return the shell that does it.
+
+    The device goes in the environment: there may be a password in its name, and arguments are for all to see.
+    """
     # The first process of a container adopts every orphan, and so has to know its children itself.
     first = os.getpid() == 1
     return subprocess.Popen(
@@ -96,6 +102,7 @@ def _background(runner: list[bytes]) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env=os.environ | {"QMCONFIG": device},
         start_new_session=True,
     )
 

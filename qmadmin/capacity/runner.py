@@ -37,9 +37,9 @@ _PYTHONS_OWN = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command of a capacity event, given as the texts of its fields in their order."""
-    device, space, queue, command, level, value, delivery = arguments
-    event = CapacityEvent(device, space, queue, command, level, int(value), delivery)
+    """Run the command of a capacity event, given as the texts of its fields; QMCONFIG names the device."""
+    space, queue, command, level, value, delivery = arguments
+    event = CapacityEvent(os.environ["QMCONFIG"], space, queue, command, level, int(value), delivery)
     _open_log()
     about = f"queue {queue!r} of queue space {space!r}: capacity command {command!r}"
     try:

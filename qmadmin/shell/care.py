@@ -112,7 +112,7 @@ def qbackup(session: Session, directory: str) -> Outcome:
 
     It has every persistent message as it stood at one moment, and each transaction whole or not at all. Non-persistent
     messages are not in it. The backup is checked before it gets its name; when anything fails there is nothing of that
-    name, and what was there is never overwritten.
+    name, and what was there is never overwritten. A device on PostgreSQL is backed up by pg_dump instead.
 
         qbackup /backups/monday
     """

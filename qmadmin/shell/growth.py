@@ -118,6 +118,7 @@ def qspacechange(
     if new.ipc_key != old.ipc_key:
         shown += parameters.doubtful_key(queue_space_name, ipckey)
     shown += parameters.without_effect(given)
+    shown += parameters.initialization(device.path, wanted=inityn)
     if lost:
         shown.append(Notice(Severity.WARN, f"the non-persistent messages of queue space {queue_space_name!r} are lost"))
     return [*shown, Line(f"Queue space '{queue_space_name}' changed", {"queue_space": queue_space_name})]

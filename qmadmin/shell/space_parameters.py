@@ -105,7 +105,8 @@ ERROR_QUEUE = Positional(
 INITIALIZE = Positional(
     "inityn",
     YesNo(),
-    "Whether its pages are taken from the disk now, so that a full disk is found now; else when they are needed.",
+    "Whether its pages are taken from the disk now, so that a full disk is found now; else when they are needed, as"
+    " always on PostgreSQL.",
     "Initialize extents (y, n [default=n]): ",
     default="n",
 )
@@ -180,6 +181,13 @@ def without_effect(recorded: Mapping[str, Any]) -> list[Notice]:
     """Return what there is to say about options that were given and have no effect."""
     flags = [option.flag for option in RECORDED if recorded.get(option.name)]
     return [Notice(Severity.INFO, f"{', '.join(flags)}: recorded, but without effect")] if flags else []
+
+
+def initialization(device: str, *, wanted: bool) -> list[Notice]:
+    """Return what there is to say where the disk of a device cannot be allocated ahead."""
+    if not wanted or "://" not in device:
+        return []
+    return [Notice(Severity.INFO, "no disk is allocated now: PostgreSQL takes it when messages need it")]
 
 
 def rounding(pages: int) -> list[Notice]:

@@ -85,6 +85,7 @@ def qspacecreate(
         *parameters.doubtful_key(queue_space_name, ipckey),
         *parameters.rounding(pages),
         *parameters.without_effect(options),
+        *parameters.initialization(session.device.path, wanted=inityn),
         _told(queue_space_name, "created"),
     ]
 

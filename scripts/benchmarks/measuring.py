@@ -187,13 +187,23 @@ def durability(measure: Measure, facts: Mapping[str, Any]) -> str:
 
 
 def interleaved(
-    hosts: list[Host], clients: Sequence[int], rounds: int, measure: Callable[[Host, Measure, int], None]
-) -> None:
-    """Call `measure` for everything in every round, the subjects next to each other."""
+    hosts: list[Host],
+    clients: Sequence[int],
+    rounds: int,
+    measure: Callable[[Host, Measure, int], None],
+    is_over: Callable[[], bool],
+) -> bool:
+    """Call `measure` for everything in every round, the subjects next to each other.
+
+    Return whether all of it was done before the time was over; what was begun is done for all subjects.
+    """
     for number in range(rounds):
         for count in clients:
             for kind in MEASURES:
+                if is_over():
+                    return False
                 # Whoever comes first after a pause has an advantage, so that is another one in each round.
                 turned = hosts[number % len(hosts) :] + hosts[: number % len(hosts)] if hosts else []
                 for host in turned:
                     measure(host, kind, count)
+    return True

@@ -4,10 +4,11 @@ The hand-written loop is what PostgreSQL itself gives on this disk: one table, D
 statement a commit. Every client is a process with one connection. Every commit is synced to the disk before it returns.
 Absolute figures mean little on a shared machine; ratios of one run do.
 
-The keys of the JSON: when, machine, server, options, subjects (by name: version, note; a note tells why it was not
-measured), results (one for each measure, number of clients and subject: measure, title, clients, subject, durability,
-rates, median, least, most, ratio; rates are operations or messages per second, one for each round; the ratio is to the
-hand-written loop, the median of the ratios of each round, or null where that was not measured).
+The keys of the JSON: when, machine, server, options, complete (false where the minutes were over first), subjects (by
+name: version, note, failed; a note tells why it was not measured), results (one for each measure, number of clients and
+subject: measure, title, clients, subject, durability, rates, median, least, most, ratio; rates are operations or
+messages per second, one for each round; the ratio is to the hand-written loop, the median of the ratios of each round,
+or null where that was not measured).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import datetime as dt
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,8 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-c", "--clients", type=_numbers, default=[1, 4, 16, 32], metavar="N,N",
                         help="numbers of clients (default 1,4,16,32)")  # fmt: skip
     parser.add_argument("-n", "--operations", type=int, default=2000, help="in one measurement (default 2000)")
-    parser.add_argument("-s", "--seconds", type=float, default=2, help="at most, for one measurement (default 2)")
+    parser.add_argument("-s", "--seconds", type=float, default=1, help="at most, for one measurement (default 1)")
     parser.add_argument("-r", "--rounds", type=int, default=3, help="rounds of all measurements (default 3)")
+    parser.add_argument("-m", "--minutes", type=float, default=8, help="begin nothing after so many (default 8)")
     parser.add_argument("-b", "--backlog", type=int, default=100_000, help="messages of backlog (default 100000)")
     parser.add_argument("--subjects", type=_subjects, default=list(MODULES), metavar="NAME,NAME",
                         help=f"which of {', '.join(MODULES)} (default: all)")  # fmt: skip
@@ -107,6 +110,7 @@ class Run:
         """Look at the machine and at the server."""
         self._asked = asked
         self._url = url
+        self._end: float = time.monotonic() + asked.minutes * 60
         self._hosts: list[Host] = []
         self._measurements = Measurements(asked.operations, asked.backlog, asked.seconds)
         self._subjects: dict[str, dict[str, Any]] = {}
@@ -124,12 +128,15 @@ class Run:
         with contextlib.ExitStack() as resources:
             for name in self._asked.subjects:
                 self._set_up(name, resources)
-            interleaved(self._hosts, self._asked.clients, self._asked.rounds, self._measure)
+            complete = interleaved(self._hosts, self._asked.clients, self._asked.rounds, self._measure, self._is_over)
             rows = self._measurements.results(self._hosts, BAR)
         self._head["machine"]["load_after"] = round(os.getloadavg()[0], 2)
         order = {name: number for number, name in enumerate(self._asked.subjects)}
         rows.sort(key=lambda row: order[row["subject"]])
-        return {**self._head, "subjects": self._subjects, "results": rows}
+        return {**self._head, "complete": complete, "subjects": self._subjects, "results": rows}
+
+    def _is_over(self) -> bool:
+        return time.monotonic() > self._end
 
     def _set_up(self, name: str, resources: contextlib.ExitStack) -> None:
         """Start a subject and lay out its databases; one that cannot be had is left out, and the result says why."""

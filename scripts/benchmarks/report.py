@@ -50,7 +50,7 @@ def _cell(row: Mapping[str, Any] | None) -> str:
 
 
 def _notes(result: Mapping[str, Any]) -> list[str]:
-    lines = [""]
+    lines = [""] if result["complete"] else ["", "the time was over before all rounds were done"]
     for name, subject in result["subjects"].items():
         lines.append(f"{name}: {subject['version']}" if not subject["note"] else f"{name}: {subject['note']}")
     return lines

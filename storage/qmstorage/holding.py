@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, func, literal, select, update
@@ -75,30 +75,26 @@ _HOLDERS = select(held.c.trans_id).distinct()
 class Holdings(Messages):
     """What transactions hold: messages that they took, and ones that they bring and do not keep themselves."""
 
-    def hold(
-        self,
-        transaction_id: int,
-        place: Place,
-        *,
-        pages: int,
-        size: int,
-        expires_us: int | None,
-        role: Role = Role.DEQUEUED,
-    ) -> None:
-        """Let the transaction hold a message that was taken out of `ready`."""
-        self.run(
+    def hold(self, transaction_id: int, holdings: Sequence[Holding], role: Role = Role.DEQUEUED) -> None:
+        """Let the transaction hold messages that were taken out of `ready`."""
+        self.many(
             _HOLD,
-            trans_id=transaction_id,
-            message_id=place.message_id,
-            queue_id=place.queue_id,
-            order_key=place.order_key,
-            retries=place.retries,
-            pages=pages,
-            size=size,
-            expires_at=expires_us,
-            role=int(role),
-            delay=None,
-            lifetime=None,
+            [
+                {
+                    "trans_id": transaction_id,
+                    "message_id": holding.place.message_id,
+                    "queue_id": holding.place.queue_id,
+                    "order_key": holding.place.order_key,
+                    "retries": holding.place.retries,
+                    "pages": holding.pages,
+                    "size": holding.size,
+                    "expires_at": holding.expires_us,
+                    "role": int(role),
+                    "delay": None,
+                    "lifetime": None,
+                }
+                for holding in holdings
+            ],
         )
 
     def first_locked(self, transaction_id: int, space: Space, queue_id: int, choice: Choice) -> Holding | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, select, update
@@ -113,13 +114,23 @@ class Messages(Bodies):
         row = self._row(_READ if body else _READ_FACTS, place.message_id)
         return self._message(row, body, space, queue_name, place.retries), row[_PAGES]
 
-    def remove(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
-        """Delete a message and return it, and its pages; without its body if that is not wanted."""
-        row = self._row(_REMOVE if body else _REMOVE_FACTS, place.message_id)
-        found = self._message(row, body, space, queue_name, place.retries)
-        if row[_BODY_ID] is not None:
-            self.discard_body(row[_BODY_ID])
-        return found, row[_PAGES]
+    def remove(
+        self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True
+    ) -> list[tuple[Message, int]]:
+        """Delete messages and return each with its pages, in the same order; without bodies if they are not wanted."""
+        rows_of = self.removed_rows([place.message_id for place in places], body=body)
+        found = []
+        for place in places:
+            row = rows_of[place.message_id]
+            found.append((self._message(row, body, space, queue_name, place.retries), row[_PAGES]))
+            if row[_BODY_ID] is not None:
+                self.discard_body(row[_BODY_ID])
+        return found
+
+    def removed_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
+        """Delete the rows of messages and return them by their numbers."""
+        statement = _REMOVE if body else _REMOVE_FACTS
+        return {message_id: self._row(statement, message_id) for message_id in message_ids}
 
     def group_of(self, message_id: int) -> int | None:
         """Return the group that a message belongs to."""

@@ -7,7 +7,7 @@ are constants of their modules, and their text is kept here.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from sqlalchemy import ColumnElement, Table, bindparam, insert
@@ -103,9 +103,13 @@ class Runner:
         self._cursor.execute(text, {**constants, **values})
         return self._cursor.fetchall()
 
-    def many(self, statement: Statement, rows: Iterable[dict[str, Any]]) -> None:
+    def many(self, statement: Statement, rows: Sequence[dict[str, Any]]) -> None:
         """Run a statement without constants for each of the rows."""
-        self._cursor.executemany(self._texts[statement][0], rows)
+        text = self._texts[statement][0]
+        if len(rows) == 1:
+            self._cursor.execute(text, rows[0])
+        elif rows:
+            self._cursor.executemany(text, rows)
 
 
 def insert_into(table: Table) -> ClauseElement:

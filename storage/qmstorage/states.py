@@ -152,10 +152,10 @@ class States(Runner):
         """Let messages of a queue be dequeued, of each its number, its key and its retries."""
         self.many(
             _MAKE_READY,
-            (
+            [
                 {"queue_id": queue_id, "order_key": key, "message_id": number, "retries": retries}
                 for number, key, retries in released
-            ),
+            ],
         )
         if released:
             self.arrivals.add(queue_id)

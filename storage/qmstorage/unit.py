@@ -8,6 +8,7 @@ from sqlalchemy import delete, select, union_all
 
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
+from qmstorage.arrivals import Arrivals
 from qmstorage.auditing import Audits
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters
@@ -31,7 +32,7 @@ _COUNTED = select(counter.c.queue_id).where(given(counter.c.space_id, "of_space"
 _CLEAR = [delete(table) for table in IN_MEMORY]
 
 
-class MemoryStore(Counters, Listings, Soundness):
+class MemoryStore(Counters, Arrivals, Listings, Soundness):
     """The non-persistent messages of a queue space, in its memory."""
 
     delivery = Delivery.NONPERSIST
@@ -55,7 +56,7 @@ class MemoryStore(Counters, Listings, Soundness):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(Definitions, Listings, History, Transactions, Claims, Audits, Soundness):
+class SqlUnit(Definitions, Arrivals, Listings, History, Transactions, Claims, Audits, Soundness):
     """One short database transaction on a volume."""
 
     commits_memory = False

@@ -528,20 +528,21 @@ def test_a_server_that_embeds_python_uses_the_interpreter_of_its_installation(ap
     application.wait_until_logged("again")
 
 
-def pack(directory):
-    """Put the package, and no other, into a zip file in the directory."""
-    shutil.make_archive(str(directory / "lib"), "zip", ROOT, "qmadmin")
-    return "lib.zip"
-
-
 def copy(directory):
-    """Put the package, and no other, into a folder in the directory."""
-    shutil.copytree(ROOT / "qmadmin", directory / "its lib" / "qmadmin")
+    """Put the packages that a runner needs, and no other, into a folder in the directory."""
+    for package in (ROOT / "qmadmin", ROOT / "core" / "qmcore"):
+        shutil.copytree(package, directory / "its lib" / package.name)
     return "its lib"
 
 
+def pack(directory):
+    """Put the packages that a runner needs, and no other, into a zip file in the directory."""
+    shutil.make_archive(str(directory / "lib"), "zip", directory / copy(directory))
+    return "lib.zip"
+
+
 @pytest.mark.parametrize("put", [copy, pack])
-def test_the_runner_finds_the_package_where_only_the_application_does(application, put):
+def test_the_runner_finds_its_packages_where_only_the_application_does(application, put):
     (application.directory / "elsewhere").mkdir()
     (application.directory / "elsewhere" / "logging.py").write_text("raise SystemExit('a stranger')")
     script = application.script("echo ran", before="os.chdir('elsewhere')")

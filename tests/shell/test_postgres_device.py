@@ -4,11 +4,18 @@ import secrets
 
 import pytest
 
-from qmadmin import mib
+from qmadmin import atmi, mib
 from qmadmin.opening import address_of, create_device, open_device
 from qmcore.errors import BadResourceError, InvalidArgumentError
 
 psycopg = pytest.importorskip("psycopg")
+
+
+QUEUES = """\
+qspacecreate QSPACE 54320 200 5 10 10 100 errq n 16
+qopen QSPACE
+qcreate Q fifo none 2 0 100% 0% ""
+"""
 
 
 @pytest.fixture
@@ -69,8 +76,8 @@ def test_the_first_crdl_makes_the_device_under_each_of_its_names(on_server, name
     assert ran.err == ""
     assert ran.out.splitlines() == [
         f"Created device {shown}, offset 0, size 2000 on {shown}",
-        "index,name,start,size",
-        f"0,{shown},0,2000",
+        "index,name,start,size,durability,partitions",
+        f"0,{shown},0,2000,full,",
         "table,entry,device,offset,pages",
         f"VTOC,0,{shown},0,7",
         f"UDL,0,{shown},7,19",
@@ -82,14 +89,15 @@ def test_a_second_volume_is_another_schema_under_its_bare_name(made):
     beside = made.device.rpartition("=")[0] + "=" + second
     ran = made.run(f"crdl {second} 0 500\ncrdl {beside} 500 500\nformat csv\nlidl\n")
     assert ran.err == ""
-    assert ran.out.splitlines()[-3:] == [f"0,{made.shown},0,2000", f"1,{second},0,500", f"2,{second},500,500"]
+    assert ran.out.splitlines()[-3:] == [
+        f"0,{made.shown},0,2000,full,", f"1,{second},0,500,full,", f"2,{second},500,500,full,"]  # fmt: skip
 
 
 def test_more_pages_of_the_first_volume_are_told_by_any_of_its_names(made):
     schema = address_of(made.device).schema
     ran = made.run(f"crdl {schema} 2000 100\ncrdl {made.device} 2100 100\nformat csv\nlidl\n")
     assert ran.err == ""
-    assert ran.out.splitlines()[-3:] == [f"{at},{made.shown},{start},{size}" for at, start, size in (
+    assert ran.out.splitlines()[-3:] == [f"{at},{made.shown},{start},{size},full," for at, start, size in (
         (0, 0, 2000), (1, 2000, 100), (2, 2100, 100))]  # fmt: skip
 
 
@@ -111,18 +119,14 @@ dsdl -y 0
 lidl
 """)
     assert "ERROR" not in ran.err
+    assert "INFO: no disk is allocated now" in ran.err
     assert "Everything that was looked at is in order" in ran.out
     assert f"Destroyed device {second}, offset 0, size 500 on {made.shown}" in ran.out
     assert f"Destroyed device {made.shown}, offset 0, size 2000 on {made.shown}" in ran.out
 
 
 def test_another_program_uses_what_the_shell_has_laid_out(made):
-    assert (
-        made.run(
-            'qspacecreate QSPACE 54320 200 5 10 10 100 errq n 16\nqopen QSPACE\nqcreate Q fifo none 2 0 100% 0% ""'
-        ).status
-        == 0
-    )
+    assert made.run(QUEUES).status == 0
     with open_device(made.device) as device, device.open_space("QSPACE") as space:
         space.enqueue("Q", "hello")
     ran = made.process("", "--format", "json", "-c", "qopen QSPACE", "-c", "qset Q", "-c", "qlist")
@@ -137,6 +141,17 @@ def test_a_device_knows_itself_by_the_url_that_may_be_shown(made):
         assert list(mib.get(device, "T_APPQSPACE", {"TA_QMCONFIG": made.device})) == []
 
 
+def test_atmi_joins_the_same_device_under_its_url_and_under_what_is_shown_of_it(made):
+    atmi.tpinit(made.device)
+    try:
+        atmi.tpinit(made.shown)
+        with pytest.raises(atmi.TPException, match="TPEPROTO") as failure:
+            atmi.tpinit(made.device + "_other")
+        assert repr(made.shown) in failure.value.message
+    finally:
+        atmi.tpterm()
+
+
 def test_several_devices_share_a_database(made, shell):
     other = made.device + "_other"
     with create_device(other, 100) as device:
@@ -147,13 +162,7 @@ def test_several_devices_share_a_database(made, shell):
 
 def test_a_role_that_the_device_is_for_may_use_it_and_does_not_own_it(on_server, role):
     name, url = role
-    assert (
-        on_server.run(
-            f"crdl -g {name} {on_server.shown} 0 2000\nqspacecreate QSPACE 54320 200 5 10 10 100 errq n 16\n"
-            'qopen QSPACE\nqcreate Q fifo none 2 0 100% 0% ""'
-        ).status
-        == 0
-    )
+    assert on_server.run(f"crdl -g {name} {on_server.shown} 0 2000\n{QUEUES}").status == 0
     with open_device(url(on_server.device)) as device, device.open_space("QSPACE") as space:
         assert not device.readonly
         space.enqueue("Q", "hello")

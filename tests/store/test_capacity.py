@@ -135,7 +135,7 @@ class TestLevels:
         fill(space, 2)
         (event,) = started
         assert event == capacity.CapacityEvent(
-            device=store.device.path,
+            device=store.path,
             space="SPACE",
             queue="Q",
             command="notify",

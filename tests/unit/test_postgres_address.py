@@ -23,9 +23,8 @@ def parse(url, **environ):
 def driver_gets(found):
     """Return what the driver is told, without what every device is told."""
     told = conninfo.conninfo_to_dict(found.conninfo)
-    told.pop("fallback_application_name", None)
-    told.pop("connect_timeout", None)
-    return told
+    of_all = ("fallback_application_name", "connect_timeout", "tcp_user_timeout")
+    return {name: value for name, value in told.items() if name not in of_all and "keepalives" not in name}
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg", "PostgreSQL"])
@@ -226,3 +225,14 @@ def test_without_the_driver_one_sentence_says_how_to_get_it(monkeypatch):
     assert "pip install 'qmadmin[postgres]'" in refusal.value.hint
     with pytest.raises(BadResourceError):
         address.require_driver()
+
+
+def test_the_kernel_looks_after_connections_unless_the_url_or_a_service_says_how():
+    def told(url):
+        found = conninfo.conninfo_to_dict(parse(url).conninfo)
+        return {name: str(found.get(name)) for name in ("keepalives_idle", "tcp_user_timeout")}
+
+    assert told("postgresql://db1/work") == {"keepalives_idle": "10", "tcp_user_timeout": "30000"}
+    own = told("postgresql://db1/work?keepalives_idle=99&tcp_user_timeout=5")
+    assert own == {"keepalives_idle": "99", "tcp_user_timeout": "5"}
+    assert told("postgresql:///?service=nowhere") == {"keepalives_idle": "None", "tcp_user_timeout": "None"}

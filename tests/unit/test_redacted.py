@@ -18,6 +18,8 @@ SECRET = "s3cr!t-Geheim"
         (f"got 'postgresql://boss:{SECRET}...", "got 'postgresql://***"),
         ("got 'postgresql://boss:12345...", "got 'postgresql://***"),
         (f"https://boss:{SECRET}@host/path", "https://***@host/path"),
+        (f"postgresql://db1/work?pasword={SECRET}&schema=x)", "postgresql://db1/work?pasword=***&schema=x)"),
+        (f"'postgresql://db1/work?{SECRET}'", "'postgresql://db1/work?***'"),
         (f"postgresql://db1/work?password={SECRET}&schema=x", "postgresql://db1/work?password=***&schema=x"),
         (f"got 'postgresql://db1/work?sslpassword={SECRET}', no", "got 'postgresql://db1/work?sslpassword=***', no"),
         (f"host=db1 password={SECRET} dbname=x", "host=db1 password=*** dbname=x"),

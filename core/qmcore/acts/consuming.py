@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from qmcore.acts import thresholds
 from qmcore.acts.returning import give_back_locked
 from qmcore.definitions import OpenSpace
@@ -12,27 +14,35 @@ from qmcore.records import Place
 from qmcore.store import Store
 
 
-def consume_one(
-    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, place: Place, now: int, *, body: bool
-) -> Message:
-    """Consume a message that was taken out of `ready` and return it, without its body if that is not wanted."""
+def consume_now(
+    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, places: Sequence[Place], now: int, *, body: bool
+) -> list[Message]:
+    """Consume messages that were taken out of `ready` and return them, without their bodies if those are not wanted."""
     space = opened.definitions(unit).space
     if store is unit and queue.definition.retention:
-        message, _ = unit.read(space, queue.name, place, body=body)
-        unit.retain(place, now, str(opened.me))
+        messages = [unit.read(space, queue.name, place, body=body)[0] for place in places]
+        for place in places:
+            unit.retain(place, now, str(opened.me))
         # The room of what is kept is given back when it is forgotten.
         pages = 0
     else:
-        message, pages = store.remove(space, queue.name, place, body=body)
-    if message.expires_us is not None:
-        store.unmake_expiring(queue.id, place.message_id, message.expires_us)
-    store.leave(space.id, queue.id, count=1, pages=pages, size=message.size, how="dequeued")
+        removed = store.remove(space, queue.name, places, body=body)
+        messages, pages = [message for message, _ in removed], sum(its for _, its in removed)
+    for place, message in zip(places, messages, strict=True):
+        if message.expires_us is not None:
+            store.unmake_expiring(queue.id, place.message_id, message.expires_us)
+    size = sum(message.size for message in messages)
+    # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
+    store.leave(space.id, queue.id, count=len(messages), pages=pages, size=size, how="dequeued")
     thresholds.note_departure(unit, opened, queue, store)
-    return message
+    return messages
 
 
-def consume(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, transaction_id: int, now: int) -> None:
-    """Consume all that a transaction has dequeued from a queue, and return what it has only locked."""
+def consume(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, transaction_id: int, now: int) -> int:
+    """Consume all that a transaction has dequeued from a queue, and give back what it has only locked.
+
+    Return how many messages it had dequeued.
+    """
     if store is unit and queue.definition.retention:
         use = unit.retain_held(transaction_id, queue.id, now, str(opened.me))
         pages = 0
@@ -43,3 +53,4 @@ def consume(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, transacti
         store.leave(queue.space_id, queue.id, count=use.messages, pages=pages, size=use.size, how="dequeued")
     give_back_locked(unit, opened, store, queue, transaction_id, now)
     thresholds.note_departure(unit, opened, queue, store)
+    return use.messages

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from qmcore.acts.consuming import consume_one
+from qmcore.acts.consuming import consume_now
 from qmcore.acts.enqueue import stopped
 from qmcore.acts.stores import stores
 from qmcore.acts.upkeep import freshen
@@ -53,7 +53,13 @@ def dequeue(
     taken = take(unit, opened, queue, selection, limit)
     if not taken:
         return nothing(unit, queue)
-    return [consume_one(unit, opened, item.store, queue, item.place, now, body=body) for item in taken]
+    if all(item.store is taken[0].store for item in taken):
+        return consume_now(unit, opened, taken[0].store, queue, [item.place for item in taken], now, body=body)
+    return [
+        message
+        for item in taken
+        for message in consume_now(unit, opened, item.store, queue, [item.place], now, body=body)
+    ]
 
 
 def peek(unit: Unit, opened: OpenSpace, name: str, selection: Selection) -> Message | Nothing:

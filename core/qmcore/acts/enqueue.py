@@ -158,6 +158,7 @@ def arrive(
     group = _Group() if queue.definition.grouping and more.messages > 1 else None
     counts = False
     given: list[int] = []
+    arriving_now: list[NewMessage] = []
     arriving = _arriving(known, queue, store, items, now, sequences, spilled_by)
     for sequence, (number, terms, outgoing) in zip(sequences, arriving, strict=True):
         its = group.terms(number, terms) if group else terms
@@ -165,11 +166,12 @@ def arrive(
         standing = _standing(queue, its, order, now, group.id if group else None)
         if outgoing is None:
             store.settle(number, standing)
+            _stand(store, Place(number, queue.id, standing.order_key, 0), standing, now)
         else:
-            store.put(_new_message(number, queue, outgoing, standing))
+            arriving_now.append(_new_message(number, queue, outgoing, standing))
             given.append(numbers.sequence(number))
-        _stand(store, Place(number, queue.id, standing.order_key, 0), standing, now)
         counts = counts or its.expires_us is None or its.expires_us > now
+    store.bring(arriving_now, now)
     if spilled_by is not None:
         store.forget_spilled(spilled_by, queue.id)
     if counts:

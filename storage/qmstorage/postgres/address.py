@@ -18,6 +18,14 @@ DEFAULT_PORT: Final = "5432"
 CONNECT_SECONDS: Final = 10
 """How long a server may take to answer, where neither the URL nor a service says."""
 
+_KEEPALIVES: Final = {
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "4",
+    "tcp_user_timeout": "30000",
+}
+"""By which the kernel of this machine finds out within half a minute that the other one is gone."""
+
 _SCHEMA_MAX = 40
 """Names that are derived from it have to fit into the 63 bytes of PostgreSQL."""
 _APPLICATION_NAME_MAX = 63
@@ -82,6 +90,8 @@ class Address:
         # The name of the machine, because behind a proxy the server does not see where its clients are.
         name = f"qmadmin {os.getpid()} {os.uname().nodename}"[:_APPLICATION_NAME_MAX]
         defaults = {"fallback_application_name": name}
+        if "service" not in self._parameters:
+            defaults |= _KEEPALIVES
         if "service" not in self._parameters and not os.environ.get("PGCONNECT_TIMEOUT"):
             defaults["connect_timeout"] = str(CONNECT_SECONDS)
         return {key: value for key, value in defaults.items() if key not in self._parameters}

@@ -11,13 +11,13 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, bindparam, cast, delete, func, literal, select, union_all
+from sqlalchemy import BigInteger, Text, bindparam, cast, delete, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from qmcore.records import Arrival, Use
 from qmstorage.counters import Counters
 from qmstorage.postgres.tables import quoted
-from qmstorage.runner import Row, Statement, given
+from qmstorage.runner import Row, given
 from qmstorage.schema import counter
 
 _ADD = (
@@ -25,16 +25,17 @@ _ADD = (
 )
 _COUNTS = ("messages", "pages", "size", "enqueued", "dequeued", "expired", "discarded", "moved")
 _USE = ("messages", "pages", "size")
+_ZERO: Any = literal_column("0")
 _KEY = ("space_id", "queue_id", "slot")
 
 
 def _sum(column: Any, name: str) -> Any:
-    return cast(func.coalesce(func.sum(column), 0), BigInteger).label(name)
+    return cast(func.coalesce(func.sum(column), _ZERO), BigInteger).label(name)
 
 
 def _row(queue: Any, **changes: Any) -> dict[str, Any]:
-    given_ = {"space_id": _given("space_id"), "queue_id": queue, "slot": _given("slot"), "generation": literal(0)}
-    return {**given_, "sequence": literal(0), **{name: changes.get(name, literal(0)) for name in _COUNTS}}
+    own = {"space_id": _given("space_id"), "queue_id": queue, "slot": _given("slot")}
+    return {**dict.fromkeys(("generation", "sequence", *_COUNTS), _ZERO), **own, **changes}
 
 
 def _given(name: str) -> Any:
@@ -53,13 +54,13 @@ def _by(name: str) -> Any:
     return bindparam(name, type_=BigInteger())
 
 
-_WHOLE = literal(0)
+_WHOLE = _ZERO
 _QUEUE = bindparam("of_queue", type_=counter.c.queue_id.type)
 _OF_OTHERS = counter.c.slot != _given("slot")
 _CHANGES = {"messages": _by("count"), "pages": _by("by_pages"), "size": _by("by_size")}
 
 
-def _added_and_summed(queues: tuple[Any, ...], **changes: Any) -> Statement:
+def _added_and_summed(queues: tuple[Any, ...], *more: Any, **changes: Any) -> Any:
     # What the statement itself changes is not seen by its other parts, so that the own rows come from their change.
     own = _added(*queues, **changes).returning(counter.c.queue_id, *(counter.c[name] for name in _USE)).cte("own")
     others = select(counter.c.queue_id, *(counter.c[name] for name in _USE)).where(
@@ -67,20 +68,27 @@ def _added_and_summed(queues: tuple[Any, ...], **changes: Any) -> Statement:
     )
     both = union_all(select(own), others).subquery("both")
     return (
-        select(both.c.queue_id, *(_sum(both.c[name], name) for name in _USE))
+        select(both.c.queue_id, *(_sum(both.c[name], name) for name in _USE), *more)
         .group_by(both.c.queue_id)
         .order_by(both.c.queue_id)
     )
 
 
-_ARRIVE = _added_and_summed((_WHOLE, _QUEUE), **_CHANGES, enqueued=_by("count"))
+_NUMBER = cast(func.pg_current_xact_id(), Text)
+"""The number of the transaction, by which another session can ask whether it was committed."""
+
+_NEXT = select(func.nextval(bindparam("sequence"))).select_from(func.generate_series(1, _by("count")))
+# As an array it is asked for once, and not for each row.
+_ARRIVE = _added_and_summed(
+    (_WHOLE, _QUEUE), func.array(_NEXT.scalar_subquery()), _NUMBER, **_CHANGES, enqueued=_by("count")
+)
+_ARRIVE_IN_MEMORY = _added_and_summed((_WHOLE, _QUEUE), _NUMBER, **_CHANGES, enqueued=_by("count"))
 _CHARGE = _added_and_summed((_WHOLE,), **_CHANGES)
 _LEAVE = {
-    how: _added(_WHOLE, _QUEUE, **_CHANGES, **{how: _by("departed")})
+    how: _added(_WHOLE, _QUEUE, **_CHANGES, **{how: _by("departed")}).returning(_NUMBER)
     for how in ("dequeued", "expired", "discarded", "moved")
 }
 _LOWER_SPACE = _added(_WHOLE, **_CHANGES, discarded=_by("departed"))
-_NEXT = select(func.nextval(bindparam("sequence"))).select_from(func.generate_series(1, bindparam("count")))
 _OF_QUEUE = (given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue"))
 _SUMS = select(*(_sum(counter.c[name], name) for name in _COUNTS)).where(*_OF_QUEUE)
 _REMOVE = delete(counter).where(*_OF_QUEUE)
@@ -92,6 +100,10 @@ class SharedCounters(Counters):
     slot: int
     """Which rows this session writes."""
     schema: str
+    heard: list[str]
+    """The number of the transaction, as soon as it is known, and as often as it was told."""
+    gives_numbers = True
+    """Whether sequence numbers come from here: those of memory come from the store on disk."""
 
     def sequence_name(self, space_id: int) -> str:
         """Return the name of the sequence that numbers the messages of a queue space."""
@@ -111,17 +123,20 @@ class SharedCounters(Counters):
 
     def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Arrival:
         """Count messages in and give out as many sequence numbers."""
-        values = {"count": count, "by_pages": pages, "by_size": size}
-        whole, own = self.all(_ARRIVE, space_id=space_id, of_queue=queue_id, slot=self.slot, **values)
-        return Arrival(self._numbers(space_id, count), Use(*whole[1:]), Use(*own[1:]))
-
-    def _numbers(self, space_id: int, count: int) -> Sequence[int]:
-        return self.reserve(space_id, count)
+        values = {"count": count, "by_pages": pages, "by_size": size, "of_queue": queue_id, "slot": self.slot}
+        if not self.gives_numbers:
+            whole, own = self.all(_ARRIVE_IN_MEMORY, space_id=space_id, **values)
+            self.heard.append(whole[4])
+            return Arrival((), Use(*whole[1:4]), Use(*own[1:4]))
+        whole, own = self.all(_ARRIVE, space_id=space_id, sequence=self.sequence_name(space_id), **values)
+        self.heard.append(whole[5])
+        return Arrival(sorted(whole[4]), Use(*whole[1:4]), Use(*own[1:4]))
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
         values = {"count": -count, "by_pages": -pages, "by_size": -size, "departed": count}
-        self.run(_LEAVE[how], space_id=space_id, of_queue=queue_id, slot=self.slot, **values)
+        told = self.one(_LEAVE[how], space_id=space_id, of_queue=queue_id, slot=self.slot, **values)
+        self.heard += told or ()
 
     def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
         """Count room of the queue space that no queue has yet, in or, less than nothing, out."""

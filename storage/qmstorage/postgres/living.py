@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -13,12 +13,26 @@ from qmcore.records import Owner
 if TYPE_CHECKING:
     from psycopg import Connection
 
-WHO_AM_I = """
-SELECT pid, (extract(epoch FROM backend_start) * 1000000)::bigint,
-       (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint
+GRACE_SECONDS = 15.0
+"""How long after the server's return those who were attached before may take until they are known again."""
+
+_MICROSECONDS = "(extract(epoch FROM {}) * 1000000)::bigint"
+_STARTED = _MICROSECONDS.format("pg_postmaster_start_time()")
+_COUNTS_SINCE = _MICROSECONDS.format("coalesce((SELECT stats_reset FROM pg_stat_bgwriter), 'epoch')")
+
+_BOOT = f"{_STARTED} || '.' || {_COUNTS_SINCE}"
+"""What tells this life of the server from an earlier one: when it was started, and since when it counts.
+
+It counts anew after the crash of one of its processes, which ends all sessions, and after that of the machine.
+"""
+
+_AGE = f"extract(epoch FROM clock_timestamp()) - greatest({_STARTED}, {_COUNTS_SINCE}) / 1000000.0"
+
+WHO_AM_I = f"""
+SELECT pid, {_MICROSECONDS.format("backend_start")}, {_BOOT}
 FROM pg_stat_activity WHERE pid = pg_backend_pid()
 """
-"""Asks for our session's process and its start, and the server's start, in microseconds."""
+"""Asks for our session's process and its start in microseconds, and for what tells the server's start from others."""
 
 END_SESSION = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -26,7 +40,7 @@ WHERE pid = {pid} AND (extract(epoch FROM backend_start) * 1000000)::bigint = {s
 """
 """Ends a session, if it is still the same: process numbers come again."""
 
-_SERVER_START = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint"
+_SERVER = f"SELECT {_BOOT}, ({_AGE})::float8"
 
 _UNLOCKED = "SELECT asked FROM unnest(%s::bigint[]) AS asked WHERE pg_try_advisory_xact_lock_shared(asked)"
 
@@ -52,8 +66,15 @@ def alive(owners: Sequence[Owner], connection: Connection) -> list[Owner]:
     return [owner for owner in owners if (lock := keys[owner.id]) is not None and lock not in unlocked]
 
 
-def server_start(connection: Connection) -> str:
-    """Return what tells this start of the server from an earlier one, and from that of a standby."""
+class Server(NamedTuple):
+    """What tells this life of a server from an earlier one and from that of a standby, and its length in seconds."""
+
+    boot: str
+    age_seconds: float
+
+
+def server(connection: Connection) -> Server:
+    """Return which life of the server the connection is in."""
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        ((started,),) = cursor.execute(_SERVER_START)
-    return str(started)
+        ((boot, age),) = cursor.execute(_SERVER)
+    return Server(boot, age)

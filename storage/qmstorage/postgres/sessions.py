@@ -13,12 +13,13 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import NumericBinaryLoader
 
 from qmcore.errors import SystemFailureError
-from qmstorage.postgres import keys
+from qmstorage.postgres import keys, living
 from qmstorage.postgres.link import abandon_connection
 
 if TYPE_CHECKING:
     from psycopg.adapt import AdaptersMap
 
+    from qmstorage.postgres.watching import WatchedConnection
     from qmstorage.runner import Cursor
 
 MOST: Final = 32
@@ -65,11 +66,17 @@ def whole_numbers(adapters: AdaptersMap) -> None:
 
 
 class Session:
-    """A connection in which one thread works at a time. `slot` says which rows of the counters are its own."""
+    """A connection in which one thread works at a time.
 
-    def __init__(self, connection: psycopg.Connection[Any], slot: int) -> None:
+    `slot` says which rows of the counters are its own; `boot` tells the life of the server from others, and `pid` is
+    the server's process.
+    """
+
+    def __init__(self, connection: WatchedConnection, slot: int, boot: str) -> None:
         self.connection = connection
         self.slot = slot
+        self.boot = boot
+        self.pid = connection.info.backend_pid
         self.cursor: Cursor = connection.cursor(binary=True)
 
     @property
@@ -82,9 +89,12 @@ class Session:
         """Whether the server has ended it, or cannot be heard any more."""
         return self.connection.broken or self.connection.closed
 
-    def run(self, statements: str) -> None:
-        """Run statements without parameters, in one round trip."""
-        self.connection.execute(statements, prepare=False)
+    def run(self, statements: str) -> list[Any]:
+        """Run statements without parameters, in one round trip, and return the rows of the last."""
+        cursor = self.connection.execute(statements, prepare=False)
+        while cursor.nextset():
+            pass
+        return cursor.fetchall() if cursor.description else []
 
     def roll_back(self) -> None:
         """Undo what was begun, if that is still to be done."""
@@ -101,7 +111,7 @@ class Session:
 class Sessions:
     """The sessions of one volume; what lies idle is used again, the last one first."""
 
-    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], schema: str, *, durable: bool) -> None:
+    def __init__(self, connect: Callable[[], WatchedConnection], schema: str, *, durable: bool) -> None:
         self._connect = connect
         self._slot_keys = [keys.key(schema, keys.Kind.SLOT, number) for number in range(1, _SLOTS + 1)]
         self._settings = "; ".join((*_SETTINGS, f"SET synchronous_commit = {'on' if durable else 'off'}"))
@@ -156,7 +166,7 @@ class Sessions:
         connection = self._connect()
         try:
             connection.execute(self._settings, prepare=False)
-            session = Session(connection, self._slot(connection))
+            session = Session(connection, self._slot(connection), living.server(connection).boot)
         except BaseException:
             connection.close()
             raise
@@ -165,7 +175,7 @@ class Sessions:
         self._all.add(session)
         return session
 
-    def _slot(self, connection: psycopg.Connection[Any]) -> int:
+    def _slot(self, connection: WatchedConnection) -> int:
         """Return a slot that no other session has; it is this one's as long as it lasts."""
         row = connection.execute(
             "SELECT number FROM unnest(%s::bigint[]) WITH ORDINALITY AS slot (key, number)"

@@ -13,6 +13,7 @@ from qmcore.records import Use
 from qmcore.space import Space, SpaceDefinition
 from qmstorage.bodies import Bodies
 from qmstorage.postgres import keys
+from qmstorage.postgres.arrivals import SharedArrivals
 from qmstorage.postgres.counters import SharedCounters
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
 from qmstorage.postgres.tables import memory_schema
@@ -43,13 +44,10 @@ class SharedBodies(Bodies):
         return bytes(content)
 
 
-class PostgresMemoryStore(SharedCounters, SharedBodies, SharedStates, MemoryStore):
+class PostgresMemoryStore(SharedCounters, SharedBodies, SharedArrivals, SharedStates, MemoryStore):
     """The non-persistent messages of a queue space, in tables that are not logged."""
 
-    def _numbers(self, space_id: int, count: int) -> Sequence[int]:
-        # Numbers come from the store on disk alone.
-        del space_id, count
-        return ()
+    gives_numbers = False
 
     def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
         """Delete all messages, and begin to count anew."""
@@ -64,7 +62,7 @@ class PostgresMemoryStore(SharedCounters, SharedBodies, SharedStates, MemoryStor
             self.add_counters(space_id, queue_id)
 
 
-class PostgresUnit(SharedCounters, SharedBodies, SharedListings, SharedHistory, SharedClaims, SqlUnit):
+class PostgresUnit(SharedCounters, SharedBodies, SharedArrivals, SharedListings, SharedHistory, SharedClaims, SqlUnit):
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
 
     commits_memory = True
@@ -83,7 +81,13 @@ class PostgresUnit(SharedCounters, SharedBodies, SharedListings, SharedHistory, 
         super().__init__(cursor, texts, memories)
         self.schema = schema
         self.slot = slot
+        self.heard: list[str] = []
         self._presence = presence
+
+    @property
+    def transaction_number(self) -> str:
+        """The number of the database transaction, known where messages came or went; "" before."""
+        return self.heard[-1] if self.heard else ""
 
     def memory(self, space_id: int) -> PostgresMemoryStore | None:
         """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
@@ -93,13 +97,17 @@ class PostgresUnit(SharedCounters, SharedBodies, SharedListings, SharedHistory, 
     def memory_of(self, texts: Texts) -> PostgresMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
         memory = PostgresMemoryStore(self._cursor, texts, self.arrivals)
-        memory.slot, memory.schema = self.slot, memory_schema(self.schema)
+        memory.slot, memory.schema, memory.heard = self.slot, memory_schema(self.schema), self.heard
         return memory
 
     def memory_level(self, space_id: int) -> Use:
         """Return how much the memory of a queue space holds."""
         memory = self.memory(space_id)
         return Use(0, 0, 0) if memory is None else memory.level(space_id)
+
+    def know_generations(self, generations: Iterable[tuple[int, int]]) -> None:
+        """Note the generations of queue spaces, which nobody changes before the unit is committed."""
+        self._generations.update(generations)
 
     def asked(self, statement: str) -> Row | None:
         """Run a statement without parameters and return its first row."""

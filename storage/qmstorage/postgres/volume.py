@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -21,7 +21,7 @@ from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage.forks import FORKS
-from qmstorage.postgres import joining, keys, translate
+from qmstorage.postgres import committing, joining, keys, translate, watching
 from qmstorage.postgres.presence import Presence
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.snapshot import PostgresSnapshot
@@ -32,6 +32,7 @@ from qmstorage.runner import Texts
 if TYPE_CHECKING:
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.bells import ServerBell
+    from qmstorage.postgres.watching import WatchedConnection
 
 T = TypeVar("T")
 
@@ -59,8 +60,12 @@ class PostgresVolume:
         self._memories: dict[int, Texts] = {}
         self._memory_users: dict[int, int] = {}
         self._lock_key = keys.key(address.schema, keys.Kind.VOLUME, 0)
+        # Asked for with the lock, as every unit wants to know whether the definitions are still those that it knows.
+        self._generations = (
+            f"SELECT space_id, generation FROM {quoted(address.schema)}.counter WHERE queue_id = 0 AND slot = 0"  # noqa: S608
+        )
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
-        self._presence = Presence(self._connected, address.schema)
+        self._presence = Presence(self._connected, address.schema, outlived=self._outlived)
         self._closed = ""
         self.followers = joining.Followers()
         FORKS.add(self)
@@ -283,26 +288,32 @@ class PostgresVolume:
         with self._session(fresh=fresh) as session:
             try:
                 if concurrent:
-                    session.run(f"BEGIN; {relaxed}{self._together()}")
+                    generations = session.run(f"BEGIN; {relaxed}{self._together()}; {self._generations}")
                 else:
                     self._begin_alone(session, time.monotonic() + WAIT_SECONDS, relaxed)
+                    generations = session.run(self._generations)
                 unit = self._unit(session.cursor, session.slot)
+                unit.know_generations(generations)
                 result = work(unit)
             except psycopg.Error as error:
                 raise self._before_commit(error, session) from error
-            self._commit(session)
+            self._commit(session, unit.transaction_number)
             self._tell(session, unit.arrivals)
         for action in unit.actions:
             action()
         return result
 
-    def _commit(self, session: Session) -> None:
+    def _commit(self, session: Session, number: str) -> None:
         try:
             session.run("COMMIT")
         except psycopg.Error as error:
-            if translate.is_connection_lost(error) or session.is_lost:
+            if not translate.is_connection_lost(error) and not session.is_lost:
+                raise self._before_commit(error, session) from error
+            done = committing.was_done(self._connected_hastily, session, number)
+            if done is None:
                 raise translate.outcome_unknown(error, self.path) from error
-            raise self._before_commit(error, session) from error
+            if not done:
+                raise _Again(error, is_lost=True) from error
 
     def _tell(self, session: Session, arrivals: set[int]) -> None:
         """Have the server tell those who wait for the queues that got messages.
@@ -325,7 +336,10 @@ class PostgresVolume:
         with self._session(fresh=fresh) as session:
             try:
                 session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                return work(self._unit(session.cursor, session.slot))
+                result = work(self._unit(session.cursor, session.slot))
+                # After a rollback the driver forgets all statements that it has prepared.
+                session.run("COMMIT")
+                return result
             except psycopg.Error as error:
                 raise self._before_commit(error, session) from error
 
@@ -395,17 +409,25 @@ class PostgresVolume:
                     raise translate.from_psycopg(error, self.path) from error
         raise AssertionError  # pragma: no cover - the second attempt has raised
 
+    def _outlived(self, boot: str, keys: Collection[int]) -> str:
+        """Return the statement that records that owners, by their keys, live on in another life of the server."""
+        locks = ", ".join(f"'{key}'" for key in keys)
+        return f"UPDATE {quoted(self._schema)}.owner SET boot = '{boot}' WHERE lock IN ({locks})"  # noqa: S608 - ours
+
     def _translated(self, act: Callable[[], T]) -> T:
         try:
             return act()
         except psycopg.Error as error:
             raise translate.from_psycopg(error, self.path) from error
 
-    def _connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.address.conninfo, autocommit=True)
+    def _connect(self) -> WatchedConnection:
+        return watching.connected(self.address)
 
-    def _connected(self) -> psycopg.Connection[Any]:
+    def _connected(self) -> WatchedConnection:
         return self._translated(self._connect)
+
+    def _connected_hastily(self) -> WatchedConnection:
+        return watching.connected_hastily(self.address)
 
     def _check_usable(self) -> None:
         if self._closed:

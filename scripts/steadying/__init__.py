@@ -1,0 +1,1 @@
+"""What `scripts/steady` runs: millions of messages through one queue, and whether its dequeue stays as fast."""

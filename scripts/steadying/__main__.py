@@ -1,0 +1,171 @@
+"""Lets messages through one queue on PostgreSQL while its backlog stays the same, and prints what that does to it.
+
+After each share of the messages a line tells: the messages that went through, the time of a dequeue of one message
+(median and 99th percentile, in microseconds), the server's pages that a dequeue touches, the rate at which messages
+go through, in batches, and of the tables their sizes in MiB (with indexes and what is kept beside them), dead rows and
+runs of autovacuum.
+The server is one of its own, without fsync and with autovacuum. The exit status is 1 where the last dequeues took more
+than `--flat` times as long as the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from postgres_server import NoServerError, durable_server
+
+import qmadmin
+
+_SPACE, _QUEUE = "STEADY", "work"
+_SCHEMA = "qmadmin"
+_BATCH = 200
+_SAMPLE = 400
+_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "shared_buffers": "256MB",
+    "max_wal_size": "4GB",
+}
+
+
+def main() -> int:
+    """Run what the arguments ask for, and return the exit status."""
+    asked = _parser().parse_args()
+    settings = _SETTINGS | dict(pair.split("=", 1) for pair in asked.set)
+    try:
+        with durable_server(asked.directory, settings) as server:
+            medians = list(Run(asked, server.url).shares())
+    except NoServerError as error:
+        print(f"scripts/steady: {error}", file=sys.stderr)
+        return 2
+    slower = statistics.median(medians[-3:]) / medians[0]
+    print(f"the last dequeues took {slower:.2f} times as long as the first")
+    return int(slower > asked.flat)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scripts/steady", description=__doc__)
+    parser.add_argument("-n", "--messages", type=int, default=10_000_000, help="that go through (default 10000000)")
+    parser.add_argument("-m", "--minutes", type=float, default=60, help="at most (default 60)")
+    parser.add_argument("-b", "--backlog", type=int, default=10_000, help="messages that wait (default 10000)")
+    parser.add_argument("-e", "--every", type=int, default=100_000, help="messages in a share (default 100000)")
+    parser.add_argument("-s", "--size", type=int, default=200, help="bytes of a body (default 200)")
+    parser.add_argument("-p", "--partitions", type=int, default=0, help="of the device (default: none)")
+    parser.add_argument("--hold", action="store_true", help="with a transaction open that vacuum has to wait for")
+    parser.add_argument("--flat", type=float, default=2, help="how much slower dequeues may become (default 2)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the server")
+    parser.add_argument("--table", action="append", default=[], metavar="TABLE:NAME=VALUE",
+                        help="a storage parameter to try")  # fmt: skip
+    parser.add_argument("-d", "--directory", type=Path, default=Path("/var/tmp"),  # noqa: S108 - it is on a disk
+                        help="where the server is (default /var/tmp)")  # fmt: skip
+    return parser
+
+
+class Run:
+    """One queue with its backlog."""
+
+    def __init__(self, asked: argparse.Namespace, url: str) -> None:
+        """Take the URL of a database that has no device yet."""
+        self._asked = asked
+        self._url = url
+        self._body = b"x" * asked.size
+
+    def shares(self) -> Iterator[float]:
+        """Let the messages through, and give the median time of a dequeue in each share."""
+        asked = self._asked
+        self._create()
+        end = time.monotonic() + asked.minutes * 60
+        with (
+            psycopg.connect(self._url, autocommit=True) as looker,
+            self._holding(),
+            qmadmin.open_device(self._url) as device,
+            device.open_space(_SPACE) as space,
+        ):
+            for table, setting in (each.split(":") for each in asked.table):
+                looker.execute(f"ALTER TABLE {_SCHEMA}.{table} SET ({setting})".encode())
+            self._fill(space, asked.backlog)
+            print("   through   p50us   p99us  pages  msgs/s  " + "  ".join(f"{name:>27}" for name in _TABLES))
+            through = 0
+            while through < asked.messages and time.monotonic() < end:
+                began = time.monotonic()
+                for _ in range(asked.every // _BATCH):
+                    self._fill(space, _BATCH)
+                    space.dequeue_many(_QUEUE, _BATCH)
+                through += asked.every
+                rate = asked.every / (time.monotonic() - began)
+                times = sorted(self._one(space) for _ in range(_SAMPLE))
+                line = f"{through:>10} {statistics.median(times):>7.0f} {times[-_SAMPLE // 100]:>7.0f}"
+                print(f"{line} {_touched(looker):>6} {rate:>7.0f}  {_sizes(looker)}", flush=True)
+                yield statistics.median(times)
+
+    def _create(self) -> None:
+        with qmadmin.create_device(self._url, 10**9) as device:
+            device.create_space(
+                qmadmin.SpaceDefinition(
+                    name=_SPACE, ipc_key=40000, pages=10**8, queues=2, transactions=10, processes=10, messages=10**8
+                )
+            )
+            with device.open_space(_SPACE) as space:
+                space.create_queue(qmadmin.QueueDefinition(name=_QUEUE, retries=3))
+
+    def _fill(self, space: qmadmin.QueueSpace, count: int) -> None:
+        while count > 0:
+            space.enqueue_many(_QUEUE, [self._body] * min(count, _BATCH))
+            count -= _BATCH
+
+    def _one(self, space: qmadmin.QueueSpace) -> float:
+        space.enqueue(_QUEUE, self._body)
+        began = time.perf_counter()
+        space.dequeue(_QUEUE)
+        return (time.perf_counter() - began) * 1_000_000
+
+    @contextlib.contextmanager
+    def _holding(self) -> Iterator[None]:
+        """Keep a transaction open that sees all rows as they are now, where that is asked for."""
+        with psycopg.connect(self._url) as holder:
+            if self._asked.hold:
+                holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                holder.execute("SELECT txid_current()")
+            yield
+            holder.rollback()
+
+
+_TABLES = ("ready", "message", "counter")
+
+
+def _touched(looker: psycopg.Connection[Any]) -> int:
+    """Return how many pages a look at the head of the queue touches."""
+    rows = looker.execute(
+        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT order_key FROM qmadmin.ready WHERE queue_id ="
+        " (SELECT id FROM qmadmin.queue) ORDER BY order_key LIMIT 1"
+    ).fetchall()
+    plan = rows[0][0][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def _sizes(looker: psycopg.Connection[Any]) -> str:
+    looker.execute("SELECT pg_stat_clear_snapshot()")
+    rows = looker.execute(
+        "SELECT regexp_replace(relname, '_[0-9]+$', ''), sum(pg_table_size(relid)), sum(pg_indexes_size(relid)),"
+        " sum(n_dead_tup), sum(autovacuum_count) FROM pg_stat_user_tables WHERE schemaname = %s GROUP BY 1",
+        [_SCHEMA],
+    ).fetchall()
+    found = {row[0]: row[1:] for row in rows}
+    return "  ".join(_size(*map(float, found[name])) for name in _TABLES)
+
+
+def _size(table: float, indexes: float, dead: float, vacuums: float) -> str:
+    return f"{table / 2**20:>6.1f}+{indexes / 2**20:<5.1f} {dead:>9.0f}d {vacuums:>3.0f}v"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""How messages come and go in few statements: each is a journey to the server and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import ARRAY, BigInteger, Table, bindparam, delete, func, insert
+
+from qmcore.records import NewMessage
+from qmstorage import bodies, rows
+from qmstorage.arrivals import Arrivals
+from qmstorage.runner import Row, Statement
+from qmstorage.schema import due, expiring, message, ready
+
+_FACTS = [column for column in message.columns if column.name != "body"]
+_THESE = message.c.id == func.any(bindparam("ids", type_=ARRAY(BigInteger)))
+_REMOVE = delete(message).where(_THESE).returning(*message.columns)
+_REMOVE_FACTS = delete(message).where(_THESE).returning(*_FACTS)
+_ID: Final = message.columns.keys().index("id")
+
+
+def _given(table: Table, **other: str) -> dict[str, Any]:
+    """Return the values of a row, each by the name of its column of `message`, or of another."""
+    return {column.name: bindparam(other.get(column.name, column.name), type_=column.type) for column in table.columns}
+
+
+def _bringing(state: Table, *, expires: bool) -> Statement:
+    statement = insert(state).values(_given(state, message_id="id"))
+    statement = statement.add_cte(insert(message).values(_given(message)).cte("stored"))
+    if expires:
+        statement = statement.add_cte(insert(expiring).values(_given(expiring, message_id="id")).cte("noted"))
+    return statement
+
+
+_BRING: Final = {
+    (state.name, expires): _bringing(state, expires=expires) for state in (ready, due) for expires in (False, True)
+}
+
+
+class SharedArrivals(Arrivals):
+    """How messages come to stand in a queue, and are taken out of it."""
+
+    def bring(self, arriving: Sequence[NewMessage], now_us: int) -> None:
+        """Store messages and let them stand: ready or, until they are available, kept back."""
+        given: dict[tuple[str, bool], list[dict[str, Any]]] = {}
+        for new in arriving:
+            standing = new.standing
+            is_due = standing.available_us is not None and standing.available_us > now_us
+            which = due.name if is_due else ready.name, standing.expires_us is not None
+            given.setdefault(which, []).append(self._row_of(new))
+            self.arrivals.add(new.queue_id)
+        for which, several in given.items():
+            self.many(_BRING[which], several)
+
+    def removed_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
+        """Delete the rows of messages and return them by their numbers."""
+        found = self.all(_REMOVE if body else _REMOVE_FACTS, ids=list(message_ids))
+        if len(found) < len(message_ids):
+            raise LookupError(f"messages {_lacking(message_ids, found)} have a place but no row")
+        return {row[_ID]: row for row in found}
+
+    def _row_of(self, new: NewMessage) -> dict[str, Any]:
+        row = rows.to_row(new)
+        if new.size > bodies.IN_ROW_MAX:
+            self.put_body(new.id, new.body)
+            row["body_id"], row["body"] = new.id, None
+        row["retries"] = 0
+        return row
+
+
+def _lacking(message_ids: Iterable[int], found: Iterable[Row]) -> list[int]:
+    return sorted(set(message_ids) - {row[_ID] for row in found})

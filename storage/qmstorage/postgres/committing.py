@@ -1,0 +1,56 @@
+"""What became of a commit that was under way when the connection was lost.
+
+Whoever moves messages is told the number of the transaction together with the counters. Another session can ask by it
+whether the transaction was committed, as long as the server has not been restarted meanwhile: behind a crash, and on a
+standby that was promoted, the same number may be another transaction's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+
+from qmstorage.postgres import living, watching
+
+if TYPE_CHECKING:
+    from qmstorage.postgres.sessions import Session
+    from qmstorage.postgres.watching import WatchedConnection
+
+_PATIENCE_SECONDS: Final = 5.0
+"""How long a transaction may still be in progress whose session was ended."""
+
+_BROUGHT_TO_DISK: Final = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'qmadmin', '')"
+"""Writes something behind all that was committed, and returns when it, and so all before, is where it has to be."""
+
+
+def was_done(connect: Callable[[], WatchedConnection], session: Session, number: str) -> bool | None:
+    """Tell whether the commit of a transaction was done whose session was lost under way; None: nobody can tell.
+
+    The session is ended if it is still there. `number` is the transaction's, "" where it is not known.
+    """
+    if not number:
+        return None
+    try:
+        with connect() as connection:
+            if living.server(connection).boot != session.boot:
+                return None
+            connection.execute(watching.END_SESSION, [session.pid])
+            return _outcome(connection, number)
+    except psycopg.Error:
+        return None
+
+
+def _outcome(connection: WatchedConnection, number: str) -> bool | None:
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < end:
+        ((status,),) = connection.execute("SELECT pg_xact_status(%s::text::xid8)", [number])
+        if status == "committed":
+            connection.execute(_BROUGHT_TO_DISK)
+            return True
+        if status == "aborted":
+            return False
+        time.sleep(0.01)
+    return None

@@ -1,0 +1,109 @@
+"""Who is told of messages on PostgreSQL: those who may wait for the queue, once in each transaction, nobody else."""
+
+import contextlib
+
+import psycopg
+import pytest
+
+from qmstorage.postgres import keys
+from tests.fix_postgres import database_of
+from tests.fix_store import Work, eventually, make_queue, waiting_for
+
+pytestmark = pytest.mark.parametrize("store", ["postgres"], indirect=True)
+
+_LAST = "that is all"
+
+
+class Listener:
+    """A session that hears what the server tells of queues."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._schema = database_of(url)
+        self._connection = psycopg.connect(self._url, autocommit=True)
+
+    def listen(self, *queues) -> None:
+        for queue in queues:
+            self._connection.execute(f"LISTEN {keys.channel(self._schema, queue.id)}")
+
+    def heard(self, queue) -> int:
+        """Return how often the queue was told of since the last time that was asked for it."""
+        channel = keys.channel(self._schema, queue.id)
+        with psycopg.connect(self._url, autocommit=True) as other:
+            other.execute("SELECT pg_notify(%s, %s)", [channel, _LAST])
+        count = 0
+        # What is told in this order is heard in this order.
+        for told in self._connection.notifies():
+            if told.payload == _LAST:
+                break
+            count += told.channel == channel
+        return count
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture
+def listener(store):
+    with contextlib.closing(Listener(store.path)) as made:
+        yield made
+
+
+def test_nobody_is_told_where_nobody_waits(store, space, listener):
+    queue = make_queue(space, "QUIET")
+    listener.listen(queue)
+    space.enqueue("QUIET", b"x")
+    with space.transaction():
+        space.enqueue("QUIET", b"y")
+    assert listener.heard(queue) == 0
+
+
+def test_a_transaction_tells_once_of_each_queue_for_which_somebody_waits(store, space, listener):
+    awaited, other = make_queue(space, "AWAITED"), make_queue(space, "OTHER")
+    listener.listen(awaited, other)
+    waiter = Work(lambda: space.dequeue("AWAITED", wait=30, corrid=b"never"))
+    eventually(lambda: waiting_for(store.path) == 1, "a wait is recorded")
+    with space.transaction():
+        for _ in range(5):
+            space.enqueue("AWAITED", b"x")
+            space.enqueue("OTHER", b"x")
+    assert listener.heard(awaited) == 1
+    assert listener.heard(other) == 0
+    space.enqueue("AWAITED", b"x", corrid=b"never")
+    waiter.results()
+
+
+def test_what_is_rolled_back_is_told_to_nobody(store, space, listener):
+    queue = make_queue(space, "AWAITED")
+    listener.listen(queue)
+    waiter = Work(lambda: space.dequeue("AWAITED", wait=30))
+    eventually(lambda: waiting_for(store.path) == 1, "a wait is recorded")
+    with pytest.raises(ZeroDivisionError), space.transaction():
+        space.enqueue("AWAITED", b"x")
+        raise ZeroDivisionError
+    assert listener.heard(queue) == 0
+    space.enqueue("AWAITED", b"y")
+    assert waiter.results()[0].body == b"y"
+
+
+def test_who_has_ended_waiting_is_told_no_more(store, space, listener, clock):
+    queue = make_queue(space, "LEFT")
+    listener.listen(queue)
+    waiter = Work(lambda: space.dequeue("LEFT", wait=30))
+    eventually(lambda: waiting_for(store.path) == 1, "a wait is recorded")
+    space.enqueue("LEFT", b"x")
+    waiter.results()
+    listener.heard(queue)
+    assert waiting_for(store.path) == 0
+    space.enqueue("LEFT", b"x")
+    assert listener.heard(queue) == 0
+
+
+def test_non_persistent_messages_stand_in_tables_that_are_not_logged(store, space):
+    database, schema = database_of(store.path)
+    with psycopg.connect(database) as connection:
+        kinds = connection.execute(
+            "SELECT DISTINCT relpersistence FROM pg_class"
+            " WHERE relkind IN ('r', 'i') AND relnamespace = to_regnamespace(%s)",
+            [f"{schema}_memory"],
+        ).fetchall()
+    assert kinds in ([("u",)], [(b"u",)])
