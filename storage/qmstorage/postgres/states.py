@@ -6,7 +6,8 @@ owns all else that belongs to the message. So no session waits for another, and 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from sqlalchemy import ARRAY, BigInteger, Select, Text, bindparam, cast, delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
@@ -14,6 +15,7 @@ from sqlalchemy.types import UserDefinedType
 
 from qmcore.condition import Condition
 from qmcore.records import Claim, Holding, Place
+from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import choosing, conditions
 from qmstorage.among import Among, Named, Row
@@ -33,6 +35,11 @@ class _Tid(UserDefinedType[str]):
     def get_col_spec(self) -> str:
         return "TID"
 
+
+T = TypeVar("T")
+
+_LOOKS = 3
+"""How often somebody looks for a message in a queue that is not empty, and whose messages others take meanwhile."""
 
 _MOST: Any = bindparam("most")
 _DUE_OF_QUEUE = given(due.c.queue_id, "of_queue")
@@ -105,6 +112,27 @@ class SharedStates(States):
     def lock(self, key: int) -> None:
         """Wait until no other session has this advisory lock, and have it until the unit is committed."""
         self.run(_LOCK, key=key)
+
+    def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
+        """Take the first ready message that is chosen, and that nobody else is taking, out of `ready`."""
+        take = super().take
+        return self._looked(space, queue_id, choice, lambda: take(space, queue_id, choice))
+
+    def take_many(self, space: Space, queue_id: int, choice: Choice, limit: int) -> list[Place]:
+        """Take the first ready messages that are chosen, and that nobody else is taking; return them in order."""
+        take_many = super().take_many
+        return self._looked(space, queue_id, choice, lambda: take_many(space, queue_id, choice, limit)) or []
+
+    def _looked(self, space: Space, queue_id: int, choice: Choice, act: Callable[[], T | None]) -> T | None:
+        """Take what there is, and look again where there was nothing.
+
+        A statement sees what was there when it began. While it runs, others may take all of that, and bring new
+        messages: then it finds nothing in a queue that was never empty.
+        """
+        for _ in range(_LOOKS):
+            if (taken := act()) or self.find(space, queue_id, choice) is None:
+                return taken
+        return None
 
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""
