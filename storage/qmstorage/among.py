@@ -1,4 +1,4 @@
-"""How a part of a statement leads to rows of another table: by the keys that it gives, whatever the planner believes."""
+"""How one part of a statement leads to the rows of another: by keys, whatever the planner believes of the tables."""
 
 from __future__ import annotations
 
@@ -53,10 +53,6 @@ class Named(ColumnElement[bool]):
         del against
         return self
 
-    @property
-    def _from_objects(self) -> list[Any]:
-        return [*self.column._from_objects, *self.by._from_objects]
-
 
 def says(number: ColumnElement[int], condition: ColumnElement[bool]) -> ColumnElement[bool]:
     """Return the condition that the message of this number fulfils another one, which is looked at row by row.
@@ -78,10 +74,6 @@ class Row(ColumnElement[Any]):
         self.key_column = key
         self.type = key.type
         self.place: ColumnElement[Any] = ColumnClause("ctid", _selectable=table)
-
-    @property
-    def _from_objects(self) -> list[Any]:
-        return self.key_column._from_objects
 
 
 @compiles(Row)

@@ -197,8 +197,8 @@ class Filled:
                     "group": first if name == "GROUPED" else None,
                 }  # fmt: skip
                 self.connection.execute(
-                    f"INSERT INTO {schema}.message (id, queue_id, order_key, priority, enqueued_at, pages, size, urcode,"
-                    " appkey, corrid, type, group_id, expires_at, body) SELECT %(first)s + n, %(queue)s,"
+                    f"INSERT INTO {schema}.message (id, queue_id, order_key, priority, enqueued_at, pages, size,"
+                    " urcode, appkey, corrid, type, group_id, expires_at, body) SELECT %(first)s + n, %(queue)s,"
                     " '\\xff'::bytea || int8send(%(first)s + n), 50, 0, 1, 1, 0, 0, '\\x64'::bytea || int8send(n),"
                     " 'STRING', %(group)s + mod(n, 100), %(later)s, 'x' FROM generate_series(1, %(rows)s) AS n",
                     values,

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy
 
 from qmcore.errors import NoSpaceError
+from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import EnqueueControl
 from qmcore.queue import Delivery
 from qmcore.selection import FIRST_CHOICE
@@ -53,16 +54,11 @@ class Arena(Store):
     def check_counters(self):
         """Prove that what is counted is what is there, in each queue and in the queue space."""
         for schema in ("qm", f"{self.schema}_memory"):
-            counted = dict(
-                (queue, rest)
-                for queue, *rest in self.sql(
-                    f"SELECT queue_id, sum(messages), sum(pages), sum(size) FROM {schema}.counter GROUP BY queue_id"
-                )
-            )
-            stored = dict(
-                (queue, rest)
-                for queue, *rest in self.sql(
-                    f"SELECT queue_id, count(*), sum(pages), sum(size) FROM {schema}.message GROUP BY queue_id"
+            counted, stored = (
+                {queue: rest for queue, *rest in self.sql(f"SELECT queue_id, {what} FROM {table} GROUP BY queue_id")}
+                for what, table in (
+                    ("sum(messages), sum(pages), sum(size)", f"{schema}.counter"),
+                    ("count(*), sum(pages), sum(size)", f"{schema}.message"),
                 )
             )
             whole = counted.pop(0, [0, 0, 0])
@@ -383,8 +379,11 @@ def test_counters_are_right_and_slots_free_after_clients_were_killed(arena, star
             child.expect("at work")
         for child in children:
             child.kill()
-    locks = "SELECT FROM pg_stat_activity WHERE state <> 'idle' AND datname = current_database() AND pid <> pg_backend_pid()"
-    eventually(lambda: not arena.sql(locks), "the server ends the sessions of the dead")
+    at_work = (
+        "SELECT FROM pg_stat_activity WHERE state <> 'idle' AND datname = current_database()"
+        " AND pid <> pg_backend_pid()"
+    )
+    eventually(lambda: not arena.sql(at_work), "the server ends the sessions of the dead")
     arena.check_counters()
     for session in arena.volume._sessions._all:
         assert session.slot <= 3
@@ -588,3 +587,25 @@ def test_an_operation_that_is_interrupted_anywhere_leaves_nothing_half_done(aren
     places = "SELECT message_id FROM qm.ready UNION ALL SELECT message_id FROM qm.due"
     assert not arena.sql(f"SELECT id FROM qm.message EXCEPT ({places})")
     assert not arena.sql(f"({places}) EXCEPT SELECT id FROM qm.message")
+
+
+def test_capacity_limits_of_two_queues_are_reached_in_either_order_without_a_deadlock(arena):
+    space = arena.space(messages=5_000, pages=10_000, transactions=50)
+    arena.device.set_commands(enabled=False)
+    for name in ("A", "B"):
+        limit = Threshold(parse_high("3m"), parse_low("1m", parse_high("3m")), "true")
+        make_queue(space, name, threshold=limit)
+    arena.open_sessions(8)
+
+    def work(at):
+        names = ("A", "B")[:: 1 if at % 2 else -1]
+        for _ in range(12):
+            with space.transaction():
+                for name in names:
+                    for _ in range(3):
+                        space.enqueue(name, b"x")
+            for name in reversed(names):
+                space.dequeue_many(name, 3)
+
+    assert Work(*[lambda at=at: work(at) for at in range(8)]).results() == [None] * 8
+    arena.check_counters()

@@ -343,11 +343,13 @@ def _commit_branch(unit: Unit, branch: Branch, now: int) -> None:
         _refuse_what_was_lost(unit, branch)
     for delivery in both if branch.recorded else ():
         consumed = sum(
-            _consume(unit, branch, queue_id, store_for(unit, known, delivery), now) for queue_id in branch.queue_ids
+            _consume(unit, branch, queue_id, store_for(unit, known, delivery), now)
+            for queue_id in sorted(branch.queue_ids)
         )
         if delivery is Delivery.PERSIST and consumed < branch.holds.get(delivery, NO_USE).messages:
             raise given_up(branch)
-    for queue_id in branch.queue_ids | {queue_id for queue_id, _ in pending}:
+    # In one order everywhere: their capacity limits are rows that others may want, too.
+    for queue_id in sorted(branch.queue_ids | {queue_id for queue_id, _ in pending}):
         items = {store_for(unit, known, delivery): pending.get((queue_id, delivery), []) for delivery in both}
         _arrive(unit, branch, queue_id, items, now)
 

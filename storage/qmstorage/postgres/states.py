@@ -32,7 +32,9 @@ class _Tid(UserDefinedType[str]):
 
     cache_ok = True
 
-    def get_col_spec(self) -> str:
+    def get_col_spec(self, **options: Any) -> str:
+        """Return how the type is written."""
+        del options
         return "TID"
 
 
