@@ -9,7 +9,7 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from qmcore.errors import NoSpaceError
+from qmcore.errors import AbortedError, NoSpaceError, QueueError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import EnqueueControl
 from qmcore.queue import Delivery
@@ -608,4 +608,51 @@ def test_capacity_limits_of_two_queues_are_reached_in_either_order_without_a_dea
                 space.dequeue_many(name, 3)
 
     assert Work(*[lambda at=at: work(at) for at in range(8)]).results() == [None] * 8
+    arena.check_counters()
+
+
+def test_the_limit_of_processes_is_overshot_by_no_more_than_one_of_each_other_session(arena):
+    arena.space(processes=4)
+    devices = [arena.another() for _ in range(8)]
+    done = sum(
+        Work(*[lambda device=device: attempts(lambda: device.open_space("SPACE"), 1) for device in devices]).results()
+    )
+    assert 3 <= done <= 3 + 7
+    assert arena.device.space_usage("SPACE").processes == 1 + done
+    with pytest.raises(NoSpaceError):
+        arena.another().open_space("SPACE")
+
+
+def test_transactions_that_others_end_while_they_take_messages_keep_none(arena):
+    space = arena.space(messages=5_000, pages=10_000, transactions=100)
+    make_queue(space, retries=100_000)
+    fill(space, count=60)
+    stopped = threading.Event()
+
+    def work():
+        ended = 0
+        while ended < 12:
+            with contextlib.suppress(AbortedError), space.transaction(timeout=1) as transaction:
+                for _ in range(4):
+                    space.dequeue("Q")
+                    space.enqueue("Q", b"new")
+                transaction.rollback()
+            ended += 1
+        return ended
+
+    def end_others():
+        while not stopped.is_set():
+            arena.clock.advance(0.6)
+            space._attachment.look_after(now=True)
+            for found in space.transactions():
+                with contextlib.suppress(QueueError):
+                    space.abort_transaction(found.id)
+
+    administrators = Work(end_others, end_others)
+    assert Work(*[work] * 8).results() == [12] * 8
+    stopped.set()
+    assert administrators.results() == [None, None]
+    space._attachment.look_after(now=True)
+    assert arena.sql("SELECT count(*) FROM qm.held") == [(0,)]
+    assert len(drain(space)) == 60
     arena.check_counters()
