@@ -219,6 +219,9 @@ class TransactionRecords(Protocol):
 class Unit(DeviceRecords, AuditRecords, DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protocol):
     """One short database transaction. It is the store on disk itself."""
 
+    commits_memory: bool
+    """Whether a commit is atomic over disk and memory, so that memory never has to follow the disk."""
+
     def memory(self, space_id: int) -> MemoryStore | None:
         """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
 

@@ -42,8 +42,9 @@ _ATTEMPTS = 5
 _LOCK_STEP_SECONDS = 0.1
 """How long those who work together may have to wait behind one who waits to be alone."""
 
-_PAUSE = 0.02
-"""Seconds for which they go on before the next try to be alone."""
+_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.5
+"""For how long they go on before the next try to be alone, at first and at last: whoever is long may be so for long."""
 
 
 class PostgresVolume:
@@ -170,7 +171,7 @@ class PostgresVolume:
                 memory.add_counters(space.id, queue_id)
             return True
 
-        was_made = self.write(made)
+        was_made = self.write(made, concurrent=True)
         self._memory_users[space.id] = self._memory_users.get(space.id, 0) + 1
         self._memories[space.id] = self._memory_texts
         return was_made
@@ -355,6 +356,7 @@ class PostgresVolume:
     def _begin_alone(self, session: Session, end: float, first: str = "") -> None:
         """Begin a transaction in which nobody else works. Those who do go on in between, so that nobody waits long."""
         alone = f"SELECT pg_advisory_xact_lock({self._lock_key})"
+        pause = _PAUSE_SECONDS
         while True:
             left = end - time.monotonic()
             step = max(min(_LOCK_STEP_SECONDS, left), 0.001)
@@ -364,7 +366,8 @@ class PostgresVolume:
                 session.roll_back()
                 if left <= 0:
                     raise self._not_alone(session) from None
-                time.sleep(_PAUSE)
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             else:
                 session.run(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
                 return
