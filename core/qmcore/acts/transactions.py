@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts.branch import NO_USE, Branch, adds, given_up, record_once, reserve, sum_of
 from qmcore.acts.consuming import consume
-from qmcore.acts.dequeue import Nothing, dequeuable, first_ready, nothing, rest_of_group, take
+from qmcore.acts.dequeue import Nothing, dequeuable, first_ready, is_nothing, nothing, rest_of_group, take
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.acts.making_room import with_room
 from qmcore.acts.returning import Cause, give_back
@@ -27,7 +27,7 @@ from qmcore.errors import (
     SystemFailureError,
 )
 from qmcore.message import Message, message_id
-from qmcore.port import Unit, Volume
+from qmcore.port import Unit, Volume, always
 from qmcore.queue import KEPT, Delivery, Queue
 from qmcore.records import Holding, Outcome, Place, Role, Use
 from qmcore.selection import Choice, Selection
@@ -106,7 +106,9 @@ def dequeue(
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
     branch.may_hold = True
-    found, reserved = volume.write(held, durable=False, concurrent=True)
+    found, reserved = volume.write(
+        held, durable=False, concurrent=True, repeatable=lambda result: is_nothing(result[0])
+    )
     if isinstance(found, Nothing):
         return found
     branch.recorded = True
@@ -152,7 +154,7 @@ def roll_back(volume: Volume, branch: Branch, now: int, cause: Cause, error: str
         if unit.end_transaction(branch.id, branch.owner.id):
             give_back(unit, branch.opened, branch.id, branch.queue_ids, now, cause, error)
 
-    volume.write(undone, durable=False, concurrent=True)
+    volume.write(undone, durable=False, concurrent=True, repeatable=always)
 
 
 # ---- what is taken --------------------------------------------------------------------------------------------------

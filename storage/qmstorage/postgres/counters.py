@@ -79,7 +79,9 @@ _NUMBER = cast(func.pg_current_xact_id(), Text)
 
 _NEXT = select(func.nextval(bindparam("sequence"))).select_from(func.generate_series(1, _by("count")))
 # As an array it is asked for once, and not for each row.
-_ARRIVE = _added_and_summed((_WHOLE, _QUEUE), func.array(_NEXT.scalar_subquery()), _NUMBER, **_CHANGES, enqueued=_by("count"))
+_ARRIVE = _added_and_summed(
+    (_WHOLE, _QUEUE), func.array(_NEXT.scalar_subquery()), _NUMBER, **_CHANGES, enqueued=_by("count")
+)
 _ARRIVE_IN_MEMORY = _added_and_summed((_WHOLE, _QUEUE), _NUMBER, **_CHANGES, enqueued=_by("count"))
 _CHARGE = _added_and_summed((_WHOLE,), **_CHANGES)
 _LEAVE = {

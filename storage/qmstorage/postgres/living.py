@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 GRACE_SECONDS = 15.0
-"""How long after the server's return those who were attached before may take until they are known again."""
+"""How long those who were attached before the server or the network was away may take until they are known again."""
 
 _MICROSECONDS = "(extract(epoch FROM {}) * 1000000)::bigint"
 _STARTED = _MICROSECONDS.format("pg_postmaster_start_time()")
@@ -31,7 +31,7 @@ _AGE = f"extract(epoch FROM clock_timestamp()) - greatest({_STARTED}, {_COUNTS_S
 WHO_AM_I = f"""
 SELECT pid, {_MICROSECONDS.format("backend_start")}, {_BOOT}
 FROM pg_stat_activity WHERE pid = pg_backend_pid()
-"""
+"""  # noqa: S608 - words of ours
 """Asks for our session's process and its start in microseconds, and for what tells the server's start from others."""
 
 END_SESSION = """

@@ -72,7 +72,14 @@ class PostgresVolume:
 
     # ---- work --------------------------------------------------------------------------------------------------------
 
-    def write(self, work: Callable[[Unit], T], *, durable: bool = True, concurrent: bool = False) -> T:
+    def write(
+        self,
+        work: Callable[[Unit], T],
+        *,
+        durable: bool = True,
+        concurrent: bool = False,
+        repeatable: Callable[[T], bool] | None = None,
+    ) -> T:
         """Run `work` in one transaction and commit it; an exception leaves everything as it was.
 
         What fails before its commit because of others, or because the server has ended the session, is done again.
@@ -84,7 +91,7 @@ class PostgresVolume:
         fresh = False
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return self._written(work, durable=durable, concurrent=concurrent, fresh=fresh)
+                return self._written(work, repeatable, durable=durable, concurrent=concurrent, fresh=fresh)
             except _Again as again:
                 if attempt == _ATTEMPTS:
                     raise translate.from_psycopg(again.error, self.path) from again.error
@@ -283,7 +290,15 @@ class PostgresVolume:
 
     # ---- steps -------------------------------------------------------------------------------------------------------
 
-    def _written(self, work: Callable[[Unit], T], *, durable: bool, concurrent: bool, fresh: bool) -> T:
+    def _written(
+        self,
+        work: Callable[[Unit], T],
+        repeatable: Callable[[T], bool] | None,
+        *,
+        durable: bool,
+        concurrent: bool,
+        fresh: bool,
+    ) -> T:
         relaxed = "" if durable or not self._durable else "SET LOCAL synchronous_commit = off; "
         with self._session(fresh=fresh) as session:
             try:
@@ -297,19 +312,19 @@ class PostgresVolume:
                 result = work(unit)
             except psycopg.Error as error:
                 raise self._before_commit(error, session) from error
-            self._commit(session, unit.transaction_number)
+            self._commit(session, unit.transaction_number, is_repeatable=repeatable is not None and repeatable(result))
             self._tell(session, unit.arrivals)
         for action in unit.actions:
             action()
         return result
 
-    def _commit(self, session: Session, number: str) -> None:
+    def _commit(self, session: Session, number: str, *, is_repeatable: bool) -> None:
         try:
             session.run("COMMIT")
         except psycopg.Error as error:
             if not translate.is_connection_lost(error) and not session.is_lost:
                 raise self._before_commit(error, session) from error
-            done = committing.was_done(self._connected_hastily, session, number)
+            done = False if is_repeatable else committing.was_done(self._connected_hastily, session, number)
             if done is None:
                 raise translate.outcome_unknown(error, self.path) from error
             if not done:
