@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qmadmin.care import MEMORY
 from qmadmin.device import Device
 from qmcore.backup import BackupReport
-from qmcore.device import PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
+from qmcore.device import FULL, PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
 from qmcore.errors import BadResourceError, InvalidArgumentError
 from qmcore.times import Clock, SystemClock
 
@@ -45,6 +45,8 @@ def create_device(
     *,
     offset: int = 0,
     group: str | None = None,
+    durability: str = FULL,
+    partitions: int = 0,
     clock: Clock | None = None,
 ) -> Device:
     """Create a device whose device list has one entry: `pages` pages of 4096 bytes of the file, from page `offset`.
@@ -52,6 +54,10 @@ def create_device(
     The file may be read and written by its owner, and with `group` by that group of users too. `:memory:` makes a
     device that is gone when it is closed. On PostgreSQL a schema is made; it is used by its owner, and with `group`
     by that role too.
+
+    `durability` is "full", where everything that a call has stored when it returns survives a power failure, or
+    "relaxed", where the last fraction of a second may be lost by one, and nothing by the end of a process.
+    `partitions`, 2 to 256, splits the tables of messages on PostgreSQL by the hash of the message; 0 does not.
 
     Raises BadResourceError where something else is there, InvalidArgumentError for a number that is out of range,
     OperatingSystemError where the file cannot be made; the disk is left as it was.
@@ -62,9 +68,10 @@ def create_device(
     info = DeviceInfo(
         id=secrets.token_hex(16),
         page_size=PAGE_SIZE,
-        durability="full",
+        durability=durability,
         group=group or "",
         created_at=clock.now(),
+        partitions=partitions,
     )
     maker = _maker(path_or_url)
     device = Device(path, maker.create(path, info, main=True), maker, clock)

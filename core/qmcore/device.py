@@ -13,6 +13,11 @@ PAGE_SIZE = 4096
 ENTRIES_MAX = 25
 EXTENTS_MAX = 100
 PAGES_MAX = 2**40
+FULL, RELAXED = "full", "relaxed"
+DURABILITIES = (FULL, RELAXED)
+"""What a commit has reached when it is acknowledged: the disk, or the operating system or server, which writes soon."""
+
+PARTITIONS_MAX = 256
 VTOC_PAGES = 7
 UDL_PAGES = 19
 RESERVED_PAGES = VTOC_PAGES + UDL_PAGES
@@ -23,7 +28,8 @@ RESERVED_PAGES = VTOC_PAGES + UDL_PAGES
 class DeviceInfo:
     """What a device records about itself; `id` is its own and found again in each of its volumes.
 
-    `commands` tells whether the capacity commands of its queues run.
+    `commands` tells whether the capacity commands of its queues run. `partitions` is into how many tables the messages
+    of each volume are split; 0 is one table, which is not split.
     """
 
     id: str
@@ -32,6 +38,13 @@ class DeviceInfo:
     group: str
     created_at: int
     commands: bool = True
+    partitions: int = 0
+
+    def __post_init__(self) -> None:
+        if self.durability not in DURABILITIES:
+            raise InvalidArgumentError(f"the durability must be full or relaxed, got {self.durability!r}")
+        if self.partitions:
+            whole(self.partitions, "number of partitions", 2, PARTITIONS_MAX)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

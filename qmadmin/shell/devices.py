@@ -9,6 +9,7 @@ from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Wo
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Column, Datum, Line, Outcome, Table, Verbatim
 from qmcore import device
+from qmcore.device import FULL
 from qmcore.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -31,6 +32,23 @@ DEVICES = Group("Devices")
         metavar="group",
         extension=True,
     ),
+    Option(
+        "-s",
+        "durability",
+        "What a device that is made by this has reached when a call returns: full is the disk; with relaxed, which is"
+        " faster, a power failure or the crash of the machine may lose the last fraction of a second.",
+        Choice("durability", device.DURABILITIES),
+        metavar="full|relaxed",
+        extension=True,
+    ),
+    Option(
+        "-H",
+        "partitions",
+        "Split the tables of messages of a device that is made by this on PostgreSQL, by the hash of the message.",
+        Number("number of partitions", least=2, most=device.PARTITIONS_MAX),
+        metavar="partitions",
+        extension=True,
+    ),
     Positional("device", FileName(), "The file or the schema that holds the pages.", "Device name: "),
     Positional(
         "offset",
@@ -45,7 +63,15 @@ DEVICES = Group("Devices")
         "Device size in disk pages: ",
     ),
 )
-def crdl(session: Session, device: str, offset: int, size: int, group: str | None) -> Outcome:
+def crdl(
+    session: Session,
+    device: str,
+    offset: int,
+    size: int,
+    group: str | None,
+    durability: str | None,
+    partitions: int | None,
+) -> Outcome:
     """Create an entry in the universal device list.
 
     The first entry makes the device: its name must be the one that QMCONFIG has, and its offset 0. Some of its pages
@@ -54,17 +80,20 @@ def crdl(session: Session, device: str, offset: int, size: int, group: str | Non
     other schemas of the same database, and the first one is given by its URL or by its schema.
 
         crdl /var/qm/QUE 0 2000
+        crdl -s relaxed /var/qm/FAST 0 2000
     """
     if session.has_device:
-        if group is not None:
-            raise UsageError("Option -g is only for the first entry, which makes the device")
+        for flag, given in (("-g", group), ("-s", durability), ("-H", partitions)):
+            if given is not None:
+                raise UsageError(f"Option {flag} is only for the first entry, which makes the device")
         entry = session.device.create_entry(device, offset, size)
     else:
         if not session.is_named(device):
             raise InvalidArgumentError(
                 f"the first entry of the device list must be the device itself, {session.path!r}, got {device!r}"
             )
-        entry = session.create_device(device, offset, size, group).entries()[0]
+        how = {"group": group, "durability": durability or FULL, "partitions": partitions or 0}
+        entry = session.create_device(device, offset, size, **how).entries()[0]
     return _told(session, "Created", entry)
 
 
@@ -74,7 +103,7 @@ def _told(session: Session, done: str, entry: DeviceEntry) -> Line:
 
 
 def _data(entry: DeviceEntry) -> dict[str, Datum]:
-    """Return an entry as lidl lists it."""
+    """Return an entry as others than lidl tell of it."""
     return {"index": entry.index, "name": entry.path, "start": entry.offset, "size": entry.pages}
 
 
@@ -85,28 +114,36 @@ def _data(entry: DeviceEntry) -> dict[str, Datum]:
 def lidl(session: Session, dlindex: int | None) -> Outcome:
     """List the universal device list.
 
-    The index, name, first page and number of pages of each entry. In verbose mode also the free space map: the size
-    and the first page of each free stretch.
+    The index, name, first page and number of pages of each entry; what a commit of the device has reached, full being
+    the disk, and into how many partitions its messages are split, if they are. In verbose mode also the free space
+    map: the size and the first page of each free stretch.
 
         lidl
         lidl 0
     """
     entries = session.device.entries() if dlindex is None else [_entry(session, dlindex)]
+    info = session.device.info
     if session.modes.verbose and not session.modes.format.is_for_programs:
         return Verbatim(tuple(line for entry in entries for line in _in_full(session, entry)))
-    return Table(
-        (
-            Column("index", "Index", right=True),
-            Column("name", "Name"),
-            Column("start", "Start", right=True),
-            Column("size", "Size", right=True),
-        ),
-        [(entry.index, entry.path, entry.offset, entry.pages) for entry in entries],
+    columns = (
+        Column("index", "Index", right=True),
+        Column("name", "Name"),
+        Column("start", "Start", right=True),
+        Column("size", "Size", right=True),
+        Column("durability", "Durability"),
+        Column("partitions", "Partitions", right=True),
     )
+    rows = [
+        (entry.index, entry.path, entry.offset, entry.pages, info.durability, info.partitions or None)
+        for entry in entries
+    ]
+    if info.partitions or session.modes.format.is_for_programs:
+        return Table(columns, rows)
+    return Table(columns[:-1], [row[:-1] for row in rows])
 
 
 def _in_full(session: Session, entry: DeviceEntry) -> list[str]:
-    free = session.device.free_ranges(entry.index)
+    free, info = session.device.free_ranges(entry.index), session.device.info
     # Each extent can cut one free stretch in two.
     possible = device.EXTENTS_MAX + 1
     return [
@@ -114,6 +151,8 @@ def _in_full(session: Session, entry: DeviceEntry) -> list[str]:
         f"      name: {entry.path}",
         f"      start:  {entry.offset}",
         f"      size:   {entry.pages}",
+        f"      durability: {info.durability}",
+        *([f"      partitions: {info.partitions}"] if info.partitions else []),
         (
             f"      free space map({len(free)} {'entry' if len(free) == 1 else 'entries'} used"
             f" {possible - len(free)} available):"

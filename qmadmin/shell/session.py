@@ -7,7 +7,7 @@ import dataclasses
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qmadmin.configuration import Configuration
 from qmadmin.shell.criteria import Criteria
@@ -160,13 +160,13 @@ class Session:
         address = address_of(self._place)
         return address.schema if address is not None else ""
 
-    def create_device(self, path: str, offset: int, pages: int, group: str | None) -> Device:
-        """Make the device with its first entry; `path` is a name of it."""
+    def create_device(self, path: str, offset: int, pages: int, **how: Any) -> Device:
+        """Make the device with its first entry; `path` is a name of it, `how` more for `create_device`."""
         from qmadmin.opening import create_device
 
         # Only the session's own name of a database says how to connect to it.
         place = self._place if file_of(self._place) is None else path
-        self._device = create_device(place, pages, offset=offset, group=group)
+        self._device = create_device(place, pages, offset=offset, **how)
         return self._device
 
     def open_space(self, name: str) -> QueueSpace:

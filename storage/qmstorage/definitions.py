@@ -117,7 +117,13 @@ class Definitions(Counters):
         if row is None:
             raise BadResourceError("the file has no device record")
         return DeviceInfo(
-            id=row[0], page_size=row[2], durability=row[3], group=row[4], commands=bool(row[5]), created_at=row[6]
+            id=row[0],
+            page_size=row[2],
+            durability=row[3],
+            group=row[4],
+            commands=bool(row[5]),
+            created_at=row[6],
+            partitions=row[7],
         )
 
     def add_device(self, info: DeviceInfo, *, main: bool) -> None:
@@ -131,6 +137,7 @@ class Definitions(Counters):
             group_name=info.group,
             commands=info.commands,
             created_at=info.created_at,
+            partitions=info.partitions,
         )
 
     def set_commands(self, *, enabled: bool) -> None:

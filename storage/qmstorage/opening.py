@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from qmcore.device import DeviceInfo
+from qmcore.device import RELAXED, DeviceInfo
+from qmcore.errors import InvalidArgumentError
 from qmstorage import schema
 from qmstorage.runner import Texts
 from qmstorage.sqlite import files, translate
@@ -41,13 +42,18 @@ def open_volume(path: str) -> Volume:
 def create_volume(path: str, info: DeviceInfo, *, main: bool, group_id: int | None) -> Volume:
     """Make the SQLite file `path` a volume of the device `info`; `main` if it is the one that QMCONFIG names.
 
-    Raises BadResourceError where something else is there, OperatingSystemError where the file cannot be made. A
-    file that could not be finished is removed.
+    Raises BadResourceError where something else is there, OperatingSystemError where the file cannot be made,
+    InvalidArgumentError for partitions. A file that could not be finished is removed.
     """
+    if info.partitions:
+        raise InvalidArgumentError(
+            "messages in a file are not split into partitions, which are PostgreSQL's",
+            hint="Leave them out, or make the device in a database of PostgreSQL.",
+        )
     if path == files.MEMORY:
         connection = files.connect(path, "rw")
         _create_tables(connection, info, main=main)
-        return SqliteVolume(path, connection)
+        return SqliteVolume(path, connection, durable=info.durability != RELAXED)
     path = os.path.realpath(path)
     is_new = files.prepare_file(path, group_id)
     try:
@@ -57,7 +63,7 @@ def create_volume(path: str, info: DeviceInfo, *, main: bool, group_id: int | No
             connection.execute("PRAGMA journal_mode = WAL")
             _create_tables(connection, info, main=main)
             files.share_beside(path)
-            volume = SqliteVolume(path, connection)
+            volume = SqliteVolume(path, connection, durable=info.durability != RELAXED)
             volume.sync_all()
         except BaseException:
             connection.close()
@@ -97,7 +103,7 @@ def _is_durable(connection: sqlite3.Connection, path: str) -> bool:
         row = connection.execute("SELECT durability FROM device").fetchone()
         if row is None:
             raise translate.not_a_device(path)
-        return bool(row[0] != "relaxed")
+        return bool(row[0] != RELAXED)
     except sqlite3.Error as error:
         connection.close()
         raise translate.from_sqlite(error, path) from error

@@ -62,6 +62,7 @@ device = Table(
     Column("group_name", Text, nullable=False, comment="group that may read and write; empty: the owner only"),
     Column("commands", Boolean, nullable=False, comment="whether capacity commands run"),
     Column("created_at", BigInteger, nullable=False),
+    Column("partitions", Integer, nullable=False, comment="tables that messages are split into; 0: not split"),
 )
 
 entry = Table(

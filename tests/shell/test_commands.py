@@ -36,7 +36,7 @@ ABBREVIATIONS = {
 }
 
 SYNOPSES = {
-    "crdl": "[-g group] [device [offset [size]]]",
+    "crdl": "[-g group] [-s full|relaxed] [-H partitions] [device [offset [size]]]",
     "lidl": "[dlindex]",
     "chdl": "[dlindex [newdevice]]",
     "dsdl": "[-y] [-n] [dlindex]",

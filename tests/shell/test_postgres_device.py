@@ -4,7 +4,7 @@ import secrets
 
 import pytest
 
-from qmadmin import mib
+from qmadmin import atmi, mib
 from qmadmin.opening import address_of, create_device, open_device
 from qmcore.errors import BadResourceError, InvalidArgumentError
 
@@ -76,8 +76,8 @@ def test_the_first_crdl_makes_the_device_under_each_of_its_names(on_server, name
     assert ran.err == ""
     assert ran.out.splitlines() == [
         f"Created device {shown}, offset 0, size 2000 on {shown}",
-        "index,name,start,size",
-        f"0,{shown},0,2000",
+        "index,name,start,size,durability,partitions",
+        f"0,{shown},0,2000,full,",
         "table,entry,device,offset,pages",
         f"VTOC,0,{shown},0,7",
         f"UDL,0,{shown},7,19",
@@ -89,14 +89,15 @@ def test_a_second_volume_is_another_schema_under_its_bare_name(made):
     beside = made.device.rpartition("=")[0] + "=" + second
     ran = made.run(f"crdl {second} 0 500\ncrdl {beside} 500 500\nformat csv\nlidl\n")
     assert ran.err == ""
-    assert ran.out.splitlines()[-3:] == [f"0,{made.shown},0,2000", f"1,{second},0,500", f"2,{second},500,500"]
+    assert ran.out.splitlines()[-3:] == [
+        f"0,{made.shown},0,2000,full,", f"1,{second},0,500,full,", f"2,{second},500,500,full,"]  # fmt: skip
 
 
 def test_more_pages_of_the_first_volume_are_told_by_any_of_its_names(made):
     schema = address_of(made.device).schema
     ran = made.run(f"crdl {schema} 2000 100\ncrdl {made.device} 2100 100\nformat csv\nlidl\n")
     assert ran.err == ""
-    assert ran.out.splitlines()[-3:] == [f"{at},{made.shown},{start},{size}" for at, start, size in (
+    assert ran.out.splitlines()[-3:] == [f"{at},{made.shown},{start},{size},full," for at, start, size in (
         (0, 0, 2000), (1, 2000, 100), (2, 2100, 100))]  # fmt: skip
 
 
@@ -138,6 +139,17 @@ def test_a_device_knows_itself_by_the_url_that_may_be_shown(made):
         assert device.path == made.shown
         assert device.entries()[0].path == made.shown
         assert list(mib.get(device, "T_APPQSPACE", {"TA_QMCONFIG": made.device})) == []
+
+
+def test_atmi_joins_the_same_device_under_its_url_and_under_what_is_shown_of_it(made):
+    atmi.tpinit(made.device)
+    try:
+        atmi.tpinit(made.shown)
+        with pytest.raises(atmi.TPException, match="TPEPROTO") as failure:
+            atmi.tpinit(made.device + "_other")
+        assert repr(made.shown) in failure.value.message
+    finally:
+        atmi.tpterm()
 
 
 def test_several_devices_share_a_database(made, shell):

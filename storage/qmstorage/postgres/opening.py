@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from qmcore.device import DeviceInfo
+from qmcore.device import RELAXED, DeviceInfo
 from qmcore.errors import BadResourceError, InvalidArgumentError, ReleaseError
 from qmstorage import schema as tables_of_all
 from qmstorage.postgres import tables, translate, watching
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_RELAXED = "relaxed"
-
 
 def open_volume(address: Address) -> PostgresVolume:
     """Open the device or volume in a schema; for reading only on a standby, or where this user may not write.
@@ -38,30 +36,28 @@ def open_volume(address: Address) -> PostgresVolume:
         readonly = bool(_scalar(connection, "SELECT pg_is_in_recovery()")) or not _may_write(connection, address)
     if durability is None:
         raise translate.not_a_device(address.shown)
-    return PostgresVolume(address, durable=durability != _RELAXED, readonly=readonly)
+    return PostgresVolume(address, durable=durability != RELAXED, readonly=readonly)
 
 
-def create_volume(
-    address: Address, info: DeviceInfo, *, main: bool, group: str = "", partitions: int = 0
-) -> PostgresVolume:
+def create_volume(address: Address, info: DeviceInfo, *, main: bool, group: str = "") -> PostgresVolume:
     """Make a schema a volume of the device `info`; `main` if it is the one that QMCONFIG names.
 
-    `group` is a role that gets the rights to use it. `partitions` splits the messages by the hash of their number.
+    `group` is a role that gets the rights to use it.
     Raises BadResourceError where the schema is there, and holds something.
     """
     with _connected(address) as connection:
         translate.refuse_old_server(connection.info.server_version, address.shown)
         with connection.transaction():
             _make_schemas(connection, address)
-            for statement in tables.creation(address.schema, partitions):
-                connection.execute(statement)
+            # In one round trip; so many statements have no plan worth keeping either.
+            connection.execute(";\n".join(tables.creation(address.schema, info.partitions)), prepare=False)
             unit = PostgresUnit(
                 connection.cursor(binary=True), Texts(DIALECT, address.schema), schema=address.schema, slot=0
             )
             unit.add_device(info, main=main)
             if group:
                 _grant(connection, address, group)
-    return PostgresVolume(address, durable=info.durability != _RELAXED)
+    return PostgresVolume(address, durable=info.durability != RELAXED)
 
 
 def remove_volume(address: Address) -> None:

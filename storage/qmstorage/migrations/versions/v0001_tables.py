@@ -94,6 +94,9 @@ def upgrade() -> None:
         ),
         sa.Column("commands", sa.Boolean(), nullable=False, comment="whether capacity commands run"),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column(
+            "partitions", sa.Integer(), nullable=False, comment="tables that messages are split into; 0: not split"
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("device_pkey")),
     )
     op.create_table(
