@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 
 from qmcore.acts import enqueue as enqueuing
-from qmcore.acts.branch import NO_USE, Branch, adds, given_up, record_once, reserve, sum_of
+from qmcore.acts.branch import NO_USE, Branch, adds, given_up, lost_in_part, record_once, reserve, sum_of
 from qmcore.acts.consuming import consume
 from qmcore.acts.dequeue import Nothing, dequeuable, first_ready, is_nothing, nothing, rest_of_group, take
 from qmcore.acts.enqueue import Accepted, Outgoing
@@ -348,7 +348,7 @@ def _commit_branch(unit: Unit, branch: Branch, now: int) -> None:
             _consume(unit, branch, queue_id, store_for(unit, known, delivery), now) for queue_id in branch.queue_ids
         )
         if delivery is Delivery.PERSIST and consumed < branch.holds.get(delivery, NO_USE).messages:
-            raise given_up(branch)
+            raise lost_in_part(branch)
     for queue_id in branch.queue_ids | {queue_id for queue_id, _ in pending}:
         items = {store_for(unit, known, delivery): pending.get((queue_id, delivery), []) for delivery in both}
         _arrive(unit, branch, queue_id, items, now)
@@ -366,7 +366,7 @@ def _refuse_what_was_lost(unit: Unit, branch: Branch) -> None:
     """Refuse to commit without messages that were spilled: the crash of a server takes the last steps with it."""
     there = sum(unit.spilled_use(branch.id, queue_id).messages for queue_id in branch.queue_ids)
     if there < branch.spilled:
-        raise given_up(branch)
+        raise lost_in_part(branch)
 
 
 def _consume(unit: Unit, branch: Branch, queue_id: int, store: Store, now: int) -> int:
