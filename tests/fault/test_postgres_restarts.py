@@ -233,6 +233,7 @@ def test_the_crash_of_one_session_of_the_server_is_a_restart(cluster, device, sp
         os.kill(victim.info.backend_pid, signal.SIGKILL)
         victim.execute("SELECT pg_sleep(30)")
     child.kill()
+    eventually(lambda: boot_of(cluster) not in ("", before), "the server has recovered")
     assert space.dequeue("Q", wait=20).retries == 0
     space.enqueue("R", "late", corrid=b"c")
     assert waiting.results() == ["late"]
