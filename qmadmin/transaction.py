@@ -205,7 +205,9 @@ def _cause(error: BaseException) -> Cause:
 
     That there is no room for its replies is not the fault of a request either, nor that a server has crashed.
     """
-    return Cause.UNTRIED if isinstance(error, NoSpaceError | AbortedError) or _is_of_the_store(error) else Cause.ROLLBACK
+    return (
+        Cause.UNTRIED if isinstance(error, NoSpaceError | AbortedError) or _is_of_the_store(error) else Cause.ROLLBACK
+    )
 
 
 def _is_of_the_store(error: BaseException | None) -> bool:

@@ -16,10 +16,9 @@ from tests.fix_store import Work, bodies_held, drain, eventually, make_queue, sp
 
 psycopg = pytest.importorskip("psycopg")
 
-from tests.cluster import Cluster  # noqa: E402 - there is nothing to test without psycopg
-
 from qmstorage.postgres import living  # noqa: E402
 from qmstorage.postgres.watching import WatchedConnection  # noqa: E402
+from tests.cluster import Cluster  # noqa: E402 - there is nothing to test without psycopg
 
 MODES = ["fast", "immediate", "kill"]
 
@@ -125,7 +124,7 @@ def test_while_the_server_is_away_an_operation_says_so_and_the_next_one_works(cl
     space.enqueue("Q", "x")
     end(cluster, mode)
     for act in (lambda: space.enqueue("Q", "y"), lambda: space.dequeue("Q"), lambda: list(space.messages("Q"))):
-        with pytest.raises(OperatingSystemError, match="cannot be reached.*Connection refused") as caught:
+        with pytest.raises(OperatingSystemError, match=r"cannot be reached.*Connection refused") as caught:
             act()
         assert "Check host and port" in caught.value.hint
     cluster.start()
@@ -195,7 +194,8 @@ def test_whoever_dies_after_a_restart_has_tried(cluster, space, start, url, hast
     boots = f"SELECT count(DISTINCT boot) FROM {url.partition('schema=')[2]}.owner"
     eventually(lambda: cluster.sql(boots) == [(1,)], "both have come back")
     child.kill()
-    assert (message := space.dequeue("Q", wait=20)).text == "x"
+    message = space.dequeue("Q", wait=20)
+    assert message.text == "x"
     assert message.retries == 1
 
 
@@ -207,7 +207,8 @@ def test_whoever_does_not_come_back_has_not_tried(cluster, space, start, url, mo
     end(cluster, mode)
     child.kill()
     cluster.start()
-    assert (message := space.dequeue("Q", wait=20)).text == "x"
+    message = space.dequeue("Q", wait=20)
+    assert message.text == "x"
     assert message.retries == 0
 
 
@@ -252,7 +253,8 @@ def test_non_persistent_messages_outlast_a_restart_but_no_crash(cluster, device,
     space.enqueue("Q", "not", persistent=False)
     restart(cluster, mode)
     left = ["persistent", "not"] if mode == "fast" else ["persistent"]
-    assert (usage := space.usage("Q")).messages == len(left)
+    usage = space.usage("Q")
+    assert usage.messages == len(left)
     assert usage.nonpersistent == len(left) - 1
     space.enqueue("Q", "again", persistent=False)
     with space.transaction():
@@ -270,7 +272,7 @@ def test_a_server_that_is_stopped_keeps_nobody_waiting_for_ever(cluster, url, de
         try:
             for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
-            with pytest.raises(OperatingSystemError, match="cannot be reached.*timeout"):
+            with pytest.raises(OperatingSystemError, match=r"cannot be reached.*timeout"):
                 space.enqueue("Q", "meanwhile")
         finally:
             for pid in stopped:
@@ -341,7 +343,7 @@ def test_after_a_failover_all_that_was_acknowledged_is_there_and_all_goes_on(pai
         eventually(lambda: cluster.sql("SELECT count(*) FROM qmadmin.waiter") == [(1,)], "it waits")
         assert space.dequeue("Q").text == "b"
         cluster.kill()
-        with pytest.raises(OperatingSystemError, match="cannot be reached|no server of device"):
+        with pytest.raises(OperatingSystemError, match=r"cannot be reached|no server of device"):
             space.dequeue("Q")
         standby.promote()
         assert space.dequeue("Q").text == "c"
