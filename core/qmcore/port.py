@@ -269,6 +269,11 @@ class Snapshot(Protocol):
         """
 
 
+def always(_result: object) -> bool:
+    """Tell of any result that the work may be done twice."""
+    return True
+
+
 class Volume(Protocol):
     """One physical store. Safe for use by several threads."""
 
@@ -280,13 +285,23 @@ class Volume(Protocol):
     def readonly(self) -> bool:
         """Whether the volume can only be read."""
 
-    def write(self, work: Callable[[Unit], T], *, durable: bool = True, concurrent: bool = False) -> T:
+    def write(
+        self,
+        work: Callable[[Unit], T],
+        *,
+        durable: bool = True,
+        concurrent: bool = False,
+        repeatable: Callable[[T], bool] | None = None,
+    ) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was.
 
         When the call returns, a durable commit is on the disk. `work` may be run more than once and must have no
         effect outside of its unit. It runs as if it were alone on the volume, unless it is `concurrent`: then other
         concurrent work may be done at the same time, and what it has read may be outdated when it acts. That is right
         for work on messages, each of which belongs to whoever has taken it out of its state.
+
+        `repeatable` tells by its result that the work may be done twice, as by `always` any may that only tidies up:
+        where nobody can tell whether it was committed, it is done again.
         """
 
     def read(self, work: Callable[[Unit], T]) -> T:

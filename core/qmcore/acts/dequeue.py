@@ -35,6 +35,11 @@ class Nothing:
     unfinished: bool = False
 
 
+def is_nothing(result: object) -> bool:
+    """Tell whether no message was there."""
+    return isinstance(result, Nothing)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Taken:
     """A message that was taken out of `ready`, and the store that it stays in."""

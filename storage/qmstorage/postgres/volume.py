@@ -7,9 +7,10 @@ has the volume for itself, so that it can look at something and then act on what
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -21,7 +22,7 @@ from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage.forks import FORKS
-from qmstorage.postgres import committing, joining, keys, translate, watching
+from qmstorage.postgres import committing, joining, keys, living, telling, translate, watching
 from qmstorage.postgres.presence import Presence
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.snapshot import PostgresSnapshot
@@ -66,14 +67,23 @@ class PostgresVolume:
             f"SELECT space_id, generation FROM {quoted(address.schema)}.counter WHERE queue_id = 0 AND slot = 0"  # noqa: S608
         )
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
-        self._presence = Presence(self._connected, address.schema, outlived=self._outlived)
+        self._presence = Presence(
+            self._connected, address.schema, outlived=functools.partial(living.outlived, address.schema)
+        )
         self._closed = ""
         self.followers = joining.Followers()
         FORKS.add(self)
 
     # ---- work --------------------------------------------------------------------------------------------------------
 
-    def write(self, work: Callable[[Unit], T], *, durable: bool = True, concurrent: bool = False) -> T:
+    def write(
+        self,
+        work: Callable[[Unit], T],
+        *,
+        durable: bool = True,
+        concurrent: bool = False,
+        repeatable: Callable[[T], bool] | None = None,
+    ) -> T:
         """Run `work` in one transaction and commit it; an exception leaves everything as it was.
 
         What fails before its commit because of others, or because the server has ended the session, is done again.
@@ -85,7 +95,7 @@ class PostgresVolume:
         fresh = False
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return self._written(work, durable=durable, concurrent=concurrent, fresh=fresh)
+                return self._written(work, repeatable, durable=durable, concurrent=concurrent, fresh=fresh)
             except _Again as again:
                 if attempt == _ATTEMPTS:
                     raise translate.from_psycopg(again.error, self.path) from again.error
@@ -293,7 +303,15 @@ class PostgresVolume:
 
     # ---- steps -------------------------------------------------------------------------------------------------------
 
-    def _written(self, work: Callable[[Unit], T], *, durable: bool, concurrent: bool, fresh: bool) -> T:
+    def _written(
+        self,
+        work: Callable[[Unit], T],
+        repeatable: Callable[[T], bool] | None,
+        *,
+        durable: bool,
+        concurrent: bool,
+        fresh: bool,
+    ) -> T:
         relaxed = "" if durable or not self._durable else "SET LOCAL synchronous_commit = off; "
         with self._session(fresh=fresh) as session:
             try:
@@ -307,40 +325,24 @@ class PostgresVolume:
                 result = work(unit)
             except psycopg.Error as error:
                 raise self._before_commit(error, session) from error
-            self._commit(session, unit.transaction_number)
-            self._tell(session, unit.arrivals)
+            self._commit(session, unit.transaction_number, is_repeatable=repeatable is not None and repeatable(result))
+            telling.tell(session, self._schema, unit.arrivals)
         for action in unit.actions:
             action()
         return result
 
-    def _commit(self, session: Session, number: str) -> None:
+    def _commit(self, session: Session, number: str, *, is_repeatable: bool) -> None:
         try:
             session.run("COMMIT")
         except psycopg.Error as error:
             if not translate.is_connection_lost(error) and not session.is_lost:
                 raise self._before_commit(error, session) from error
-            done = committing.was_done(self._connected_hastily, session, number)
+            is_undone = is_repeatable or translate.was_idle(error)
+            done = False if is_undone else committing.was_done(self._connected_hastily, session, number)
             if done is None:
                 raise translate.outcome_unknown(error, self.path) from error
             if not done:
                 raise _Again(error, is_lost=True) from error
-
-    def _tell(self, session: Session, arrivals: set[int]) -> None:
-        """Have the server tell those who wait for the queues that got messages.
-
-        After the commit: what is told within a transaction is told at its end, under a lock that lets one commit
-        through at a time, the disk included; and who begins to wait between a look before the commit and the commit
-        would be told nothing.
-        """
-        if not arrivals:
-            return
-        waiter = f"{quoted(self._schema)}.waiter"
-        channels = "), (".join(f"'{keys.channel(self._schema, queue)}', {queue}" for queue in sorted(arrivals))
-        with contextlib.suppress(psycopg.Error):
-            session.run(
-                f"SELECT pg_notify(channel, '') FROM (VALUES ({channels})) AS got (channel, queue_id)"  # noqa: S608
-                f" WHERE EXISTS (SELECT FROM {waiter} WHERE waiter.queue_id = got.queue_id)"
-            )
 
     def _read(self, work: Callable[[Unit], T], *, fresh: bool) -> T:
         with self._session(fresh=fresh) as session:
@@ -425,11 +427,6 @@ class PostgresVolume:
                 if fresh or not translate.is_connection_lost(error):
                     raise translate.from_psycopg(error, self.path) from error
         raise AssertionError  # pragma: no cover - the second attempt has raised
-
-    def _outlived(self, boot: str, keys: Collection[int]) -> str:
-        """Return the statement that records that owners, by their keys, live on in another life of the server."""
-        locks = ", ".join(f"'{key}'" for key in keys)
-        return f"UPDATE {quoted(self._schema)}.owner SET boot = '{boot}' WHERE lock IN ({locks})"  # noqa: S608 - ours
 
     def _translated(self, act: Callable[[], T]) -> T:
         try:
