@@ -115,8 +115,8 @@ def lidl(session: Session, dlindex: int | None) -> Outcome:
     """List the universal device list.
 
     The index, name, first page and number of pages of each entry; what a commit of the device has reached, full being
-    the disk, and into how many partitions its messages are split, if they are. In verbose mode also the free space map: the size
-    and the first page of each free stretch.
+    the disk, and into how many partitions its messages are split, if they are. In verbose mode also the free space
+    map: the size and the first page of each free stretch.
 
         lidl
         lidl 0

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import qmadmin
 from postgres_server import NoServerError, durable_server
+
+import qmadmin
 
 _SPACE, _QUEUE = "STEADY", "work"
 _SCHEMA = "qmadmin"
@@ -159,9 +160,11 @@ def _sizes(looker: psycopg.Connection[Any]) -> str:
         [_SCHEMA],
     ).fetchall()
     found = {row[0]: row[1:] for row in rows}
-    return "  ".join("{:>6.1f}+{:<5.1f} {:>9}d {:>3}v".format(
-        float(found[name][0]) / 2**20, float(found[name][1]) / 2**20, int(found[name][2]), int(found[name][3])
-    ) for name in _TABLES)  # fmt: skip
+    return "  ".join(_shown(*map(int, found[name])) for name in _TABLES)
+
+
+def _shown(table: int, indexes: int, dead: int, vacuums: int) -> str:
+    return f"{table / 2**20:>6.1f}+{indexes / 2**20:<5.1f} {dead:>9}d {vacuums:>3}v"
 
 
 if __name__ == "__main__":

@@ -266,3 +266,12 @@ def test_the_primary_is_written_and_the_standby_read(own_cluster, shell):
     assert "2000" in ran.out
     new = at(shell, standby.url("postgres") + "?schema=other")
     assert "cannot be written" in refusal(new, f"crdl {new.shown} 0 100\n")
+
+
+def test_partitions_and_durability_are_chosen_and_shown(on_server):
+    ran = on_server.run(
+        f"crdl -s relaxed -H 8 {on_server.shown} 0 2000\nformat csv\nlidl\nformat table\nverbose\nlidl\n"
+    )
+    assert ran.err == ""
+    assert f"0,{on_server.shown},0,2000,relaxed,8\n" in ran.out
+    assert "      durability: relaxed\n      partitions: 8\n" in ran.out

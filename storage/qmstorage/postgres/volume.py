@@ -21,7 +21,7 @@ from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage.forks import FORKS
-from qmstorage.postgres import committing, joining, keys, translate, watching
+from qmstorage.postgres import committing, health, joining, keys, translate, watching
 from qmstorage.postgres.presence import Presence
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.snapshot import PostgresSnapshot
@@ -30,6 +30,8 @@ from qmstorage.postgres.unit import PostgresUnit
 from qmstorage.runner import Texts
 
 if TYPE_CHECKING:
+    from qmcore.device import DeviceInfo
+    from qmcore.findings import Finding
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.bells import ServerBell
     from qmstorage.postgres.watching import WatchedConnection
@@ -208,6 +210,10 @@ class PostgresVolume:
         progress(100)
 
     # ---- others ------------------------------------------------------------------------------------------------------
+
+    def health(self, info: DeviceInfo) -> list[Finding]:
+        """Return what is wrong with the server, its settings, what holds vacuum back, and with the tables."""
+        return self._asked(lambda connection: health.examined(connection, self.address, info))
 
     def check_place(self) -> None:
         """Refuse to go on where the volume is closed; a schema that was dropped is found by the next statement."""
