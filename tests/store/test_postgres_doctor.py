@@ -6,6 +6,7 @@ import itertools
 import pytest
 
 from qmadmin.opening import create_device, open_device
+from qmcore.errors import BadResourceError
 from qmcore.findings import Severity
 from tests.cluster import Cluster
 from tests.fix_postgres import or_do_without
@@ -13,6 +14,10 @@ from tests.fix_store import eventually, make_queue, space_definition
 
 psycopg = pytest.importorskip("psycopg")
 health = pytest.importorskip("qmstorage.postgres.health")
+
+NOT_VALID = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'qmadmin.due_by_message'::regclass"
+BUSY = 1e9
+"""More messages a second than there can be, so that nothing is said of what only a flow makes worse."""
 
 OF_THIS_SERVER = {"setting fsync", "setting full_page_writes"}
 """The servers of the tests do without them."""
@@ -55,7 +60,7 @@ def role(server, numbers):
 
 @pytest.fixture
 def device(server, database):
-    with create_device(server.url(database), 2000) as made:
+    with create_device(server.url(database), 5000) as made:
         yield made
 
 
@@ -75,7 +80,7 @@ def looked(device, user=None, **limits):
     """Return what is found with other limits, but for what the servers of the tests are known for."""
     address = device.volume_of(device.path).address
     with psycopg.connect(address.conninfo, autocommit=True, **({"user": user} if user else {})) as connection:
-        found = health.examined(connection, address, device.info, health.Limits(**limits))
+        found = health.examined(connection, address, device.info, health.Limits(**({"flow": BUSY} | limits)))
     return [each for each in found if each.target not in OF_THIS_SERVER]
 
 
@@ -110,7 +115,7 @@ class TestServer:
             assert [found for found in device.check() if found.severity is not Severity.OK] == []
 
     def test_a_split_device_is_as_well(self, server, database):
-        with create_device(server.url(database), 2000, partitions=3) as device:
+        with create_device(server.url(database), 5000, partitions=3) as device:
             assert looked(device) == []
 
     @pytest.mark.parametrize("name", ["fsync", "full_page_writes"])
@@ -136,7 +141,7 @@ class TestServer:
     def test_commits_that_reach_no_disk_are_told_of_a_durable_device_only(self, server, database, role, where, named):
         words = {"role": role, "database": database}
         server.sql(f"ALTER {where.format(**words)} SET synchronous_commit = off")
-        with create_device(server.url(database), 2000) as device:
+        with create_device(server.url(database), 5000) as device:
             found = the_one(device, "server-setting")
             assert (found.severity, found.target) == (Severity.WARNING, "setting synchronous_commit")
             assert f"it is off for {named.format(**words)}, " in found.sentence
@@ -153,14 +158,22 @@ class TestServer:
         eventually(lambda: looked(device, flow=0, dead_at_head=0) != [], "the deletions are counted")
         found = the_one(device, "server-setting", flow=0, dead_at_head=0)
         assert (found.target, "it is 3600 seconds" in found.sentence) == ("setting autovacuum_naptime", True)
-        assert looked(device, flow=1e9, dead_at_head=0) == []
+        assert looked(device, flow=BUSY, dead_at_head=0) == []
 
-    def test_a_database_in_another_encoding_is_an_error(self, server, numbers):
+    def test_a_database_in_another_encoding_is_an_error(self, server, database, device):
+        server.sql(f"UPDATE pg_database SET encoding = pg_char_to_encoding('LATIN1') WHERE datname = '{database}'")
+        found = the_one(device, "encoding")
+        assert (found.severity, "its encoding is LATIN1" in found.sentence) == (Severity.ERROR, True)
+
+    @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+    def test_no_device_is_made_in_such_a_one(self, server, numbers, encoding):
         name = f"ascii_{next(numbers)}"
-        server.sql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
-        with create_device(server.url(name), 2000) as device:
-            found = the_one(device, "encoding")
-        assert (found.severity, "SQL_ASCII" in found.sentence) == (Severity.ERROR, True)
+        server.sql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'")
+        with pytest.raises(BadResourceError, match=f"has the encoding {encoding}") as refused:
+            create_device(server.url(name), 2000)
+        assert "ENCODING 'UTF8'" in refused.value.hint
+        assert server.sql("SELECT 1 FROM pg_namespace WHERE nspname = 'qmadmin'", name) == []
+        server.sql(f"DROP DATABASE {name} WITH (FORCE)")
 
     def test_connections_that_are_nearly_used_up_are_told(self, server, database, device):
         server.sql(f"ALTER DATABASE {database} CONNECTION LIMIT 6")
@@ -305,7 +318,7 @@ class TestTables:
         assert looked(device) == []
 
     def test_those_of_a_partition_are_looked_at_too(self, server, database, hand):
-        with create_device(server.url(database), 2000, partitions=3) as device:
+        with create_device(server.url(database), 5000, partitions=3) as device:
             hand("ALTER TABLE qmadmin.message_2 RESET (autovacuum_vacuum_threshold)")
             found = the_one(device, "table-settings")
             assert found.target == "table qmadmin.message_2"
@@ -317,11 +330,10 @@ class TestTables:
         [
             ("message", "message_by_corrid", "DROP INDEX qmadmin.message_by_corrid"),
             ("ready", "ready_pkey", "ALTER TABLE qmadmin.ready DROP CONSTRAINT ready_pkey"),
-            ("queue", "queue_space_id_key", "ALTER TABLE qmadmin.queue DROP CONSTRAINT queue_space_id_key"),
-            ("due", "due_by_message", "UPDATE pg_index SET indisvalid = false"
-             " WHERE indexrelid = 'qmadmin.due_by_message'::regclass"),
+            ("queue", "queue_space_id_name_key", "ALTER TABLE qmadmin.queue DROP CONSTRAINT queue_space_id_name_key"),
+            ("due", "due_by_message", NOT_VALID),
         ],
-    )  # fmt: skip
+    )
     def test_an_index_that_is_missing_or_not_valid_is_told_and_made_again(self, device, hand, table, index, change):
         hand(change)
         found = the_one(device, "index-missing")
@@ -352,7 +364,7 @@ class TestTables:
 class TestRights:
     @pytest.fixture
     def shared(self, server, database, role):
-        with create_device(server.url(database), 2000, group=role) as device:
+        with create_device(server.url(database), 5000, group=role) as device:
             device.create_space(space_definition(queues=2))
             with device.open_space("SPACE") as space:
                 make_queue(space)

@@ -48,7 +48,8 @@ WHERE backend_xmin IS NOT NULL AND age(backend_xmin) >= %s ORDER BY pid
 """
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)"
 _LAX_ROLES = """
-SELECT coalesce('role ' || setrole::regrole::text, 'all roles'), coalesce('database ' || datname, 'all databases')
+SELECT CASE setrole WHEN 0 THEN 'all roles' ELSE 'role ' || pg_get_userbyid(setrole) END,
+       coalesce('database ' || datname, 'all databases')
 FROM pg_db_role_setting LEFT JOIN pg_database ON pg_database.oid = setdatabase
 WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
   AND 'synchronous_commit=off' = ANY(setconfig)

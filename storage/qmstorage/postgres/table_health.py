@@ -69,8 +69,8 @@ _LACKS_SCHEMA = (
     "SELECT nspname FROM pg_namespace WHERE nspname = ANY(%s) AND NOT has_schema_privilege(%s, oid, 'USAGE')"
 )
 _LACKS_SEQUENCE = """
-SELECT c.relname FROM pg_class AS c WHERE c.relkind = 'S' AND c.relnamespace = to_regnamespace(%s)
-AND NOT has_sequence_privilege(%s, c.oid, 'USAGE') ORDER BY 1
+SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = to_regnamespace(%s)
+AND CASE c.relkind WHEN 'S' THEN NOT has_sequence_privilege(%s, c.oid, 'USAGE') ELSE false END
 """
 _SINCE = "SELECT pg_postmaster_start_time(), now()"
 
