@@ -16,7 +16,7 @@ from qmcore.acts.dequeue import Nothing
 from qmcore.checks import whole
 from qmcore.condition import Condition
 from qmcore.condition_text import parse
-from qmcore.errors import InvalidArgumentError, ProtocolError
+from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
 from qmcore.message import Message, MessageInfo
 from qmcore.queue import Delivery
 from qmcore.records import Role
@@ -223,7 +223,9 @@ class Consuming(SpaceHandle):
                     lambda unit: dequeuing.dequeue(unit, attachment.opened, queue, selection, limit, now, body=body),
                     concurrent=True,
                 )
-            return self._take_in(transaction, attachment, queue, selection, limit, now, body=body, role=role)
+            return self._take_in(
+                transaction, attachment, queue, selection, limit, now, body=body, role=role, waits=seconds > 0
+            )
 
         found = self._wait_for(attempt, seconds, stop)
         return [] if isinstance(found, Nothing) else found
@@ -239,12 +241,15 @@ class Consuming(SpaceHandle):
         *,
         body: bool,
         role: Role,
+        waits: bool,
     ) -> list[Message] | Nothing:
         branch = transaction.branch(attachment)
         try:
             return transactions.dequeue(attachment.volume, branch, queue, selection, limit, now, body=body, role=role)
         except BaseException as error:
-            transaction.note(error)
+            if not (waits and isinstance(error, QueueError) and waiting.is_unreachable(error)):
+                # A wait goes on when the server is back: nothing was done.
+                transaction.note(error)
             attachment.renew(error)
             raise
 

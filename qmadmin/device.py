@@ -68,8 +68,9 @@ class Attachment:
             self._next_upkeep = moment + _UPKEEP_SECONDS
             put_off, self._not_rolled_back = self._not_rolled_back, []
             for rollback in put_off:
-                self.roll_back(*rollback)
-            upkeep.end_what_was_left(self.volume, self.opened, self._clock.now())
+                self._roll_back_later(*rollback)
+            if not upkeep.end_what_was_left(self.volume, self.opened, self._clock.now()) and self.opened.me is not None:
+                self._attach_again(self.opened.me)
 
     def renew(self, error: BaseException) -> None:
         """Attach again where an operation was refused because others took this process for dead."""
@@ -77,9 +78,12 @@ class Attachment:
         if lost is None or not isinstance(error, AbortedError):
             return
         if not self.volume.read(lambda unit: unit.is_attached(lost.id)):
-            attaching.attach(self.volume, self.opened, lost.role, self._clock.now())
-            self.volume.release_owner(lost)
-            self.volume.detach_memory(self.opened.space)
+            self._attach_again(lost)
+
+    def _attach_again(self, lost: Owner) -> None:
+        attaching.attach(self.volume, self.opened, lost.role, self._clock.now())
+        self.volume.release_owner(lost)
+        self.volume.detach_memory(self.opened.space)
 
     def is_current(self) -> bool:
         """Tell whether the queue space is still the one that was opened, and not another of the same name."""
@@ -97,6 +101,13 @@ class Attachment:
         except QueueError as refusal:
             self.put_off(branch, cause, error)
             logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, refusal)  # noqa: TRY400
+
+    def _roll_back_later(self, branch: Branch, cause: Cause, error: str) -> None:
+        """Try a rollback again; that it was put off stands in the log already."""
+        try:
+            transactions.roll_back(self.volume, branch, self._clock.now(), cause, error)
+        except QueueError:
+            self.put_off(branch, cause, error)
 
     def forget(self) -> None:
         """Give up what tells others that we are attached, because the queue space is gone."""

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from qmcore.acts import transactions
 from qmcore.acts.branch import Branch
 from qmcore.acts.returning import Cause
+from qmcore.acts.waiting import is_unreachable
 from qmcore.errors import (
     AbortedError,
     NoSpaceError,
     OperatingSystemError,
+    OutcomeUnknownError,
     ProtocolError,
     QueueError,
     SystemFailureError,
@@ -69,7 +71,8 @@ class Transaction:
         if error is None and (self.active or self._aborted is not None):
             self.commit()
         elif self.active:
-            self.rollback(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            self.rollback(reason, counts=not (_is_of_the_store(error) or _is_of_the_store(self._doomed)))
 
     @property
     def active(self) -> bool:
@@ -93,8 +96,7 @@ class Transaction:
                 if isinstance(error, AbortedError):
                     for attachment, _ in self._branches.values():
                         attachment.renew(error)
-                # That there is no room for its replies is not the fault of a request.
-                self._roll_back(Cause.UNTRIED if isinstance(error, NoSpaceError) else Cause.ROLLBACK, str(error))
+                self._roll_back(_cause(error), str(error))
                 raise
         self._ended = "committed"
         self._forgotten.detach()
@@ -147,9 +149,12 @@ class Transaction:
     def note(self, error: BaseException) -> None:
         """Remember an error after which the transaction cannot commit: the store's, or an interrupt in its midst.
 
-        After an interrupt nobody knows what the operation has done; only a rollback finds all of it.
+        After an interrupt, and where the outcome is unknown, nobody knows what the operation has done; only a rollback
+        finds all of it.
         """
-        if not isinstance(error, QueueError) or isinstance(error, (SystemFailureError, OperatingSystemError)):
+        if not isinstance(error, QueueError) or isinstance(
+            error, (SystemFailureError, OperatingSystemError, OutcomeUnknownError)
+        ):
             self._doomed = error
 
     def _new_branch(self, attachment: Attachment) -> Branch:
@@ -169,7 +174,7 @@ class Transaction:
         if self._ended:
             raise ProtocolError(f"the transaction was {self._ended} already")
         if self._doomed is not None:
-            self._abort(Cause.ROLLBACK, f"an error befell it: {str(self._doomed) or type(self._doomed).__name__}")
+            self._abort(_cause(self._doomed), f"an error befell it: {str(self._doomed) or type(self._doomed).__name__}")
         if self._deadline_us is not None and self._device.clock.now() >= self._deadline_us:
             seconds = (self._deadline_us - self._started_us) / MICROS
             self._abort(Cause.TIMEOUT, f"its timeout of {seconds:g} seconds is over")
@@ -193,6 +198,19 @@ class Transaction:
         self._forgotten.detach()
         for attachment, branch in self._branches.values():
             attachment.roll_back(branch, cause, error)
+
+
+def _cause(error: BaseException) -> Cause:
+    """Return why a transaction is rolled back after an error: that counts as a try, unless nobody could have tried.
+
+    That there is no room for its replies is not the fault of a request either.
+    """
+    return Cause.UNTRIED if isinstance(error, NoSpaceError) or _is_of_the_store(error) else Cause.ROLLBACK
+
+
+def _is_of_the_store(error: BaseException | None) -> bool:
+    """Tell whether it is the store, or the way to it, that failed."""
+    return isinstance(error, OutcomeUnknownError) or (isinstance(error, QueueError) and is_unreachable(error))
 
 
 def _put_off(branches: dict[str, tuple[Attachment, Branch]]) -> None:

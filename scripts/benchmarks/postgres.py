@@ -4,10 +4,11 @@ The hand-written loop is what PostgreSQL itself gives on this disk: one table, D
 statement a commit. Every client is a process with one connection. Every commit is synced to the disk before it returns.
 Absolute figures mean little on a shared machine; ratios of one run do.
 
-The keys of the JSON: when, machine, server, options, complete (false: the minutes were over first), subjects (by name: version, note; a note tells why it was not
-measured), results (one for each measure, number of clients and subject: measure, title, clients, subject, durability,
-rates, median, least, most, ratio; rates are operations or messages per second, one for each round; the ratio is to the
-hand-written loop, the median of the ratios of each round, or null where that was not measured).
+The keys of the JSON: when, machine, server, options, complete (false where the minutes were over first), subjects (by
+name: version, note, failed; a note tells why it was not measured), results (one for each measure, number of clients and
+subject: measure, title, clients, subject, durability, rates, median, least, most, ratio; rates are operations or
+messages per second, one for each round; the ratio is to the hand-written loop, the median of the ratios of each round,
+or null where that was not measured).
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class Run:
         """Look at the machine and at the server."""
         self._asked = asked
         self._url = url
-        self._end = time.monotonic() + asked.minutes * 60
+        self._end: float = time.monotonic() + asked.minutes * 60
         self._hosts: list[Host] = []
         self._measurements = Measurements(asked.operations, asked.backlog, asked.seconds)
         self._subjects: dict[str, dict[str, Any]] = {}

@@ -4,7 +4,7 @@ import secrets
 
 import pytest
 
-from qmadmin import mib
+from qmadmin import atmi, mib
 from qmadmin.opening import address_of, create_device, open_device
 from qmcore.errors import BadResourceError, InvalidArgumentError
 
@@ -139,6 +139,17 @@ def test_a_device_knows_itself_by_the_url_that_may_be_shown(made):
         assert device.path == made.shown
         assert device.entries()[0].path == made.shown
         assert list(mib.get(device, "T_APPQSPACE", {"TA_QMCONFIG": made.device})) == []
+
+
+def test_atmi_joins_the_same_device_under_its_url_and_under_what_is_shown_of_it(made):
+    atmi.tpinit(made.device)
+    try:
+        atmi.tpinit(made.shown)
+        with pytest.raises(atmi.TPException, match="TPEPROTO") as failure:
+            atmi.tpinit(made.device + "_other")
+        assert repr(made.shown) in failure.value.message
+    finally:
+        atmi.tpterm()
 
 
 def test_several_devices_share_a_database(made, shell):

@@ -61,6 +61,12 @@ class TestEach:
         assert not error.message.endswith(".")
         assert error.hint.endswith(".")
 
+    def test_it_never_repeats_a_password(self, kind):
+        if kind is not NoSpaceError:
+            error = kind("'postgresql://me:geheim@db/x' is odd", hint="Mend postgresql://me:geheim@db/x first.")
+            assert str(error) == error.message == "'postgresql://***@db/x' is odd"
+            assert error.hint == "Mend postgresql://***@db/x first."
+
     @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
     def test_it_comes_through_pickle_with_everything(self, kind, protocol):
         error = sample(kind)

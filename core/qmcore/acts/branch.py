@@ -33,6 +33,8 @@ class Branch:
     holds: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
     pending: list[Accepted] = dataclasses.field(default_factory=list)
     brings: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
+    spilled: int = 0
+    """Persistent messages that the store has already."""
     kept_bytes: int = 0
     reserved: Sequence[int] = ()
 

@@ -38,8 +38,11 @@ def consume_now(
     return messages
 
 
-def consume(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, transaction_id: int, now: int) -> None:
-    """Consume all that a transaction has dequeued from a queue, and return what it has only locked."""
+def consume(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, transaction_id: int, now: int) -> int:
+    """Consume all that a transaction has dequeued from a queue, and give back what it has only locked.
+
+    Return how many messages it had dequeued.
+    """
     if store is unit and queue.definition.retention:
         use = unit.retain_held(transaction_id, queue.id, now, str(opened.me))
         pages = 0
@@ -50,3 +53,4 @@ def consume(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, transacti
         store.leave(queue.space_id, queue.id, count=use.messages, pages=pages, size=use.size, how="dequeued")
     give_back_locked(unit, opened, store, queue, transaction_id, now)
     thresholds.note_departure(unit, opened, queue, store)
+    return use.messages

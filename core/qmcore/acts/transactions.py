@@ -285,6 +285,7 @@ def _spill(unit: Unit, branch: Branch, items: Sequence[Accepted]) -> None:
 def _keep_no_longer(branch: Branch, spilled: Sequence[Accepted]) -> None:
     """Forget messages that stand in the store now."""
     gone = {item.sequence for item in spilled}
+    branch.spilled += sum(item.delivery is Delivery.PERSIST for item in spilled)
     branch.pending = [item for item in branch.pending if item.sequence not in gone]
     branch.kept_bytes = sum(_bytes_kept(item.outgoing) for item in branch.pending)
     branch.brings = {}
@@ -338,9 +339,14 @@ def _commit_branch(unit: Unit, branch: Branch, now: int) -> None:
         # By its name: a queue that was destroyed and made anew meanwhile takes it as well.
         pending.setdefault((known.queue(item.outgoing.queue).id, item.delivery), []).append(item)
     both = (Delivery.PERSIST, Delivery.NONPERSIST)[: len(stores(unit, known.space.id))]
+    if branch.spilled:
+        _refuse_what_was_lost(unit, branch)
     for delivery in both if branch.recorded else ():
-        for queue_id in branch.queue_ids:
-            _consume(unit, branch, queue_id, store_for(unit, known, delivery), now)
+        consumed = sum(
+            _consume(unit, branch, queue_id, store_for(unit, known, delivery), now) for queue_id in branch.queue_ids
+        )
+        if delivery is Delivery.PERSIST and consumed < branch.holds.get(delivery, NO_USE).messages:
+            raise given_up(branch)
     for queue_id in branch.queue_ids | {queue_id for queue_id, _ in pending}:
         items = {store_for(unit, known, delivery): pending.get((queue_id, delivery), []) for delivery in both}
         _arrive(unit, branch, queue_id, items, now)
@@ -354,10 +360,16 @@ def _end(unit: Unit, branch: Branch) -> bool:
     return unit.end_transaction(branch.id, branch.owner.id)
 
 
-def _consume(unit: Unit, branch: Branch, queue_id: int, store: Store, now: int) -> None:
+def _refuse_what_was_lost(unit: Unit, branch: Branch) -> None:
+    """Refuse to commit without messages that were spilled: the crash of a server takes the last steps with it."""
+    there = sum(unit.spilled_use(branch.id, queue_id).messages for queue_id in branch.queue_ids)
+    if there < branch.spilled:
+        raise given_up(branch)
+
+
+def _consume(unit: Unit, branch: Branch, queue_id: int, store: Store, now: int) -> int:
     queue = branch.opened.definitions(unit).by_id.get(queue_id)
-    if queue is not None:
-        consume(unit, branch.opened, store, queue, branch.id, now)
+    return 0 if queue is None else consume(unit, branch.opened, store, queue, branch.id, now)
 
 
 def _arrive(unit: Unit, branch: Branch, queue_id: int, items: dict[Store, list[Accepted]], now: int) -> None:

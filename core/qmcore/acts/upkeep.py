@@ -69,8 +69,11 @@ def _forget(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> bool:
     return forget_outlived(unit, opened, queue, now, STEP) < STEP
 
 
-def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> None:
-    """Roll back the transactions of processes that died or left, and those whose time is over."""
+def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> bool:
+    """Roll back the transactions of processes that died or left, and those whose time is over.
+
+    Return whether this process is recorded as attached, as it is unless others have taken it for dead.
+    """
     space_id = opened.space.id
     owners, records, left = volume.read(
         lambda unit: (unit.owners(space_id), unit.transactions(space_id), _is_left_behind(unit, opened))
@@ -78,8 +81,9 @@ def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> None:
     living = volume.living(owners)
     dead = [owner for owner in owners if owner.id not in living]
     doomed = _doomed(volume, owners, dead, records, now)
+    attached = opened.me is not None and opened.me.id in {owner.id for owner in owners}
     if not dead and not doomed and not left:
-        return
+        return attached
 
     def end(unit: Unit) -> list[list[str]]:
         for transaction_id, owner_id, cause in doomed:
@@ -95,6 +99,7 @@ def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> None:
     for owner, left_bells in zip(dead, bells, strict=True):
         volume.release_owner(owner, left_bells)
         logger.warning("%s %d died while it was attached to queue space %r", owner.role, owner.pid, opened.space.name)
+    return attached
 
 
 def _let_memory_follow(volume: Volume, opened: OpenSpace, now: int) -> None:

@@ -32,18 +32,41 @@ def wait_for(
     seconds: float,
     stop: Callable[[], bool] | None = None,
 ) -> T | Nothing:
-    """Try `attempt` until it brings something, the seconds are over or `stop` says so; 0 seconds tries once."""
+    """Try `attempt` until it brings something, the seconds are over or `stop` says so; 0 seconds tries once.
+
+    A store that is lost on the way is waited for too, as long as there is time; only the first try needs it.
+    """
     found = attempt()
-    if not isinstance(found, Nothing) or seconds <= 0:
-        return found
     end = clock.monotonic() + seconds
+    while isinstance(found, Nothing) and (left := end - clock.monotonic()) > 0 and not (stop is not None and stop()):
+        try:
+            found = _try_at_each_ring(attempt, volume, opened, clock, found, end, stop)
+        except QueueError as error:
+            if not is_unreachable(error) or end - clock.monotonic() <= 0:
+                raise
+            pause(volume, min(left, CHECK_SECONDS))
+    return found
+
+
+def _try_at_each_ring(
+    attempt: Callable[[], T | Nothing],
+    volume: Volume,
+    opened: OpenSpace,
+    clock: Clock,
+    found: Nothing,
+    end: float,
+    stop: Callable[[], bool] | None,
+) -> T | Nothing:
+    """Wait on one bell; it ends early where others have taken us for dead, and no longer know of the bell."""
+    owner = opened.owner
     with listening(volume, opened, found.queue_ids) as bell:
         while True:
-            found = attempt()
+            result = attempt()
             left = end - clock.monotonic()
-            if not isinstance(found, Nothing) or left <= 0 or (stop is not None and stop()):
-                return found
-            bell.wait(min(left, CHECK_SECONDS, seconds_until(found.next_due_us, clock)))
+            is_over = left <= 0 or (stop is not None and stop())
+            if not isinstance(result, Nothing) or is_over or opened.owner is not owner:
+                return result
+            bell.wait(min(left, CHECK_SECONDS, seconds_until(result.next_due_us, clock)))
 
 
 def sleep_until_any(
@@ -83,6 +106,11 @@ def pause(volume: Volume, seconds: float) -> None:
 def seconds_until(moment_us: int | None, clock: Clock) -> float:
     """Return the seconds until a time, which may have passed; None is far away."""
     return float("inf") if moment_us is None else max((moment_us - clock.now()) / MICROS, 0.0)
+
+
+def is_unreachable(error: QueueError) -> bool:
+    """Tell whether it is the way to the store, or its server, that is away, and may come back."""
+    return bool(error.facts.get("unreachable"))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, bindparam, cast, delete, func, literal_column, select, union_all
+from sqlalchemy import BigInteger, Text, bindparam, cast, delete, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from qmcore.records import Arrival, Use
@@ -74,13 +74,18 @@ def _added_and_summed(queues: tuple[Any, ...], *more: Any, **changes: Any) -> An
     )
 
 
+_NUMBER = cast(func.pg_current_xact_id(), Text)
+"""The number of the transaction, by which another session can ask whether it was committed."""
+
 _NEXT = select(func.nextval(bindparam("sequence"))).select_from(func.generate_series(1, _by("count")))
 # As an array it is asked for once, and not for each row.
-_ARRIVE = _added_and_summed((_WHOLE, _QUEUE), func.array(_NEXT.scalar_subquery()), **_CHANGES, enqueued=_by("count"))
-_ARRIVE_IN_MEMORY = _added_and_summed((_WHOLE, _QUEUE), **_CHANGES, enqueued=_by("count"))
+_ARRIVE = _added_and_summed(
+    (_WHOLE, _QUEUE), func.array(_NEXT.scalar_subquery()), _NUMBER, **_CHANGES, enqueued=_by("count")
+)
+_ARRIVE_IN_MEMORY = _added_and_summed((_WHOLE, _QUEUE), _NUMBER, **_CHANGES, enqueued=_by("count"))
 _CHARGE = _added_and_summed((_WHOLE,), **_CHANGES)
 _LEAVE = {
-    how: _added(_WHOLE, _QUEUE, **_CHANGES, **{how: _by("departed")})
+    how: _added(_WHOLE, _QUEUE, **_CHANGES, **{how: _by("departed")}).returning(_NUMBER)
     for how in ("dequeued", "expired", "discarded", "moved")
 }
 _LOWER_SPACE = _added(_WHOLE, **_CHANGES, discarded=_by("departed"))
@@ -95,6 +100,8 @@ class SharedCounters(Counters):
     slot: int
     """Which rows this session writes."""
     schema: str
+    heard: list[str]
+    """The number of the transaction, as soon as it is known, and as often as it was told."""
     gives_numbers = True
     """Whether sequence numbers come from here: those of memory come from the store on disk."""
 
@@ -119,14 +126,17 @@ class SharedCounters(Counters):
         values = {"count": count, "by_pages": pages, "by_size": size, "of_queue": queue_id, "slot": self.slot}
         if not self.gives_numbers:
             whole, own = self.all(_ARRIVE_IN_MEMORY, space_id=space_id, **values)
-            return Arrival((), Use(*whole[1:]), Use(*own[1:]))
+            self.heard.append(whole[4])
+            return Arrival((), Use(*whole[1:4]), Use(*own[1:4]))
         whole, own = self.all(_ARRIVE, space_id=space_id, sequence=self.sequence_name(space_id), **values)
+        self.heard.append(whole[5])
         return Arrival(sorted(whole[4]), Use(*whole[1:4]), Use(*own[1:4]))
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
         values = {"count": -count, "by_pages": -pages, "by_size": -size, "departed": count}
-        self.run(_LEAVE[how], space_id=space_id, of_queue=queue_id, slot=self.slot, **values)
+        told = self.one(_LEAVE[how], space_id=space_id, of_queue=queue_id, slot=self.slot, **values)
+        self.heard += told or ()
 
     def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
         """Count room of the queue space that no queue has yet, in or, less than nothing, out."""

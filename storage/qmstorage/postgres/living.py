@@ -13,6 +13,9 @@ from qmcore.records import Owner
 if TYPE_CHECKING:
     from psycopg import Connection
 
+GRACE_SECONDS = 15.0
+"""How long after the server's return those who were attached before may take until they are known again."""
+
 _MICROSECONDS = "(extract(epoch FROM {}) * 1000000)::bigint"
 _STARTED = _MICROSECONDS.format("pg_postmaster_start_time()")
 _COUNTS_SINCE = _MICROSECONDS.format("coalesce((SELECT stats_reset FROM pg_stat_bgwriter), 'epoch')")

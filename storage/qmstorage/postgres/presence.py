@@ -7,8 +7,10 @@ wait until the state is reached.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import math
 import os
 import random
 import secrets
@@ -17,8 +19,10 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
+
+from psycopg import InternalError, NotSupportedError, ProgrammingError
 
 from qmcore.errors import NotOpenError, QueueError, SystemFailureError
 from qmcore.records import Owner
@@ -58,9 +62,20 @@ class Presence:
     each loss. It may raise what the driver does or a QueueError. Safe for several threads.
     """
 
-    def __init__(self, connect: Callable[[], Connection], schema: str, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        schema: str,
+        patience: Patience | None = None,
+        outlived: Callable[[str, Collection[int]], str] = lambda _boot, _keys: "",
+    ) -> None:
+        """Take also `outlived`, which gives the statement that records that owners by their keys live on.
+
+        It is run when they have outlived the server, which has a new boot then.
+        """
         self._connect = connect
         self._schema = schema
+        self._outlived = outlived
         self._patience = patience or Patience()
         self._belfry = Belfry(self._patience.linger_seconds)
         self._changed = threading.Condition()
@@ -68,6 +83,8 @@ class Presence:
         self._held: set[int] = set()
         self._heard: set[str] = set()
         self._boot = ""
+        self._since = -math.inf
+        """When, by the monotonic clock, the session was made again after the server's boot had changed."""
         self._closed = ""
         self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
@@ -151,10 +168,26 @@ class Presence:
         return bool(self.alive([owner], connection))
 
     def alive(self, owners: Sequence[Owner], connection: Connection) -> list[Owner]:
-        """Return those of the owners whose processes live, by one question; ours live, also while we reconnect."""
+        """Return those of the owners whose processes live, by one question; ours live, also while we reconnect.
+
+        Others count as alive for a while after the server has come back, in which they reconnect.
+        """
         others = [owner for owner in owners if living.key_of(owner) not in self._keys]
-        dead = {owner.id for owner in others} - {owner.id for owner in living.alive(others, connection)}
+        known = {owner.id for owner in living.alive(others, connection)}
+        missing = [owner for owner in others if owner.id not in known]
+        dead = {owner.id for owner in missing} - self._awaited(missing, connection)
         return [owner for owner in owners if owner.id not in dead]
+
+    def _awaited(self, missing: Sequence[Owner], connection: Connection) -> set[int]:
+        """Return those of the missing owners that may still come back, as they were there before the server did."""
+        if not missing:
+            return set()
+        server = living.server(connection)
+        # Of a standby that was promoted nobody knows since when it is the server; we came back to it together.
+        is_new_to_us = self._boot not in ("", server.boot) or time.monotonic() - self._since < living.GRACE_SECONDS
+        if not is_new_to_us and server.age_seconds >= living.GRACE_SECONDS:
+            return set()
+        return {owner.id for owner in missing if living.key_of(owner) is not None and owner.boot != server.boot}
 
     def same_boot(self, owner: Owner, connection: Connection) -> bool:
         """Tell whether the server has run without restart since the owner attached."""
@@ -234,6 +267,7 @@ class Presence:
             f"the PostgreSQL server did not answer within {self._patience.answer_seconds:g} seconds, so that other"
             " processes cannot know of this one",
             hint="Look whether the server runs, and whether it takes one more connection.",
+            unreachable=True,
         ) from self._failure
 
     def _check_open(self) -> None:
@@ -274,7 +308,9 @@ class Presence:
         if link is None:
             return
         try:
-            self._introduce(link)
+            if self._introduce(link):
+                self._bring_about(link)
+                self._record_outliving(link)
             while not self._closed:
                 if self._bring_about(link):
                     continue
@@ -299,15 +335,30 @@ class Presence:
         link.close()
         return None
 
-    def _introduce(self, link: Link) -> None:
-        """Let the server watch over us, learn which of its sessions is ours, and end those that are ours no more."""
+    def _introduce(self, link: Link) -> bool:
+        """Let the server watch over us, learn which of its sessions is ours, and end those that are ours no more.
+
+        Tell whether it is another server, or another life of it, than before.
+        """
         link.ask(_settings(self._patience))
         ((pid, started, boot),) = link.ask(living.WHO_AM_I)
         for ghost_pid, ghost_started in self._ghosts:
             link.ask(living.END_SESSION.format(pid=ghost_pid, started=ghost_started))
         self._ghosts = {(int(pid), int(started))}
         with self._changed:
-            self._boot = boot
+            before, self._boot = self._boot, boot
+            if before in ("", boot):
+                return False
+            self._since = time.monotonic()
+            return True
+
+    def _record_outliving(self, link: Link) -> None:
+        """Record that our owners have outlived the server, so that their own deaths are told from its next one."""
+        statement = self._outlived(self._boot, self._keys)
+        if statement and self._keys:
+            # Where the schema is gone, or this user may not write, there is nobody to tell.
+            with contextlib.suppress(ProgrammingError, NotSupportedError, InternalError):
+                link.ask(statement)
 
     def _bring_about(self, link: Link) -> bool:
         """Bring the session to what is wanted; tell whether there was anything to do."""
@@ -349,7 +400,11 @@ class Presence:
         if was_known and not self._lost and not self._closed:
             self._lost = True
             reason = str(error).strip().partition("\n")[0]
-            logger.warning("the session by which others know this process was lost: %s; it is made again", reason)
+            logger.warning(
+                "the session by which others know this process, in schema %r, was lost: %s; it is made again",
+                self._schema,
+                reason,
+            )
 
     def _sleep_off(self) -> None:
         """Wait before the next attempt, ever longer, and not in step with other processes."""

@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import NumericBinaryLoader
 
 from qmcore.errors import SystemFailureError
-from qmstorage.postgres import committing, keys, living
+from qmstorage.postgres import keys, living
 from qmstorage.postgres.link import abandon_connection
 
 if TYPE_CHECKING:
@@ -87,20 +87,11 @@ class Session:
             pass
         return cursor.fetchall() if cursor.description else []
 
-    def commit(self, heard: list[str], *, drops: bool) -> None:
-        """Commit in one round trip; `heard` gets the transaction's number, "" for one that has changed nothing.
-
-        `drops` tells that it may have dropped something, whereupon the driver forgets what is prepared.
-        """
-        committing.commit(self.connection, heard, prepared=not drops)
-
     def roll_back(self) -> None:
         """Undo what was begun, if that is still to be done."""
         with contextlib.suppress(psycopg.Error):
             if not self.is_lost and not self.is_idle:
                 self.run("ROLLBACK")
-                # The driver has forgotten all that was prepared.
-                committing.prepare(self.connection)
 
     def close(self) -> None:
         """End the session."""
@@ -166,7 +157,6 @@ class Sessions:
         connection = self._connect()
         try:
             connection.execute(self._settings, prepare=False)
-            committing.prepare(connection)
             session = Session(connection, self._slot(connection), living.server(connection).boot)
         except BaseException:
             connection.close()

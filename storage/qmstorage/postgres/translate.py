@@ -30,6 +30,8 @@ class _Entry(NamedTuple):
     message: str
     hint: str = ""
     blocked: bool = False
+    unreachable: bool = False
+    """It is the server or the way to it that is away, and may come back."""
 
 
 _OTHERWISE = _Entry(SystemFailureError, "the store of device {shown!r} failed: {words}")
@@ -37,6 +39,7 @@ _UNREACHABLE = _Entry(
     OperatingSystemError,
     "the server of device {shown!r} cannot be reached: {words}",
     "Check host and port, and whether the server runs and lets this machine connect.",
+    unreachable=True,
 )
 _REFUSED = _Entry(
     OperatingSystemError,
@@ -47,6 +50,7 @@ _LOST = _Entry(
     SystemFailureError,
     "the connection to device {shown!r} was lost: {words}",
     "Repeat the operation when the server is back; nothing of it was done.",
+    unreachable=True,
 )
 _WRONG_PASSWORD = _Entry(
     OperatingSystemError,
@@ -73,6 +77,7 @@ _TOO_MANY = _Entry(
     OperatingSystemError,
     "the server of device {shown!r} has all its connections in use: {words}",
     "Close other clients, or raise max_connections of the server, or the limit of the user or the database.",
+    unreachable=True,
 )
 _DISK_FULL = _Entry(
     OperatingSystemError,
@@ -137,9 +142,7 @@ _BY_STATE: Final[dict[str, _Entry]] = {
 _BY_CLASS: Final[dict[str, _Entry]] = {"08": _LOST, "40": _CONFLICT, "54": _TOO_LARGE, "57": _LOST}
 """By the first two characters of the state, which are its class."""
 
-_RETRIABLE: Final = frozenset({"40001", "40P01", "26000"})
-"""Conflicts with others, and a statement that the driver takes for prepared and is not."""
-
+_RETRIABLE: Final = frozenset({"40001", "40P01"})
 _LOST_STATES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "57P04"})
 """What a server says that is about to end the session."""
 
@@ -156,6 +159,7 @@ _BY_WORDS: Final[tuple[tuple[str, _Entry], ...]] = (
             OperatingSystemError,
             "no server of device {shown!r} is of the kind that target_session_attrs asks for: {words}",
             "Check which server is the primary; name all of them in the URL, with commas between them.",
+            unreachable=True,
         ),
     ),
     (
@@ -196,6 +200,7 @@ def from_psycopg(error: psycopg.Error, shown: str) -> QueueError:
         path=shown,
         sqlstate=error.sqlstate,
         blocked=entry.blocked,
+        unreachable=entry.unreachable,
     )
 
 

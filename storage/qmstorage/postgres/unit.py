@@ -80,7 +80,13 @@ class PostgresUnit(SharedCounters, SharedBodies, SharedArrivals, SharedListings,
         super().__init__(cursor, texts, memories)
         self.schema = schema
         self.slot = slot
+        self.heard: list[str] = []
         self._presence = presence
+
+    @property
+    def transaction_number(self) -> str:
+        """The number of the database transaction, known where messages came or went; "" before."""
+        return self.heard[-1] if self.heard else ""
 
     def memory(self, space_id: int) -> PostgresMemoryStore | None:
         """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
@@ -90,7 +96,7 @@ class PostgresUnit(SharedCounters, SharedBodies, SharedArrivals, SharedListings,
     def memory_of(self, texts: Texts) -> PostgresMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
         memory = PostgresMemoryStore(self._cursor, texts, self.arrivals)
-        memory.slot, memory.schema = self.slot, memory_schema(self.schema)
+        memory.slot, memory.schema, memory.heard = self.slot, memory_schema(self.schema), self.heard
         return memory
 
     def memory_level(self, space_id: int) -> Use:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -67,7 +67,7 @@ class PostgresVolume:
             f"SELECT space_id, generation FROM {quoted(address.schema)}.counter WHERE queue_id = 0 AND slot = 0"  # noqa: S608
         )
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
-        self._presence = Presence(self._connected, address.schema)
+        self._presence = Presence(self._connected, address.schema, outlived=self._outlived)
         self._closed = ""
         self.followers = joining.Followers()
         FORKS.add(self)
@@ -303,20 +303,19 @@ class PostgresVolume:
                 result = work(unit)
             except psycopg.Error as error:
                 raise self._before_commit(error, session) from error
-            self._commit(session, drops=not concurrent)
+            self._commit(session, unit.transaction_number)
             self._tell(session, unit.arrivals)
         for action in unit.actions:
             action()
         return result
 
-    def _commit(self, session: Session, *, drops: bool) -> None:
-        heard: list[str] = []
+    def _commit(self, session: Session, number: str) -> None:
         try:
-            session.commit(heard, drops=drops)
+            session.run("COMMIT")
         except psycopg.Error as error:
             if not translate.is_connection_lost(error) and not session.is_lost:
                 raise self._before_commit(error, session) from error
-            done = committing.was_done(self._connected_hastily, session.pid, session.boot, heard)
+            done = committing.was_done(self._connected_hastily, session, number)
             if done is None:
                 raise translate.outcome_unknown(error, self.path) from error
             if not done:
@@ -415,6 +414,11 @@ class PostgresVolume:
                 if fresh or not translate.is_connection_lost(error):
                     raise translate.from_psycopg(error, self.path) from error
         raise AssertionError  # pragma: no cover - the second attempt has raised
+
+    def _outlived(self, boot: str, keys: Collection[int]) -> str:
+        """Return the statement that records that owners, by their keys, live on in another life of the server."""
+        locks = ", ".join(f"'{key}'" for key in keys)
+        return f"UPDATE {quoted(self._schema)}.owner SET boot = '{boot}' WHERE lock IN ({locks})"  # noqa: S608 - ours
 
     def _translated(self, act: Callable[[], T]) -> T:
         try:
