@@ -9,7 +9,7 @@ from qmadmin.opening import create_device, open_device
 from qmcore.errors import BadResourceError
 from qmcore.findings import Severity
 from tests.cluster import Cluster
-from tests.fix_postgres import or_do_without
+from tests.fix_postgres import but_for_this_server, or_do_without
 from tests.fix_store import eventually, make_queue, space_definition
 
 psycopg = pytest.importorskip("psycopg")
@@ -18,9 +18,6 @@ health = pytest.importorskip("qmstorage.postgres.health")
 NOT_VALID = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'qmadmin.due_by_message'::regclass"
 BUSY = 1e9
 """More messages a second than there can be, so that nothing is said of what only a flow makes worse."""
-
-OF_THIS_SERVER = {"setting fsync", "setting full_page_writes"}
-"""The servers of the tests do without them."""
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +77,8 @@ def looked(device, user=None, **limits):
     """Return what is found with other limits, but for what the servers of the tests are known for."""
     address = device.volume_of(device.path).address
     with psycopg.connect(address.conninfo, autocommit=True, **({"user": user} if user else {})) as connection:
-        found = health.examined(connection, address, device.info, health.Limits(**({"flow": BUSY} | limits)))
-    return [each for each in found if each.target not in OF_THIS_SERVER]
+        limits = health.Limits(**({"flow": BUSY} | limits))
+        return but_for_this_server(health.examined(connection, address, device.info, limits))
 
 
 def the_one(device, check, **limits):
@@ -415,4 +412,4 @@ class TestTelling:
 
     def test_a_look_at_one_queue_space_leaves_the_server_out(self, device):
         device.create_space(space_definition(queues=2))
-        assert [each.target for each in device.check("SPACE") if each.target in OF_THIS_SERVER] == []
+        assert [each.target for each in device.check("SPACE") if each.check == "server-setting"] == []

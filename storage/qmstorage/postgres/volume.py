@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg.errors import LockNotAvailable
 
-from qmcore.errors import NotOpenError, SystemFailureError
+from qmcore.errors import NotOpenError, QueueError
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Owner, Use
@@ -366,21 +366,14 @@ class PostgresVolume:
                 session.run(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
                 return
 
-    def _not_alone(self, session: Session) -> SystemFailureError:
+    def _not_alone(self, session: Session) -> QueueError:
         high, low = (self._lock_key >> 32) & 0xFFFFFFFF, self._lock_key & 0xFFFFFFFF
         holders = session.connection.execute(
             "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s::bigint::oid"
             " AND objid = %s::bigint::oid AND granted AND pid <> pg_backend_pid() ORDER BY pid",
             [high, low],
         ).fetchall()
-        who = ", ".join(str(row[0]) for row in holders) or "others"
-        return SystemFailureError(
-            f"device {self.path!r} is in use by sessions of the server ({who}) that have not come to an end",
-            hint="Look for a program that has joined messages to a transaction of its own and has not ended it.",
-            path=self.path,
-            blocked=True,
-            pids=[row[0] for row in holders],
-        )
+        return translate.not_alone([row[0] for row in holders], self.path)
 
     def _together(self) -> str:
         return f"SELECT pg_advisory_xact_lock_shared({self._lock_key})"
