@@ -125,20 +125,21 @@ def lidl(session: Session, dlindex: int | None) -> Outcome:
     info = session.device.info
     if session.modes.verbose and not session.modes.format.is_for_programs:
         return Verbatim(tuple(line for entry in entries for line in _in_full(session, entry)))
-    return Table(
-        (
-            Column("index", "Index", right=True),
-            Column("name", "Name"),
-            Column("start", "Start", right=True),
-            Column("size", "Size", right=True),
-            Column("durability", "Durability"),
-            Column("partitions", "Partitions", right=True),
-        ),
-        [
-            (entry.index, entry.path, entry.offset, entry.pages, info.durability, info.partitions or None)
-            for entry in entries
-        ],
+    columns = (
+        Column("index", "Index", right=True),
+        Column("name", "Name"),
+        Column("start", "Start", right=True),
+        Column("size", "Size", right=True),
+        Column("durability", "Durability"),
+        Column("partitions", "Partitions", right=True),
     )
+    rows = [
+        (entry.index, entry.path, entry.offset, entry.pages, info.durability, info.partitions or None)
+        for entry in entries
+    ]
+    if info.partitions or session.modes.format.is_for_programs:
+        return Table(columns, rows)
+    return Table(columns[:-1], [row[:-1] for row in rows])
 
 
 def _in_full(session: Session, entry: DeviceEntry) -> list[str]:

@@ -114,7 +114,7 @@ def test_first_line_of_long_output_may_be_all_that_is_wanted(laid_out):
     done = subprocess.run(
         ["/bin/sh", "-c", command], env=laid_out.environ, input=script, capture_output=True, timeout=60, check=True
     )
-    assert (done.stdout, done.stderr) == (b"crdl [-g group] [device [offset [size]]]\n", b"")
+    assert (done.stdout, done.stderr) == (b"crdl [-g group] [-s full|relaxed] [-H partitions] [device [offset [size]]]\n", b"")
 
 
 # ---- the log ----
@@ -281,4 +281,4 @@ def test_files_of_a_device_that_are_removed_meanwhile_are_told_in_a_sentence(lai
     ran = laid_out.run(f"qopen QSPACE\nqclose\n! rm -r '{directory}'\nqopen QSPACE\nlidl\n")
     assert "ERROR: qopen failed: No such file or directory: '" in ran.err
     assert "failed inside" not in ran.err
-    assert ran.out.endswith(" 2000\n")
+    assert ran.out.endswith(" 2000  full\n")
