@@ -114,7 +114,10 @@ def test_first_line_of_long_output_may_be_all_that_is_wanted(laid_out):
     done = subprocess.run(
         ["/bin/sh", "-c", command], env=laid_out.environ, input=script, capture_output=True, timeout=60, check=True
     )
-    assert (done.stdout, done.stderr) == (b"crdl [-g group] [-s full|relaxed] [-H partitions] [device [offset [size]]]\n", b"")
+    assert (done.stdout, done.stderr) == (
+        b"crdl [-g group] [-s full|relaxed] [-H partitions] [device [offset [size]]]\n",
+        b"",
+    )
 
 
 # ---- the log ----
