@@ -85,11 +85,11 @@ def queue_definition(name: str, *, order: str = "fifo", out_of_order: str = "", 
 class Store:
     """A device with what tests make of it."""
 
-    def __init__(self, kind: str, path: str, clock: MovableClock) -> None:
+    def __init__(self, kind: str, path: str, clock: MovableClock, **how: Any) -> None:
         self.kind = kind
         self.path = path
         self.clock = clock
-        self.device = create_device(path, 20_000, clock=clock)
+        self.device = create_device(path, 20_000, clock=clock, **how)
         self.spaces: list[QueueSpace] = []
         self.others: list[Device] = []
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from qmcore.audit import AuditEntry
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
+from qmcore.findings import Finding
 from qmcore.message import ConsumedMessage, Message
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.records import (
@@ -342,6 +343,9 @@ class Volume(Protocol):
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the volume have `pages` free pages on disk, so that a full disk is found now; tell the percent done."""
+
+    def health(self, info: DeviceInfo) -> list[Finding]:
+        """Return what a doctor has to say of what is around the store of a device: its server, settings and rights."""
 
     def check_place(self) -> None:
         """Raise NotOpenError, now and from now on, where the store was removed or another put in its place."""

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg.errors import LockNotAvailable
 
-from qmcore.errors import NotOpenError, SystemFailureError
+from qmcore.errors import NotOpenError, QueueError
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage.forks import FORKS
-from qmstorage.postgres import committing, joining, keys, living, telling, translate, watching
+from qmstorage.postgres import committing, health, joining, keys, living, telling, translate, watching
 from qmstorage.postgres.presence import Presence
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.snapshot import PostgresSnapshot
@@ -31,6 +31,8 @@ from qmstorage.postgres.unit import PostgresUnit
 from qmstorage.runner import Texts
 
 if TYPE_CHECKING:
+    from qmcore.device import DeviceInfo
+    from qmcore.findings import Finding
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.bells import ServerBell
     from qmstorage.postgres.watching import WatchedConnection
@@ -229,6 +231,10 @@ class PostgresVolume:
 
     # ---- others ------------------------------------------------------------------------------------------------------
 
+    def health(self, info: DeviceInfo) -> list[Finding]:
+        """Return what is wrong with the server, its settings, what holds vacuum back, and with the tables."""
+        return self._asked(lambda connection: health.examined(connection, self.address, info))
+
     def check_place(self) -> None:
         """Refuse to go on where the volume is closed; a schema that was dropped is found by the next statement."""
         self._check_usable()
@@ -374,21 +380,14 @@ class PostgresVolume:
                 session.run(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
                 return
 
-    def _not_alone(self, session: Session) -> SystemFailureError:
+    def _not_alone(self, session: Session) -> QueueError:
         high, low = (self._lock_key >> 32) & 0xFFFFFFFF, self._lock_key & 0xFFFFFFFF
         holders = session.connection.execute(
             "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s::bigint::oid"
             " AND objid = %s::bigint::oid AND granted AND pid <> pg_backend_pid() ORDER BY pid",
             [high, low],
         ).fetchall()
-        who = ", ".join(str(row[0]) for row in holders) or "others"
-        return SystemFailureError(
-            f"device {self.path!r} is in use by sessions of the server ({who}) that have not come to an end",
-            hint="Look for a program that has joined messages to a transaction of its own and has not ended it.",
-            path=self.path,
-            blocked=True,
-            pids=[row[0] for row in holders],
-        )
+        return translate.not_alone([row[0] for row in holders], self.path)
 
     @property
     def _residence(self) -> str:
