@@ -1,0 +1,75 @@
+"""What a role of the database may do with a device, by the rights that it has."""
+
+import re
+import secrets
+
+import pytest
+
+from qmadmin.opening import create_device, open_device
+from qmcore.errors import OperatingSystemError, QueueError
+from tests.fix_store import Work, drain, eventually, make_queue, space_definition, waiting_for
+
+SCHEMAS = '"{schema}", "{schema}_memory"'
+
+
+@pytest.fixture
+def role(postgres_server, worker_database, database_url):
+    """A role without rights, and a function that returns the device's URL for it, after what it is granted."""
+    name, password = f"role_{secrets.token_hex(6)}", secrets.token_hex(12)
+    postgres_server.sql(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'")
+    schema = database_url.rpartition("schema=")[2]
+
+    def url(*rights):
+        for right in rights:
+            statement = f"GRANT {right} {SCHEMAS} TO {name}".format(schema=schema)
+            postgres_server.sql(statement, worker_database)
+        return re.sub("//[^@]*@", f"//{name}:{password}@", database_url)
+
+    url.name = name
+    yield url
+    postgres_server.sql(f"DROP OWNED BY {name} CASCADE", worker_database)
+    postgres_server.sql(f"DROP ROLE {name}")
+
+
+def lay_out(path, **options):
+    device = create_device(path, 5_000, **options)
+    device.create_space(space_definition())
+    with device.open_space("SPACE") as space:
+        make_queue(space, retries=3)
+        space.enqueue("Q", "x")
+    return device
+
+
+READING = ("USAGE ON SCHEMA", "SELECT ON ALL TABLES IN SCHEMA", "SELECT ON ALL SEQUENCES IN SCHEMA")
+
+
+def test_a_role_without_rights_is_refused_in_a_sentence(database_url, role):
+    with lay_out(database_url), pytest.raises(QueueError) as refused:
+        open_device(role())
+    assert "permission" in str(refused.value) or "right" in f"{refused.value} {refused.value.hint}"
+    assert refused.value.hint
+
+
+def test_a_role_that_may_only_read_reads_and_changes_nothing(database_url, role):
+    with lay_out(database_url) as device, open_device(role(*READING)) as reader:
+        assert reader.readonly
+        with reader.open_space("SPACE") as space:
+            assert [message.text for message in space.browse("Q")] == ["x"]
+            assert space.usage("Q").messages == 1
+            for act in (lambda: space.enqueue("Q", "y"), lambda: space.dequeue("Q"), lambda: space.purge("Q")):
+                with pytest.raises(OperatingSystemError):
+                    act()
+        with device.open_space("SPACE") as space:
+            assert drain(space) == ["x"]
+
+
+def test_the_role_that_the_device_is_for_works_with_it_and_wakes_others(database_url, role):
+    with lay_out(database_url, group=role.name) as device, open_device(role()) as member:
+        assert not member.readonly
+        with device.open_space("SPACE") as ours, member.open_space("SPACE") as theirs:
+            assert drain(theirs) == ["x"]
+            waiter = Work(lambda: ours.dequeue("Q", wait=30).text)
+            eventually(lambda: waiting_for(device.path) == 1, "somebody waits")
+            with theirs.transaction():
+                theirs.enqueue("Q", "from the member")
+            assert waiter.results() == ["from the member"]
