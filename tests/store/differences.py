@@ -100,7 +100,7 @@ DIFFERENCES: Final = {
         "A message may be enqueued before one that was enqueued before another, to any depth.",
         "After some three hundred messages, each enqueued before the last one, the next one is refused.",
         "The place of such a message is written down as the way to it, and an index takes some 2,700 bytes.",
-        ("before", "index"),
+        ("eight hundred", "before", "index"),
     ),
     "damage": Difference(
         "qcheck reads the whole file and finds what the disk has damaged.",
