@@ -58,7 +58,10 @@ class PostgresVolume:
         self._turns = Turns(address)
         # Asked for with the lock, as every unit wants to know whether the definitions are still those that it knows.
         self._generations = (
-            f"SELECT space_id, generation FROM {quoted(address.schema)}.counter WHERE queue_id = 0 AND slot = 0"  # noqa: S608
+            # Row by row: there may be very many counters, of which no key but the whole leads to these.
+            f"SELECT space.id, main.generation FROM {quoted(address.schema)}.space, LATERAL (SELECT generation"  # noqa: S608
+            f" FROM {quoted(address.schema)}.counter WHERE space_id = space.id AND queue_id = 0 AND slot = 0 OFFSET 0)"
+            " AS main"
         )
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
         self._presence = Presence(
