@@ -9,25 +9,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg.errors import LockNotAvailable
 
-from qmcore.errors import NotOpenError, QueueError
+from qmcore.errors import NotOpenError
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage.forks import FORKS
-from qmstorage.postgres import committing, health, joining, keys, living, telling, translate, watching
+from qmstorage.postgres import committing, health, joining, living, telling, translate, watching
 from qmstorage.postgres.memories import Memories
 from qmstorage.postgres.presence import Presence
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.snapshot import PostgresSnapshot
 from qmstorage.postgres.tables import DIALECT, quoted
+from qmstorage.postgres.turns import Turns
 from qmstorage.postgres.unit import PostgresUnit
 from qmstorage.runner import Texts
 
@@ -43,13 +43,6 @@ T = TypeVar("T")
 _ATTEMPTS = 5
 """How often a unit is run that others made impossible, or whose session was lost before its commit."""
 
-_LOCK_STEP_SECONDS = 0.1
-"""How long those who work together may have to wait behind one who waits to be alone."""
-
-_PAUSE_SECONDS = 0.02
-_LONGEST_PAUSE_SECONDS = 0.5
-"""For how long they go on before the next try to be alone, at first and at last: whoever is long may be so for long."""
-
 
 class PostgresVolume:
     """One schema of a database, as the engine's port wants it."""
@@ -62,10 +55,13 @@ class PostgresVolume:
         self._durable = durable
         self._texts = Texts(DIALECT, address.schema)
         self._memories = Memories(address.schema)
-        self._lock_key = keys.key(address.schema, keys.Kind.VOLUME, 0)
+        self._turns = Turns(address)
         # Asked for with the lock, as every unit wants to know whether the definitions are still those that it knows.
         self._generations = (
-            f"SELECT space_id, generation FROM {quoted(address.schema)}.counter WHERE queue_id = 0 AND slot = 0"  # noqa: S608
+            # Row by row: there may be very many counters, of which no key but the whole leads to these.
+            f"SELECT space.id, main.generation FROM {quoted(address.schema)}.space, LATERAL (SELECT generation"  # noqa: S608
+            f" FROM {quoted(address.schema)}.counter WHERE space_id = space.id AND queue_id = 0 AND slot = 0 OFFSET 0)"
+            " AS main"
         )
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
         self._presence = Presence(
@@ -121,7 +117,7 @@ class PostgresVolume:
         self._check_usable()
         try:
             with self._sessions.one() as session:
-                session.run(f"BEGIN; SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}; {self._together()}")
+                session.run(f"BEGIN; SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}; {self._turns.together}")
         except LockNotAvailable:
             return False
         except psycopg.Error as error:
@@ -150,7 +146,7 @@ class PostgresVolume:
         self._check_usable()
         try:
             with self._sessions.one() as session:
-                self._begin_alone(session, time.monotonic() + seconds)
+                self._turns.begin_alone(session, seconds)
                 yield
         except psycopg.Error as error:
             raise translate.from_psycopg(error, self.path) from error
@@ -263,7 +259,7 @@ class PostgresVolume:
     @property
     def together(self) -> str:
         """The statement that takes the lock of the volume together with others."""
-        return self._together()
+        return self._turns.together
 
     @property
     def is_durable(self) -> bool:
@@ -285,9 +281,9 @@ class PostgresVolume:
         with self._session(fresh=fresh) as session:
             try:
                 if concurrent:
-                    generations = session.run(f"BEGIN; {relaxed}{self._together()}; {self._generations}")
+                    generations = session.run(f"BEGIN; {relaxed}{self._turns.together}; {self._generations}")
                 else:
-                    self._begin_alone(session, time.monotonic() + WAIT_SECONDS, relaxed)
+                    self._turns.begin_alone(session, WAIT_SECONDS, relaxed)
                     generations = session.run(self._generations)
                 unit = self._unit(session.cursor, session.slot)
                 unit.know_generations(generations)
@@ -323,37 +319,6 @@ class PostgresVolume:
                 return result
             except psycopg.Error as error:
                 raise self._before_commit(error, session) from error
-
-    def _begin_alone(self, session: Session, end: float, first: str = "") -> None:
-        """Begin a transaction in which nobody else works. Those who do go on in between, so that nobody waits long."""
-        alone = f"SELECT pg_advisory_xact_lock({self._lock_key})"
-        pause = _PAUSE_SECONDS
-        while True:
-            left = end - time.monotonic()
-            step = max(min(_LOCK_STEP_SECONDS, left), 0.001)
-            try:
-                session.run(f"BEGIN; {first}SET LOCAL lock_timeout = {int(step * 1000) or 1}; {alone}")
-            except LockNotAvailable:
-                session.roll_back()
-                if left <= 0:
-                    raise self._not_alone(session) from None
-                time.sleep(min(pause, left))
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            else:
-                session.run(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
-                return
-
-    def _not_alone(self, session: Session) -> QueueError:
-        high, low = (self._lock_key >> 32) & 0xFFFFFFFF, self._lock_key & 0xFFFFFFFF
-        holders = session.connection.execute(
-            "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s::bigint::oid"
-            " AND objid = %s::bigint::oid AND granted AND pid <> pg_backend_pid() ORDER BY pid",
-            [high, low],
-        ).fetchall()
-        return translate.not_alone([row[0] for row in holders], self.path)
-
-    def _together(self) -> str:
-        return f"SELECT pg_advisory_xact_lock_shared({self._lock_key})"
 
     def _unit(self, cursor: Any, slot: int) -> PostgresUnit:
         return PostgresUnit(

@@ -1,0 +1,67 @@
+"""The lock of a volume: work on messages holds it together with others, all other work has it alone."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from psycopg.errors import LockNotAvailable
+
+from qmstorage.postgres import keys, translate
+from qmstorage.postgres.sessions import WAIT_SECONDS
+
+if TYPE_CHECKING:
+    from qmcore.errors import QueueError
+    from qmstorage.postgres.address import Address
+    from qmstorage.postgres.sessions import Session
+
+_STEP_SECONDS: Final = 0.1
+"""How long those who work together may have to wait behind one who waits to be alone."""
+
+_PAUSE_SECONDS: Final = 0.02
+_LONGEST_PAUSE_SECONDS: Final = 0.5
+"""For how long they go on before the next try to be alone, at first and at last: whoever is long may be so for long."""
+
+
+class Turns:
+    """Who works on a volume: many together, or one alone."""
+
+    def __init__(self, address: Address) -> None:
+        self._key = keys.key(address.schema, keys.Kind.VOLUME, 0)
+        self._path = address.shown
+        self.together: Final = f"SELECT pg_advisory_xact_lock_shared({self._key})"
+        """The statement that takes the lock together with others, for the transaction that it is run in."""
+
+    def begin_alone(self, session: Session, seconds: float, first: str = "") -> None:
+        """Begin a transaction in which nobody else works. Those who do go on in between, so that nobody waits long.
+
+        `first` are statements to run in it before. Raises SystemFailureError, with the fact `blocked`, where others do
+        not come to an end within the seconds.
+        """
+        end, pause = time.monotonic() + seconds, _PAUSE_SECONDS
+        while True:
+            left = end - time.monotonic()
+            step = max(min(_STEP_SECONDS, left), 0.001)
+            try:
+                session.run(
+                    f"BEGIN; {first}SET LOCAL lock_timeout = {int(step * 1000) or 1};"
+                    f" SELECT pg_advisory_xact_lock({self._key})"
+                )
+            except LockNotAvailable:
+                session.roll_back()
+                if left <= 0:
+                    raise self._not_alone(session) from None
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            else:
+                session.run(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
+                return
+
+    def _not_alone(self, session: Session) -> QueueError:
+        high, low = (self._key >> 32) & 0xFFFFFFFF, self._key & 0xFFFFFFFF
+        holders = session.connection.execute(
+            "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s::bigint::oid"
+            " AND objid = %s::bigint::oid AND granted AND pid <> pg_backend_pid() ORDER BY pid",
+            [high, low],
+        ).fetchall()
+        return translate.not_alone([row[0] for row in holders], self._path)
