@@ -22,11 +22,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from psycopg import Error as DriverError
 from psycopg import InternalError, NotSupportedError, ProgrammingError
 
 from qmcore.errors import NotOpenError, QueueError, SystemFailureError
 from qmcore.records import Owner
-from qmstorage.postgres import living
+from qmstorage.postgres import living, translate
 from qmstorage.postgres.bells import Belfry, ServerBell
 from qmstorage.postgres.keys import Kind, channel, key
 from qmstorage.postgres.link import Link, drain
@@ -400,7 +401,7 @@ class Presence:
             self._changed.notify_all()
         if was_known and not self._lost and not self._closed:
             self._lost = True
-            reason = str(error).strip().partition("\n")[0]
+            reason = translate.words(error) if isinstance(error, DriverError) else str(error)
             logger.warning(
                 "the session by which others know this process, in schema %r, was lost: %s; it is made again",
                 self._schema,
