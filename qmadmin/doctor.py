@@ -149,6 +149,8 @@ class Doctor:
                 yield from self._log(volume.path)
                 yield from self._room(volume)
             yield from self._leftovers(volume)
+        # What is said of the server is said of each volume on it.
+        yield from dict.fromkeys(found for volume in volumes.values() for found in volume.health(patient.info))
 
     def _extents(self) -> list[Finding]:
         patient = self._patient

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from qmcore.audit import AuditEntry
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
+from qmcore.findings import Finding
 from qmcore.message import ConsumedMessage, Message
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.records import (
@@ -219,6 +220,9 @@ class TransactionRecords(Protocol):
 class Unit(DeviceRecords, AuditRecords, DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protocol):
     """One short database transaction. It is the store on disk itself."""
 
+    commits_memory: bool
+    """Whether a commit is atomic over disk and memory, so that memory never has to follow the disk."""
+
     def memory(self, space_id: int) -> MemoryStore | None:
         """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
 
@@ -326,7 +330,7 @@ class Volume(Protocol):
         """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
 
     def memory_files(self, space: Space) -> list[tuple[str, int]]:
-        """Return the files of a queue space's memory, and their sizes in bytes."""
+        """Return the files of a queue space's memory, and their sizes in bytes; a database has a schema instead."""
 
     def still(self, seconds: float) -> AbstractContextManager[None]:
         """Let nobody write for as long as the block lasts; readers go on.
@@ -339,6 +343,9 @@ class Volume(Protocol):
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the volume have `pages` free pages on disk, so that a full disk is found now; tell the percent done."""
+
+    def health(self, info: DeviceInfo) -> list[Finding]:
+        """Return what a doctor has to say of what is around the store of a device: its server, settings and rights."""
 
     def check_place(self) -> None:
         """Raise NotOpenError, now and from now on, where the store was removed or another put in its place."""

@@ -160,11 +160,11 @@ def _sizes(looker: psycopg.Connection[Any]) -> str:
         [_SCHEMA],
     ).fetchall()
     found = {row[0]: row[1:] for row in rows}
-    return "  ".join(_size(*map(float, found[name])) for name in _TABLES)
+    return "  ".join(_shown(*map(int, found[name])) for name in _TABLES)
 
 
-def _size(table: float, indexes: float, dead: float, vacuums: float) -> str:
-    return f"{table / 2**20:>6.1f}+{indexes / 2**20:<5.1f} {dead:>9.0f}d {vacuums:>3.0f}v"
+def _shown(table: int, indexes: int, dead: int, vacuums: int) -> str:
+    return f"{table / 2**20:>6.1f}+{indexes / 2**20:<5.1f} {dead:>9}d {vacuums:>3}v"
 
 
 if __name__ == "__main__":

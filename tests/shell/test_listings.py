@@ -302,3 +302,22 @@ def test_correlation_identifier_and_time_of_the_enqueue_are_listed_in_verbose_mo
 )
 def test_identifier_is_shown_in_characters_that_can_be_printed(identifier, shown):
     assert escaped(identifier) == shown
+
+
+def test_a_relaxed_device_is_made_and_shown(shell):
+    ran = shell.run(f"crdl -s relaxed {shell.device} 0 2000\nlidl\n")
+    assert ran.err == ""
+    assert table(ran, "Index")["0"]["Durability"] == "relaxed"
+    assert "      durability: relaxed\n" in shell.run("verbose\nlidl\n").out
+
+
+def test_what_a_device_is_made_with_cannot_be_given_to_another_entry(laid_out):
+    for option in ("-s relaxed", "-H 8"):
+        ran = laid_out.run(f"crdl {option} {laid_out.device} 2000 100\n")
+        assert f"Option {option.split()[0]} is only for the first entry" in ran.err
+
+
+def test_partitions_of_a_file_are_refused_in_a_sentence(shell):
+    ran = shell.run(f"crdl -H 8 {shell.device} 0 2000\n")
+    assert "ERROR: QMEINVAL: messages in a file are not split into partitions" in ran.err
+    assert not shell.path.exists()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts.branch import NO_USE, Branch, adds, given_up, lost_in_part, record_once, reserve, sum_of
 from qmcore.acts.consuming import consume
-from qmcore.acts.dequeue import Nothing, dequeuable, first_ready, is_nothing, nothing, rest_of_group, take
+from qmcore.acts.dequeue import Nothing, first_ready, is_nothing, nothing, reserved_queue, rest_of_group, take
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.acts.making_room import with_room
 from qmcore.acts.returning import Cause, give_back
@@ -92,7 +92,7 @@ def dequeue(
     """Take at most `limit` messages and let the transaction hold them: to consume them, or to lock them only."""
 
     def held(unit: Unit) -> tuple[list[_Held] | Nothing, Sequence[int]]:
-        queue = dequeuable(unit, branch.opened, name)
+        queue = reserved_queue(unit, branch.opened, name)
         if not freshen(unit, branch.opened, queue, now):
             return Nothing((queue.id,), None, unfinished=True), branch.reserved
         found = _take(unit, branch, queue, selection, limit, role)
@@ -345,11 +345,13 @@ def _commit_branch(unit: Unit, branch: Branch, now: int) -> None:
         _refuse_what_was_lost(unit, branch)
     for delivery in both if branch.recorded else ():
         consumed = sum(
-            _consume(unit, branch, queue_id, store_for(unit, known, delivery), now) for queue_id in branch.queue_ids
+            _consume(unit, branch, queue_id, store_for(unit, known, delivery), now)
+            for queue_id in sorted(branch.queue_ids)
         )
         if delivery is Delivery.PERSIST and consumed < branch.holds.get(delivery, NO_USE).messages:
             raise lost_in_part(branch)
-    for queue_id in branch.queue_ids | {queue_id for queue_id, _ in pending}:
+    # In one order everywhere: their capacity limits are rows that others may want, too.
+    for queue_id in sorted(branch.queue_ids | {queue_id for queue_id, _ in pending}):
         items = {store_for(unit, known, delivery): pending.get((queue_id, delivery), []) for delivery in both}
         _arrive(unit, branch, queue_id, items, now)
 
@@ -357,7 +359,7 @@ def _commit_branch(unit: Unit, branch: Branch, now: int) -> None:
 def _end(unit: Unit, branch: Branch) -> bool:
     """End the transaction on disk; where it has a part in memory, leave a record for that to follow."""
     memory = unit.memory(branch.opened.space.id)
-    if memory is not None and memory.holds_any(branch.id, branch.queue_ids):
+    if memory is not None and not unit.commits_memory and memory.holds_any(branch.id, branch.queue_ids):
         return unit.mark_committed(branch.id, branch.owner.id)
     return unit.end_transaction(branch.id, branch.owner.id)
 

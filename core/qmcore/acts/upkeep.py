@@ -94,7 +94,7 @@ def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> bool:
         thresholds.start_what_was_left(unit, opened)
         return bells
 
-    bells = volume.write(end, durable=False, repeatable=always)
+    bells = volume.write(end, durable=False, concurrent=True, repeatable=always)
     _let_memory_follow(volume, opened, now)
     for owner, left_bells in zip(dead, bells, strict=True):
         volume.release_owner(owner, left_bells)

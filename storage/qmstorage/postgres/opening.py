@@ -32,6 +32,7 @@ def open_volume(address: Address) -> PostgresVolume:
     """
     with _connected(address) as connection:
         _check_version(connection, address)
+        _check_encoding(connection, address, new=False)
         durability = _scalar(connection, f"SELECT durability FROM {quoted(address.schema)}.device")  # noqa: S608 - a name of ours
         readonly = bool(_scalar(connection, "SELECT pg_is_in_recovery()")) or not _may_write(connection, address)
     if durability is None:
@@ -47,6 +48,7 @@ def create_volume(address: Address, info: DeviceInfo, *, main: bool, group: str 
     """
     with _connected(address) as connection:
         translate.refuse_old_server(connection.info.server_version, address.shown)
+        _check_encoding(connection, address, new=True)
         with connection.transaction():
             _make_schemas(connection, address)
             # In one round trip; so many statements have no plan worth keeping either.
@@ -91,6 +93,18 @@ def _check_version(connection: psycopg.Connection[Any], address: Address) -> Non
         raise ReleaseError(
             f"device {address.shown!r} has schema version {found}, this release reads {tables_of_all.REVISION}",
             hint="Use the release that has made it, or a newer one.",
+            path=address.shown,
+        )
+
+
+def _check_encoding(connection: psycopg.Connection[Any], address: Address, *, new: bool) -> None:
+    """Refuse a new device in a database that does not keep all texts, and any where texts are only bytes."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding == "SQL_ASCII" or (new and encoding != "UTF8"):
+        raise BadResourceError(
+            f"the database of device {address.shown!r} has the encoding {encoding}, in which names and headers are not"
+            " kept as they are",
+            hint="Use a database that was made with CREATE DATABASE ... TEMPLATE template0 ENCODING 'UTF8'.",
             path=address.shown,
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from sqlalchemy import PrimaryKeyConstraint, UniqueConstraint
 from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
@@ -27,15 +28,19 @@ _CHURNS: Final = {
     " autovacuum_analyze_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0"
     for table in (message, ready, due, held, expiring, chunk)
 }
-_DEAD_ROWS: Final = 20_000
+_READ_FROM_THE_HEAD: Final = (ready.name, due.name, expiring.name)
+"""Vacuum leaves the entries of an index where few pages of a table have dead rows; with a large backlog those at the
+head, which each dequeue passes over, are always few."""
+DEAD_ROWS: Final = 20_000
 """Dead rows of a table that bring autovacuum."""
 
 _COUNTER_SETTINGS: Final = "fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
 """Each row changes all the time and no index has what changes, so that a page with room takes the new version."""
 
-SETTINGS: Final = {name: text.format(threshold=_DEAD_ROWS) for name, text in _CHURNS.items()} | {
-    counter.name: _COUNTER_SETTINGS
-}
+SETTINGS: Final = {
+    name: text.format(threshold=DEAD_ROWS) + (", vacuum_index_cleanup = on" if name in _READ_FROM_THE_HEAD else "")
+    for name, text in _CHURNS.items()
+} | {counter.name: _COUNTER_SETTINGS}
 """Storage parameters of tables, as CREATE TABLE takes them."""
 
 PARTITIONED: Final = {message.name: "id", chunk.name: "body_id"}
@@ -76,6 +81,19 @@ def creation(schema: str, partitions: int = 0) -> Iterator[str]:
     # A row that is there says that the tables are as they were when it was written: a crash of the server empties all.
     yield f"CREATE UNLOGGED TABLE {quoted(memory_schema(schema))}.residence (space_id INTEGER PRIMARY KEY)"
     yield f"INSERT INTO {quoted(schema)}.alembic_version VALUES ('{REVISION}')"  # noqa: S608 - names of ours
+
+
+def indexes_of(name: str, schema: str) -> dict[str, str]:
+    """Return the indexes of a table by their names, and the statement that makes each."""
+    table = metadata.tables[name]
+    made = {str(index.name): _index(index, schema) for index in table.indexes}
+    for constraint in table.constraints:
+        if isinstance(constraint, PrimaryKeyConstraint | UniqueConstraint):
+            kind = "PRIMARY KEY" if isinstance(constraint, PrimaryKeyConstraint) else "UNIQUE"
+            columns = ", ".join(column.name for column in constraint.columns)
+            full = DIALECT.identifier_preparer.format_constraint(constraint)
+            made[str(full)] = f"ALTER TABLE {quoted(schema)}.{name} ADD CONSTRAINT {full} {kind} ({columns})"
+    return made
 
 
 def _table(table: Table, schema: str, *, unlogged: bool = False, partitions: int = 0) -> Iterator[str]:

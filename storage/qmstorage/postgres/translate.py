@@ -16,6 +16,8 @@ from qmcore.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import psycopg
 
 OLDEST_SERVER: Final = 140000
@@ -232,6 +234,18 @@ def outcome_unknown(error: psycopg.Error, shown: str) -> QueueError:
         f"the connection to device {shown!r} was lost while a commit was under way ({words(error)}); whether it was"
         " done is unknown",
         path=shown,
+    )
+
+
+def not_alone(pids: Sequence[int], shown: str) -> QueueError:
+    """Return the diagnostic for other sessions of the server that do not come to an end."""
+    return SystemFailureError(
+        f"device {shown!r} is in use by sessions of the server ({', '.join(map(str, pids)) or 'others'}) that have not"
+        " come to an end",
+        hint="Look for a program that has joined messages to a transaction of its own and has not ended it.",
+        path=shown,
+        blocked=True,
+        pids=list(pids),
     )
 
 

@@ -16,21 +16,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg.errors import LockNotAvailable
 
-from qmcore.errors import NotOpenError, SystemFailureError
+from qmcore.errors import NotOpenError, QueueError
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage.forks import FORKS
-from qmstorage.postgres import committing, joining, keys, living, telling, translate, watching
+from qmstorage.postgres import committing, health, joining, keys, living, telling, translate, watching
+from qmstorage.postgres.memories import Memories
 from qmstorage.postgres.presence import Presence
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.snapshot import PostgresSnapshot
-from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
+from qmstorage.postgres.tables import DIALECT, quoted
 from qmstorage.postgres.unit import PostgresUnit
 from qmstorage.runner import Texts
 
 if TYPE_CHECKING:
+    from qmcore.device import DeviceInfo
+    from qmcore.findings import Finding
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.bells import ServerBell
     from qmstorage.postgres.watching import WatchedConnection
@@ -43,8 +46,9 @@ _ATTEMPTS = 5
 _LOCK_STEP_SECONDS = 0.1
 """How long those who work together may have to wait behind one who waits to be alone."""
 
-_PAUSE = 0.02
-"""Seconds for which they go on before the next try to be alone."""
+_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.5
+"""For how long they go on before the next try to be alone, at first and at last: whoever is long may be so for long."""
 
 
 class PostgresVolume:
@@ -57,9 +61,7 @@ class PostgresVolume:
         self._schema = address.schema
         self._durable = durable
         self._texts = Texts(DIALECT, address.schema)
-        self._memory_texts = Texts(DIALECT, memory_schema(address.schema))
-        self._memories: dict[int, Texts] = {}
-        self._memory_users: dict[int, int] = {}
+        self._memories = Memories(address.schema)
         self._lock_key = keys.key(address.schema, keys.Kind.VOLUME, 0)
         # Asked for with the lock, as every unit wants to know whether the definitions are still those that it knows.
         self._generations = (
@@ -163,50 +165,23 @@ class PostgresVolume:
     # ---- memory ------------------------------------------------------------------------------------------------------
 
     def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
-        """Have a part in the non-persistent messages of a queue space; tell whether there were none before."""
-        name = f"{quoted(memory_schema(self._schema))}.residence"
+        """Have a part in the non-persistent messages of a queue space; tell whether there were none before.
 
-        def made(unit: Unit) -> bool:
-            ours = _ours(unit)
-            row = ours.asked(f"INSERT INTO {name} VALUES ({space.id}) ON CONFLICT DO NOTHING RETURNING space_id")  # noqa: S608
-            if row is None:
-                return False
-            memory = ours.memory_of(self._memory_texts)
-            for queue_id in {0, *(queue.id for queue in queues)}:
-                memory.add_counters(space.id, queue_id)
-            return True
-
-        was_made = self.write(made)
-        self._memory_users[space.id] = self._memory_users.get(space.id, 0) + 1
-        self._memories[space.id] = self._memory_texts
-        return was_made
+        A reader sees persistent messages only: a standby has no others.
+        """
+        return not self.readonly and self._memories.attach(self.write, space, queues)
 
     def detach_memory(self, space: Space) -> None:
         """Let go of the memory of a queue space, once for each time that it was attached."""
-        left = self._memory_users.get(space.id, 0) - 1
-        if left > 0:
-            self._memory_users[space.id] = left
-        else:
-            self._memory_users.pop(space.id, None)
-            self._memories.pop(space.id, None)
+        self._memories.detach(space)
 
     def remove_memory(self, space: Space, *, unused: bool = False) -> None:
         """Remove the non-persistent messages of a queue space; with `unused` only where no process is attached."""
-        name = f"{quoted(memory_schema(self._schema))}.residence"
-
-        def removed(unit: Unit) -> None:
-            if unused and unit.owners(space.id):
-                return
-            ours = _ours(unit)
-            ours.memory_of(self._memory_texts).clear(space.id, unit.queues(space.id))
-            ours.asked(f"DELETE FROM {name} WHERE space_id = {space.id} RETURNING space_id")  # noqa: S608 - ours
-
-        self.write(removed)
+        self._memories.remove(self.write, space, unused=unused)
 
     def memory_files(self, space: Space) -> list[tuple[str, int]]:
-        """Return no files: non-persistent messages stand in tables of the database."""
-        del space
-        return []
+        """Return the schema that holds the non-persistent messages of all queue spaces, and its size in bytes."""
+        return [] if self.readonly else self.read(lambda unit: self._memories.sizes(unit, space))
 
     def memory_levels(self) -> dict[int, Use]:
         """Return nothing: each unit reaches the memory by itself."""
@@ -218,6 +193,10 @@ class PostgresVolume:
         progress(100)
 
     # ---- others ------------------------------------------------------------------------------------------------------
+
+    def health(self, info: DeviceInfo) -> list[Finding]:
+        """Return what is wrong with the server, its settings, what holds vacuum back, and with the tables."""
+        return self._asked(lambda connection: health.examined(connection, self.address, info))
 
     def check_place(self) -> None:
         """Refuse to go on where the volume is closed; a schema that was dropped is found by the next statement."""
@@ -348,6 +327,7 @@ class PostgresVolume:
     def _begin_alone(self, session: Session, end: float, first: str = "") -> None:
         """Begin a transaction in which nobody else works. Those who do go on in between, so that nobody waits long."""
         alone = f"SELECT pg_advisory_xact_lock({self._lock_key})"
+        pause = _PAUSE_SECONDS
         while True:
             left = end - time.monotonic()
             step = max(min(_LOCK_STEP_SECONDS, left), 0.001)
@@ -357,33 +337,32 @@ class PostgresVolume:
                 session.roll_back()
                 if left <= 0:
                     raise self._not_alone(session) from None
-                time.sleep(_PAUSE)
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             else:
                 session.run(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
                 return
 
-    def _not_alone(self, session: Session) -> SystemFailureError:
+    def _not_alone(self, session: Session) -> QueueError:
         high, low = (self._lock_key >> 32) & 0xFFFFFFFF, self._lock_key & 0xFFFFFFFF
         holders = session.connection.execute(
             "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s::bigint::oid"
             " AND objid = %s::bigint::oid AND granted AND pid <> pg_backend_pid() ORDER BY pid",
             [high, low],
         ).fetchall()
-        who = ", ".join(str(row[0]) for row in holders) or "others"
-        return SystemFailureError(
-            f"device {self.path!r} is in use by sessions of the server ({who}) that have not come to an end",
-            hint="Look for a program that has joined messages to a transaction of its own and has not ended it.",
-            path=self.path,
-            blocked=True,
-            pids=[row[0] for row in holders],
-        )
+        return translate.not_alone([row[0] for row in holders], self.path)
 
     def _together(self) -> str:
         return f"SELECT pg_advisory_xact_lock_shared({self._lock_key})"
 
     def _unit(self, cursor: Any, slot: int) -> PostgresUnit:
         return PostgresUnit(
-            cursor, self._texts, schema=self._schema, slot=slot, memories=self._memories, presence=self._presence
+            cursor,
+            self._texts,
+            schema=self._schema,
+            slot=slot,
+            memories=self._memories.attached,
+            presence=self._presence,
         )
 
     @contextlib.contextmanager
@@ -438,8 +417,3 @@ class _Again(Exception):  # noqa: N818 - it is no failure yet
         super().__init__(str(error))
         self.error = error
         self.is_lost = is_lost
-
-
-def _ours(unit: Unit) -> PostgresUnit:
-    assert isinstance(unit, PostgresUnit)  # noqa: S101 - the volume made it
-    return unit

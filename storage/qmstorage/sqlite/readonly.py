@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from qmcore.errors import QueueError
 from qmcore.port import Unit
@@ -18,6 +18,10 @@ from qmstorage.sqlite.locks import same_boot
 from qmstorage.sqlite.residences import memory_files
 from qmstorage.sqlite.snapshot import SqliteSnapshot
 from qmstorage.sqlite.unit import read_once
+
+if TYPE_CHECKING:
+    from qmcore.device import DeviceInfo
+    from qmcore.findings import Finding
 
 T = TypeVar("T")
 
@@ -95,6 +99,11 @@ class ReadOnlyVolume:
         """Refuse."""
         del pages, progress
         raise self._refusal()
+
+    def health(self, info: DeviceInfo) -> list[Finding]:
+        """Return nothing: there is no server, and files are looked at from outside."""
+        del info
+        return []
 
     def check_place(self) -> None:
         """Do nothing: what a reader sees is not lost."""

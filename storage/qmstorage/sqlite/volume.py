@@ -37,6 +37,9 @@ from qmstorage.sqlite.unit import SqliteUnit, read_once, roll_back
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from qmcore.device import DeviceInfo
+    from qmcore.findings import Finding
+
 T = TypeVar("T")
 
 _ALLOCATION_STEP = 1024
@@ -228,6 +231,11 @@ class SqliteVolume:
                 made.close()
                 with self._registering:
                     self._snapshots.remove(made)
+
+    def health(self, info: DeviceInfo) -> list[Finding]:
+        """Return nothing: there is no server, and files are looked at from outside."""
+        del info
+        return []
 
     def check_place(self) -> None:
         """Refuse to go on where the file was removed or replaced: nobody would find what is written."""
