@@ -221,6 +221,17 @@ def test_where_nobody_can_be_asked_the_outcome_is_unknown_and_the_next_act_works
     assert net.space.enqueue("R", "next")
 
 
+def test_where_the_server_was_restarted_meanwhile_the_outcome_is_unknown(net):
+    """Behind a crash the number of the transaction may be another one's."""
+    enqueue(net.space)
+    (session,) = net.space._attachment.volume._sessions._idle
+    session.boot = "before"
+    with pytest.raises(OutcomeUnknownError) as caught:
+        commit_of(enqueue)(net, "answer", "reset")
+    assert caught.value.hint == "Look before you repeat it: it may have been done."
+    assert books(net) == (["new", "new", "old"], [])
+
+
 @pytest.mark.parametrize("moment", ["before", "answer"])
 def test_a_transaction_that_may_have_taken_a_message_can_only_roll_back(net, moment):
     transaction = net.space.transaction()

@@ -178,6 +178,8 @@ def test_whoever_looks_first_gives_up_nobody_who_comes_back(cluster, device, spa
     child.expect("x", "holds")
     child.process.send_signal(signal.SIGSTOP)
     restart(cluster, mode)
+    boots = f"SELECT count(DISTINCT boot) FROM {schema_of(device)}.owner"
+    eventually(lambda: cluster.sql(boots) == [(2,)], "one of the two has come back")
     assert bodies_held(space) == (0, 0, 1)
     child.process.send_signal(signal.SIGCONT)
     child.say()

@@ -22,11 +22,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from psycopg import Error as DriverError
 from psycopg import InternalError, NotSupportedError, ProgrammingError
 
 from qmcore.errors import NotOpenError, QueueError, SystemFailureError
 from qmcore.records import Owner
-from qmstorage.postgres import living
+from qmstorage.postgres import living, translate
 from qmstorage.postgres.bells import Belfry, ServerBell
 from qmstorage.postgres.keys import Kind, channel, key
 from qmstorage.postgres.link import Link, drain
@@ -81,6 +82,7 @@ class Presence:
         self._changed = threading.Condition()
         self._keys: set[int] = set()
         self._held: set[int] = set()
+        self._dropped: set[int] = set()
         self._heard: set[str] = set()
         self._boot = ""
         self._since = -math.inf
@@ -180,16 +182,17 @@ class Presence:
 
     def _awaited(self, missing: Sequence[Owner], connection: Connection) -> set[int]:
         """Return those of the missing owners that may still come back, as they were there before the server did."""
-        if not missing:
+        absent = [owner for owner in missing if living.key_of(owner) not in (None, *self._dropped)]
+        if not absent:
             return set()
         server = living.server(connection)
         # Where we have lost the server too, it was the network or the server, and others come back as we do.
         were_lost = self._lost or self._boot not in ("", server.boot)
         if were_lost or time.monotonic() - self._since < living.GRACE_SECONDS:
-            return {owner.id for owner in missing if living.key_of(owner) is not None}
+            return {owner.id for owner in absent}
         if server.age_seconds >= living.GRACE_SECONDS:
             return set()
-        return {owner.id for owner in missing if living.key_of(owner) is not None and owner.boot != server.boot}
+        return {owner.id for owner in absent if owner.boot != server.boot}
 
     def same_boot(self, owner: Owner, connection: Connection) -> bool:
         """Tell whether the server has run without restart since the owner attached."""
@@ -258,6 +261,7 @@ class Presence:
         end = time.monotonic() + _CLOSE_SECONDS
         with self._changed:
             self._keys.discard(lock)
+            self._dropped.add(lock)
             self._nudge()
             while lock in self._held and not self._closed and (left := end - time.monotonic()) > 0:
                 self._changed.wait(left)
@@ -400,7 +404,7 @@ class Presence:
             self._changed.notify_all()
         if was_known and not self._lost and not self._closed:
             self._lost = True
-            reason = str(error).strip().partition("\n")[0]
+            reason = translate.words(error) if isinstance(error, DriverError) else str(error)
             logger.warning(
                 "the session by which others know this process, in schema %r, was lost: %s; it is made again",
                 self._schema,

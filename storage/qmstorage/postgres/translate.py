@@ -196,9 +196,9 @@ _FROM_SERVER: Final = re.compile(r"failed: \w+: {1,2}(.*)")
 def from_psycopg(error: psycopg.Error, shown: str) -> QueueError:
     """Return the diagnostic for an error of the driver or the server on the device that is `shown` so."""
     entry = _entry(error)
-    words = _words(error)
+    said = words(error)
     return entry.kind(
-        entry.message.format(shown=shown, words=words).rstrip(".: "),
+        entry.message.format(shown=shown, words=said).rstrip(".: "),
         hint=entry.hint,
         path=shown,
         sqlstate=error.sqlstate,
@@ -231,7 +231,7 @@ def is_connection_lost(error: psycopg.Error) -> bool:
 def outcome_unknown(error: psycopg.Error, shown: str) -> QueueError:
     """Return the diagnostic for a session that was lost while its commit was under way."""
     return OutcomeUnknownError(
-        f"the connection to device {shown!r} was lost while a commit was under way ({_words(error)}); whether it was"
+        f"the connection to device {shown!r} was lost while a commit was under way ({words(error)}); whether it was"
         " done is unknown",
         path=shown,
     )
@@ -305,7 +305,7 @@ def _of_connection(error: psycopg.Error, bad: int) -> _Entry:
     return _REFUSED if _FROM_SERVER.search(text) else _UNREACHABLE
 
 
-def _words(error: psycopg.Error) -> str:
+def words(error: psycopg.Error) -> str:
     """Return what the server or libpq says, in one line: no statement, no data, nothing that was sent to it."""
     if error.sqlstate is not None and error.diag.message_primary:
         return _in_one_line(error.diag.message_primary)
@@ -313,7 +313,9 @@ def _words(error: psycopg.Error) -> str:
     said = _FROM_SERVER.search(text)
     if said:
         return _in_one_line(said[1])
-    return _in_one_line(re.sub(r"^(connection (failed|is bad|timeout expired): )", "", text))
+    return _in_one_line(
+        re.sub(r"^(connection (failed|is bad|timeout expired)|(consuming|sending) \w+ failed): ", "", text)
+    )
 
 
 def _last_attempt(text: str) -> str:
