@@ -67,7 +67,10 @@ class Care(abc.ABC):
         return outstanding.attached(volume, found.id)
 
     def memory_files(self, name: str) -> list[MemoryFile]:
-        """Return the files that hold the non-persistent messages of a queue space; none where there is no memory."""
+        """Return the files that hold the non-persistent messages of a queue space; none where there is no memory.
+
+        On PostgreSQL it is the schema with the non-persistent messages of all queue spaces.
+        """
         volume, found = self._found(name)
         return [MemoryFile(*file) for file in volume.memory_files(found)]
 

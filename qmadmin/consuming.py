@@ -12,12 +12,13 @@ from qmadmin.transaction import Transaction, current
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import transactions, upkeep, waiting
-from qmcore.acts.dequeue import Nothing
+from qmcore.acts.dequeue import Nothing, is_nothing
 from qmcore.checks import whole
 from qmcore.condition import Condition
 from qmcore.condition_text import parse
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
 from qmcore.message import Message, MessageInfo
+from qmcore.port import always
 from qmcore.queue import Delivery
 from qmcore.records import Role
 from qmcore.selection import FIRST, Selection
@@ -181,7 +182,9 @@ class Consuming(SpaceHandle):
 
         def attempt() -> str | Nothing:
             attachment = self._attachment
-            return attachment.volume.write(lambda unit: look(unit, attachment), durable=False, concurrent=True)
+            return attachment.volume.write(
+                lambda unit: look(unit, attachment), durable=False, concurrent=True, repeatable=always
+            )
 
         found = self._wait_for(attempt, seconds_of(wait))
         return None if isinstance(found, Nothing) else found
@@ -222,6 +225,7 @@ class Consuming(SpaceHandle):
                 return attachment.volume.write(
                     lambda unit: dequeuing.dequeue(unit, attachment.opened, queue, selection, limit, now, body=body),
                     concurrent=True,
+                    repeatable=is_nothing,
                 )
             return self._take_in(
                 transaction, attachment, queue, selection, limit, now, body=body, role=role, waits=seconds > 0

@@ -182,8 +182,8 @@ class Device(Administering, Care):
         Raises InvalidArgumentError for numbers out of range or pages that are listed already, NoSpaceError for a
         26th entry, BadResourceError where the file is something else.
         """
-        file = self._maker.path_of(path)
         present = self.entries()
+        file = self._maker.path_of(path)
         if present and file == self.path:
             file = present[0].path
         wanted = DeviceEntry(-1, file, offset, pages)
@@ -198,6 +198,7 @@ class Device(Administering, Care):
 
     def rename_entry(self, index: int, path: str | os.PathLike[str]) -> DeviceEntry:
         """Give an entry of the device list another path, as after its file was moved."""
+        self._main.read(lambda unit: devices.find_entry(unit, index))
         file = self._maker.path_of(path)
         return self._main.write(lambda unit: devices.rename_entry(unit, index, file))
 

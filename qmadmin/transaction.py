@@ -203,9 +203,11 @@ class Transaction:
 def _cause(error: BaseException) -> Cause:
     """Return why a transaction is rolled back after an error: that counts as a try, unless nobody could have tried.
 
-    That there is no room for its replies is not the fault of a request either.
+    That there is no room for its replies is not the fault of a request either, nor that a server has crashed.
     """
-    return Cause.UNTRIED if isinstance(error, NoSpaceError) or _is_of_the_store(error) else Cause.ROLLBACK
+    return (
+        Cause.UNTRIED if isinstance(error, NoSpaceError | AbortedError) or _is_of_the_store(error) else Cause.ROLLBACK
+    )
 
 
 def _is_of_the_store(error: BaseException | None) -> bool:

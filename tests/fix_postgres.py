@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
@@ -130,6 +130,32 @@ def drop_schemas(connection: Any, schema: str) -> None:
     )
     connection.execute("SET client_min_messages = warning")
     connection.execute(f"DROP SCHEMA {', '.join(map(_quoted, found.values()))} CASCADE")
+
+
+def login_of(url: str) -> dict[str, str]:
+    """Return the environment in which programs reach the database of a URL that is shown without its login."""
+    parts = urlsplit(url)
+    return {"PGUSER": unquote(parts.username or ""), "PGPASSWORD": unquote(parts.password or "")}
+
+
+def sessions_named(name: str) -> int:
+    """Return how many sessions of a program the database of the test has."""
+    import psycopg
+
+    database = urlsplit(os.environ["QM_TEST_DATABASE"])._replace(scheme="postgresql").geturl()
+    with psycopg.connect(database, autocommit=True) as connection:
+        row = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", [name]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def forget_schema(url: str) -> None:
+    """Drop the schema of the device of this URL, and those named after it."""
+    import psycopg
+
+    database, schema = database_of(url)
+    with psycopg.connect(database, autocommit=True) as connection:
+        drop_schemas(connection, schema)
 
 
 def _quoted(name: str) -> str:

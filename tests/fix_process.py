@@ -14,6 +14,7 @@ import pytest
 
 import qmadmin
 from qmadmin import QueueDefinition, SpaceDefinition
+from tests.fix_postgres import login_of
 
 ROOT = Path(__file__).parent.parent
 PATIENCE = 60.0
@@ -124,6 +125,9 @@ class Site:
         limits = {"pages": 4000, "queues": 20, "transactions": 20, "processes": 20, "messages": 3000} | limits
         definition = SpaceDefinition(name="QSPACE", ipc_key=54320, error_queue=error_queue, **limits)
         device = self.opened.enter_context(qmadmin.create_device(self.device, 5000))
+        if "://" in str(self.device):
+            self.device = device.path
+        self.administered = device
         device.create_space(definition)
         self.space = self.opened.enter_context(device.open_space("QSPACE"))
         for queue in queues:
@@ -161,6 +165,10 @@ class Site:
     def wait_for_calls(self, count=1):
         return eventually(lambda: len(found := self.calls()) >= count and found, f"call {count}")
 
+    def wait_until_alone(self):
+        """Wait until all know that the other processes have gone, which a server needs a moment to notice."""
+        eventually(lambda: sum(each.alive for each in self.administered.attached("QSPACE")) == 1, "their end")
+
     def all_of(self, queue):
         """Take all messages off a queue."""
         return list(iter(lambda: self.space.dequeue(queue), None))
@@ -178,9 +186,14 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path):
+def site(request, tmp_path, monkeypatch):
+    """A site whose device is a file, or with the parameter "postgres" a schema, which programs name without a login."""
     directory = tmp_path / "a site"
     directory.mkdir()
     site = Site(directory)
+    if getattr(request, "param", "file") == "postgres":
+        site.device = request.getfixturevalue("database_url")
+        for name, value in login_of(site.device).items():
+            monkeypatch.setenv(name, value)
     yield site
     site.close()

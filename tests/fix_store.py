@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
+import secrets
 import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.space import SpaceDefinition
 from qmcore.times import MICROS, to_datetime
+from tests.fix_postgres import login_of
 
 ROOT = Path(__file__).parents[1]
 SOURCES = os.pathsep.join(str(ROOT / part) for part in ("", "core", "storage"))
@@ -105,10 +108,48 @@ class Store:
         self.others.append(other)
         return other
 
+    def by_hand(self, *statements: str) -> None:
+        """Change the tables as a careless hand would, whatever refers to what; bytes are written as in x'00ff'."""
+        if self.kind == "postgres":
+            _changed_in_schema(self.path, statements)
+            return
+        import sqlite3
+
+        with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
     def close(self) -> None:
         for device in (*self.others, self.device):
             with contextlib.suppress(QueueError):
                 device.close()
+
+
+def _changed_in_schema(url: str, statements: Sequence[str]) -> None:
+    import psycopg
+
+    from tests.fix_postgres import database_of
+
+    database, schema = database_of(url)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f'SET search_path = "{schema}"; SET session_replication_role = replica')
+        for statement in statements:
+            connection.execute(re.sub(r"\bx'([0-9a-f]*)'", r"'\\x\1'::bytea", statement))
+
+
+def count_rows(volume: Any, *names: str) -> tuple[int, ...]:
+    """Return how many rows the tables of a volume have, whatever the store; of a queue space's, where given that."""
+    opened = volume._attachment.volume if isinstance(volume, QueueSpace) else volume
+    return tuple(opened.read(lambda unit: [rows_of(unit, name) for name in names]))
+
+
+def rows_of(unit: Any, name: str) -> int:
+    """Return how many rows a table has in the store, on disk or in memory, that the unit works on."""
+    from sqlalchemy import func, select
+
+    from qmstorage.schema import metadata
+
+    return int(unit.built(select(func.count()).select_from(metadata.tables[name]))[0][0])
 
 
 def make_queue(space: QueueSpace, name: str = "Q", **changes: Any) -> Queue:
@@ -149,6 +190,22 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -
     made.close()
 
 
+@pytest.fixture(params=["file", "postgres"])
+def shared_store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
+    """A device on each kind of store that several processes, or several handles, can share."""
+    made = Store(request.param, device_path(request.param, request, tmp_path), clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["file", "memory"])
+def sqlite_store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
+    """A device of SQLite, for what is its own way of doing things."""
+    made = Store(request.param, device_path(request.param, request, tmp_path), clock)
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def file_store(tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
     """A device on a file, for what more than one handle is needed for."""
@@ -170,10 +227,27 @@ def space(store: Store) -> QueueSpace:
     return opened
 
 
+@pytest.fixture(params=["file", "postgres"])
+def real_device(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    """A device with the machine's own clock, a queue space `SPACE`, its error queue `ERRORS`, a queue `Q`.
+
+    Other processes open it by its path: who they are to the server stands in the environment.
+    """
+    path = device_path(request.param, request, tmp_path)
+    if request.param == "postgres":
+        for name, value in login_of(path).items():
+            monkeypatch.setenv(name, value)
+    yield from _laid_out(path)
+
+
 @pytest.fixture
-def real_device(tmp_path: Path) -> Iterator[Device]:
-    """A device on a file with the machine's own clock, a queue space `SPACE`, its error queue `ERRORS`, a queue `Q`."""
-    with create_device(tmp_path / "QUE", 50_000) as made:
+def file_device(tmp_path: Path) -> Iterator[Device]:
+    """The same on a file, for what is about files."""
+    yield from _laid_out(str(tmp_path / "QUE"))
+
+
+def _laid_out(path: str) -> Iterator[Device]:
+    with create_device(path, 50_000) as made:
         made.create_space(space_definition(pages=20_000, messages=20_000, error_queue="ERRORS"))
         with made.open_space("SPACE") as opened:
             make_queue(opened, "Q", retries=3)
@@ -219,8 +293,9 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": SOURCES},
+            env={**os.environ, "PYTHONPATH": SOURCES, "PGAPPNAME": (name := f"child-{secrets.token_hex(8)}")},
         )
+        self.name = name
         self.pid = self.process.pid
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._errors: list[str] = []
@@ -273,9 +348,13 @@ class Child:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill the process as `kill -9` does, and return when it is dead."""
+        """Kill the process as `kill -9` does, and return when it is dead, and a server of ours has noticed."""
         self.process.kill()
         self.process.wait(DEADLINE)
+        if "QM_TEST_DATABASE" in os.environ:
+            from tests.fix_postgres import sessions_named
+
+            eventually(lambda: not sessions_named(self.name), "the end of its sessions")
 
     def finish(self) -> str:
         """Return what the process wrote to its standard error, once it has ended by itself and well."""

@@ -16,13 +16,16 @@ _AT_ONCE = b"\1\0\0\0\0\0\0\0"
 class Proxy:
     """Passes bytes on between clients, who come to `port` of the loopback, and a server; one thread does it all."""
 
-    def __init__(self, server: tuple[str, int]) -> None:
-        """Take the server's address."""
+    def __init__(self, server: tuple[str, int], port: int = 0) -> None:
+        """Take the server's address, and the port of a network that was closed, where this one takes its place."""
         self._server = server
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self._peers: dict[socket.socket, socket.socket] = {}
         self._lost: list[socket.socket] = []
+        self._trap: tuple[bytes, str, bytes] | None = None
+        self._awaited: socket.socket | None = None
+        self.sprung = threading.Event()
         self._orders, self._order = os.pipe()
         self._obeyed = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run)
@@ -39,6 +42,15 @@ class Proxy:
     def refuse(self) -> None:
         """Break off all connections, and take no new ones."""
         self._do(b"q")
+
+    def trap(self, word: bytes, moment: str, order: str) -> None:
+        """Reset, swallow or refuse by itself when a client sends the word.
+
+        The moment is "before": it does not reach the server; or "answer": the server's answer to it is lost. `sprung`
+        tells that this has happened.
+        """
+        self.sprung.clear()
+        self._trap = word, moment, {"reset": b"r", "swallow": b"s", "refuse": b"q"}[order]
 
     def close(self) -> None:
         """End the network."""
@@ -63,6 +75,12 @@ class Proxy:
                 self._take_client()
             else:
                 for each in ready:
+                    if self._springs_at(each):
+                        assert self._trap is not None
+                        order, self._trap, self._awaited = self._trap[2], None, None
+                        self._obey(order)
+                        self.sprung.set()
+                        break
                     self._pass_on(each)
 
     def _obey(self, order: bytes) -> None:
@@ -77,6 +95,20 @@ class Proxy:
         if order == b"q":
             self._listener.close()
             os.close(self._orders)
+
+    def _springs_at(self, end: socket.socket) -> bool:
+        """Tell whether what has come from this end springs the trap."""
+        if self._trap is None or end not in self._peers:
+            return False
+        if end is self._awaited:
+            return True
+        word, moment, _ = self._trap
+        with contextlib.suppress(OSError):
+            if self._awaited is None and word in end.recv(65536, socket.MSG_PEEK):
+                if moment == "before":
+                    return True
+                self._awaited = self._peers[end]
+        return False
 
     def _take_client(self) -> None:
         client, _ = self._listener.accept()

@@ -6,6 +6,7 @@ import dataclasses
 from datetime import datetime
 
 from qmcore import times
+from qmcore.names import storable
 from qmcore.redacted import redacted
 
 KEPT = 10_000
@@ -40,6 +41,6 @@ class AuditEntry:
 
 
 def kept_text(text: str) -> str:
-    """Return a text as it can be kept: without passwords; what is no Unicode is escaped, what is too long is cut."""
-    text = redacted(text).encode("utf-8", "backslashreplace").decode("utf-8")
+    """Return a text as it can be kept: without passwords, with what no store can keep escaped, not too long."""
+    text = storable(redacted(text))
     return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 3] + "..."

@@ -75,6 +75,8 @@ class OpenSpace:
         self.space = space
         self.page_size = page_size
         self.me: Owner | None = None
+        self.left_waits: set[tuple[int, str]] = set()
+        """Queues and bells of waits that have ended while the store could not be told."""
         self.start = start or (lambda _opened, _claim: None)
         self._known: Definitions | None = None
 

@@ -68,6 +68,11 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
+def storable(text: str) -> str:
+    """Return a text as every store can keep it: NUL, and what is no Unicode, are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+
+
 def encoded(text: str, what: str) -> bytes:
     """Return the UTF-8 of `text`, or refuse what has none."""
     try:

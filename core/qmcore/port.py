@@ -220,6 +220,9 @@ class TransactionRecords(Protocol):
 class Unit(DeviceRecords, AuditRecords, DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protocol):
     """One short database transaction. It is the store on disk itself."""
 
+    commits_memory: bool
+    """Whether a commit is atomic over disk and memory, so that memory never has to follow the disk."""
+
     def memory(self, space_id: int) -> MemoryStore | None:
         """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
 
@@ -267,6 +270,11 @@ class Snapshot(Protocol):
         """
 
 
+def always(_result: object) -> bool:
+    """Tell of any result that the work may be done twice."""
+    return True
+
+
 class Volume(Protocol):
     """One physical store. Safe for use by several threads."""
 
@@ -278,13 +286,23 @@ class Volume(Protocol):
     def readonly(self) -> bool:
         """Whether the volume can only be read."""
 
-    def write(self, work: Callable[[Unit], T], *, durable: bool = True, concurrent: bool = False) -> T:
+    def write(
+        self,
+        work: Callable[[Unit], T],
+        *,
+        durable: bool = True,
+        concurrent: bool = False,
+        repeatable: Callable[[T], bool] | None = None,
+    ) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was.
 
         When the call returns, a durable commit is on the disk. `work` may be run more than once and must have no
         effect outside of its unit. It runs as if it were alone on the volume, unless it is `concurrent`: then other
         concurrent work may be done at the same time, and what it has read may be outdated when it acts. That is right
         for work on messages, each of which belongs to whoever has taken it out of its state.
+
+        `repeatable` tells by its result that the work may be done twice, as by `always` any may that only tidies up:
+        where nobody can tell whether it was committed, it is done again.
         """
 
     def read(self, work: Callable[[Unit], T]) -> T:
@@ -312,7 +330,7 @@ class Volume(Protocol):
         """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
 
     def memory_files(self, space: Space) -> list[tuple[str, int]]:
-        """Return the files of a queue space's memory, and their sizes in bytes."""
+        """Return the files of a queue space's memory, and their sizes in bytes; a database has a schema instead."""
 
     def still(self, seconds: float) -> AbstractContextManager[None]:
         """Let nobody write for as long as the block lasts; readers go on.

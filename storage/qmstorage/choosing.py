@@ -11,20 +11,25 @@ from qmcore.condition import BY_NAME, Condition, Like
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import conditions
-from qmstorage.among import Among
+from qmstorage.among import Among, Named, Row, Where, says
 from qmstorage.runner import Statement, given
 from qmstorage.schema import message, ready
 
 _TAKEN = (ready.c.message_id, ready.c.order_key, ready.c.retries)
 _IN_QUEUE = given(ready.c.queue_id, "of_queue")
-_STANDS = and_(ready.c.queue_id == message.c.queue_id, ready.c.order_key == message.c.order_key)
+STANDS = and_(Named(ready.c.queue_id, message.c.queue_id), ready.c.order_key == message.c.order_key)
+"""The row of `ready` is that of the message."""
 
 _FIRST = select(ready.c.order_key).where(_IN_QUEUE).order_by(ready.c.order_key)
 _READY_MESSAGES = (
-    select(ready.c.order_key).join_from(message, ready, _STANDS).where(given(message.c.queue_id, "of_queue"))
+    select(ready.c.order_key).join_from(message, ready, STANDS).where(given(message.c.queue_id, "of_queue"))
 )
 _BY_ID = _READY_MESSAGES.where(given(message.c.id, "of_message"))
 _BY_CORRID = _READY_MESSAGES.where(given(message.c.corrid, "corrid")).order_by(message.c.order_key)
+
+
+THIS = Row(ready.c.order_key, ready)
+"""Which row of `ready` it is, within a queue."""
 
 
 def finding(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any], bool]:
@@ -55,13 +60,13 @@ def condition_of(choice: Choice) -> Condition | None:
 def _three(keys: Select[tuple[bytes]]) -> tuple[Statement, Statement, Statement]:
     first = keys.limit(1)
     # Where several write at the same time, what somebody else is about to take is passed over.
-    own = first.with_for_update(skip_locked=True, of=ready)
-    several = keys.limit(bindparam("most")).with_for_update(skip_locked=True, of=ready)
+    those = keys.with_only_columns(THIS).with_for_update(skip_locked=True, of=ready)
+    own, several = those.limit(1), those.limit(bindparam("most"))
     # Not the whole key in one: SQLite would hold each message of the queue against the chosen ones.
     return (
         first,
-        delete(ready).where(_IN_QUEUE, ready.c.order_key == own.scalar_subquery()).returning(*_TAKEN),
-        delete(ready).where(_IN_QUEUE, Among(ready.c.order_key, several)).returning(*_TAKEN),
+        delete(ready).where(Where(_IN_QUEUE), own.scalar_subquery() == THIS).returning(*_TAKEN),
+        delete(ready).where(Where(_IN_QUEUE), Among(THIS, several)).returning(*_TAKEN),
     )
 
 
@@ -92,10 +97,5 @@ def _by_pattern(pattern: str, space: Space) -> tuple[Statement, Statement, State
 
 @functools.lru_cache(maxsize=64)
 def _by_condition(condition: Condition, space: Space) -> tuple[Statement, Statement, Statement]:
-    keys = (
-        select(ready.c.order_key)
-        .join_from(ready, message, ready.c.message_id == message.c.id)
-        .where(_IN_QUEUE, conditions.where(condition, retries=ready.c.retries, space=space))
-        .order_by(ready.c.order_key)
-    )
-    return _three(keys)
+    fulfilled = conditions.where(condition, retries=ready.c.retries, space=space)
+    return _three(_FIRST.where(says(ready.c.message_id, fulfilled)))

@@ -13,6 +13,7 @@ from qmcore.queue import Queue
 from qmcore.records import Cursor, Place, Role, Use
 from qmcore.space import Space
 from qmstorage import conditions, rows
+from qmstorage.among import Named
 from qmstorage.holding import Holdings
 from qmstorage.runner import given, insert_into
 from qmstorage.schema import held, history, message
@@ -40,7 +41,7 @@ _LIST = (
         history.c.trans_id,
         *[column for column in message.columns if column.name not in ("body", "body_id")],
     )
-    .join_from(history, message, history.c.message_id == message.c.id)
+    .join_from(history, message, Named(message.c.id, history.c.message_id))
     .where(_OF_QUEUE, _BEHIND)
     .order_by(history.c.consumed_at, history.c.message_id)
     .limit(bindparam("most"))

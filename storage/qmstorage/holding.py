@@ -13,6 +13,7 @@ from qmcore.records import Holding, NewMessage, Place, Role, Spilled, Use
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import choosing, conditions
+from qmstorage.among import Among, Named, says
 from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.messages import Messages
 from qmstorage.runner import Row, given, insert_into
@@ -34,14 +35,7 @@ _HOLDING = (
 _GIVE_BACK = delete(held).where(*_FOR).returning(*_HOLDING)
 _FIRST_LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE).order_by(held.c.order_key).limit(1)
 _LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
-_LOCKED_BY = (
-    select(*_HOLDING)
-    .join_from(held, message, held.c.message_id == message.c.id)
-    .where(*_LOCKED_OF_QUEUE)
-    .order_by(held.c.order_key)
-    .limit(1)
-)
-_LOCKED_BY_CORRID = _LOCKED_BY.where(given(message.c.corrid, "corrid"))
+_LOCKED_BY_CORRID = _FIRST_LOCKED.where(says(held.c.message_id, given(message.c.corrid, "corrid")))
 _DEQUEUE_LOCKED = (
     update(held)
     .where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
@@ -50,9 +44,9 @@ _DEQUEUE_LOCKED = (
 _SUMS = select(func.count(), func.sum(held.c.pages), func.sum(held.c.size), func.max(held.c.size)).where(*_FOR)
 _ITS_MESSAGES = select(held.c.message_id).where(*_FOR)
 _DELETE_BODIES = delete(chunk).where(
-    chunk.c.body_id.in_(select(message.c.body_id).where(message.c.id.in_(_ITS_MESSAGES)))
+    Among(chunk.c.body_id, select(message.c.body_id).where(Among(message.c.id, _ITS_MESSAGES)))
 )
-_DELETE_MESSAGES = delete(message).where(message.c.id.in_(_ITS_MESSAGES))
+_DELETE_MESSAGES = delete(message).where(Among(message.c.id, _ITS_MESSAGES))
 _RELEASE = delete(held).where(*_FOR)
 _SPILLED = (
     select(
@@ -66,7 +60,7 @@ _SPILLED = (
         held.c.lifetime,
         held.c.order_key,
     )
-    .join_from(held, message, held.c.message_id == message.c.id)
+    .join_from(held, message, Named(message.c.id, held.c.message_id))
     .where(*_OF_QUEUE, held.c.role == int(Role.ENQUEUED), held.c.message_id > bindparam("after"))
     .order_by(held.c.message_id)
     .limit(bindparam("most"))
@@ -220,7 +214,9 @@ class Holdings(Messages):
 
 @functools.lru_cache(maxsize=64)
 def _locked_by(condition: Condition, space: Space) -> Select[Any]:
-    return _LOCKED_BY.where(conditions.where(condition, retries=held.c.retries, space=space))
+    return _FIRST_LOCKED.where(
+        says(held.c.message_id, conditions.where(condition, retries=held.c.retries, space=space))
+    )
 
 
 def _holding(row: Row) -> Holding:

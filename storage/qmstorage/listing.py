@@ -14,6 +14,7 @@ from qmcore.queue import Queue
 from qmcore.records import Cursor, Listing, Place, Role
 from qmcore.space import Space
 from qmstorage import conditions, rows
+from qmstorage.among import Named
 from qmstorage.holding import Holdings
 from qmstorage.runner import given
 from qmstorage.schema import due, held, message, ready
@@ -51,11 +52,12 @@ def _form(
     cursors = (
         select(first, second)
         .where(given(state.c.queue_id, "of_queue"), behind, *only)
-        .order_by(first, second)
+        # Of ready messages the first says all, and an order by both would be more than the index gives.
+        .order_by(first, *(() if state is ready else (second,)))
         .limit(bindparam("most"))
     )
     statement = cursors.with_only_columns(state.c.retries, until, first, second, *_FACTS).join_from(
-        state, message, state.c.message_id == message.c.id
+        state, message, Named(message.c.id, state.c.message_id)
     )
     return _Form(statement, cursors, state.c.retries, until if state is due else None, start)
 
@@ -151,7 +153,7 @@ def _cursors(form: _Form, condition: Condition, space: Space) -> Select[Any]:
 @functools.lru_cache(maxsize=64)
 def _taking_due(condition: Condition, space: Space) -> Any:
     chosen = (
-        _DUE.join(message, message.c.id == due.c.message_id)
+        _DUE.join(message, Named(message.c.id, due.c.message_id))
         .where(conditions.where(condition, retries=due.c.retries, space=space, available_at=due.c.available_at))
         .limit(bindparam("most"))
     )

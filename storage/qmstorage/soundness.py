@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import (
     CTE,
     CompoundSelect,
+    Integer,
     LargeBinary,
     Select,
     Table,
@@ -20,6 +21,8 @@ from sqlalchemy import (
     select,
     union_all,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from qmcore import numbers
 from qmcore.findings import Fault
@@ -32,6 +35,24 @@ from qmstorage.schema import chunk, counter, due, expiring, held, history, messa
 
 if TYPE_CHECKING:
     from sqlalchemy.sql import ColumnElement
+    from sqlalchemy.sql.compiler import SQLCompiler
+
+
+class _Octets(FunctionElement[int]):
+    """How many bytes a text has in UTF-8."""
+
+    type = Integer()
+    inherit_cache = True
+
+
+@compiles(_Octets)
+def _octets(element: _Octets, compiler: SQLCompiler, **options: Any) -> str:
+    return f"length(CAST({compiler.process(element.clauses, **options)} AS BLOB))"
+
+
+@compiles(_Octets, "postgresql")
+def _octets_on_postgresql(element: _Octets, compiler: SQLCompiler, **options: Any) -> str:
+    return f"octet_length({compiler.process(element.clauses, **options)})"
 
 
 def _of_space(column: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -177,7 +198,7 @@ _BODIES: list[tuple[str, Statement]] = [
                 != (
                     bindparam("page", type_=message.c.pages.type)
                     + (HEADER_PAGES_BYTES - 1)
-                    + func.coalesce(func.length(cast(message.c.headers, LargeBinary)), 0)
+                    + func.coalesce(_Octets(message.c.headers), 0)
                     + message.c.size
                 )
                 // bindparam("page", type_=message.c.pages.type),

@@ -10,6 +10,7 @@ from qmcore.records import Holding, Place, Withdrawn
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import choosing
+from qmstorage.among import Among, Where
 from qmstorage.runner import Row, Runner, given, insert_into
 from qmstorage.schema import due, expiring, message, ready
 
@@ -83,11 +84,14 @@ _AMEND = (
 _TAKE_GROUP = (
     delete(ready)
     .where(
-        given(ready.c.queue_id, "of_queue"),
-        ready.c.order_key.in_(
-            select(message.c.order_key).where(
-                given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group")
-            )
+        Where(given(ready.c.queue_id, "of_queue")),
+        # What somebody else takes out at the same time, because it has expired, is passed over.
+        Among(
+            choosing.THIS,
+            select(choosing.THIS)
+            .join_from(message, ready, choosing.STANDS)
+            .where(given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group"))
+            .with_for_update(skip_locked=True, of=ready),
         ),
     )
     .returning(ready.c.message_id, ready.c.order_key, ready.c.retries)

@@ -16,7 +16,8 @@ _OF_OWNER = (given(trans.c.id, "trans_id"), given(trans.c.owner_id, "of_owner"))
 _ACTIVE_OF_OWNER = (*_OF_OWNER, trans.c.state == Outcome.ACTIVE.value)
 _END = delete(trans).where(*_ACTIVE_OF_OWNER).returning(trans.c.id)
 _FORGET_COMMITTED = delete(trans).where(given(trans.c.id, "trans_id"), trans.c.state == Outcome.COMMITTED.value)
-_IS_ACTIVE = select(trans.c.id).where(*_ACTIVE_OF_OWNER)
+# Locked, where several write at the same time: whoever ends the transaction then finds all that it holds.
+_IS_ACTIVE = select(trans.c.id).where(*_ACTIVE_OF_OWNER).with_for_update(read=True)
 _TRANSACTIONS = (
     select(trans.c.id, trans.c.space_id, trans.c.owner_id, trans.c.state, trans.c.started_at, trans.c.deadline)
     .where(given(trans.c.space_id, "of_space"))

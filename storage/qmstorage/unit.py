@@ -59,6 +59,7 @@ class MemoryStore(Counters, Arrivals, Listings, Soundness):
 class SqlUnit(Definitions, Arrivals, Listings, History, Transactions, Claims, Audits, Soundness):
     """One short database transaction on a volume."""
 
+    commits_memory = False
     memory_store = MemoryStore
     """The kind of store that non-persistent messages stand in."""
 

@@ -186,10 +186,10 @@ class TestFullDisk:
             assert drain(space) == ["x"]
 
 
-def test_a_file_that_may_not_grow_is_the_same_for_any_user(real_device, start):
+def test_a_file_that_may_not_grow_is_the_same_for_any_user(file_device, start):
     """The same without a disk of its own: the system lets the files of the process grow no further."""
-    path = real_device.path
-    real_device.close()
+    path = file_device.path
+    file_device.close()
     child = start(
         FULL + "with open_device(path) as device, device.open_space('SPACE') as space:\n"
         "    first = space.enqueue('Q', 'first')\n"
@@ -359,7 +359,7 @@ class TestLocked:
             file_store.another().open_space("SPACE")
         file_store.device.close()
 
-    def test_a_process_that_is_stopped_while_it_writes_is_named_after_a_while(self, real_device, start):
+    def test_a_process_that_is_stopped_while_it_writes_is_named_after_a_while(self, file_device, start):
         child = start(
             "space = open_device(sys.argv[1]).open_space('SPACE')\n"
             "def stop(unit):\n"
@@ -367,9 +367,9 @@ class TestLocked:
             "    os.kill(os.getpid(), signal.SIGSTOP)\n"
             "space._attachment.volume.write(stop)\n"
             "say('done')\n",
-            real_device.path,
+            file_device.path,
         )
-        with real_device.open_space("SPACE") as space:
+        with file_device.open_space("SPACE") as space:
             child.expect("inside")
             with pytest.raises(SystemFailureError, match=str(child.pid)):
                 space.enqueue("Q", b"x")
@@ -380,14 +380,14 @@ class TestLocked:
         child.finish()
 
 
-def test_files_beside_that_were_removed_under_a_running_process_cost_no_message(real_device):
-    with real_device.open_space("SPACE") as space:
+def test_files_beside_that_were_removed_under_a_running_process_cost_no_message(file_device):
+    with file_device.open_space("SPACE") as space:
         space.enqueue("Q", "x")
-        shutil.rmtree(f"{real_device.path}-run")
+        shutil.rmtree(f"{file_device.path}-run")
         space.enqueue("Q", "y")
         with contextlib.suppress(QueueError):
             space.dequeue("OTHER", wait=0.01)
         assert drain(space) == ["x", "y"]
-    with open_device(real_device.path) as device, device.open_space("SPACE") as space:
+    with open_device(file_device.path) as device, device.open_space("SPACE") as space:
         assert bodies_held(space) == (0, 0, 0)
-        assert Path(f"{real_device.path}-run").is_dir()
+        assert Path(f"{file_device.path}-run").is_dir()

@@ -62,6 +62,7 @@ def run_until_killed(site, space, point):
     status = site.run("-q", "WORK", "-e", POINT=str(point)).process.returncode
     if point:
         assert status == -signal.SIGKILL
+        site.wait_until_alone()
         assert site.run("-q", "WORK", "-e", POINT="0").process.returncode == 0
     assert_each_request_has_one_reply(site, space)
     calls = site.calls()
@@ -89,6 +90,16 @@ def test_forwarder_killed_between_two_calls_neither_loses_nor_doubles(site, spac
     run_until_killed(site, space, 1 + (steps - 2) * part // (POINTS - 1))
 
 
+@pytest.mark.parametrize("site", ["postgres"], indirect=True)
+@pytest.mark.parametrize("part", [pytest.param(part, marks=() if part == 8 else pytest.mark.slow) for part in range(9)])
+def test_neither_does_one_at_work_on_a_server(site, space, part):
+    run_until_killed(site, space, 0)
+    steps = int((site.directory / "steps").read_text())
+    (site.directory / "calls").unlink()
+    run_until_killed(site, space, 1 + (steps - 2) * part // 8)
+
+
+@pytest.mark.parametrize("site", ["file", "postgres"], indirect=True)
 def test_forwarder_killed_while_the_service_works_calls_it_again(site, space):
     site.services('[services.WORK]\npython = "server:call"', server=BEGIN_AND_WAIT)
     send(space)
@@ -96,6 +107,7 @@ def test_forwarder_killed_while_the_service_works_calls_it_again(site, space):
     site.wait_for_calls()
     forwarder.tell(signal.SIGKILL)
     assert forwarder.wait() == -signal.SIGKILL
+    site.wait_until_alone()
     assert space.usage("RPLYQ").messages == 0
     (site.directory / "go").touch()
     assert site.run("-q", "WORK", "-e").process.returncode == 0

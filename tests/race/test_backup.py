@@ -65,18 +65,18 @@ def stored(path):
 
 
 @pytest.fixture
-def busy_device(real_device, tmp_path):
+def busy_device(file_device, tmp_path):
     """A device with queue spaces on three files, each with two queues."""
     for name in ("B", "C"):
-        real_device.create_entry(tmp_path / name, 0, 20_000)
-        real_device.create_space(space_definition(name, pages=19_000 if name == "B" else 19_999, messages=100_000))
+        file_device.create_entry(tmp_path / name, 0, 20_000)
+        file_device.create_space(space_definition(name, pages=19_000 if name == "B" else 19_999, messages=100_000))
     with contextlib.ExitStack() as stack:
         for name in ("SPACE", "B", "C"):
-            space = stack.enter_context(real_device.open_space(name))
+            space = stack.enter_context(file_device.open_space(name))
             if name != "SPACE":
                 make_queue(space, "Q", retries=3)
             make_queue(space, "DONE")
-    return real_device
+    return file_device
 
 
 class TestTraffic:
@@ -125,31 +125,31 @@ class TestTraffic:
         child.kill()
         assert [result.faults for result in results] == [(), (), ()]
 
-    def test_the_log_is_free_again_afterwards(self, real_device, tmp_path):
-        with real_device.open_space("SPACE") as space:
+    def test_the_log_is_free_again_afterwards(self, file_device, tmp_path):
+        with file_device.open_space("SPACE") as space:
             space.enqueue("Q", "x")
-            real_device.backup(tmp_path / "backup")
-            connection = sqlite3.connect(real_device.path)
+            file_device.backup(tmp_path / "backup")
+            connection = sqlite3.connect(file_device.path)
             # A reader that was forgotten would keep the log from being emptied.
             assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
             connection.close()
 
-    def test_the_log_is_free_already_while_the_copy_is_looked_at(self, real_device, tmp_path):
-        with real_device.open_space("SPACE") as space:
+    def test_the_log_is_free_already_while_the_copy_is_looked_at(self, file_device, tmp_path):
+        with file_device.open_space("SPACE") as space:
             space.enqueue("Q", "x")
 
         def emptied(percent):
             if 60 < percent < 99:
-                with contextlib.closing(sqlite3.connect(real_device.path, timeout=0)) as connection:
+                with contextlib.closing(sqlite3.connect(file_device.path, timeout=0)) as connection:
                     # Nothing of it is needed by a reader.
                     busy.append(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
 
         busy = []
-        real_device.backup(tmp_path / "backup", progress=emptied)
+        file_device.backup(tmp_path / "backup", progress=emptied)
         assert busy
         assert set(busy) == {0}
 
-    def test_a_process_that_forks_while_it_makes_one_loses_nothing(self, real_device, start, tmp_path):
+    def test_a_process_that_forks_while_it_makes_one_loses_nothing(self, file_device, start, tmp_path):
         child = start(
             "device = open_device(sys.argv[1])\n"
             "space = device.open_space('SPACE')\n"
@@ -175,16 +175,16 @@ class TestTraffic:
             "space.enqueue('Q', 'after')\n"
             "device.close()\n"
             "say('done')\n",
-            real_device.path,
+            file_device.path,
             tmp_path / "backup",
         )
         child.expect("done")
         child.finish()
-        with real_device.open_space("SPACE") as space:
+        with file_device.open_space("SPACE") as space:
             assert drain(space) == ["before", "from the child", "after"]
 
     @pytest.mark.parametrize("work", ["backup(sys.argv[2], progress=fork)", "check(progress=fork)"])
-    def test_whoever_is_told_of_the_progress_may_fork(self, real_device, start, tmp_path, work):
+    def test_whoever_is_told_of_the_progress_may_fork(self, file_device, start, tmp_path, work):
         child = start(
             "device = open_device(sys.argv[1])\n"
             "space = device.open_space('SPACE')\n"
@@ -205,14 +205,14 @@ class TestTraffic:
             "space.enqueue('Q', 'after')\n"
             "device.close()\n"
             "say(forks)\n",
-            real_device.path,
+            file_device.path,
             tmp_path / "backup",
             work,
         )
         forks = int(child.line())
         assert forks > 0
         child.finish()
-        with real_device.open_space("SPACE") as space:
+        with file_device.open_space("SPACE") as space:
             assert drain(space) == ["before", *["from a child"] * forks, "after"]
 
 
@@ -236,14 +236,14 @@ class TestKilled:
         assert restored.spaces == 3
         assert names(target.parent) == ["monday"]
 
-    def test_a_restore_that_is_killed_leaves_the_old_device_or_the_new_one(self, real_device, start, tmp_path):
-        path = real_device.path
-        with real_device.open_space("SPACE") as space:
+    def test_a_restore_that_is_killed_leaves_the_old_device_or_the_new_one(self, file_device, start, tmp_path):
+        path = file_device.path
+        with file_device.open_space("SPACE") as space:
             space.enqueue("Q", "in the backup")
-            real_device.backup(tmp_path / "backup")
+            file_device.backup(tmp_path / "backup")
             drain(space)
             space.enqueue("Q", "in the old one")
-        real_device.close()
+        file_device.close()
         percents = [60, 99]
         for stop in percents:
             child = start(RESTORE, path, tmp_path / "backup")
@@ -260,10 +260,10 @@ class TestKilled:
         assert [name for name in names(tmp_path) if name.endswith(".part")] == []
 
 
-def test_ctrl_c_ends_a_backup_and_leaves_nothing(real_device, start, tmp_path):
+def test_ctrl_c_ends_a_backup_and_leaves_nothing(file_device, start, tmp_path):
     target = tmp_path / "backups" / "monday"
     target.parent.mkdir()
-    child = start("device = open_device(sys.argv[1])\n" + BACK_UP.split("\n", 2)[2], real_device.path, target)
+    child = start("device = open_device(sys.argv[1])\n" + BACK_UP.split("\n", 2)[2], file_device.path, target)
     child.line()
     child.signal(signal.SIGINT)
     # The signal may have come just before it began to read, and then only the end of the read lets it through.

@@ -4,10 +4,12 @@ import random
 from collections import Counter
 
 import pytest
+from sqlalchemy import update
 
 from qmadmin.opening import open_device
 from qmcore.message import Reason
-from tests.fix_store import bodies_held, drain, make_queue, queue_definition
+from qmstorage.schema import owner
+from tests.fix_store import bodies_held, count_rows, drain, make_queue, queue_definition
 
 PRODUCE = """
 device = open_device(sys.argv[1])
@@ -178,9 +180,8 @@ class TestConsumer:
         with real_device.open_space("SPACE") as space:
             space.enqueue("Q", "x")
             self.hold_and_die(real_device, start, "Q")
-            space._attachment.volume.write(
-                lambda unit: unit._cursor.execute("UPDATE owner SET boot = 'before' WHERE pid != ?", [_own_pid()])
-            )
+            restarted = update(owner).where(owner.c.pid != _own_pid()).values(boot="before")
+            space._attachment.volume.write(lambda unit: unit.run(restarted))
             assert space.dequeue("Q").retries == 0
 
     def test_a_process_that_got_its_number_is_not_taken_for_it(self, real_device, start):
@@ -188,23 +189,21 @@ class TestConsumer:
         with real_device.open_space("SPACE") as space:
             space.enqueue("Q", "x")
             self.hold_and_die(real_device, start, "Q")
-            space._attachment.volume.write(
-                lambda unit: unit._cursor.execute(
-                    "UPDATE owner SET pid = ?1, process = ?1 || '-1' WHERE pid != ?1", [_own_pid()]
-                )
-            )
+            pid = _own_pid()
+            given_away = update(owner).where(owner.c.pid != pid).values(pid=pid, process=f"{pid}-1")
+            space._attachment.volume.write(lambda unit: unit.run(given_away))
             assert space.dequeue("Q").text == "x"
 
-    def test_a_lock_file_that_somebody_removed_does_not_keep_it_alive(self, real_device, start):
+    def test_a_lock_file_that_somebody_removed_does_not_keep_it_alive(self, file_device, start):
         from pathlib import Path
 
-        with real_device.open_space("SPACE") as space:
+        with file_device.open_space("SPACE") as space:
             space.enqueue("Q", "x")
-            child = start(HOLD, real_device.path, "Q")
+            child = start(HOLD, file_device.path, "Q")
             child.expect("x")
-            mine = {owner.lock for owner in self.owners(space) if owner.pid == _own_pid()}
+            mine = {each.lock for each in self.owners(space) if each.pid == _own_pid()}
             child.kill()
-            for lock in Path(f"{real_device.path}-run").glob("*.lock"):
+            for lock in Path(f"{file_device.path}-run").glob("*.lock"):
                 if lock.name not in mine:
                     lock.unlink()
             assert space.dequeue("Q").text == "x"
@@ -268,9 +267,7 @@ heard()
 
 def tables(device, *names):
     with device.open_space("SPACE") as space:
-        volume = space._attachment.volume
-        count = "SELECT count(*) FROM {}"
-        return [volume.read(lambda unit, n=name: unit._cursor.execute(count.format(n)).fetchone()[0]) for name in names]
+        return list(count_rows(space, *names))
 
 
 def test_what_a_transaction_has_spilled_goes_with_its_process(real_device, start):

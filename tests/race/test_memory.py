@@ -13,15 +13,30 @@ import pytest
 
 from qmadmin.opening import create_device, open_device
 from qmcore.errors import AbortedError, QueueError, SystemFailureError
-from tests.fix_store import drain, make_queue, space_definition, truth
+from tests.fix_postgres import login_of
+from tests.fix_store import device_path, drain, make_queue, rows_of, space_definition, truth
 
 PAGE = 4096
 
 
 @pytest.fixture
 def device(tmp_path, memory_dir):
-    """A device with a queue space that has memory, and in it the queues Q and OUT."""
-    with create_device(tmp_path / "QUE", 50_000) as made:
+    """A device on a file with a queue space that has memory, and in it the queues Q and OUT."""
+    yield from laid_out(tmp_path / "QUE")
+
+
+@pytest.fixture(params=["file", "postgres"])
+def any_device(request, tmp_path, memory_dir, monkeypatch):
+    """The same on each kind of store that several processes share."""
+    path = device_path(request.param, request, tmp_path)
+    if request.param == "postgres":
+        for name, value in login_of(path).items():
+            monkeypatch.setenv(name, value)
+    yield from laid_out(path)
+
+
+def laid_out(path):
+    with create_device(path, 50_000) as made:
         made.create_space(space_definition(pages=20_000, messages=20_000, memory=8_000 * PAGE, error_queue="ERRORS"))
         with made.open_space("SPACE") as opened:
             for name in ("Q", "OUT", "ERRORS"):
@@ -35,9 +50,10 @@ def put(space, texts, queue="Q"):
 
 
 def count(space, table, schema="main"):
-    names = {"main": "main", "memory": f"memory_{space._attachment.opened.space.incarnation}"}
-    text = f"SELECT count(*) FROM {names[schema]}.{table}"
-    return space._attachment.volume.read(lambda unit: unit._cursor.execute(text).fetchone()[0])
+    opened = space._attachment.opened.space
+    return space._attachment.volume.read(
+        lambda unit: rows_of(unit if schema == "main" else unit.memory(opened.id), table)
+    )
 
 
 def nothing_is_left(space, *queues):
@@ -62,10 +78,10 @@ heard()
 
 
 class TestShared:
-    def test_several_processes_share_it(self, device, start):
-        with device.open_space("SPACE") as space:
+    def test_several_processes_share_it(self, any_device, start):
+        with any_device.open_space("SPACE") as space:
             put(space, "AB")
-            child = start(WORK, device.path)
+            child = start(WORK, any_device.path)
             child.expect("A B")
             ids = child.line().split()
             assert truth(space)[1] == ids
@@ -73,25 +89,25 @@ class TestShared:
             child.say()
             child.finish()
 
-    def test_it_survives_the_end_of_all_processes(self, device, start):
-        with device.open_space("SPACE") as space:
+    def test_it_survives_the_end_of_all_processes(self, any_device, start):
+        with any_device.open_space("SPACE") as space:
             ids = put(space, "AbC")
-        device.close()
+        any_device.close()
         start("space = open_device(sys.argv[1]).open_space('SPACE')\nsay(len(list(space.messages('Q'))))",
-              device.path).expect("3")  # fmt: skip
-        with open_device(device.path) as again, again.open_space("SPACE") as space:
+              any_device.path).expect("3")  # fmt: skip
+        with open_device(any_device.path) as again, again.open_space("SPACE") as space:
             assert [message.msgid for message in space.browse("Q")] == ids
 
-    def test_it_survives_the_kill_of_all_processes(self, device, start):
-        device.close()
+    def test_it_survives_the_kill_of_all_processes(self, any_device, start):
+        any_device.close()
         child = start(
             "space = open_device(sys.argv[1]).open_space('SPACE')\n"
             "say(*[space.enqueue('Q', text, persistent=False) for text in 'ABC'])\nheard()\n",
-            device.path,
+            any_device.path,
         )
         ids = child.line().split()
         child.kill()
-        with open_device(device.path) as again, again.open_space("SPACE") as space:
+        with open_device(any_device.path) as again, again.open_space("SPACE") as space:
             assert [message.msgid for message in space.browse("Q")] == ids
             nothing_is_left(space, "Q")
 
@@ -107,26 +123,26 @@ class TestShared:
             assert drain(space) == ["C", "D"]
             assert list(elsewhere.iterdir()) == []
 
-    def test_a_waiter_in_another_process_is_woken(self, device, start):
+    def test_a_waiter_in_another_process_is_woken(self, any_device, start):
         from tests.fix_store import eventually, waiting_for
 
         child = start(
             "from qmcore.acts import waiting\nwaiting.CHECK_SECONDS = 1000.0\n"
             "space = open_device(sys.argv[1]).open_space('SPACE')\n"
             "for _ in range(2): say(space.dequeue('Q', wait=60).text)\n",
-            device.path,
+            any_device.path,
         )
-        with device.open_space("SPACE") as space:
-            eventually(lambda: waiting_for(device.path) == 1, "the other waits")
+        with any_device.open_space("SPACE") as space:
+            eventually(lambda: waiting_for(any_device.path) == 1, "the other waits")
             space.enqueue("Q", "A", persistent=False)
             child.expect("A")
-            eventually(lambda: waiting_for(device.path) == 1, "the other waits")
+            eventually(lambda: waiting_for(any_device.path) == 1, "the other waits")
             with space.transaction():
                 space.enqueue("Q", "B", persistent=False)
             child.expect("B")
 
-    def test_a_queue_that_another_process_creates_or_destroys_is_known(self, device, start):
-        with device.open_space("SPACE") as space:
+    def test_a_queue_that_another_process_creates_or_destroys_is_known(self, any_device, start):
+        with any_device.open_space("SPACE") as space:
             child = start(
                 "from tests.fix_store import *\nimport sys\n"
                 "space = open_device(sys.argv[1]).open_space('SPACE')\n"
@@ -134,7 +150,7 @@ class TestShared:
                 "space.enqueue('NEW', 'A', persistent=False)\n"
                 "say('created')\nheard()\n"
                 "space.destroy_queue('NEW', force=True)\nsay('destroyed')\n",
-                device.path,
+                any_device.path,
             )
             child.expect("created")
             put(space, "B", "NEW")
@@ -146,7 +162,7 @@ class TestShared:
             assert drain(space, "NEW") == ["C"]
             nothing_is_left(space, "Q", "NEW")
 
-    def test_a_fork_shares_it_and_leaves_the_parent_its_own(self, device, start):
+    def test_a_fork_shares_it_and_leaves_the_parent_its_own(self, any_device, start):
         from tests.race.test_processes import FORK
 
         child = start(
@@ -158,14 +174,14 @@ class TestShared:
             "    space.enqueue('OUT', 'C', persistent=False)\n"
             "say(*[message.text for message in space.dequeue_many('OUT', 9)])\n"
             "say(in_child(lambda: space.dequeue('Q')))\n",
-            device.path,
+            any_device.path,
         )
         child.expect("A", "taken", "None", "B C", "None")
         child.finish()
-        with device.open_space("SPACE") as space:
+        with any_device.open_space("SPACE") as space:
             nothing_is_left(space, "Q", "OUT")
 
-    def test_a_fork_in_a_transaction_with_spilled_messages_leaves_them_to_the_parent(self, device, start):
+    def test_a_fork_in_a_transaction_with_spilled_messages_leaves_them_to_the_parent(self, any_device, start):
         from tests.race.test_processes import FORK
 
         child = start(
@@ -177,11 +193,11 @@ class TestShared:
             "say(in_child(lambda: space.usage('Q').messages))\n"
             "transaction.commit()\n"
             "say(space.usage('Q').messages)\n",
-            device.path,
+            any_device.path,
         )
         child.expect("QMEPROTO", "0", "10")
         child.finish()
-        with device.open_space("SPACE") as space:
+        with any_device.open_space("SPACE") as space:
             nothing_is_left(space, "Q")
 
 
@@ -239,38 +255,39 @@ class TestLost:
             put(space, "C")
             nothing_is_left(space, "Q")
 
-    def test_by_ipcrm_also_where_another_process_had_it_open_before(self, device, memory_dir, start):
+    def test_by_ipcrm_also_where_another_process_had_it_open_before(self, any_device, memory_dir, start):
         child = start(
             "device = open_device(sys.argv[1])\n"
             "device.open_space('SPACE').close()\nsay('closed')\nheard()\n"
             "space = device.open_space('SPACE')\n"
             "say(space.enqueue('Q', 'A', persistent=False))\nheard()\n",
-            device.path,
+            any_device.path,
         )
         child.expect("closed")
-        with device.open_space("SPACE") as space:
+        with any_device.open_space("SPACE") as space:
             put(space, "aB")
-        device.clear_memory("SPACE")
+        any_device.clear_memory("SPACE")
         assert list(memory_dir.iterdir()) == []
         child.say()
         msgid = child.line()
-        with device.open_space("SPACE") as space:
+        with any_device.open_space("SPACE") as space:
             assert truth(space)[1] == [msgid]
             with pytest.raises(QueueError, match="attached"):
-                device.clear_memory("SPACE")
-            device.clear_memory("SPACE", force=True)
+                any_device.clear_memory("SPACE")
+            any_device.clear_memory("SPACE", force=True)
             assert drain(space) == ["a"]
 
-    def test_not_by_destroying_another_queue_space_of_the_same_device(self, device, memory_dir):
-        device.create_space(space_definition("OTHER", pages=1_000, memory=10 * PAGE))
-        with device.open_space("OTHER") as other:
+    def test_not_by_destroying_another_queue_space_of_the_same_device(self, any_device, memory_dir):
+        any_device.create_space(space_definition("OTHER", pages=1_000, memory=10 * PAGE))
+        with any_device.open_space("OTHER") as other:
             make_queue(other, "Q")
             put(other, "X")
-        with device.open_space("SPACE") as space:
+        with any_device.open_space("SPACE") as space:
             put(space, "A")
-            device.destroy_space("OTHER", force=True)
+            any_device.destroy_space("OTHER", force=True)
             assert drain(space) == ["A"]
-        assert len(list(memory_dir.iterdir())) == 1
+            assert count(space, "message", "memory") == 0
+        assert len(list(memory_dir.iterdir())) == (1 if "://" not in any_device.path else 0)
 
     def test_not_by_moving_the_device_with_or_without_what_stands_beside_it(self, device, memory_dir, tmp_path):
         with device.open_space("SPACE") as space:
@@ -306,8 +323,8 @@ class TestLost:
             assert drain(space) == ["a", "B"]
 
 
-def test_a_queue_space_made_anew_under_the_same_number_by_another_process_gets_no_leftovers(device, start):
-    with device.open_space("SPACE") as space:
+def test_a_queue_space_made_anew_under_the_same_number_by_another_process_gets_no_leftovers(any_device, start):
+    with any_device.open_space("SPACE") as space:
         put(space, "A")
         child = start(
             "from tests.fix_store import *\nimport sys\n"
@@ -318,7 +335,7 @@ def test_a_queue_space_made_anew_under_the_same_number_by_another_process_gets_n
             "        make_queue(space)\n"
             "        say(device.space('SPACE').id)\n"
             "        space.enqueue('Q', 'B', persistent=False)\n",
-            device.path,
+            any_device.path,
         )
         number = space._attachment.opened.space.id
         child.expect(str(number))
@@ -327,7 +344,7 @@ def test_a_queue_space_made_anew_under_the_same_number_by_another_process_gets_n
             space.dequeue("Q")
         with pytest.raises(QueueError):
             put(space, "C")
-    with device.open_space("SPACE") as space:
+    with any_device.open_space("SPACE") as space:
         assert drain(space) == ["B"]
 
 
@@ -552,22 +569,22 @@ say("empty")
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1,))])
-def test_workers_that_are_killed_at_random_lose_and_double_nothing_in_either_store(device, start, seed):
+def test_workers_that_are_killed_at_random_lose_and_double_nothing_in_either_store(any_device, start, seed):
     import random
     import select
 
     chance = random.Random(seed)
     texts = [chr(ord("aA"[at % 2]) + at % 26) + str(at) for at in range(80)]
-    with device.open_space("SPACE") as space:
+    with any_device.open_space("SPACE") as space:
         for text in texts:
             space.enqueue("Q", text, persistent=text[0].islower())
         for _ in range(4):
-            child = start(RANDOM, device.path)
+            child = start(RANDOM, any_device.path)
             child.expect("ready")
             # Not a whole number of transactions: that would be killed at the same place each time.
             select.select([], [], [], chance.random() / 50)
             child.kill()
-        child = start(RANDOM, device.path)
+        child = start(RANDOM, any_device.path)
         while child.line() != "empty":
             pass
         child.finish()
@@ -599,10 +616,10 @@ say(space.enqueue("OUT", "afterwards", persistent=False))
 
 @pytest.mark.parametrize("spilled", [0, 12])
 class TestSuspended:
-    def test_an_owner_that_is_stopped_until_its_time_is_over_cannot_commit(self, device, start, spilled):
-        with device.open_space("SPACE") as space:
+    def test_an_owner_that_is_stopped_until_its_time_is_over_cannot_commit(self, any_device, start, spilled):
+        with any_device.open_space("SPACE") as space:
             put(space, "aB")
-            child = start(SUSPENDED, device.path, 2, spilled)
+            child = start(SUSPENDED, any_device.path, 2, spilled)
             child.expect("a B", "holds")
             child.signal(signal.SIGSTOP)
             assert [space.dequeue("Q", wait=20).text for _ in range(2)] == ["a", "B"]

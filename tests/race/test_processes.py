@@ -1,4 +1,4 @@
-"""Several processes at one file: at work together, stopped in the middle, and forked."""
+"""Several processes at one device: at work together, stopped in the middle, and forked."""
 
 import signal
 from collections import Counter
@@ -110,19 +110,19 @@ def test_a_process_that_is_stopped_and_has_time_keeps_its_messages(real_device, 
         assert drain(space, "OUT") == ["never", "afterwards"]
 
 
-def test_a_process_that_was_taken_for_dead_cannot_commit(real_device, start):
+def test_a_process_that_was_taken_for_dead_cannot_commit(file_device, start):
     """Its lock is gone although it lives, as when somebody tidied the directory of locks away."""
     from pathlib import Path
 
-    with real_device.open_space("SPACE") as space:
+    with file_device.open_space("SPACE") as space:
         make_queue(space, "OUT")
         space.enqueue("Q", "x")
         attachment = space._attachment
-        child = start(STOPPED, real_device.path, 1_000)
+        child = start(STOPPED, file_device.path, 1_000)
         child.expect("x")
         owners = attachment.volume.read(lambda unit: unit.owners(attachment.opened.space.id))
         (its,) = (owner for owner in owners if owner.pid == child.pid)
-        Path(f"{real_device.path}-run", its.lock).unlink()
+        Path(f"{file_device.path}-run", its.lock).unlink()
         assert space.dequeue("Q").text == "x"
         child.say()
         child.expect("QMEABORTED")

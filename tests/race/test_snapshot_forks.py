@@ -87,7 +87,7 @@ def test_a_fork_that_has_to_give_up_lets_all_go_on(volume, monkeypatch):
     assert volume.write(lambda unit: unit.spaces()) == []
 
 
-def test_a_process_may_fork_at_each_step_of_the_walk(real_device, start):
+def test_a_process_may_fork_at_each_step_of_the_walk(file_device, start):
     """Each child closes what it has inherited, also where a statement stands in the midst of its rows."""
     child = start(
         "from qmstorage import soundness\n"
@@ -111,7 +111,7 @@ def test_a_process_may_fork_at_each_step_of_the_walk(real_device, start):
         "space.enqueue('Q', 'after')\n"
         "say(len(forks), len(faults), space.usage('Q').messages)\n"
         "device.close()\n",
-        real_device.path,
+        file_device.path,
     )
     forks, faults, messages = map(int, child.line().split())
     child.finish()

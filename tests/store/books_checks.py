@@ -7,6 +7,7 @@ from typing import Any
 
 from qmadmin.space import QueueSpace
 from qmcore.message import Message, MessageInfo, State
+from tests.fix_postgres import database_of
 from tests.fix_store import Store
 from tests.store.books_model import PAGE, Expected, Model
 
@@ -16,7 +17,7 @@ PLACES = """
     SELECT message_id, queue_id, order_key FROM {0}ready UNION ALL
     SELECT message_id, queue_id, order_key FROM {0}due UNION ALL
     SELECT message_id, queue_id, order_key FROM {0}held WHERE role <> 1 UNION ALL
-    SELECT message_id, queue_id, x'' FROM {0}held WHERE role = 1
+    SELECT message_id, queue_id, {1} FROM {0}held WHERE role = 1
 """
 HISTORY = """
     UNION ALL SELECT message_id, history.queue_id, order_key FROM history JOIN message ON message.id = message_id
@@ -31,21 +32,23 @@ CHUNKS = "SELECT DISTINCT body_id FROM {0}chunk ORDER BY 1"
 BODIES = "SELECT body_id FROM {0}message WHERE body_id IS NOT NULL ORDER BY 1"
 SUMS = "SELECT count(*), coalesce(sum(pages), 0), coalesce(sum(size), 0) FROM {0}message"
 RETAINED = "SELECT count(*), 0, coalesce(sum(size), 0) FROM history JOIN message ON message.id = message_id"
-COUNTED = "SELECT messages, pages, size FROM {0}counter WHERE queue_id = 0"
-HOLDERS = "SELECT DISTINCT trans_id FROM {0}held WHERE trans_id NOT IN (SELECT id FROM main.trans)"
+COUNTED = "SELECT sum(messages), sum(pages), sum(size) FROM {0}counter WHERE queue_id = 0"
+HOLDERS = "SELECT DISTINCT trans_id FROM {0}held WHERE trans_id NOT IN (SELECT id FROM trans)"
 WITHOUT_OWNER = "SELECT id FROM trans WHERE owner_id NOT IN (SELECT id FROM owner) OR state <> 'active'"
 WAITERS = "SELECT count(*) FROM waiter"
 STANDING = """
     SELECT name, key, number, tries, holder, until FROM (
-        SELECT queue_id, order_key AS key, message_id AS number, retries AS tries, NULL AS holder, NULL AS until
+        SELECT queue_id, order_key AS key, message_id AS number, retries AS tries, CAST(NULL AS BIGINT) AS holder,
+            CAST(NULL AS BIGINT) AS until
         FROM {0}ready UNION ALL
         SELECT queue_id, order_key, message_id, retries, NULL, available_at FROM {0}due UNION ALL
         SELECT queue_id, order_key, message_id, retries, trans_id, NULL FROM {0}held WHERE role <> 1
-    ) JOIN main.queue ON id = queue_id
+    ) AS standing JOIN queue ON id = queue_id
 """
 COUNTERS = """
-    SELECT name, messages, pages, size, enqueued, dequeued, expired, moved, discarded
-    FROM {0}counter AS counter JOIN main.queue ON id = queue_id
+    SELECT name, sum(messages), sum(pages), sum(size), sum(enqueued), sum(dequeued), sum(expired), sum(moved),
+        sum(discarded)
+    FROM {0}counter AS counter JOIN queue ON id = queue_id GROUP BY name
 """
 MOVED = "SELECT id, origin_msgid FROM {0}message WHERE origin_msgid IS NOT NULL"
 
@@ -54,15 +57,19 @@ class Books:
     """The books of a queue space, to be compared with the model."""
 
     def __init__(self, store: Store, space: QueueSpace) -> None:
-        self.volume = store.device.volume_of(store.path)
+        self.volume = store.device.volume_of(store.device.path)
         self.incarnation = store.device.space("SPACE").incarnation
-        self.stores = ["main."]
+        self.schema = database_of(store.path)[1] if store.kind == "postgres" else ""
+        self.stores = [f"{self.schema}." if self.schema else "main."]
+        self.no_key = "CAST('' AS bytea)" if self.schema else "x''"
         if space.definition.memory:
-            self.stores.append(f"memory_{self.incarnation}.")
+            self.stores.append(f"{self.schema}_memory." if self.schema else f"memory_{self.incarnation}.")
 
     def rows(self, *queries: str) -> list[list[tuple[Any, ...]]]:
         def read(unit: Any) -> list[list[tuple[Any, ...]]]:
-            return [unit._cursor.execute(query).fetchall() for query in queries]
+            if self.schema:
+                unit._cursor.execute(f"SET LOCAL search_path = {self.schema}")
+            return [list(unit._cursor.execute(query).fetchall()) for query in queries]
 
         found: list[list[tuple[Any, ...]]] = self.volume.read(read)
         return found
@@ -79,11 +86,11 @@ class Books:
     def check_rows(self) -> None:
         """See that each message stands in one place, and that nothing is left over."""
         for prefix in self.stores:
-            on_disk = prefix == "main."
+            on_disk = prefix == self.stores[0]
             places = PLACES + (HISTORY if on_disk else "") + " ORDER BY 1"
             queries = (places, MESSAGES, EXPIRING, EXPIRES, CHUNKS, BODIES, SUMS, COUNTED, HOLDERS)
             stood, messages, expiring, expires, chunks, bodies, sums, counted, holders = self.rows(
-                *(query.format(prefix) for query in queries)
+                *(query.format(prefix, self.no_key) for query in queries)
             )
             assert stood == messages
             assert expiring == expires

@@ -52,7 +52,7 @@ def test_whatever_was_typed_can_be_kept(store):
     entry = store.device.audit("qdestroy \udcff\n\0é", "x" * 10_000)
     (kept,) = store.device.audited()
     assert kept == entry
-    assert kept.command == "qdestroy \\udcff\n\0é"
+    assert kept.command == "qdestroy \\udcff\n\\x00é"
     assert kept.target == "x" * (audit.TEXT_MAX - 3) + "..."
     store.device.audit_outcome(entry, "\ud800")
     assert store.device.audited()[0].outcome == "\\ud800"

@@ -26,7 +26,8 @@ from qmcore.errors import AbortedError, BadQueueError, InUseError, NoSpaceError
 from qmcore.message import EnqueueControl, Message
 from qmcore.queue import Delivery, QueueDefinition
 from qmcore.times import to_datetime
-from tests.fix_store import MovableClock, Store
+from tests.fix_postgres import forget_schema
+from tests.fix_store import MovableClock, Store, eventually
 from tests.store import books_drawing as draw
 from tests.store.books_checks import Books, check_listing, check_same, check_usage
 from tests.store.books_child import die_in_a_transaction
@@ -50,10 +51,13 @@ class QueueSpaceMachine(RuleBasedStateMachine):
         self.directory = Path(self.stack.enter_context(tempfile.TemporaryDirectory(dir=where)))
         self.patch = self.stack.enter_context(pytest.MonkeyPatch.context())
         self.patch.setenv("QM_SHM_DIR", str(self.directory))
-        path = ":memory:" if self.kind == "memory" else str(self.directory / "QUE")
-        self.store = Store(self.kind, path, self.clock)
+        self.store = Store(self.kind, self.path(), self.clock)
         self.checks = itertools.count()
         self.open: dict[int, tuple[Transacting, Transaction]] = {}
+
+    def path(self) -> str:
+        """Return where the device goes."""
+        return ":memory:"
 
     def teardown(self) -> None:
         self.open.clear()
@@ -77,7 +81,7 @@ class QueueSpaceMachine(RuleBasedStateMachine):
             error_queue=error_queue, messages=MESSAGES, pages=PAGES, memory=memory, queues=len(draw.ALL)
         )
         self.handles = [space]
-        if self.kind == "file":
+        if self.kind != "memory":
             self.handles.append(self.store.another().open_space("SPACE"))
         everything = [*definitions, *both]
         for definition in everything:
@@ -457,7 +461,7 @@ class QueueSpaceMachine(RuleBasedStateMachine):
             self.model.give_back(mine, FAILED)
             self.settle()
 
-    @precondition(lambda self: self.kind == "file")
+    @precondition(lambda self: self.kind != "memory")
     @rule(queues=st.lists(all_names, max_size=3), drawn=st.lists(st.tuples(names, draw.asked()), max_size=2))
     def die(self, queues, drawn) -> None:
         """Let a process die in the midst of a transaction."""
@@ -471,6 +475,9 @@ class QueueSpaceMachine(RuleBasedStateMachine):
             queues,
             [(each.queue, each.body, self.control(each)) for each in items],
         )
+        # A server needs a moment to notice.
+        attached = self.store.device.attached
+        eventually(lambda: not all(each.alive for each in attached("SPACE")), "the end of the process")
         mine = Transacting(None)
         self.model.transactions.append(mine)
         for queue, msgids in zip(queues, found, strict=True):
@@ -575,6 +582,23 @@ class QueueSpaceOnFile(QueueSpaceMachine):
 
     kind = "file"
 
+    def path(self) -> str:
+        return str(self.directory / "QUE")
+
+
+class QueueSpaceOnPostgres(QueueSpaceMachine):
+    """The same with two handles of one schema, and processes that die."""
+
+    kind = "postgres"
+    device_urls: Iterator[str]
+
+    def path(self) -> str:
+        return next(self.device_urls)
+
+    def teardown(self) -> None:
+        super().teardown()
+        forget_schema(self.store.path)
+
 
 # Shrinking a failure takes longer than finding it, and a loaded machine four times as long as one at rest.
 _PATIENCE = pytest.mark.timeout(600)
@@ -582,4 +606,14 @@ _PROFILE = {"stateful_step_count": 40, "deadline": None, "suppress_health_check"
 QueueSpaceMachine.TestCase.settings = settings(max_examples=20, **_PROFILE)
 QueueSpaceOnFile.TestCase.settings = settings(max_examples=8, **_PROFILE)
 TestBooksInMemory = _PATIENCE(QueueSpaceMachine.TestCase)
+QueueSpaceOnPostgres.TestCase.settings = settings(max_examples=3, **_PROFILE)
 TestBooksOnFile = _PATIENCE(QueueSpaceOnFile.TestCase)
+
+
+@_PATIENCE
+class TestBooksOnPostgres(QueueSpaceOnPostgres.TestCase):  # type: ignore[misc, name-defined]
+    @pytest.fixture(autouse=True)
+    def _each_in_a_schema_of_its_own(self, database_url, monkeypatch):
+        monkeypatch.setattr(
+            QueueSpaceOnPostgres, "device_urls", (f"{database_url}_{at}" for at in itertools.count()), raising=False
+        )

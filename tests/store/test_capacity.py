@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from qmadmin import capacity
+from qmadmin.opening import open_device
 from qmcore.limits import MEMORY_UNITS, Threshold, parse_high, parse_low
 from qmcore.queue import Delivery
 from tests.fix_store import Work, drain, make_queue
@@ -376,4 +377,7 @@ def test_the_command_gets_what_happened_in_its_environment(real_device, tmp_path
         make_queue(space, "LIMITED", threshold=limits("3m", command=f". {script}"))
         fill(space, 3, "LIMITED")
     eventually(said.exists, "the command has run")
-    assert said.read_text().split() == [real_device.path, "SPACE", "LIMITED", "3m", "3", "persist"]
+    where, *rest = said.read_text().split()
+    assert rest == ["SPACE", "LIMITED", "3m", "3", "persist"]
+    with open_device(where) as opened:
+        assert opened.path == real_device.path

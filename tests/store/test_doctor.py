@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy import delete
 
 from qmadmin.doctor import Doctor
 from qmadmin.opening import open_device
@@ -14,6 +15,7 @@ from qmcore.device import Extent
 from qmcore.errors import BadResourceError, InvalidArgumentError
 from qmcore.findings import Severity
 from qmcore.limits import Threshold, parse_high, parse_low
+from qmstorage.schema import ready
 from tests.fix_postgres import but_for_this_server
 from tests.fix_store import make_queue, queue_definition, space_definition
 
@@ -39,13 +41,6 @@ def threshold(high, command="echo full"):
     return Threshold(upper, parse_low("0", upper), command)
 
 
-def by_hand(path, *statements):
-    """Change a file as a careless hand would."""
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for statement in statements:
-            connection.execute(statement)
-
-
 @pytest.fixture
 def space(store):
     opened = store.space(error_queue="ERRORS")
@@ -55,9 +50,9 @@ def space(store):
 
 
 @pytest.fixture
-def broken(file_store):
+def broken(shared_store):
     """Open a device with all that a queue space can hold, after it was changed by hand."""
-    space = file_store.space(error_queue="ERRORS", pages=10_000)
+    space = shared_store.space(error_queue="ERRORS", pages=10_000)
     make_queue(space, "ERRORS")
     make_queue(space, "Q", retries=3)
     make_queue(space, "KEPT", retention=1000)
@@ -66,11 +61,11 @@ def broken(file_store):
     space.enqueue("Q", b"x" * 3_000_000)
     space.enqueue("KEPT", "consumed")
     space.dequeue("KEPT")
-    file_store.device.close()
+    shared_store.device.close()
 
     def changed(*statements):
-        by_hand(file_store.path, *statements)
-        return file_store.another()
+        shared_store.by_hand(*statements)
+        return shared_store.another()
 
     return changed
 
@@ -88,7 +83,7 @@ class TestAllIsWell:
             *(["device"] if store.kind != "postgres" else []),
             "queue space OTHER",
             "queue space SPACE",
-            f"file {store.device.path}" if store.kind != "postgres" else store.device.path,
+            store.device.path if store.kind == "postgres" else f"file {store.device.path}",
         ]
 
     def test_it_is_well_in_the_midst_of_transactions_and_with_messages_in_memory(self, store, memory_dir):
@@ -308,31 +303,31 @@ class TestFiles:
         file_store.space(pages=2**31 - 4)
         assert "MiB more" in the_one(file_store.device, "disk-space").sentence
 
-    def test_a_queue_space_whose_destruction_was_cut_short(self, file_store):
-        file_store.space("ONE")
-        file_store.device.close()
-        by_hand(file_store.path, "DELETE FROM extent")
-        assert the_one(file_store.another(), "space-left").severity is Severity.WARNING
+    def test_a_queue_space_whose_destruction_was_cut_short(self, shared_store):
+        shared_store.space("ONE")
+        shared_store.device.close()
+        shared_store.by_hand("DELETE FROM extent")
+        assert the_one(shared_store.another(), "space-left").severity is Severity.WARNING
 
-    def test_a_queue_space_whose_creation_was_cut_short(self, file_store):
-        file_store.device.close()
-        by_hand(file_store.path, "INSERT INTO extent VALUES ('HALF', 0, 0, 100, 40)")
-        assert the_one(file_store.another(), "space-missing").target == "queue space HALF"
+    def test_a_queue_space_whose_creation_was_cut_short(self, shared_store):
+        shared_store.device.close()
+        shared_store.by_hand("INSERT INTO extent VALUES ('HALF', 0, 0, 100, 40)")
+        assert the_one(shared_store.another(), "space-missing").target == "queue space HALF"
 
-    def test_an_extension_that_was_cut_short_is_brought_to_its_end_by_the_next(self, file_store):
-        file_store.space("ONE").close()
-        file_store.device.close()
-        by_hand(file_store.path, "INSERT INTO extent SELECT space, 1, dlindex, first_page + pages, 8 FROM extent")
-        device = file_store.another()
+    def test_an_extension_that_was_cut_short_is_brought_to_its_end_by_the_next(self, shared_store):
+        shared_store.space("ONE").close()
+        shared_store.device.close()
+        shared_store.by_hand("INSERT INTO extent SELECT space, 1, dlindex, first_page + pages, 8 FROM extent")
+        device = shared_store.another()
         found = the_one(device, "extents")
         assert (found.severity, found.target) == (Severity.WARNING, "queue space ONE")
         assert "qaddext" in found.advice
         device.extend_space("ONE", 4)
         assert findings(device) == []
 
-    def test_what_is_created_and_extended_while_the_doctor_looks_is_well(self, file_store, monkeypatch):
-        device, other = file_store.device, file_store.another()
-        file_store.space("ONE").close()
+    def test_what_is_created_and_extended_while_the_doctor_looks_is_well(self, shared_store, monkeypatch):
+        device, other = shared_store.device, shared_store.another()
+        shared_store.space("ONE").close()
         locate = Doctor._locate
 
         def located_and_changed(*given):
@@ -343,10 +338,10 @@ class TestFiles:
         monkeypatch.setattr(Doctor, "_locate", located_and_changed)
         assert findings(device) == []
 
-    def test_what_was_not_finished_at_the_first_look_is_looked_at_again(self, file_store, monkeypatch):
-        device = file_store.device
+    def test_what_was_not_finished_at_the_first_look_is_looked_at_again(self, shared_store, monkeypatch):
+        device = shared_store.device
         rows = [Extent("HALF", 0, 0, 100, 40)]
-        file_store.device._main.write(lambda unit: unit.add_extents(rows))
+        shared_store.device._main.write(lambda unit: unit.add_extents(rows))
         looked_at = checking.extents
 
         def seen_and_finished(*given):
@@ -366,12 +361,12 @@ class TestFiles:
             "INSERT INTO extent SELECT space, 1, dlindex, first_page + 4, 4 FROM extent",
         ],
     )
-    def test_a_table_of_contents_that_cannot_be(self, file_store, statement):
-        file_store.space("ONE").close()
-        file_store.device.close()
-        by_hand(file_store.path, statement)
+    def test_a_table_of_contents_that_cannot_be(self, shared_store, statement):
+        shared_store.space("ONE").close()
+        shared_store.device.close()
+        shared_store.by_hand(statement)
         with contextlib.suppress(KeyError):
-            checks = {check for _, check, _ in findings(file_store.another())}
+            checks = {check for _, check, _ in findings(shared_store.another())}
             assert checks == {"extents"}
 
     def test_a_file_that_is_damaged(self, file_store):
@@ -380,7 +375,7 @@ class TestFiles:
         for at in range(200):
             space.enqueue("Q", bytes([at]) * 2000, corrid=str(at))
         file_store.device.close()
-        by_hand(file_store.path, "PRAGMA wal_checkpoint(TRUNCATE)")
+        file_store.by_hand("PRAGMA wal_checkpoint(TRUNCATE)")
         with Path(file_store.path).open("r+b") as file:
             file.seek(Path(file_store.path).stat().st_size // 8192 * 4096)
             file.write(b"\xff" * 4096 * 8)
@@ -417,7 +412,6 @@ class TestStore:
             ("UPDATE counter SET messages = messages + 1 WHERE queue_id > 0", "are counted"),
             ("UPDATE counter SET size = size + 1 WHERE queue_id = 0", "the queue space has 3 messages"),
             ("DELETE FROM counter WHERE queue_id = 2", "and none are counted"),
-            ("UPDATE counter SET sequence = 2", "message number"),
             (("INSERT INTO message SELECT id << 3, queue_id, order_key, priority, enqueued_at, NULL, NULL, pages, size,"
              " urcode, appkey, corrid, reply_queue, failure_queue, error_queue, delivery_asked, reply_delivery,"
              " client_id, type, subtype, group_id, origin_queue, origin_msgid, origin_reason, origin_error, moved_at,"
@@ -437,7 +431,13 @@ class TestStore:
         found = the_one(device, "store-fault")
         assert found.sentence == "1 message at a position that the order of the queue does not know"
 
+    def test_a_number_that_could_be_given_out_once_more(self, broken, shared_store):
+        numbers = {"file": "UPDATE counter SET sequence = 2", "postgres": "ALTER SEQUENCE sequence_1 RESTART WITH 2"}
+        assert "message number" in the_one(broken(numbers[shared_store.kind]), "store-fault").sentence
+
+    @pytest.mark.parametrize("shared_store", ["file"], indirect=True)
     def test_a_foreign_key_that_leads_nowhere(self, broken):
+        """What a database of PostgreSQL does not let happen."""
         device = broken("UPDATE queue SET space_id = 77 WHERE name = 'KEPT'")
         assert ("error", "file-damaged", f"file {device.path}") in findings(device)
 
@@ -445,9 +445,8 @@ class TestStore:
         space = store.space(memory=1_000_000)
         make_queue(space, retries=1)
         space.enqueue("Q", "x", persistent=False)
-        volume = store.device.volume_of(store.path)
-        incarnation = store.device.space("SPACE").incarnation
-        volume.write(lambda unit: unit._cursor.execute(f"DELETE FROM memory_{incarnation}.ready"))
-        found = [finding for finding in but_for_this_server(store.device.check()) if finding.severity is Severity.ERROR]
+        attachment = space._attachment
+        attachment.volume.write(lambda unit: unit.memory(attachment.opened.space.id).run(delete(ready)))
+        found = [each for each in but_for_this_server(store.device.check()) if each.severity is Severity.ERROR]
         assert [finding.target for finding in found] == ["memory of queue space SPACE"]
         assert "1 message without a place" in found[0].sentence

@@ -56,6 +56,11 @@ class TestPreference:
         assert everywhere(space) == {}
         assert (space.usage("Q").moved, space.usage("Q").discarded) == (2, 1)
 
+    def test_a_reason_is_kept_whatever_characters_it_has(self, space):
+        space.enqueue("PLAIN", "a")
+        fail(space, "PLAIN", "no\0good \ud800")
+        assert space.dequeue("OF-SPACE").origin.error == "no\\x00good \\ud800"
+
     def test_what_a_transaction_brings_names_its_own_too(self, space):
         with space.transaction():
             space.enqueue("Q", "a", error_queue="OF-MESSAGE")

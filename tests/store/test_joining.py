@@ -205,7 +205,7 @@ class TestStandsOrFalls:
         with engine.begin() as connection:
             assert space.dequeue("Q", connection=connection).body == body
 
-    def test_a_kill_before_the_commit_leaves_nothing_and_after_it_everything(self, real_device, start):
+    def test_a_kill_before_the_commit_leaves_nothing_and_after_it_everything(self, file_device, start):
         source = (
             "from tests.store.test_joining import driver_default, ORDERS\n"
             "space = open_device(sys.argv[1]).open_space('SPACE')\n"
@@ -218,18 +218,18 @@ class TestStandsOrFalls:
             "if sys.argv[2] == 'after': connection.commit()\n"
             "say(said)\nheard()\n"
         )
-        with real_device.open_space("SPACE") as space:
+        with file_device.open_space("SPACE") as space:
             space.enqueue("Q", "request")
-            child = start(source, real_device.path, "before")
+            child = start(source, file_device.path, "before")
             child.expect("request")
             child.kill()
             assert [message.text for message in space.browse("Q")] == ["request"]
             assert space.usage("Q").dequeued == 0
-            child = start(source, real_device.path, "after")
+            child = start(source, file_device.path, "after")
             child.expect("request")
             child.kill()
             assert drain(space) == ["event"]
-            engine = driver_default(real_device.path)
+            engine = driver_default(file_device.path)
             assert orders(engine) == ["order"]
             engine.dispose()
 
@@ -365,17 +365,17 @@ class TestOthers:
         other.results()
         assert drain(space) == ["joined", "other"]
 
-    def test_others_are_refused_with_a_clear_sentence_and_not_for_ever(self, real_device, start):
+    def test_others_are_refused_with_a_clear_sentence_and_not_for_ever(self, file_device, start):
         child = start(
             "from qmstorage.sqlite import translate\ntranslate.BUSY_SECONDS = 0.2\n"
             "from qmcore.errors import QueueError\n"
             "space = open_device(sys.argv[1]).open_space('SPACE')\nsay('open')\nheard()\n"
             "try:\n    space.enqueue('Q', 'x')\nexcept QueueError as error:\n    say(error.name, error.message)\n",
-            real_device.path,
+            file_device.path,
         )
         child.expect("open")
-        engine = driver_default(real_device.path)
-        with real_device.open_space("SPACE") as space, engine.begin() as connection:
+        engine = driver_default(file_device.path)
+        with file_device.open_space("SPACE") as space, engine.begin() as connection:
             space.enqueue("Q", "joined", connection=connection)
             child.say()
             line = child.line()
@@ -394,15 +394,15 @@ class TestOthers:
         other.results()
         assert drain(space) == ["other"]
 
-    def test_what_a_dead_process_left_is_no_reason_to_refuse_the_application(self, real_device, start):
-        engine = driver_default(real_device.path)
-        with real_device.open_space("SPACE") as space:
+    def test_what_a_dead_process_left_is_no_reason_to_refuse_the_application(self, file_device, start):
+        engine = driver_default(file_device.path)
+        with file_device.open_space("SPACE") as space:
             space.enqueue("Q", "held")
             space.enqueue("Q", "free")
             child = start(
                 "space = open_device(sys.argv[1]).open_space('SPACE')\ntransaction = space.transaction()\n"
                 "transaction.join_context()\nsay(space.dequeue('Q').text)\nheard()\n",
-                real_device.path,
+                file_device.path,
             )
             child.expect("held")
             with engine.begin() as connection:
@@ -417,21 +417,21 @@ class TestOthers:
 
 
 class TestAfterwards:
-    def test_a_waiter_in_another_process_is_woken_after_the_commit_and_not_before(self, real_device, start):
+    def test_a_waiter_in_another_process_is_woken_after_the_commit_and_not_before(self, file_device, start):
         child = start(
             "from qmcore.acts import waiting\nwaiting.CHECK_SECONDS = 1000.0\n"
             "space = open_device(sys.argv[1]).open_space('SPACE')\n"
             "say(space.dequeue('Q', wait=60).text)\n",
-            real_device.path,
+            file_device.path,
         )
-        engine = driver_default(real_device.path)
-        with real_device.open_space("SPACE") as space:
-            eventually(lambda: waiting_for(real_device.path) == 1, "the other waits")
+        engine = driver_default(file_device.path)
+        with file_device.open_space("SPACE") as space:
+            eventually(lambda: waiting_for(file_device.path) == 1, "the other waits")
             with engine.connect() as connection:
                 space.enqueue("Q", "lost", connection=connection)
                 connection.rollback()
                 space.enqueue("Q", "event", connection=connection)
-                assert waiting_for(real_device.path) == 1
+                assert waiting_for(file_device.path) == 1
                 connection.commit()
             child.expect("event")
             child.finish()

@@ -9,7 +9,7 @@ from qmcore.acts import transactions
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import BODY_MAX
 from qmcore.queue import FOREVER
-from tests.fix_store import make_queue
+from tests.fix_store import count_rows, make_queue
 
 MIB = 1024 * 1024
 SPILL = 2 * MIB + 5
@@ -39,11 +39,7 @@ def space(store):
 
 
 def rows(space):
-    def count(unit):
-        tables = ("message", "chunk", "ready", "held", "history")
-        return sum(unit._cursor.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables)
-
-    return space._attachment.volume.read(count)
+    return sum(count_rows(space, "message", "chunk", "ready", "held", "history"))
 
 
 def once(space, action):

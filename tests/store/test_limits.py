@@ -4,6 +4,7 @@ import pytest
 
 from qmcore.errors import NoSpaceError, Resource, SystemFailureError
 from tests.fix_store import Work, drain, eventually, make_queue
+from tests.store.differences import differs
 
 
 def refused(act):
@@ -155,8 +156,9 @@ def test_limits_hold_when_many_threads_run_into_them(store):
                 return taken
             taken += 1
 
-    assert sum(Work(*[fill] * 8).results()) == 50
-    assert space.usage("Q").messages == 50
+    taken = sum(Work(*[fill] * 8).results())
+    assert taken in (range(50, 50 + 7 + 1) if differs(store, "limits") else [50])
+    assert space.usage("Q").messages == taken
 
 
 def test_actions_are_waits_beyond_the_first_of_a_process(store):

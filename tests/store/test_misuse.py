@@ -73,10 +73,10 @@ def test_a_waiter_whose_bell_cannot_be_taken_down_still_gets_its_message(space, 
     attachment = space._attachment
     write = attachment.volume.write
 
-    def write_until_forgetting(work, *, durable=True):
+    def write_until_forgetting(work, **how):
         if work.__name__ == "forget":
             raise qmadmin.OperatingSystemError("no room left on the disk")
-        return write(work, durable=durable)
+        return write(work, **how)
 
     monkeypatch.setattr(attachment.volume, "write", write_until_forgetting)
     waiter = threading.Thread(target=lambda: found.append(space.dequeue("Q", wait=20)))
@@ -170,8 +170,8 @@ def test_a_dequeue_that_was_interrupted_behind_its_commit_is_found_by_the_rollba
     volume = space._attachment.volume
     write = volume.write
 
-    def interrupted(work, *, durable=True):
-        write(work, durable=durable)
+    def interrupted(work, **how):
+        write(work, **how)
         raise KeyboardInterrupt
 
     with pytest.raises(qmadmin.AbortedError, match="KeyboardInterrupt"), space.transaction():

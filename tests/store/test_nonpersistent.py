@@ -6,7 +6,7 @@ from qmadmin.transaction import Transaction
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.message import Reason
 from qmcore.queue import Delivery
-from tests.fix_store import bodies_held, drain, make_queue, truth
+from tests.fix_store import bodies_held, count_rows, drain, make_queue, truth
 
 PAGE = 4096
 
@@ -181,16 +181,12 @@ class TestTransactions:
         assert drain(space) == ["a", "B"]
 
     def test_the_record_of_a_commit_does_not_stay(self, space, clock):
-        def records():
-            count = "SELECT count(*) FROM trans"
-            return space._attachment.volume.read(lambda unit: unit._cursor.execute(count).fetchone()[0])
-
         for _ in range(3):
             with space.transaction():
                 fill(space, "aB")
         clock.advance(2)
         space.usage("Q")
-        assert records() == 0
+        assert count_rows(space, "trans") == (0,)
 
     def test_more_transactions_than_may_be_open_can_follow_each_other_at_once(self, space):
         """What is committed and only waits for memory to follow is no open transaction."""

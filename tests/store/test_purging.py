@@ -6,7 +6,7 @@ from qmcore.acts import transactions
 from qmcore.errors import BadQueueError, InvalidArgumentError
 from qmcore.message import EnqueueControl
 from qmcore.queue import FOREVER, Delivery
-from tests.fix_store import bodies_held, drain, make_queue
+from tests.fix_store import bodies_held, drain, make_queue, rows_of
 
 MIB = 1024 * 1024
 
@@ -25,15 +25,10 @@ def rows(space):
 
     def count(unit):
         stores = (unit, unit.memory(space._attachment.opened.space.id))
-        names = [table for each in stores for table in _tables(each)]
-        return sum(unit._cursor.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names)
+        names = ("message", "chunk", "ready", "due", "expiring", "held")
+        return sum(rows_of(each, name) for each in stores for name in names)
 
     return space._attachment.volume.read(count)
-
-
-def _tables(store):
-    schema = store._texts._options.get("schema_translate_map", {None: "main"})[None]
-    return [f"{schema}.{name}" for name in ("message", "chunk", "ready", "due", "expiring", "held")]
 
 
 def test_all_go_from_disk_and_from_memory_ready_and_delayed(space, store):

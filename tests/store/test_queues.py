@@ -15,7 +15,15 @@ from qmcore.errors import (
 )
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmstorage import definitions
-from tests.fix_store import MovableClock, bodies_held, drain, make_queue, queue_definition, space_definition
+from tests.fix_store import (
+    MovableClock,
+    bodies_held,
+    count_rows,
+    drain,
+    make_queue,
+    queue_definition,
+    space_definition,
+)
 
 
 class TestQueues:
@@ -269,9 +277,7 @@ class TestQueueSpaces:
             space.enqueue("Q", text, delay=5)
             space.close()
             store.device.destroy_space("SPACE", force=True)
-        volume = store.device.volume_of(store.device.path)
-        left = volume.read(lambda unit: [unit._cursor.execute(f"SELECT count(*) FROM {t}").fetchone() for t in TABLES])
-        assert left == [(0,)] * len(TABLES)
+        assert set(count_rows(store.device.volume_of(store.device.path), *TABLES)) == {0}
 
     def test_what_it_uses_is_told(self, store, space):
         space.enqueue("Q", bytes(5000))
@@ -343,11 +349,11 @@ class TestClosed:
         file_store.device.close()
         assert drain(file_store.another().open_space("SPACE")) == [str(at) for at in range(100)]
 
-    def test_closing_leaves_nothing_beside_the_device_but_its_directory(self, real_device):
-        with real_device.open_space("SPACE") as space:
+    def test_closing_leaves_nothing_beside_the_device_but_its_directory(self, file_device):
+        with file_device.open_space("SPACE") as space:
             assert space.dequeue("Q", wait=0.001) is None
-            real_device.close()
-        path = Path(real_device.path)
+            file_device.close()
+        path = Path(file_device.path)
         assert {entry.name for entry in path.parent.iterdir()} <= {"QUE", "QUE-run"}
         assert {entry.name for entry in Path(f"{path}-run").iterdir()} <= {"gate"}
 

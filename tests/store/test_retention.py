@@ -10,7 +10,7 @@ from qmcore.errors import BadMessageIdError, BadQueueError, InvalidArgumentError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import State
 from qmcore.queue import FOREVER, Delivery
-from tests.fix_store import drain, make_queue, queue_definition
+from tests.fix_store import count_rows, drain, make_queue, queue_definition
 
 MIB = 1024 * 1024
 
@@ -36,12 +36,7 @@ def kept(space, name="Q", **how):
 
 def rows(space):
     """Return how many rows there are of messages, bodies kept apart, and history."""
-
-    def count(unit):
-        tables = ("message", "chunk", "history")
-        return tuple(unit._cursor.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables)
-
-    return space._attachment.volume.read(count)
+    return count_rows(space, "message", "chunk", "history")
 
 
 class TestHistory:

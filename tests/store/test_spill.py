@@ -7,7 +7,7 @@ import pytest
 from qmcore.acts.transactions import SPILL_BYTES
 from qmcore.errors import InUseError, NoSpaceError, Resource
 from qmcore.message import State
-from tests.fix_store import drain, make_queue, queue_definition
+from tests.fix_store import count_rows, drain, make_queue, queue_definition
 
 MIB = 1024 * 1024
 MUCH = SPILL_BYTES // MIB + 3
@@ -205,9 +205,4 @@ def test_nothing_is_left_in_the_tables_when_all_is_consumed(space):
         _ = 1 / 0
     assert len(space.dequeue_many("Q", 100)) == MUCH
     assert space.dequeue("OTHER").body == b"y" * (5 * MIB)
-
-    def rows(unit):
-        tables = ("message", "chunk", "ready", "due", "expiring", "held", "trans")
-        return {name: unit._cursor.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
-
-    assert set(space._attachment.volume.read(rows).values()) == {0}
+    assert set(count_rows(space, "message", "chunk", "ready", "due", "expiring", "held", "trans")) == {0}

@@ -9,11 +9,13 @@ import signal
 import time
 
 import pytest
+from sqlalchemy import func, select
 
 from qmadmin.opening import create_device
 from qmcore.acts import waiting
 from qmcore.errors import AbortedError, BadQueueError, InvalidArgumentError, NotOpenError
-from tests.fix_store import Work, drain, eventually, make_queue, space_definition, waiting_for
+from qmstorage.schema import waiter
+from tests.fix_store import Work, device_path, drain, eventually, make_queue, space_definition, waiting_for
 
 
 @pytest.fixture(autouse=True)
@@ -22,10 +24,10 @@ def never_check(monkeypatch):
     monkeypatch.setattr(waiting, "CHECK_SECONDS", 1_000.0)
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "postgres"])
 def space(request, tmp_path):
     """A queue space on the machine's own clock."""
-    path = ":memory:" if request.param == "memory" else tmp_path / "QUE"
+    path = device_path(request.param, request, tmp_path)
     with create_device(path, 5_000) as device:
         device.create_space(space_definition(error_queue="ERRORS"))
         with device.open_space("SPACE") as opened:
@@ -36,7 +38,8 @@ def space(request, tmp_path):
 
 def waiters(space, name="Q"):
     queue_id = space.queue(name).id
-    return space._attachment.volume.read(lambda unit: len(unit.waiters([queue_id])))
+    waits = select(func.count()).select_from(waiter).where(waiter.c.queue_id == queue_id)
+    return space._attachment.volume.read(lambda unit: unit.built(waits)[0][0])
 
 
 def while_waiting(space, act, *, waits=1, name="Q", **how):
@@ -288,7 +291,9 @@ class TestEnded:
 
 
 class TestQuiet:
+    @pytest.mark.parametrize("space", ["file", "memory"], indirect=True)
     def test_whoever_waits_runs_no_statement_and_holds_no_lock(self, space):
+        """What waits on PostgreSQL has given its session back."""
         statements = []
         connection = space._attachment.volume._connection
 

@@ -25,7 +25,7 @@ def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> None:
 
     try:
         # Asked where we are recorded: from then on, the memory of the queue space is as it is.
-        memory = volume.write(record, durable=False)
+        memory = volume.write(record, durable=False, concurrent=True)
     except BaseException:
         volume.release_owner(owner)
         raise
@@ -46,14 +46,14 @@ def _attach_memory(volume: Volume, opened: OpenSpace, now: int) -> None:
         thresholds.note_memory_lost(unit, opened)
 
     if volume.attach_memory(opened.space, volume.read(lambda unit: unit.queues(opened.space.id))):
-        volume.write(note, durable=False)
+        volume.write(note, durable=False, concurrent=True)
     end_what_was_left(volume, opened, now)
 
 
 def detach(volume: Volume, opened: OpenSpace, owner: Owner, now: int) -> None:
     """Leave the queue space; transactions that are open are rolled back."""
     try:
-        volume.write(lambda unit: unit.remove_owner(owner.id), durable=False)
+        volume.write(lambda unit: unit.remove_owner(owner.id), durable=False, concurrent=True)
     finally:
         # Where the store refuses, as on a full disk, others find out by the lock that we have left.
         volume.release_owner(owner)

@@ -52,6 +52,16 @@ def given_up(branch: Branch) -> AbortedError:
     )
 
 
+def lost_in_part(branch: Branch) -> AbortedError:
+    """Return the diagnostic for a transaction of which the store lacks something that it had taken or brought."""
+    return AbortedError(
+        f"the transaction on queue space {branch.opened.space.name!r} was rolled back, because the server has lost a"
+        " part of it in a crash",
+        hint="Begin it again; nothing of it remains.",
+        space=branch.opened.space.name,
+    )
+
+
 def record_once(unit: Unit, branch: Branch) -> None:
     """Make the transaction known to the volume, or see that it still is."""
     if branch.recorded:

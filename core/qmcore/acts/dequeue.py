@@ -35,6 +35,11 @@ class Nothing:
     unfinished: bool = False
 
 
+def is_nothing(result: object) -> bool:
+    """Tell whether no message was there."""
+    return isinstance(result, Nothing)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Taken:
     """A message that was taken out of `ready`, and the store that it stays in."""
@@ -47,7 +52,7 @@ def dequeue(
     unit: Unit, opened: OpenSpace, name: str, selection: Selection, limit: int, now: int, *, body: bool = True
 ) -> list[Message] | Nothing:
     """Consume at most `limit` messages of a queue, in its order; of a queue that groups them, of one group."""
-    queue = dequeuable(unit, opened, name)
+    queue = reserved_queue(unit, opened, name)
     if not freshen(unit, opened, queue, now):
         return Nothing((queue.id,), None, unfinished=True)
     taken = take(unit, opened, queue, selection, limit)
@@ -96,14 +101,22 @@ def dequeuable(unit: Unit, opened: OpenSpace, name: str) -> Queue:
     return queue
 
 
+def reserved_queue(unit: Unit, opened: OpenSpace, name: str) -> Queue:
+    """Return the queue of that name, to take messages out of it; of one that groups them nobody else takes any.
+
+    Two that take of one group would each wait for what the other has; so that nothing is taken before this.
+    """
+    queue = dequeuable(unit, opened, name)
+    if queue.definition.grouping:
+        unit.take_alone(queue.id)
+    return queue
+
+
 def take(unit: Unit, opened: OpenSpace, queue: Queue, selection: Selection, limit: int) -> list[Taken]:
-    """Take at most `limit` messages out of `ready`, in the order of the queue, of one group where it has groups."""
+    """Take at most `limit` messages of a reserved queue out of `ready`, in its order, of one group if it has groups."""
     choice = selection.choice(opened.space)
     if choice is None:
         return []
-    if queue.definition.grouping:
-        # Two that take of one group would each wait for what the other has.
-        unit.take_alone(queue.id)
     if limit > 1 and queue.definition.grouping:
         return _take_of_group(unit, opened, queue, choice, limit)
     if limit > 1 and unit.memory(queue.space_id) is None:

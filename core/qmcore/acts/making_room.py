@@ -10,7 +10,7 @@ from qmcore.acts.retention import forget_outlived
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
 from qmcore.errors import NoSpaceError
-from qmcore.port import Unit, Volume
+from qmcore.port import Unit, Volume, always
 from qmcore.queue import Queue
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ def with_room(volume: Volume, spaces: Sequence[OpenSpace], now: int, act: Callab
     try:
         return act()
     except NoSpaceError:
-        by_itself: Run = lambda step: volume.write(step, durable=False, concurrent=True)  # noqa: E731 - the default of an argument
+        by_itself: Run = lambda step: volume.write(step, durable=False, concurrent=True, repeatable=always)  # noqa: E731 - the default of an argument
         if sum(_make_room(run or by_itself, opened, now) for opened in spaces) == 0:
             raise
         return act()

@@ -8,6 +8,7 @@ from qmcore import numbers
 from qmcore.acts import thresholds
 from qmcore.definitions import OpenSpace
 from qmcore.message import Origin, Reason, message_id
+from qmcore.names import storable
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Holding, Place, Withdrawn
@@ -34,7 +35,7 @@ def move(
 ) -> None:
     """Move a message that was taken out of its state. It may be consumed at once, and does not expire any more."""
     place = holding.place
-    origin = Origin(queue.name, name_of(opened, holding), reason, now, error)
+    origin = Origin(queue.name, name_of(opened, holding), reason, now, storable(error))
     sequence = _count_over(unit, opened, store, queue, target, holding)
     key = target.definition.order.key(priority=priority, available_at=now, expires_at=None, sequence=sequence)
     new_id = numbers.number(opened.space.id, sequence)

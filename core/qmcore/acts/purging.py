@@ -65,7 +65,7 @@ def _in_steps(
     volume: Volume, step: Callable[[Unit], int], progress: Callable[[int], None] = lambda _count: None
 ) -> int:
     total = 0
-    while count := volume.write(step):
+    while count := volume.write(step, concurrent=True):
         total += count
         progress(total)
     return total

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Sequence
 
 from qmcore.acts import enqueue as enqueuing
-from qmcore.acts.branch import NO_USE, Branch, adds, given_up, record_once, reserve, sum_of
+from qmcore.acts.branch import NO_USE, Branch, adds, given_up, lost_in_part, record_once, reserve, sum_of
 from qmcore.acts.consuming import consume
-from qmcore.acts.dequeue import Nothing, dequeuable, first_ready, nothing, rest_of_group, take
+from qmcore.acts.dequeue import Nothing, first_ready, is_nothing, nothing, reserved_queue, rest_of_group, take
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.acts.making_room import with_room
 from qmcore.acts.returning import Cause, give_back
@@ -27,7 +27,7 @@ from qmcore.errors import (
     SystemFailureError,
 )
 from qmcore.message import Message, message_id
-from qmcore.port import Unit, Volume
+from qmcore.port import Unit, Volume, always
 from qmcore.queue import KEPT, Delivery, Queue
 from qmcore.records import Holding, Outcome, Place, Role, Use
 from qmcore.selection import Choice, Selection
@@ -92,7 +92,7 @@ def dequeue(
     """Take at most `limit` messages and let the transaction hold them: to consume them, or to lock them only."""
 
     def held(unit: Unit) -> tuple[list[_Held] | Nothing, Sequence[int]]:
-        queue = dequeuable(unit, branch.opened, name)
+        queue = reserved_queue(unit, branch.opened, name)
         if not freshen(unit, branch.opened, queue, now):
             return Nothing((queue.id,), None, unfinished=True), branch.reserved
         found = _take(unit, branch, queue, selection, limit, role)
@@ -106,7 +106,9 @@ def dequeue(
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
     branch.may_hold = True
-    found, reserved = volume.write(held, durable=False, concurrent=True)
+    found, reserved = volume.write(
+        held, durable=False, concurrent=True, repeatable=lambda result: is_nothing(result[0])
+    )
     if isinstance(found, Nothing):
         return found
     branch.recorded = True
@@ -152,7 +154,7 @@ def roll_back(volume: Volume, branch: Branch, now: int, cause: Cause, error: str
         if unit.end_transaction(branch.id, branch.owner.id):
             give_back(unit, branch.opened, branch.id, branch.queue_ids, now, cause, error)
 
-    volume.write(undone, durable=False, concurrent=True)
+    volume.write(undone, durable=False, concurrent=True, repeatable=always)
 
 
 # ---- what is taken --------------------------------------------------------------------------------------------------
@@ -343,11 +345,13 @@ def _commit_branch(unit: Unit, branch: Branch, now: int) -> None:
         _refuse_what_was_lost(unit, branch)
     for delivery in both if branch.recorded else ():
         consumed = sum(
-            _consume(unit, branch, queue_id, store_for(unit, known, delivery), now) for queue_id in branch.queue_ids
+            _consume(unit, branch, queue_id, store_for(unit, known, delivery), now)
+            for queue_id in sorted(branch.queue_ids)
         )
         if delivery is Delivery.PERSIST and consumed < branch.holds.get(delivery, NO_USE).messages:
-            raise given_up(branch)
-    for queue_id in branch.queue_ids | {queue_id for queue_id, _ in pending}:
+            raise lost_in_part(branch)
+    # In one order everywhere: their capacity limits are rows that others may want, too.
+    for queue_id in sorted(branch.queue_ids | {queue_id for queue_id, _ in pending}):
         items = {store_for(unit, known, delivery): pending.get((queue_id, delivery), []) for delivery in both}
         _arrive(unit, branch, queue_id, items, now)
 
@@ -355,7 +359,7 @@ def _commit_branch(unit: Unit, branch: Branch, now: int) -> None:
 def _end(unit: Unit, branch: Branch) -> bool:
     """End the transaction on disk; where it has a part in memory, leave a record for that to follow."""
     memory = unit.memory(branch.opened.space.id)
-    if memory is not None and memory.holds_any(branch.id, branch.queue_ids):
+    if memory is not None and not unit.commits_memory and memory.holds_any(branch.id, branch.queue_ids):
         return unit.mark_committed(branch.id, branch.owner.id)
     return unit.end_transaction(branch.id, branch.owner.id)
 
@@ -364,7 +368,7 @@ def _refuse_what_was_lost(unit: Unit, branch: Branch) -> None:
     """Refuse to commit without messages that were spilled: the crash of a server takes the last steps with it."""
     there = sum(unit.spilled_use(branch.id, queue_id).messages for queue_id in branch.queue_ids)
     if there < branch.spilled:
-        raise given_up(branch)
+        raise lost_in_part(branch)
 
 
 def _consume(unit: Unit, branch: Branch, queue_id: int, store: Store, now: int) -> int:

@@ -12,7 +12,7 @@ from qmcore.acts.returning import Cause, give_back
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
 from qmcore.errors import BadQueueError, OperatingSystemError, OutcomeUnknownError, SystemFailureError
-from qmcore.port import Unit, Volume
+from qmcore.port import Unit, Volume, always
 from qmcore.queue import Queue
 from qmcore.records import Outcome, Owner, TransactionRecord
 
@@ -48,7 +48,7 @@ def freshen_now(volume: Volume, opened: OpenSpace, name: str, now: int) -> None:
         return freshen(unit, opened, queue, now) and _forget(unit, opened, queue, now)
 
     if volume.read(pending) and not volume.readonly and not volume.is_joined():
-        while not volume.write(step, durable=False, concurrent=True):
+        while not volume.write(step, durable=False, concurrent=True, repeatable=always):
             pass
 
 
@@ -94,7 +94,7 @@ def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> bool:
         thresholds.start_what_was_left(unit, opened)
         return bells
 
-    bells = volume.write(end, durable=False)
+    bells = volume.write(end, durable=False, concurrent=True, repeatable=always)
     _let_memory_follow(volume, opened, now)
     for owner, left_bells in zip(dead, bells, strict=True):
         volume.release_owner(owner, left_bells)
@@ -109,7 +109,7 @@ def _let_memory_follow(volume: Volume, opened: OpenSpace, now: int) -> None:
         for _ in range(2):
             if not volume.read(lambda unit: following.has_to_follow(unit, opened)):
                 return
-            volume.write(lambda unit: following.let_memory_follow(unit, opened, now), durable=False)
+            volume.write(lambda unit: following.let_memory_follow(unit, opened, now), durable=False, repeatable=always)
     except (OperatingSystemError, SystemFailureError, OutcomeUnknownError) as error:
         logger.error("the memory of queue space %r is behind the disk: %s", opened.space.name, error)  # noqa: TRY400
 

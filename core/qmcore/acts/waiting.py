@@ -13,7 +13,7 @@ from typing import TypeVar
 from qmcore.acts.dequeue import Nothing, nothing
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError, Resource, SystemFailureError
-from qmcore.port import Bell, Unit, Volume
+from qmcore.port import Bell, Unit, Volume, always
 from qmcore.queue import Queue
 from qmcore.records import Owner
 from qmcore.times import MICROS, Clock
@@ -38,13 +38,17 @@ def wait_for(
     """
     found = attempt()
     end = clock.monotonic() + seconds
+    failure: QueueError | None = None
     while isinstance(found, Nothing) and (left := end - clock.monotonic()) > 0 and not (stop is not None and stop()):
         try:
-            found = _try_at_each_ring(attempt, volume, opened, clock, found, end, stop)
+            found, failure = _try_at_each_ring(attempt, volume, opened, clock, found, end, stop), None
         except QueueError as error:
-            if not is_unreachable(error) or end - clock.monotonic() <= 0:
+            if not is_unreachable(error):
                 raise
+            failure = error
             pause(volume, min(left, CHECK_SECONDS))
+    if failure is not None:
+        raise failure
     return found
 
 
@@ -121,26 +125,36 @@ def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int]) -> It
     """
     owner = opened.owner
     bell = volume.bell()
+    rows = [(queue_id, bell.address) for queue_id in queue_ids]
+    left = list(opened.left_waits)
+    gone = set(left)
 
     def record(unit: Unit) -> None:
+        for queue_id, address in gone:
+            unit.remove_waiter(queue_id, address)
         _refuse_without_action(unit, opened, owner)
-        for queue_id in queue_ids:
-            unit.add_waiter(queue_id, bell.address, owner.id)
+        for queue_id, address in rows:
+            unit.add_waiter(queue_id, address, owner.id)
+        # In case that this is done twice.
+        gone.update(rows)
 
     def forget(unit: Unit) -> None:
-        for queue_id in queue_ids:
-            unit.remove_waiter(queue_id, bell.address)
+        for queue_id, address in rows:
+            unit.remove_waiter(queue_id, address)
 
     try:
-        volume.write(record, durable=False, concurrent=True)
+        volume.write(record, durable=False, concurrent=True, repeatable=always)
+        opened.left_waits.difference_update(left)
         yield bell
     finally:
-        # A message may have been taken meanwhile, and must reach the caller whatever becomes of the bell: a row that
-        # stays behind goes with its owner.
+        # A message may have been taken meanwhile, and must reach the caller whatever becomes of the bell: rows that
+        # stay behind go with the next wait, or with their owner.
         with contextlib.suppress(OSError):
             bell.close()
-        with contextlib.suppress(QueueError):
-            volume.write(forget, durable=False, concurrent=True)
+        try:
+            volume.write(forget, durable=False, concurrent=True, repeatable=always)
+        except QueueError:
+            opened.left_waits.update(rows)
 
 
 def _refuse_without_action(unit: Unit, opened: OpenSpace, owner: Owner) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
 from psycopg.rows import tuple_row
 
 from qmcore.records import Owner
+from qmstorage.postgres.tables import quoted
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
 GRACE_SECONDS = 15.0
-"""How long after the server's return those who were attached before may take until they are known again."""
+"""How long those who were attached before the server or the network was away may take until they are known again."""
 
 _MICROSECONDS = "(extract(epoch FROM {}) * 1000000)::bigint"
 _STARTED = _MICROSECONDS.format("pg_postmaster_start_time()")
@@ -31,7 +32,7 @@ _AGE = f"extract(epoch FROM clock_timestamp()) - greatest({_STARTED}, {_COUNTS_S
 WHO_AM_I = f"""
 SELECT pid, {_MICROSECONDS.format("backend_start")}, {_BOOT}
 FROM pg_stat_activity WHERE pid = pg_backend_pid()
-"""
+"""  # noqa: S608 - words of ours
 """Asks for our session's process and its start in microseconds, and for what tells the server's start from others."""
 
 END_SESSION = """
@@ -78,3 +79,9 @@ def server(connection: Connection) -> Server:
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         ((boot, age),) = cursor.execute(_SERVER)
     return Server(boot, age)
+
+
+def outlived(schema: str, boot: str, owner_keys: Collection[int]) -> str:
+    """Return the statement that records that owners, by their keys, live on in another life of the server."""
+    locks = ", ".join(f"'{key}'" for key in owner_keys)
+    return f"UPDATE {quoted(schema)}.owner SET boot = '{boot}' WHERE lock IN ({locks})"  # noqa: S608 - names of ours

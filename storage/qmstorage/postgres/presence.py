@@ -84,7 +84,7 @@ class Presence:
         self._heard: set[str] = set()
         self._boot = ""
         self._since = -math.inf
-        """When, by the monotonic clock, the session was made again after the server's boot had changed."""
+        """When, by the monotonic clock, the session was made again after it was lost."""
         self._closed = ""
         self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
@@ -170,7 +170,7 @@ class Presence:
     def alive(self, owners: Sequence[Owner], connection: Connection) -> list[Owner]:
         """Return those of the owners whose processes live, by one question; ours live, also while we reconnect.
 
-        Others count as alive for a while after the server has come back, in which they reconnect.
+        Others count as alive for a while after the server, or the network, has come back: they reconnect as we do.
         """
         others = [owner for owner in owners if living.key_of(owner) not in self._keys]
         known = {owner.id for owner in living.alive(others, connection)}
@@ -183,9 +183,11 @@ class Presence:
         if not missing:
             return set()
         server = living.server(connection)
-        # Of a standby that was promoted nobody knows since when it is the server; we came back to it together.
-        is_new_to_us = self._boot not in ("", server.boot) or time.monotonic() - self._since < living.GRACE_SECONDS
-        if not is_new_to_us and server.age_seconds >= living.GRACE_SECONDS:
+        # Where we have lost the server too, it was the network or the server, and others come back as we do.
+        were_lost = self._lost or self._boot not in ("", server.boot)
+        if were_lost or time.monotonic() - self._since < living.GRACE_SECONDS:
+            return {owner.id for owner in missing if living.key_of(owner) is not None}
+        if server.age_seconds >= living.GRACE_SECONDS:
             return set()
         return {owner.id for owner in missing if living.key_of(owner) is not None and owner.boot != server.boot}
 
@@ -347,10 +349,9 @@ class Presence:
         self._ghosts = {(int(pid), int(started))}
         with self._changed:
             before, self._boot = self._boot, boot
-            if before in ("", boot):
-                return False
-            self._since = time.monotonic()
-            return True
+            if before:
+                self._since = time.monotonic()
+            return before not in ("", boot)
 
     def _record_outliving(self, link: Link) -> None:
         """Record that our owners have outlived the server, so that their own deaths are told from its next one."""

@@ -41,6 +41,15 @@ _SETTINGS: Final = (
     "SET client_min_messages = warning",
     # What is compiled for a statement of a millisecond costs more than the statement.
     "SET jit = off",
+    # Statistics of a queue's tables are wrong as a rule: they were taken when it was empty, or full, or full of others.
+    # Each statement of a unit is about few rows that keys lead to, and must not become one that reads a table because
+    # of what the planner believes. An index is walked, not gathered into a bitmap, so that dead entries are marked.
+    "SET enable_seqscan = off",
+    "SET enable_bitmapscan = off",
+    "SET enable_indexonlyscan = off",
+    "SET enable_hashjoin = off",
+    "SET enable_mergejoin = off",
+    "SET enable_material = off",
 )
 
 

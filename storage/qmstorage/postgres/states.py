@@ -6,22 +6,42 @@ owns all else that belongs to the message. So no session waits for another, and 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from sqlalchemy import ARRAY, BigInteger, Select, and_, bindparam, delete, func, select, text
+from sqlalchemy import ARRAY, BigInteger, Select, Text, bindparam, cast, delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.types import UserDefinedType
 
 from qmcore.condition import Condition
 from qmcore.records import Claim, Holding, Place
+from qmcore.selection import Choice
 from qmcore.space import Space
-from qmstorage import conditions
-from qmstorage.among import Among
+from qmstorage import choosing, conditions
+from qmstorage.among import Among, Named, Row
 from qmstorage.claims import Claims
 from qmstorage.history import History
 from qmstorage.listing import Listings
 from qmstorage.runner import given
 from qmstorage.schema import due, expiring, history, message, ready, threshold
 from qmstorage.states import States
+
+
+class _Tid(UserDefinedType[str]):
+    """Where a row is."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **options: Any) -> str:
+        """Return how the type is written."""
+        del options
+        return "TID"
+
+
+T = TypeVar("T")
+
+_LOOKS = 3
+"""How often somebody looks for a message in a queue that is not empty, and whose messages others take meanwhile."""
 
 _MOST: Any = bindparam("most")
 _DUE_OF_QUEUE = given(due.c.queue_id, "of_queue")
@@ -32,70 +52,53 @@ def _numbers(name: str) -> Any:
     return func.any(bindparam(name, type_=ARRAY(BigInteger)))
 
 
+_THIS_DUE, _THIS_EXPIRING, _THIS_PAST = (Row(table.c.message_id, table) for table in (due, expiring, history))
+
+
 def _take_due(chosen: Select[Any]) -> Any:
-    own = chosen.limit(_MOST).with_for_update(skip_locked=True, of=due)
-    return delete(due).where(_DUE_OF_QUEUE, Among(due.c.message_id, own)).returning(*_TAKEN_DUE)
+    own = chosen.with_for_update(skip_locked=True, of=due)
+    return delete(due).where(Among(_THIS_DUE, own)).returning(*_TAKEN_DUE)
 
 
-_DUE = select(due.c.message_id).where(_DUE_OF_QUEUE)
-_TAKE_DUE = _take_due(_DUE)
-_RELEASE = _take_due(_DUE.where(due.c.available_at <= bindparam("now")).order_by(due.c.available_at, due.c.message_id))
+_DUE = select(_THIS_DUE).where(_DUE_OF_QUEUE)
+_TAKE_DUE = _take_due(_DUE.limit(_MOST))
+_RELEASE = _take_due(
+    _DUE.where(due.c.available_at <= bindparam("now")).order_by(due.c.available_at, due.c.message_id).limit(_MOST)
+)
 _EXPIRED = (
-    select(expiring.c.message_id, expiring.c.expires_at)
+    select(expiring.c.message_id, cast(_THIS_EXPIRING, Text))
     .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
     .order_by(expiring.c.expires_at, expiring.c.message_id)
     .limit(_MOST)
     .with_for_update(skip_locked=True)
 )
-_READY_OF_QUEUE = given(ready.c.queue_id, "of_queue")
 _TAKE_READY_OF = (
     delete(ready)
     .where(
-        _READY_OF_QUEUE,
         Among(
-            ready.c.order_key,
-            select(ready.c.order_key)
-            .join_from(
-                message,
-                ready,
-                and_(ready.c.queue_id == message.c.queue_id, ready.c.order_key == message.c.order_key),
-            )
+            choosing.THIS,
+            select(choosing.THIS)
+            .join_from(message, ready, choosing.STANDS)
             .where(message.c.id == _numbers("ids"), given(message.c.queue_id, "of_queue"))
             .with_for_update(skip_locked=True, of=ready),
         ),
     )
     .returning(ready.c.message_id, ready.c.order_key, ready.c.retries)
 )
-_TAKE_DUE_OF = (
-    delete(due)
-    .where(
-        _DUE_OF_QUEUE,
-        Among(
-            due.c.message_id, _DUE.where(due.c.message_id == _numbers("ids")).with_for_update(skip_locked=True, of=due)
-        ),
-    )
-    .returning(*_TAKEN_DUE)
-)
-_UNMAKE_EXPIRING_OF = delete(expiring).where(
-    given(expiring.c.queue_id, "of_queue"),
-    expiring.c.expires_at == _numbers("times"),
-    expiring.c.message_id == _numbers("ids"),
-)
+_TAKE_DUE_OF = _take_due(select(_THIS_DUE).where(due.c.message_id == _numbers("ids")))
+_PLACES = func.any(cast(bindparam("places", type_=ARRAY(Text)), ARRAY(_Tid)))
+_UNMAKE_EXPIRING_AT = delete(expiring).where(_THIS_EXPIRING.op("=")(_PLACES))
 _CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
     message.c.id == _numbers("ids")
 )
 _OUTLIVED = (
-    select(history.c.message_id)
+    select(_THIS_PAST)
     .where(given(history.c.queue_id, "of_queue"), history.c.consumed_at < bindparam("before"))
     .order_by(history.c.consumed_at, history.c.message_id)
     .limit(_MOST)
     .with_for_update(skip_locked=True)
 )
-_FORGET = (
-    delete(history)
-    .where(given(history.c.queue_id, "of_queue"), Among(history.c.message_id, _OUTLIVED))
-    .returning(history.c.message_id)
-)
+_FORGET = delete(history).where(Among(_THIS_PAST, _OUTLIVED)).returning(history.c.message_id)
 _CLAIM = (
     insert(threshold)
     .values({column.name: bindparam(column.name) for column in threshold.columns})
@@ -112,6 +115,27 @@ class SharedStates(States):
         """Wait until no other session has this advisory lock, and have it until the unit is committed."""
         self.run(_LOCK, key=key)
 
+    def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
+        """Take the first ready message that is chosen, and that nobody else is taking, out of `ready`."""
+        take = super().take
+        return self._looked(space, queue_id, choice, lambda: take(space, queue_id, choice))
+
+    def take_many(self, space: Space, queue_id: int, choice: Choice, limit: int) -> list[Place]:
+        """Take the first ready messages that are chosen, and that nobody else is taking; return them in order."""
+        take_many = super().take_many
+        return self._looked(space, queue_id, choice, lambda: take_many(space, queue_id, choice, limit)) or []
+
+    def _looked(self, space: Space, queue_id: int, choice: Choice, act: Callable[[], T | None]) -> T | None:
+        """Take what there is, and look again where there was nothing.
+
+        A statement sees what was there when it began. While it runs, others may take all of that, and bring new
+        messages: then it finds nothing in a queue that was never empty.
+        """
+        for _ in range(_LOOKS):
+            if (taken := act()) or self.find(space, queue_id, choice) is None:
+                return taken
+        return None
+
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""
         released = self.all(_RELEASE, of_queue=queue_id, now=now_us, most=limit)
@@ -120,15 +144,15 @@ class SharedStates(States):
 
     def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
         """Take at most `limit` messages that have expired out of their states; those that somebody takes are left."""
-        expired: dict[int, int] = dict(self.all(_EXPIRED, of_queue=queue_id, now=now_us, most=limit))
-        if not expired:
+        places: dict[int, str] = dict(self.all(_EXPIRED, of_queue=queue_id, now=now_us, most=limit))
+        if not places:
             return []
-        ids = list(expired)
+        ids = list(places)
         rows = self.all(_TAKE_READY_OF, of_queue=queue_id, ids=ids)
         if len(rows) < len(ids):
-            rows += self.all(_TAKE_DUE_OF, of_queue=queue_id, ids=ids)
+            rows += self.all(_TAKE_DUE_OF, ids=ids)
         taken = {row[0]: Place(row[0], queue_id, row[1], row[2]) for row in rows}
-        self.run(_UNMAKE_EXPIRING_OF, of_queue=queue_id, times=[expired[number] for number in taken], ids=list(taken))
+        self.run(_UNMAKE_EXPIRING_AT, places=[places[number] for number in taken])
         charged = {row[0]: row[1:] for row in self.all(_CHARGED, ids=list(taken))}
         return [Holding(taken[number], *charged[number]) for number in ids if number in taken]
 
@@ -142,7 +166,7 @@ class SharedListings(SharedStates, Listings):
             taken = self.all(_TAKE_DUE, of_queue=queue_id, most=limit)
         else:
             where = conditions.where(condition, retries=due.c.retries, space=space, available_at=due.c.available_at)
-            chosen = _DUE.join_from(due, message, message.c.id == due.c.message_id).where(where)
+            chosen = _DUE.join_from(due, message, Named(message.c.id, due.c.message_id)).where(where).limit(_MOST)
             taken = self.built(_take_due(chosen), of_queue=queue_id, most=limit)
         return [Place(number, queue_id, key, retries) for number, key, retries in taken]
 

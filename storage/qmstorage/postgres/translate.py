@@ -145,6 +145,7 @@ _BY_CLASS: Final[dict[str, _Entry]] = {"08": _LOST, "40": _CONFLICT, "54": _TOO_
 """By the first two characters of the state, which are its class."""
 
 _RETRIABLE: Final = frozenset({"40001", "40P01"})
+_ENDED_IDLE: Final = frozenset({"25P03", "57P05"})
 _LOST_STATES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "57P04"})
 """What a server says that is about to end the session."""
 
@@ -209,6 +210,11 @@ def from_psycopg(error: psycopg.Error, shown: str) -> QueueError:
 def is_retriable(error: psycopg.Error) -> bool:
     """Tell whether the transaction was undone because of what others did at the same time, and may be tried again."""
     return error.sqlstate in _RETRIABLE
+
+
+def was_idle(error: psycopg.Error) -> bool:
+    """Tell whether the server has ended the session before it came to the last statement, because none came in time."""
+    return error.sqlstate in _ENDED_IDLE
 
 
 def is_connection_lost(error: psycopg.Error) -> bool:

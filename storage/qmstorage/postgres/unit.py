@@ -65,6 +65,7 @@ class PostgresMemoryStore(SharedCounters, SharedBodies, SharedArrivals, SharedSt
 class PostgresUnit(SharedCounters, SharedBodies, SharedArrivals, SharedListings, SharedHistory, SharedClaims, SqlUnit):
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
 
+    commits_memory = True
     memory_store = PostgresMemoryStore
 
     def __init__(

@@ -7,21 +7,22 @@ has the volume for itself, so that it can look at something and then act on what
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg.errors import LockNotAvailable
 
-from qmcore.errors import NotOpenError, QueueError
+from qmcore.errors import NotOpenError
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage.forks import FORKS
-from qmstorage.postgres import committing, health, joining, keys, translate, watching
+from qmstorage.postgres import committing, health, joining, keys, living, telling, translate, watching
 from qmstorage.postgres.presence import Presence
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.snapshot import PostgresSnapshot
@@ -44,8 +45,9 @@ _ATTEMPTS = 5
 _LOCK_STEP_SECONDS = 0.1
 """How long those who work together may have to wait behind one who waits to be alone."""
 
-_PAUSE = 0.02
-"""Seconds for which they go on before the next try to be alone."""
+_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.5
+"""For how long they go on before the next try to be alone, at first and at last: whoever is long may be so for long."""
 
 
 class PostgresVolume:
@@ -67,14 +69,23 @@ class PostgresVolume:
             f"SELECT space_id, generation FROM {quoted(address.schema)}.counter WHERE queue_id = 0 AND slot = 0"  # noqa: S608
         )
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
-        self._presence = Presence(self._connected, address.schema, outlived=self._outlived)
+        self._presence = Presence(
+            self._connected, address.schema, outlived=functools.partial(living.outlived, address.schema)
+        )
         self._closed = ""
         self.followers = joining.Followers()
         FORKS.add(self)
 
     # ---- work --------------------------------------------------------------------------------------------------------
 
-    def write(self, work: Callable[[Unit], T], *, durable: bool = True, concurrent: bool = False) -> T:
+    def write(
+        self,
+        work: Callable[[Unit], T],
+        *,
+        durable: bool = True,
+        concurrent: bool = False,
+        repeatable: Callable[[T], bool] | None = None,
+    ) -> T:
         """Run `work` in one transaction and commit it; an exception leaves everything as it was.
 
         What fails before its commit because of others, or because the server has ended the session, is done again.
@@ -86,7 +97,7 @@ class PostgresVolume:
         fresh = False
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return self._written(work, durable=durable, concurrent=concurrent, fresh=fresh)
+                return self._written(work, repeatable, durable=durable, concurrent=concurrent, fresh=fresh)
             except _Again as again:
                 if attempt == _ATTEMPTS:
                     raise translate.from_psycopg(again.error, self.path) from again.error
@@ -111,7 +122,7 @@ class PostgresVolume:
         self._check_usable()
         try:
             with self._sessions.one() as session:
-                session.run(f"BEGIN; SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}; {self._together()}")
+                session.run(f"BEGIN; SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}; {self.together}")
         except LockNotAvailable:
             return False
         except psycopg.Error as error:
@@ -155,20 +166,24 @@ class PostgresVolume:
     # ---- memory ------------------------------------------------------------------------------------------------------
 
     def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
-        """Have a part in the non-persistent messages of a queue space; tell whether there were none before."""
-        name = f"{quoted(memory_schema(self._schema))}.residence"
+        """Have a part in the non-persistent messages of a queue space; tell whether there were none before.
+
+        A reader sees persistent messages only: a standby has no others.
+        """
+        if self.readonly:
+            return False
 
         def made(unit: Unit) -> bool:
             ours = _ours(unit)
-            row = ours.asked(f"INSERT INTO {name} VALUES ({space.id}) ON CONFLICT DO NOTHING RETURNING space_id")  # noqa: S608
-            if row is None:
+            add = f"INSERT INTO {self._residence} VALUES ({space.id}) ON CONFLICT DO NOTHING RETURNING space_id"  # noqa: S608 - ours
+            if ours.asked(add) is None:
                 return False
             memory = ours.memory_of(self._memory_texts)
             for queue_id in {0, *(queue.id for queue in queues)}:
                 memory.add_counters(space.id, queue_id)
             return True
 
-        was_made = self.write(made)
+        was_made = self.write(made, concurrent=True)
         self._memory_users[space.id] = self._memory_users.get(space.id, 0) + 1
         self._memories[space.id] = self._memory_texts
         return was_made
@@ -184,21 +199,26 @@ class PostgresVolume:
 
     def remove_memory(self, space: Space, *, unused: bool = False) -> None:
         """Remove the non-persistent messages of a queue space; with `unused` only where no process is attached."""
-        name = f"{quoted(memory_schema(self._schema))}.residence"
 
         def removed(unit: Unit) -> None:
             if unused and unit.owners(space.id):
                 return
             ours = _ours(unit)
             ours.memory_of(self._memory_texts).clear(space.id, unit.queues(space.id))
-            ours.asked(f"DELETE FROM {name} WHERE space_id = {space.id} RETURNING space_id")  # noqa: S608 - ours
+            ours.asked(f"DELETE FROM {self._residence} WHERE space_id = {space.id} RETURNING space_id")  # noqa: S608 - ours
 
         self.write(removed)
 
     def memory_files(self, space: Space) -> list[tuple[str, int]]:
-        """Return no files: non-persistent messages stand in tables of the database."""
-        del space
-        return []
+        """Return the schema that holds the non-persistent messages of all queue spaces, and its size in bytes."""
+        schema = memory_schema(self._schema)
+        size = (
+            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"  # noqa: S608 - names of ours
+            f" WHERE relkind = 'r' AND relnamespace = '{quoted(schema)}'::regnamespace"
+            f" AND EXISTS (SELECT FROM {self._residence} WHERE space_id = {space.id})"
+        )
+        found = None if self.readonly else self.read(lambda unit: _ours(unit).asked(size))
+        return [] if found is None or found[0] is None else [(schema, int(found[0]))]
 
     def memory_levels(self) -> dict[int, Use]:
         """Return nothing: each unit reaches the memory by itself."""
@@ -280,7 +300,7 @@ class PostgresVolume:
     @property
     def together(self) -> str:
         """The statement that takes the lock of the volume together with others."""
-        return self._together()
+        return f"SELECT pg_advisory_xact_lock_shared({self._lock_key})"
 
     @property
     def is_durable(self) -> bool:
@@ -289,12 +309,20 @@ class PostgresVolume:
 
     # ---- steps -------------------------------------------------------------------------------------------------------
 
-    def _written(self, work: Callable[[Unit], T], *, durable: bool, concurrent: bool, fresh: bool) -> T:
+    def _written(
+        self,
+        work: Callable[[Unit], T],
+        repeatable: Callable[[T], bool] | None,
+        *,
+        durable: bool,
+        concurrent: bool,
+        fresh: bool,
+    ) -> T:
         relaxed = "" if durable or not self._durable else "SET LOCAL synchronous_commit = off; "
         with self._session(fresh=fresh) as session:
             try:
                 if concurrent:
-                    generations = session.run(f"BEGIN; {relaxed}{self._together()}; {self._generations}")
+                    generations = session.run(f"BEGIN; {relaxed}{self.together}; {self._generations}")
                 else:
                     self._begin_alone(session, time.monotonic() + WAIT_SECONDS, relaxed)
                     generations = session.run(self._generations)
@@ -303,40 +331,24 @@ class PostgresVolume:
                 result = work(unit)
             except psycopg.Error as error:
                 raise self._before_commit(error, session) from error
-            self._commit(session, unit.transaction_number)
-            self._tell(session, unit.arrivals)
+            self._commit(session, unit.transaction_number, is_repeatable=repeatable is not None and repeatable(result))
+            telling.tell(session, self._schema, unit.arrivals)
         for action in unit.actions:
             action()
         return result
 
-    def _commit(self, session: Session, number: str) -> None:
+    def _commit(self, session: Session, number: str, *, is_repeatable: bool) -> None:
         try:
             session.run("COMMIT")
         except psycopg.Error as error:
             if not translate.is_connection_lost(error) and not session.is_lost:
                 raise self._before_commit(error, session) from error
-            done = committing.was_done(self._connected_hastily, session, number)
+            is_undone = is_repeatable or translate.was_idle(error)
+            done = False if is_undone else committing.was_done(self._connected_hastily, session, number)
             if done is None:
                 raise translate.outcome_unknown(error, self.path) from error
             if not done:
                 raise _Again(error, is_lost=True) from error
-
-    def _tell(self, session: Session, arrivals: set[int]) -> None:
-        """Have the server tell those who wait for the queues that got messages.
-
-        After the commit: what is told within a transaction is told at its end, under a lock that lets one commit
-        through at a time, the disk included; and who begins to wait between a look before the commit and the commit
-        would be told nothing.
-        """
-        if not arrivals:
-            return
-        waiter = f"{quoted(self._schema)}.waiter"
-        channels = "), (".join(f"'{keys.channel(self._schema, queue)}', {queue}" for queue in sorted(arrivals))
-        with contextlib.suppress(psycopg.Error):
-            session.run(
-                f"SELECT pg_notify(channel, '') FROM (VALUES ({channels})) AS got (channel, queue_id)"  # noqa: S608
-                f" WHERE EXISTS (SELECT FROM {waiter} WHERE waiter.queue_id = got.queue_id)"
-            )
 
     def _read(self, work: Callable[[Unit], T], *, fresh: bool) -> T:
         with self._session(fresh=fresh) as session:
@@ -352,6 +364,7 @@ class PostgresVolume:
     def _begin_alone(self, session: Session, end: float, first: str = "") -> None:
         """Begin a transaction in which nobody else works. Those who do go on in between, so that nobody waits long."""
         alone = f"SELECT pg_advisory_xact_lock({self._lock_key})"
+        pause = _PAUSE_SECONDS
         while True:
             left = end - time.monotonic()
             step = max(min(_LOCK_STEP_SECONDS, left), 0.001)
@@ -360,23 +373,17 @@ class PostgresVolume:
             except LockNotAvailable:
                 session.roll_back()
                 if left <= 0:
-                    raise self._not_alone(session) from None
-                time.sleep(_PAUSE)
+                    raise translate.not_alone(keys.holders(session.connection, self._lock_key), self.path) from None
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             else:
                 session.run(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
                 return
 
-    def _not_alone(self, session: Session) -> QueueError:
-        high, low = (self._lock_key >> 32) & 0xFFFFFFFF, self._lock_key & 0xFFFFFFFF
-        holders = session.connection.execute(
-            "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s::bigint::oid"
-            " AND objid = %s::bigint::oid AND granted AND pid <> pg_backend_pid() ORDER BY pid",
-            [high, low],
-        ).fetchall()
-        return translate.not_alone([row[0] for row in holders], self.path)
-
-    def _together(self) -> str:
-        return f"SELECT pg_advisory_xact_lock_shared({self._lock_key})"
+    @property
+    def _residence(self) -> str:
+        """The table of the queue spaces whose non-persistent messages are there."""
+        return f"{quoted(memory_schema(self._schema))}.residence"
 
     def _unit(self, cursor: Any, slot: int) -> PostgresUnit:
         return PostgresUnit(
@@ -407,11 +414,6 @@ class PostgresVolume:
                 if fresh or not translate.is_connection_lost(error):
                     raise translate.from_psycopg(error, self.path) from error
         raise AssertionError  # pragma: no cover - the second attempt has raised
-
-    def _outlived(self, boot: str, keys: Collection[int]) -> str:
-        """Return the statement that records that owners, by their keys, live on in another life of the server."""
-        locks = ", ".join(f"'{key}'" for key in keys)
-        return f"UPDATE {quoted(self._schema)}.owner SET boot = '{boot}' WHERE lock IN ({locks})"  # noqa: S608 - ours
 
     def _translated(self, act: Callable[[], T]) -> T:
         try:

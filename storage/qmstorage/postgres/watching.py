@@ -25,9 +25,6 @@ T = TypeVar("T")
 SILENCE_SECONDS: Final = 10.0
 """How long a session may say nothing before another one is asked, and again until it does."""
 
-_LAST_WORDS_SECONDS: Final = 1.0
-"""How long an answer may be under way that the server has sent."""
-
 _LONG_SECONDS: Final = 60.0
 """After so long a statement that is still worked on is worth a line in the log."""
 
@@ -51,6 +48,8 @@ class WatchedConnection(psycopg.Connection[Any]):
 
     conninfo = ""
     silence_seconds = SILENCE_SECONDS
+    last_words_seconds = 1.0
+    """How long an answer may be under way that the server has sent."""
 
     def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **options: Any) -> T:
         """Do what waits for the server; OperationalError where the session is lost without a sign of that."""
@@ -95,7 +94,7 @@ class WatchedConnection(psycopg.Connection[Any]):
     def _has_come(self) -> bool:
         poll = select.poll()
         poll.register(self.pgconn.socket, select.POLLIN)
-        return bool(poll.poll(_LAST_WORDS_SECONDS * 1000))
+        return bool(poll.poll(self.last_words_seconds * 1000))
 
     def _tell_of_long_work(self, begun: float, waits_for: str) -> None:
         seconds = time.monotonic() - begun

@@ -40,9 +40,16 @@ class ReadOnlyVolume:
         with files.reading(self.path) as connection:
             return read_once(connection, self._texts, self.path, work)
 
-    def write(self, work: Callable[[Unit], T], *, durable: bool = True, concurrent: bool = False) -> T:
+    def write(
+        self,
+        work: Callable[[Unit], T],
+        *,
+        durable: bool = True,
+        concurrent: bool = False,
+        repeatable: Callable[[T], bool] | None = None,
+    ) -> T:
         """Refuse."""
-        del work, durable, concurrent
+        del work, durable, concurrent, repeatable
         raise self._refusal()
 
     def comes_free(self, seconds: float) -> bool:

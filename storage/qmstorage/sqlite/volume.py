@@ -80,9 +80,16 @@ class SqliteVolume:
         self._gone = ""
         FORKS.add(self)
 
-    def write(self, work: Callable[[Unit], T], *, durable: bool = True, concurrent: bool = False) -> T:
+    def write(
+        self,
+        work: Callable[[Unit], T],
+        *,
+        durable: bool = True,
+        concurrent: bool = False,
+        repeatable: Callable[[T], bool] | None = None,
+    ) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was."""
-        del concurrent  # SQLite has one writer at a time.
+        del concurrent, repeatable  # SQLite has one writer at a time, and loses no connection.
         if self.followers and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
         job = Job(work)

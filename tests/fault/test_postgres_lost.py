@@ -1,0 +1,299 @@
+"""Connections that are lost: each act is done or not, once, the caller knows which, and the next act works."""
+
+import contextlib
+import re
+import threading
+
+import pytest
+
+from qmadmin.opening import create_device, open_device
+from qmcore.errors import AbortedError, OperatingSystemError, OutcomeUnknownError
+from qmcore.findings import Severity
+from tests.fix_store import Work, bodies_held, eventually, make_queue, space_definition, waiting_for
+from tests.proxy import Proxy
+
+psycopg = pytest.importorskip("psycopg")
+
+from qmstorage.postgres.watching import WatchedConnection  # noqa: E402 - there is nothing to test without psycopg
+
+COUNTED = b"INSERT INTO lost."
+"""The first statement that changes something; only a new session sends its text."""
+BEGIN, COMMIT = b"BEGIN", b"COMMIT"
+
+
+class Net:
+    """A queue space that is reached through a network that can be cut, and from beside it."""
+
+    def __init__(self, url):
+        host, port = re.search(r"@([^:/]+):(\d+)/", url).groups()
+        self.server = host, int(port)
+        self.proxy = Proxy(self.server)
+        self.beside = create_device(url, 20_000)
+        self.beside.create_space(space_definition(error_queue="ERRORS", processes=100))
+        self.seen = self.beside.open_space("SPACE")
+        for name in ("Q", "R", "ERRORS"):
+            make_queue(self.seen, name, retries=3)
+        self.url = url.replace(f"@{host}:{port}/", f"@127.0.0.1:{self.proxy.port}/")
+        self.device = open_device(self.url)
+        self.space = self.device.open_space("SPACE")
+
+    def begin(self):
+        """Leave nothing of the test before: the next unit gets a session of its own, which sends statements as text."""
+        for name in ("Q", "R", "ERRORS"):
+            self.seen.purge(name)
+        self.settle()
+        self.seen.enqueue("Q", "old")
+        self.space._attachment.volume._sessions._close_idle()
+
+    def settle(self):
+        """Return when others know again that the process behind the network lives, and it that they do."""
+        self.space._attachment.look_after(now=True)
+        others = self.seen._attachment.volume
+        eventually(lambda: others.living([self.space._attachment.owner]), "the process is known again")
+
+    def mend(self):
+        """Let the network take connections again, after it refused them."""
+        self.proxy.close()
+        self.proxy = Proxy(self.server, self.proxy.port)
+
+    def texts(self, queue="Q"):
+        return sorted(self.seen.content(info).text for info in self.seen.messages(queue))
+
+    def close(self):
+        for each in (self.device, self.beside, self.proxy):
+            each.close()
+
+
+@pytest.fixture(scope="module")
+def shared_net(postgres_server, worker_database):
+    with contextlib.closing(Net(f"{postgres_server.url(worker_database)}?schema=lost")) as net:
+        yield net
+
+
+@pytest.fixture
+def net(shared_net, postgres_server, worker_database, monkeypatch):
+    monkeypatch.setenv("QM_TEST_DATABASE", postgres_server.url(worker_database))
+    monkeypatch.setattr(WatchedConnection, "silence_seconds", 0.2)
+    monkeypatch.setattr(WatchedConnection, "last_words_seconds", 0.2)
+    shared_net.begin()
+    return shared_net
+
+
+def enqueue(space):
+    space.enqueue("Q", "new")
+
+
+def dequeue(space):
+    assert space.dequeue("Q").text == "old"
+
+
+def dequeue_in_transaction(space):
+    with space.transaction():
+        assert space.dequeue("Q").text == "old"
+
+
+def reply(space):
+    with space.transaction():
+        space.enqueue("R", space.dequeue("Q").text)
+
+
+def roll_back(space):
+    transaction = space.transaction()
+    with transaction:
+        assert space.dequeue("Q").text == "old"
+        transaction.rollback()
+
+
+def listen(space):
+    assert space.listen(["R", "Q"]) == "Q"
+
+
+def peek(space):
+    assert space.peek("Q").text == "old"
+
+
+def browse(space):
+    assert [message.text for message in space.browse("Q")] == ["old"]
+
+
+def list_them(space):
+    assert [info.size for info in space.messages("Q")] == [3]
+
+
+def look_after(space):
+    space._attachment.look_after(now=True)
+
+
+def count(space):
+    assert space.usage("Q").messages == 1
+
+
+AFTER = {
+    enqueue: (["new", "old"], []),
+    dequeue: ([], []),
+    dequeue_in_transaction: ([], []),
+    reply: ([], ["old"]),
+}
+"""What is in Q and in R after an act that was done; all others change nothing."""
+
+UNDONE = ["old"], []
+ACTS = [enqueue, dequeue, dequeue_in_transaction, reply, roll_back, listen, peek, browse, list_them, look_after, count]
+CHANGING = [enqueue, dequeue, dequeue_in_transaction, reply]
+
+
+def books(net):
+    """Return what is in the queues, and prove that nothing is held and that the counters and tables are sound."""
+    net.settle()
+    found = net.texts("Q"), net.texts("R")
+    assert [list(net.seen.messages(queue)) for queue in ("ERRORS",)] == [[]]
+    assert bodies_held(net.seen)[1:] == (0, 0)
+    assert net.beside.space_usage("SPACE").transactions == 0
+    assert [finding.sentence for finding in net.beside.check("SPACE") if finding.severity is Severity.ERROR] == []
+    return found
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("cut", [Proxy.reset, Proxy.swallow])
+def test_a_connection_that_was_lost_before_an_act_is_made_again(net, act, cut):
+    list_them(net.space)
+    cut(net.proxy)
+    act(net.space)
+    assert books(net) == AFTER.get(act, UNDONE)
+
+
+@pytest.mark.parametrize("act", CHANGING)
+@pytest.mark.parametrize("moment", ["before", "answer"])
+@pytest.mark.parametrize("order", ["reset", "swallow"])
+def test_what_is_cut_in_the_middle_is_done_again_from_the_beginning(net, act, moment, order):
+    net.proxy.trap(COUNTED, moment, order)
+    act(net.space)
+    assert net.proxy.sprung.is_set()
+    assert books(net) == AFTER[act]
+
+
+# ---- commits --------------------------------------------------------------------------------------------------------
+
+
+def commit_in(net, moment, order):
+    """Reply to the message, and lose the connection while the transaction is committed."""
+    with net.space.transaction():
+        net.space.enqueue("R", net.space.dequeue("Q").text)
+        net.proxy.trap(COMMIT, moment, order)
+
+
+def commit_of(act):
+    """Return the act, with the connection lost while its commit is under way."""
+
+    def acts(net, moment, order):
+        net.proxy.trap(COMMIT, moment, order)
+        act(net.space)
+
+    return acts
+
+
+COMMITS = {"enqueue": commit_of(enqueue), "dequeue": commit_of(dequeue), "reply": commit_in}
+DONE = {name: AFTER[act] for name, act in {"enqueue": enqueue, "dequeue": dequeue, "reply": reply}.items()}
+
+
+@pytest.mark.parametrize("name", COMMITS)
+@pytest.mark.parametrize("moment", ["before", "answer"])
+@pytest.mark.parametrize("order", ["reset", "swallow"])
+def test_where_the_server_can_be_asked_what_became_of_a_lost_commit_it_is_done_once(net, name, moment, order):
+    COMMITS[name](net, moment, order)
+    assert net.proxy.sprung.is_set()
+    assert books(net) == DONE[name]
+
+
+@pytest.mark.parametrize("name", COMMITS)
+@pytest.mark.parametrize("moment", ["before", "answer"])
+def test_where_nobody_can_be_asked_the_outcome_is_unknown_and_the_next_act_works(net, name, moment):
+    try:
+        with pytest.raises(OutcomeUnknownError, match="whether it was done is unknown"):
+            COMMITS[name](net, moment, "refuse")
+        with pytest.raises(OperatingSystemError, match="cannot be reached"):
+            net.space.enqueue("Q", "while it is away")
+    finally:
+        net.mend()
+    look_after(net.space)
+    found = books(net)
+    assert found == (DONE[name] if moment == "answer" else UNDONE)
+    assert [info.retries for info in net.seen.messages("Q")] in ([0], [0, 0], [])
+    assert net.space.enqueue("R", "next")
+
+
+@pytest.mark.parametrize("moment", ["before", "answer"])
+def test_a_transaction_that_may_have_taken_a_message_can_only_roll_back(net, moment):
+    transaction = net.space.transaction()
+    with pytest.raises(AbortedError, match="was rolled back"), transaction:
+        try:
+            with pytest.raises(OutcomeUnknownError):
+                commit_of(dequeue)(net, moment, "refuse")
+        finally:
+            net.mend()
+        transaction.commit()
+    look_after(net.space)
+    assert books(net) == UNDONE
+
+
+# ---- waiting --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [Proxy.reset, Proxy.swallow, Proxy.refuse])
+@pytest.mark.parametrize("how", ["dequeue", "in a transaction", "listen", "peek"])
+def test_a_wait_outlives_its_connections_and_gets_what_comes_after(net, how, cut):
+    def wait():
+        if how == "listen":
+            return net.space.listen(["R"], wait=30)
+        if how == "peek":
+            return net.space.peek("R", wait=30).text
+        with net.space.transaction() if how == "in a transaction" else contextlib.nullcontext():
+            return net.space.dequeue("R", wait=30).text
+
+    waiting = Work(wait)
+    eventually(lambda: waiting_for(net.device.path), "somebody waits")
+    try:
+        cut(net.proxy)
+    finally:
+        if cut is Proxy.refuse:
+            net.mend()
+    net.seen.enqueue("R", "late")
+    assert waiting.results() == ["R" if how == "listen" else "late"]
+    net.settle()
+    assert net.seen.usage("R").held == 0
+    eventually(lambda: not waiting_for(net.device.path), "nobody waits any more")
+
+
+def test_a_wait_whose_time_is_over_while_the_server_is_away_says_so(net):
+    waiting = Work(lambda: net.space.dequeue("R", wait=1))
+    eventually(lambda: waiting_for(net.device.path), "somebody waits")
+    net.proxy.refuse()
+    try:
+        (error,) = waiting.results()
+        assert isinstance(error, OperatingSystemError)
+        assert "cannot be reached" in str(error)
+    finally:
+        net.mend()
+
+
+def test_a_long_statement_is_not_taken_for_a_lost_connection(net):
+    """Somebody keeps the volume for himself for longer than the silence that makes us ask."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def keep():
+        with net.seen._attachment.volume.still(10):
+            entered.set()
+            assert leave.wait(30)
+
+    keeping = Work(keep)
+    assert entered.wait(30)
+    working = Work(lambda: net.space.enqueue("Q", "new"))
+    waits = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE wait_event = 'advisory' AND clock_timestamp() > query_start + '1 s'::interval"
+    )
+    with net.seen._attachment.volume._connect() as connection:
+        eventually(lambda: connection.execute(waits).fetchone() != (0,), "it waits for longer than the silence")
+    leave.set()
+    (msgid,) = working.results()
+    keeping.results()
+    assert msgid in [info.msgid for info in net.seen.messages("Q")]

@@ -1,0 +1,318 @@
+"""On PostgreSQL, each statement of the hot path touches the rows that it is about and few others.
+
+That holds whatever the server believes about the tables: statistics of a queue table are wrong as a rule, as they were
+taken when it was empty, full, or full of another queue. Each statement that the engine sends is run twice with EXPLAIN
+ANALYZE where it is sent, planned for its values and for any values, and undone; then it is sent.
+"""
+
+import re
+from collections import Counter
+from itertools import islice
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from qmcore.acts import transactions
+from qmcore.message import EnqueueControl
+from qmcore.queue import Delivery
+from qmcore.times import MICROS
+from tests.fix_postgres import database_of
+from tests.fix_store import Store, make_queue
+
+ROWS = 1_000
+"""Messages that lie in each state of each queue, and that nobody asks for."""
+
+FEW = 60
+"""Rows that a statement about a message or a small batch may touch."""
+
+QUEUES = {
+    "PLAIN": {"retries": 1, "retry_delay": 5, "out_of_order": "top,msgid"},
+    "ORDERED": {"order": "priority,time,lifo"},
+    "GROUPED": {"grouping": True, "retries": 3, "retry_delay": 5},
+    "KEPT": {"retention": 10},
+    "MOVED": {"keep_expired": True, "retries": 1},
+    "MEMORY": {"delivery": Delivery.NONPERSIST, "retries": 1},
+}
+SELECTIONS = {
+    "the first": {},
+    "by corrid": {"corrid": "c"},
+    "by pattern": {"corrid_like": "c%"},
+    "by condition": {"condition": "priority > 10 AND header.a = 'b'"},
+}
+TABLES = ("message", "ready", "due", "held", "expiring", "history")
+
+
+class Explaining:
+    """A cursor that has each statement explained before it runs it, the first times that it comes."""
+
+    def __init__(self, cursor):
+        self._cursor = cursor
+        self._seen = Counter()
+        self.plans = []
+        self.is_explaining = True
+
+    def execute(self, text, values=None, /):
+        self._explain(text, values or {})
+        return self._cursor.execute(text, values)
+
+    def executemany(self, text, rows, /):
+        rows = list(rows)
+        for row in rows[:1]:
+            self._explain(text, row)
+        return self._cursor.executemany(text, rows)
+
+    def __getattr__(self, name):
+        return getattr(self._cursor, name)
+
+    def __iter__(self):
+        return iter(self._cursor)
+
+    def start_anew(self):
+        """Explain again what was explained before: it is about another queue now."""
+        self._seen.clear()
+
+    def _explain(self, text, values):
+        self._seen[text] += 1
+        if not self.is_explaining or self._seen[text] > 2:
+            return
+        names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
+        numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", text).replace("%%", "%")
+        arguments = sql.SQL(", ").join(sql.Literal(values[name]) for name in names)
+        execution = sql.SQL("EXPLAIN (ANALYZE, FORMAT JSON, TIMING off) EXECUTE looking {};").format(
+            sql.SQL("({})").format(arguments) if names else sql.SQL("")
+        )
+        with self._cursor.connection.cursor() as beside:
+            execution = execution.as_string(beside)
+            beside.execute(
+                f"SAVEPOINT looking; PREPARE looking AS {numbered};"
+                f"SET LOCAL plan_cache_mode = force_custom_plan; {execution} ROLLBACK TO looking;"
+                f"SET LOCAL plan_cache_mode = force_generic_plan; {execution} ROLLBACK TO looking;"
+                "RELEASE looking; DEALLOCATE looking".encode(),
+                prepare=False,
+            )
+            plans = [beside.fetchone()[0][0]["Plan"] for _ in beside.results() if beside.description]
+        self.plans += zip([numbered] * 2, ("planned for its values", "planned for any values"), plans, strict=True)
+
+
+def nodes(plan):
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from nodes(part)
+
+
+def touched(plan):
+    """Return how many rows the largest step of a plan has looked at."""
+    removed = ("Rows Removed by Filter", "Rows Removed by Index Recheck", "Rows Removed by Join Filter")
+    return max(
+        (node["Actual Rows"] + sum(node.get(name, 0) for name in removed)) * node["Actual Loops"]
+        for node in nodes(plan)
+    )
+
+
+def outline(plan):
+    """Return a plan in one line each step, for whoever reads of a failure."""
+    return [
+        " ".join(
+            f"{node.get(name)}"
+            for name in (
+                "Node Type",
+                "Index Name",
+                "Relation Name",
+                "Index Cond",
+                "Filter",
+                "Actual Rows",
+                "Plan Rows",
+                "Actual Loops",
+            )
+            if name in node
+        )
+        for node in nodes(plan)
+    ]
+
+
+class Filled:
+    """A queue space with many messages in each state of each queue, and wrong statistics about them."""
+
+    def __init__(self, store, statistics):
+        self.clock = store.clock
+        self.space = store.space(error_queue="ERRORS", memory=400_000_000, pages=19_000, messages=1_000_000)
+        for name, definition in {**QUEUES, "ERRORS": {}}.items():
+            make_queue(self.space, name, **definition)
+        database, self.schema = database_of(store.path)
+        self.connection = psycopg.connect(database, autocommit=True)
+        for table in TABLES:
+            for schema in (self.schema, f"{self.schema}_memory"):
+                if table == "history" and schema != self.schema:
+                    continue
+                self.connection.execute(f"ALTER TABLE {schema}.{table} SET (autovacuum_enabled = off)")
+        getattr(self, f"_{statistics}")()
+        (session,) = self.space._attachment.volume._sessions._idle
+        self.cursor = session.cursor = Explaining(session.cursor)
+
+    def _fresh(self):
+        self.fill()
+        self._analyze()
+
+    def _never(self):
+        self.fill()
+
+    def _emptied(self):
+        self.fill()
+        self.empty()
+        # A row that lives at the end keeps the pages, and with them the belief that they are empty.
+        self._analyze()
+        self.fill()
+
+    def _elsewhere(self):
+        self.fill(["ORDERED"])
+        self._analyze()
+        self.empty()
+        self.fill()
+
+    def _analyze(self):
+        for schema in (self.schema, f"{self.schema}_memory"):
+            for table in TABLES:
+                if table != "history" or schema == self.schema:
+                    self.connection.execute(f"ANALYZE {schema}.{table}")
+
+    def empty(self):
+        for schema in (self.schema, f"{self.schema}_memory"):
+            for table in TABLES:
+                if table != "history" or schema == self.schema:
+                    self.connection.execute(f"DELETE FROM {schema}.{table}")
+
+    def fill(self, queues=tuple(QUEUES)):
+        """Put messages into the tables: ready ones that come last, ones due and expiring later, held and retained."""
+        later = self.clock.now() + 10**6 * MICROS
+        for name in queues:
+            queue = self.space.queue(name)
+            schema = f"{self.schema}_memory" if name == "MEMORY" else self.schema
+            # What is held in memory and by no transaction is given back at once.
+            held = ("held",) if name != "MEMORY" else ()
+            for at, table in enumerate(("ready", "due", *held, *(("history",) if name == "KEPT" else ()))):
+                first = (queue.space_id << 48) + (1 << 40) + ((queue.id * 10 + at) << 20)
+                values = {
+                    "queue": queue.id, "first": first, "rows": ROWS, "later": later,
+                    "group": first if name == "GROUPED" else None,
+                }  # fmt: skip
+                self.connection.execute(
+                    f"INSERT INTO {schema}.message (id, queue_id, order_key, priority, enqueued_at, pages, size,"
+                    " urcode, appkey, corrid, type, group_id, expires_at, body) SELECT %(first)s + n, %(queue)s,"
+                    " '\\xff'::bytea || int8send(%(first)s + n), 50, 0, 1, 1, 0, 0, '\\x64'::bytea || int8send(n),"
+                    " 'STRING', %(group)s + mod(n, 100), %(later)s, 'x' FROM generate_series(1, %(rows)s) AS n",
+                    values,
+                )
+                columns, form = {
+                    "ready": ("queue_id, order_key, message_id, retries", "queue_id, order_key, id, 0"),
+                    "due": (
+                        "queue_id, available_at, message_id, order_key, retries",
+                        "queue_id, %(later)s, id, order_key, 0",
+                    ),
+                    "held": (
+                        "trans_id, message_id, queue_id, order_key, retries, pages, size, role",
+                        "1 + mod(id, 10), id, queue_id, order_key, 0, 1, 1, mod(id, 3)",
+                    ),
+                    "history": ("queue_id, consumed_at, message_id, consumer", "queue_id, %(later)s, id, 'x'"),
+                }[table]
+                only = f"FROM {schema}.message WHERE id > %(first)s AND id <= %(first)s + %(rows)s"
+                self.connection.execute(f"INSERT INTO {schema}.{table} ({columns}) SELECT {form} {only}", values)
+                if table in ("ready", "due"):
+                    self.connection.execute(
+                        f"INSERT INTO {schema}.expiring SELECT queue_id, %(later)s, id {only}", values
+                    )
+
+    def refuse_waste(self, most=FEW):
+        """Fail where a statement touched more rows than that; the plans are shown."""
+        worst = {text: (mode, plan) for text, mode, plan in self.cursor.plans if touched(plan) > most}
+        shown = [f"{text}\n  {mode}\n    " + "\n    ".join(outline(plan)) for text, (mode, plan) in worst.items()]
+        if shown:
+            pytest.fail(f"{len(shown)} statements touch too many rows:\n" + "\n".join(shown), pytrace=False)
+
+
+@pytest.fixture(params=["fresh", "never", "emptied", "elsewhere"])
+def filled(request, database_url, clock):
+    store = Store("postgres", database_url, clock)
+    made = Filled(store, request.param)
+    yield made
+    # What no transaction holds would be given back when the device is closed.
+    made.cursor.is_explaining = False
+    made.empty()
+    made.connection.close()
+    store.close()
+
+
+def arrive(space, queue, count=9):
+    space.enqueue_many(queue, ["x"] * count, EnqueueControl(corrid=b"c", headers={"a": "b"}, lifetime=10**9))
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_selecting_a_message_touches_few_rows(filled, selection):
+    how, space = SELECTIONS[selection], filled.space
+    for queue in QUEUES:
+        filled.cursor.start_anew()
+        for _ in range(3):
+            arrive(space, queue)
+        assert space.peek(queue, **how)
+        assert space.dequeue(queue, **how)
+        assert len(space.dequeue_many(queue, 2, **how)) == 2
+        assert space.remove(queue, **how)
+        assert space.listen([queue]) == queue
+        with space.transaction():
+            for _ in range(2):
+                assert space.lock(queue, **how)
+            assert space.dequeue(queue, **how)
+            assert space.dequeue(queue)
+            assert space.dequeue_many(queue, 3)
+        with space.transaction() as transaction:
+            assert space.dequeue_many(queue, 2, **how)
+            transaction.rollback()
+    assert len(filled.cursor.plans) > 100
+    filled.refuse_waste()
+
+
+def test_what_goes_on_around_selecting_touches_few_rows(filled, clock, monkeypatch):
+    # So that little is spilled already.
+    monkeypatch.setattr(transactions, "SPILL_BYTES", 2_000)
+    space = filled.space
+    for queue in QUEUES:
+        filled.cursor.start_anew()
+        arrive(space, queue)
+        with space.transaction():
+            assert space.dequeue(queue, msgid=space.peek(queue).msgid)
+            for _ in range(2):
+                space.enqueue(queue, b"x", delay=3)
+            space.enqueue(queue, b"x" * 2_000)
+        with space.transaction() as transaction:
+            space.enqueue(queue, b"x" * 2_000)
+            transaction.rollback()
+        # At times of their own, as messages have which were not sent together.
+        for at in range(9):
+            space.enqueue(queue, b"x", delay=1 + at / 100, expires_in=9 + at / 10)
+        clock.advance(6)
+        assert space.dequeue(queue)
+        clock.advance(20)
+        assert space.dequeue(queue)
+        space.enqueue(queue, bytes(1_100_000))
+    first = space.enqueue("PLAIN", b"x", top=True)
+    space.enqueue("PLAIN", b"x", before=first)
+    space.enqueue("PLAIN", b"x", before=first, persistent=False)
+    msgid = space.enqueue("KEPT", b"x", priority=99)
+    assert space.dequeue("KEPT", msgid=msgid)
+    assert space.recall("KEPT", msgid)
+    clock.advance(20)
+    assert space.dequeue("KEPT", corrid="none") is None
+    assert space.recall("KEPT", msgid) is None
+    assert len(filled.cursor.plans) > 150
+    filled.refuse_waste()
+    assert space.usage("PLAIN").expired
+
+
+def test_listing_touches_no_more_than_it_lists(filled):
+    space = filled.space
+    for queue in QUEUES:
+        filled.cursor.start_anew()
+        assert len(list(islice(space.messages(queue), 600))) == 600
+        assert len(list(islice(space.messages(queue, condition="priority > 10"), 600))) == 600
+    assert len(list(islice(space.history("KEPT"), 600))) == 600
+    filled.refuse_waste(most=600)
