@@ -1,9 +1,9 @@
 """Lets messages through one queue on PostgreSQL while its backlog stays the same, and prints what that does to it.
 
 After each share of the messages a line tells: the messages that went through, the median time of an enqueue of one
-message, the median and the 99th percentile of a dequeue, in microseconds, the server's pages that a dequeue touches, the
-rate at which messages go through, in batches, and of the tables their sizes in MiB (with what is kept beside them, and
-indexes), dead rows and runs of autovacuum.
+message, the median and the 99th percentile of a dequeue, in microseconds, the server's pages that a dequeue touches,
+the rate at which messages go through, in batches, and of the tables their sizes in MiB (with what is kept beside
+them, and indexes), dead rows and runs of autovacuum.
 The server is one of its own, without fsync and with autovacuum. The exit status is 1 where the last dequeues took more
 than `--flat` times as long as the first, both held against the enqueues beside them: what else the machine does slows
 down either, and only dequeues read from the head of the queue.

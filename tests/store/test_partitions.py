@@ -145,15 +145,16 @@ class TestDurability:
     def test_a_relaxed_file_is_not_synced_and_a_full_one_is(self, tmp_path, monkeypatch):
         synced = {}
         for durability in ("relaxed", "full"):
-            with create_device(tmp_path / durability, 2000, durability=durability):
-                pass
-            with open_device(tmp_path / durability) as device:
-                calls = []
-                monkeypatch.setattr("qmstorage.sqlite.beside._sync", calls.append)
-                device.set_commands(enabled=False)
-                synced[durability] = len(calls)
-                assert device.info.durability == durability
-        assert (synced["relaxed"], synced["full"] > 0) == (0, True)
+            path = tmp_path / durability
+            calls = []
+            monkeypatch.setattr("qmstorage.sqlite.beside._sync", calls.append)
+            for opened in (lambda: create_device(path, 2000, durability=durability), lambda: open_device(path)):
+                with opened() as device:
+                    before = len(calls)
+                    device.set_commands(enabled=False)
+                    synced.setdefault(durability, []).append(len(calls) > before)
+                    assert device.info.durability == durability
+        assert synced == {"relaxed": [False, False], "full": [True, True]}
 
     def test_another_word_is_refused(self, tmp_path):
         with pytest.raises(InvalidArgumentError, match="must be full or relaxed, got 'none'"):
