@@ -181,13 +181,13 @@ class _FileMaker:
 
     def open(self, path: str) -> Volume:
         """Open the volume in a file."""
-        from qmstorage.opening import open_volume
+        from qmstorage.sqlite.opening import open_volume
 
         return open_volume(path)
 
     def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
         """Make a volume of a device, for the group that the device is for."""
-        from qmstorage.opening import create_volume
+        from qmstorage.sqlite.opening import create_volume
 
         return create_volume(path, info, main=main, group_id=_group_id(info.group))
 

@@ -274,7 +274,7 @@ def heard():
 
 def other_user(group=None):
     "Become a user without rights; what loads late is loaded before, as that user may not read our Python."
-    import sqlite3, qmstorage.opening, qmadmin.space, qmadmin.device
+    import sqlite3, qmstorage.sqlite.opening, qmadmin.space, qmadmin.device
     import grp, pwd
     nobody = pwd.getpwnam("nobody")
     os.setgroups([grp.getgrnam(group).gr_gid] if group else [])
@@ -399,11 +399,12 @@ def eventually(claim: Callable[[], bool], what: str) -> None:
         select.select([], [], [], 0.005)
 
 
-def waiting_for(volume_path: str) -> int:
+def waiting_for(volume_path: str | os.PathLike[str]) -> int:
     """Return how many waiters are registered in the file or the schema, as seen by a reader of its tables.
 
     A URL may be the shown form, which has neither user nor password.
     """
+    volume_path = os.fspath(volume_path)
     if "://" in volume_path:
         return _waiting_in_schema(volume_path)
     import sqlite3

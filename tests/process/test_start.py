@@ -115,7 +115,7 @@ def test_device_that_can_only_be_read_is_refused(site, space):
 def test_device_of_somebody_else_that_can_only_be_read_is_refused():
     # Others may not enter the directories of pytest, nor read our Python, which is loaded before.
     become_another = """
-import os, pwd, sqlite3, sys, qmadmin.space, qmadmin.forwarder.daemon, qmstorage.opening
+import os, pwd, sqlite3, sys, qmadmin.space, qmadmin.forwarder.daemon, qmstorage.sqlite.opening
 from qmadmin.forwarder import program
 os.setuid(pwd.getpwnam("nobody").pw_uid)
 sys.exit(program.main(sys.argv[1:]))

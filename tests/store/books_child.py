@@ -23,7 +23,7 @@ Item = tuple[str, Body, EnqueueControl]
 def _server() -> ForkServerContext:
     """Return what starts processes quickly: from one that has imported everything and opened nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.store.books_child", "qmstorage.opening", "qmadmin.space"])
+    context.set_forkserver_preload(["tests.store.books_child", "qmstorage.sqlite.opening", "qmadmin.space"])
     return context
 
 

@@ -97,7 +97,7 @@ def test_a_record_is_on_the_disk_before_the_command_may_begin(file_store, monkey
 
 def test_a_device_that_is_open_for_reading_only_records_nothing(file_store, monkeypatch):
     file_store.device.audit("before", "it")
-    monkeypatch.setattr("qmstorage.opening.os.access", lambda path, mode: mode == os.R_OK)
+    monkeypatch.setattr("qmstorage.sqlite.opening.os.access", lambda path, mode: mode == os.R_OK)
     with open_device(file_store.path) as reader:
         assert reader.readonly
         entry = reader.audit("qdestroy q1", "queue QS/q1")

@@ -161,7 +161,7 @@ class TestBackup:
             device.backup(tmp_path / "backup")
 
     def test_a_device_that_can_only_be_read_is_refused(self, file_store, space, target, monkeypatch):
-        monkeypatch.setattr("qmstorage.opening.os.access", lambda path, mode: mode == os.R_OK)
+        monkeypatch.setattr("qmstorage.sqlite.opening.os.access", lambda path, mode: mode == os.R_OK)
         with pytest.raises(OperatingSystemError, match="for reading only"):
             file_store.another().backup(target)
 

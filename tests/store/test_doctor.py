@@ -119,7 +119,7 @@ class TestAllIsWell:
     def test_whoever_may_only_read_is_told_the_same(self, file_store, monkeypatch):
         space = file_store.space(error_queue="ERRORS")
         make_queue(space, retries=1)
-        monkeypatch.setattr("qmstorage.opening.os.access", lambda path, mode: mode == os.R_OK)
+        monkeypatch.setattr("qmstorage.sqlite.opening.os.access", lambda path, mode: mode == os.R_OK)
         assert the_one(file_store.another(), "error-queue-missing").severity is Severity.ERROR
 
 

@@ -225,7 +225,7 @@ class TestAborting:
         space.enqueue("Q", "x")
         with space.transaction():
             space.dequeue("Q")
-            monkeypatch.setattr("qmstorage.opening.os.access", lambda path, mode: mode == os.R_OK)
+            monkeypatch.setattr("qmstorage.sqlite.opening.os.access", lambda path, mode: mode == os.R_OK)
             reader = file_store.another().open_space("SPACE")
             (info,) = reader.transactions()
             assert held(info) == (1, 0, 0)

@@ -23,10 +23,11 @@ from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage.forks import FORKS
 from qmstorage.postgres import committing, health, joining, keys, living, telling, translate, watching
+from qmstorage.postgres.memories import Memories
 from qmstorage.postgres.presence import Presence
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.snapshot import PostgresSnapshot
-from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
+from qmstorage.postgres.tables import DIALECT, quoted
 from qmstorage.postgres.unit import PostgresUnit
 from qmstorage.runner import Texts
 
@@ -60,9 +61,7 @@ class PostgresVolume:
         self._schema = address.schema
         self._durable = durable
         self._texts = Texts(DIALECT, address.schema)
-        self._memory_texts = Texts(DIALECT, memory_schema(address.schema))
-        self._memories: dict[int, Texts] = {}
-        self._memory_users: dict[int, int] = {}
+        self._memories = Memories(address.schema)
         self._lock_key = keys.key(address.schema, keys.Kind.VOLUME, 0)
         # Asked for with the lock, as every unit wants to know whether the definitions are still those that it knows.
         self._generations = (
@@ -170,55 +169,19 @@ class PostgresVolume:
 
         A reader sees persistent messages only: a standby has no others.
         """
-        if self.readonly:
-            return False
-
-        def made(unit: Unit) -> bool:
-            ours = _ours(unit)
-            add = f"INSERT INTO {self._residence} VALUES ({space.id}) ON CONFLICT DO NOTHING RETURNING space_id"  # noqa: S608 - ours
-            if ours.asked(add) is None:
-                return False
-            memory = ours.memory_of(self._memory_texts)
-            for queue_id in {0, *(queue.id for queue in queues)}:
-                memory.add_counters(space.id, queue_id)
-            return True
-
-        was_made = self.write(made, concurrent=True)
-        self._memory_users[space.id] = self._memory_users.get(space.id, 0) + 1
-        self._memories[space.id] = self._memory_texts
-        return was_made
+        return not self.readonly and self._memories.attach(self.write, space, queues)
 
     def detach_memory(self, space: Space) -> None:
         """Let go of the memory of a queue space, once for each time that it was attached."""
-        left = self._memory_users.get(space.id, 0) - 1
-        if left > 0:
-            self._memory_users[space.id] = left
-        else:
-            self._memory_users.pop(space.id, None)
-            self._memories.pop(space.id, None)
+        self._memories.detach(space)
 
     def remove_memory(self, space: Space, *, unused: bool = False) -> None:
         """Remove the non-persistent messages of a queue space; with `unused` only where no process is attached."""
-
-        def removed(unit: Unit) -> None:
-            if unused and unit.owners(space.id):
-                return
-            ours = _ours(unit)
-            ours.memory_of(self._memory_texts).clear(space.id, unit.queues(space.id))
-            ours.asked(f"DELETE FROM {self._residence} WHERE space_id = {space.id} RETURNING space_id")  # noqa: S608 - ours
-
-        self.write(removed)
+        self._memories.remove(self.write, space, unused=unused)
 
     def memory_files(self, space: Space) -> list[tuple[str, int]]:
         """Return the schema that holds the non-persistent messages of all queue spaces, and its size in bytes."""
-        schema = memory_schema(self._schema)
-        size = (
-            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"  # noqa: S608 - names of ours
-            f" WHERE relkind = 'r' AND relnamespace = '{quoted(schema)}'::regnamespace"
-            f" AND EXISTS (SELECT FROM {self._residence} WHERE space_id = {space.id})"
-        )
-        found = None if self.readonly else self.read(lambda unit: _ours(unit).asked(size))
-        return [] if found is None or found[0] is None else [(schema, int(found[0]))]
+        return [] if self.readonly else self.read(lambda unit: self._memories.sizes(unit, space))
 
     def memory_levels(self) -> dict[int, Use]:
         """Return nothing: each unit reaches the memory by itself."""
@@ -380,14 +343,14 @@ class PostgresVolume:
                 session.run(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
                 return
 
-    @property
-    def _residence(self) -> str:
-        """The table of the queue spaces whose non-persistent messages are there."""
-        return f"{quoted(memory_schema(self._schema))}.residence"
-
     def _unit(self, cursor: Any, slot: int) -> PostgresUnit:
         return PostgresUnit(
-            cursor, self._texts, schema=self._schema, slot=slot, memories=self._memories, presence=self._presence
+            cursor,
+            self._texts,
+            schema=self._schema,
+            slot=slot,
+            memories=self._memories.attached,
+            presence=self._presence,
         )
 
     @contextlib.contextmanager
@@ -442,8 +405,3 @@ class _Again(Exception):  # noqa: N818 - it is no failure yet
         super().__init__(str(error))
         self.error = error
         self.is_lost = is_lost
-
-
-def _ours(unit: Unit) -> PostgresUnit:
-    assert isinstance(unit, PostgresUnit)  # noqa: S101 - the volume made it
-    return unit
