@@ -41,11 +41,13 @@ CARE = Group("Care of the device")
 def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
     """Look for what is wrong with the device or a queue space, and say what to do about it.
 
-    First what is quickly seen: error queues that are missing, capacity limits that can never be reached and commands
-    that cannot run, limits that are near, queues that are stopped, messages that wait for long, processes that died,
-    transactions that are open for long, the clock, the rights of the files, the room on the disk. Then all that is
-    stored is read and checked, while others work. Nothing is changed. In verbose mode, and in formats for programs,
-    what is in order is told too. The exit status is that of an error where one is found.
+    First what is quickly seen: error queues that are missing, capacity limits that can never be reached and
+    commands that cannot run, limits that are near, queues that are stopped, messages that wait for long, processes
+    that died, transactions that are open for long, the clock, the rights of the files, the room on the disk. On
+    PostgreSQL: dead rows, whoever keeps vacuum from removing them, settings of the server and of the tables,
+    indexes, owners, rights, connections that run out. Then all that is stored is read and checked, while others
+    work. Nothing is changed. In verbose mode, and in formats for programs, what is in order is told too. The exit
+    status is that of an error where one is found.
 
         qcheck
         qcheck QSPACE

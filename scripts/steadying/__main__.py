@@ -1,11 +1,12 @@
 """Lets messages through one queue on PostgreSQL while its backlog stays the same, and prints what that does to it.
 
-After each share of the messages a line tells: the messages that went through, the time of a dequeue of one message
-(median and 99th percentile, in microseconds), the server's pages that a dequeue touches, the rate at which messages
-go through, in batches, and of the tables their sizes in MiB (with indexes and what is kept beside them), dead rows and
-runs of autovacuum.
+After each share of the messages a line tells: the messages that went through, the median time of an enqueue of one
+message, the median and the 99th percentile of a dequeue, in microseconds, the server's pages that a dequeue touches,
+the rate at which messages go through, in batches, and of the tables their sizes in MiB (with what is kept beside
+them, and indexes), dead rows and runs of autovacuum.
 The server is one of its own, without fsync and with autovacuum. The exit status is 1 where the last dequeues took more
-than `--flat` times as long as the first.
+than `--flat` times as long as the first, both held against the enqueues beside them: what else the machine does slows
+down either, and only dequeues read from the head of the queue.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ def main() -> int:
     settings = _SETTINGS | dict(pair.split("=", 1) for pair in asked.set)
     try:
         with durable_server(asked.directory, settings) as server:
-            medians = list(Run(asked, server.url).shares())
+            ratios = list(Run(asked, server.url).shares())
     except NoServerError as error:
         print(f"scripts/steady: {error}", file=sys.stderr)
         return 2
-    slower = statistics.median(medians[-3:]) / medians[0]
+    slower = statistics.median(ratios[-3:]) / ratios[0]
     print(f"the last dequeues took {slower:.2f} times as long as the first")
     return int(slower > asked.flat)
 
@@ -80,7 +81,7 @@ class Run:
         self._body = b"x" * asked.size
 
     def shares(self) -> Iterator[float]:
-        """Let the messages through, and give the median time of a dequeue in each share."""
+        """Let the messages through, and give for each share the time of a dequeue in that of an enqueue."""
         asked = self._asked
         self._create()
         end = time.monotonic() + asked.minutes * 60
@@ -93,7 +94,9 @@ class Run:
             for table, setting in (each.split(":") for each in asked.table):
                 looker.execute(f"ALTER TABLE {_SCHEMA}.{table} SET ({setting})".encode())
             self._fill(space, asked.backlog)
-            print("   through   p50us   p99us  pages  msgs/s  " + "  ".join(f"{name:>27}" for name in _TABLES))
+            print(
+                "   through  enq50us  deq50us  deq99us  pages  msgs/s  " + "  ".join(f"{name:>27}" for name in _TABLES)
+            )
             through = 0
             while through < asked.messages and time.monotonic() < end:
                 began = time.monotonic()
@@ -102,10 +105,11 @@ class Run:
                     space.dequeue_many(_QUEUE, _BATCH)
                 through += asked.every
                 rate = asked.every / (time.monotonic() - began)
-                times = sorted(self._one(space) for _ in range(_SAMPLE))
-                line = f"{through:>10} {statistics.median(times):>7.0f} {times[-_SAMPLE // 100]:>7.0f}"
+                enqueues, dequeues = (sorted(times) for times in zip(*self._sample(space), strict=True))
+                halves = statistics.median(enqueues), statistics.median(dequeues)
+                line = f"{through:>10} {halves[0]:>8.0f} {halves[1]:>8.0f} {dequeues[-_SAMPLE // 100]:>8.0f}"
                 print(f"{line} {_touched(looker):>6} {rate:>7.0f}  {_sizes(looker)}", flush=True)
-                yield statistics.median(times)
+                yield halves[1] / halves[0]
 
     def _create(self) -> None:
         with qmadmin.create_device(self._url, 10**9) as device:
@@ -122,11 +126,14 @@ class Run:
             space.enqueue_many(_QUEUE, [self._body] * min(count, _BATCH))
             count -= _BATCH
 
-    def _one(self, space: qmadmin.QueueSpace) -> float:
-        space.enqueue(_QUEUE, self._body)
-        began = time.perf_counter()
-        space.dequeue(_QUEUE)
-        return (time.perf_counter() - began) * 1_000_000
+    def _sample(self, space: qmadmin.QueueSpace) -> Iterator[tuple[float, float]]:
+        """Yield the microseconds that an enqueue and a dequeue of one message take."""
+        for _ in range(_SAMPLE):
+            began = time.perf_counter()
+            space.enqueue(_QUEUE, self._body)
+            between = time.perf_counter()
+            space.dequeue(_QUEUE)
+            yield (between - began) * 1_000_000, (time.perf_counter() - between) * 1_000_000
 
     @contextlib.contextmanager
     def _holding(self) -> Iterator[None]:

@@ -447,6 +447,6 @@ class TestStore:
         space.enqueue("Q", "x", persistent=False)
         attachment = space._attachment
         attachment.volume.write(lambda unit: unit.memory(attachment.opened.space.id).run(delete(ready)))
-        found = [finding for finding in but_for_this_server(store.device.check()) if finding.severity is Severity.ERROR]
+        found = [each for each in but_for_this_server(store.device.check()) if each.severity is Severity.ERROR]
         assert [finding.target for finding in found] == ["memory of queue space SPACE"]
         assert "1 message without a place" in found[0].sentence

@@ -143,17 +143,20 @@ class TestDurability:
                 connection.execute(f'ALTER DATABASE "{name}" RESET synchronous_commit')
 
     def test_a_relaxed_file_is_not_synced_and_a_full_one_is(self, tmp_path, monkeypatch):
-        synced = {}
-        for durability in ("relaxed", "full"):
-            with create_device(tmp_path / durability, 2000, durability=durability):
-                pass
-            with open_device(tmp_path / durability) as device:
-                calls = []
-                monkeypatch.setattr("qmstorage.sqlite.beside._sync", calls.append)
+        calls = []
+        monkeypatch.setattr("qmstorage.sqlite.beside._sync", calls.append)
+
+        def is_synced(device):
+            before = len(calls)
+            with device:
                 device.set_commands(enabled=False)
-                synced[durability] = len(calls)
-                assert device.info.durability == durability
-        assert (synced["relaxed"], synced["full"] > 0) == (0, True)
+            return len(calls) > before
+
+        for durability in ("relaxed", "full"):
+            path = tmp_path / durability
+            assert is_synced(create_device(path, 2000, durability=durability)) is (durability == "full")
+            assert open_device(path).info.durability == durability
+            assert is_synced(open_device(path)) is (durability == "full")
 
     def test_another_word_is_refused(self, tmp_path):
         with pytest.raises(InvalidArgumentError, match="must be full or relaxed, got 'none'"):

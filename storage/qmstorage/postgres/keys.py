@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import psycopg
 
 _KEY_BYTES = 8
 """An advisory lock's key is a signed number of 64 bits."""
@@ -22,6 +26,16 @@ def key(schema: str, kind: Kind, number: int) -> int:
     """Return the key of an advisory lock, apart from those of other devices and programs in the database."""
     named = f"qmadmin\0{schema}\0{kind}\0{number}".encode()
     return int.from_bytes(hashlib.blake2b(named, digest_size=_KEY_BYTES).digest(), signed=True)
+
+
+def holders(connection: psycopg.Connection[Any], key: int) -> list[int]:
+    """Return the process ids of the sessions that have an advisory lock, but for the one that asks."""
+    rows = connection.execute(
+        "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s::bigint::oid"
+        " AND objid = %s::bigint::oid AND granted AND pid <> pg_backend_pid() ORDER BY pid",
+        [(key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF],
+    )
+    return [pid for (pid,) in rows]
 
 
 def channel(schema: str, queue_id: int) -> str:
