@@ -271,7 +271,7 @@ class Consuming(SpaceHandle):
 
         def taken(unit: Unit) -> list[Message] | Nothing:
             found = attachment.opened.definitions(unit).queue(queue)
-            if found.definition.delivery is Delivery.NONPERSIST:
+            if found.definition.delivery is Delivery.NONPERSIST and not unit.commits_memory:
                 raise InvalidArgumentError(
                     f"queue {queue!r} is for non-persistent messages, which have no part in a transaction of the"
                     " application",

@@ -23,7 +23,7 @@ _TAKE_OVER = (
 )
 _IS_CLAIMED = select(threshold.c.queue_id).where(*_ITS, threshold.c.claimed_by.is_not(None))
 _SETTLE = update(threshold).where(*_ITS).values(claimed_by=null())
-_REARM = delete(threshold).where(*_ITS, threshold.c.claimed_by.is_(None)).returning(threshold.c.queue_id)
+REARM = delete(threshold).where(*_ITS, threshold.c.claimed_by.is_(None)).returning(threshold.c.queue_id)
 _IS_TRIPPED = select(threshold.c.queue_id).where(*_ITS)
 
 
@@ -66,7 +66,7 @@ class Claims(Runner):
 
     def rearm(self, queue_id: int, *, memory: bool) -> bool:
         """Let the high limit be reached anew; False where it was not reached, or its command is not started yet."""
-        return self.one(_REARM, of_queue=queue_id, of_memory=memory) is not None
+        return self.one(REARM, of_queue=queue_id, of_memory=memory) is not None
 
     def is_tripped(self, queue_id: int, *, memory: bool) -> bool:
         """Tell whether the high limit was reached and the use has not been down at the low limit since."""

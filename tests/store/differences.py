@@ -54,8 +54,8 @@ DIFFERENCES: Final = {
     ),
     "thresholds": Difference(
         "The command of a threshold is claimed by the operation that reaches the level.",
-        "Where two sessions cross the level at the same moment, neither may see it; the next arrival, or whoever looks"
-        " after the queue space, claims the command.",
+        "Where two sessions cross the level at the same moment, neither may see it; the next arrival claims the"
+        " command.",
         "What is not committed is not counted by others.",
         ("threshold", "next"),
     ),
@@ -98,7 +98,7 @@ DIFFERENCES: Final = {
     ),
     "depth": Difference(
         "A message may be enqueued before one that was enqueued before another, to any depth.",
-        "After some three hundred messages, each enqueued before the last one, the next one is refused.",
+        "After some eight hundred messages, each enqueued before the last one, the next one is refused.",
         "The place of such a message is written down as the way to it, and an index takes some 2,700 bytes.",
         ("eight hundred", "before", "index"),
     ),

@@ -73,8 +73,10 @@ def start_what_was_left(unit: Unit, opened: OpenSpace) -> None:
     """Start the capacity commands that were claimed by processes that are no longer attached."""
     if opened.me is None:
         return
-    attached = {owner.id for owner in unit.owners(opened.space.id)}
-    for claim, owner_id in unit.claims(opened.space.id):
+    # Asked in this order: whoever has claimed has attached before.
+    claims = unit.claims(opened.space.id)
+    attached = {owner.id for owner in unit.owners(opened.space.id)} if claims else set()
+    for claim, owner_id in claims:
         if owner_id not in attached and unit.take_over(claim, owner_id, opened.me.id):
             unit.afterwards(lambda claim=claim: opened.start(opened, claim))  # type: ignore[misc]
 

@@ -7,6 +7,7 @@ committed; capacity commands run then.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,8 @@ T = TypeVar("T")
 
 _SAVEPOINT = "qmadmin"
 _SLOTS = 1024
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
+"""Between two looks at a transaction of the application that is about to end, at first and at last."""
 
 
 def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], T]) -> T:
@@ -119,7 +122,10 @@ def _in_savepoint(
         whole_numbers(cursor.adapters)
         driver.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.together}", prepare=False)
         try:
-            unit = volume.unit_on(cursor, _slot(driver, volume.address.schema))
+            slot, isolation = _slot(driver, volume.address.schema)
+            if isolation != "read committed":
+                _refuse_old_definitions(driver, volume.address.schema)
+            unit = volume.unit_on(cursor, slot)
             result = work(unit)
             _tell(driver, volume.address.schema, unit.arrivals)
         except BaseException:
@@ -130,17 +136,32 @@ def _in_savepoint(
         return unit, result
 
 
-def _slot(driver: psycopg.Connection[Any], schema: str) -> int:
-    """Return the slot of the transaction, whose share of the counters nobody else writes until it ends."""
+def _slot(driver: psycopg.Connection[Any], schema: str) -> tuple[int, str]:
+    """Return the slot of the transaction, whose share of the counters nobody else writes until it ends.
+
+    Return also its isolation level, which may be another one each time.
+    """
     held = [keys.key(schema, keys.Kind.SLOT, number) for number in range(1, _SLOTS + 1)]
     row = driver.execute(
-        "SELECT number FROM unnest(%s::bigint[]) WITH ORDINALITY AS slot (key, number)"
+        "SELECT number, current_setting('transaction_isolation')"
+        " FROM unnest(%s::bigint[]) WITH ORDINALITY AS slot (key, number)"
         " WHERE pg_try_advisory_xact_lock(key) LIMIT 1",
         [held],
     ).fetchone()
     if row is None:
         raise InvalidArgumentError(f"the device has {_SLOTS} sessions at work, which is all that it can have")
-    return int(row[0])
+    return int(row[0]), str(row[1])
+
+
+def _refuse_old_definitions(driver: psycopg.Connection[Any], schema: str) -> None:
+    """Raise what the server does where a definition has changed since the transaction began to see.
+
+    It may see things as they were before it took the lock of the volume: also a queue that was destroyed meanwhile.
+    """
+    driver.execute(
+        f"SELECT FROM {quoted(schema)}.space JOIN {quoted(schema)}.counter AS main"
+        " ON main.space_id = space.id AND main.queue_id = 0 AND main.slot = 0 FOR SHARE OF main"
+    )
 
 
 def _tell(driver: psycopg.Connection[Any], schema: str, arrivals: set[int]) -> None:
@@ -154,18 +175,21 @@ class Followers:
 
     def __init__(self) -> None:
         self._followers: weakref.WeakKeyDictionary[Connection, Follower] = weakref.WeakKeyDictionary()
+        self._changing = threading.Lock()
 
     def of(self, connection: Connection, volume: PostgresVolume) -> Follower:
         """Return what follows the connection."""
-        found = self._followers.get(connection)
-        if found is None:
-            found = self._followers[connection] = Follower(connection, volume)
+        with self._changing:
+            found = self._followers.get(connection)
+            if found is None:
+                found = self._followers[connection] = Follower(connection, volume)
         found.thread = threading.get_ident()
         return found
 
     def has_thread(self, thread: int) -> bool:
         """Tell whether a thread has worked in a transaction that is still open."""
-        return any(follower.thread == thread for follower in list(self._followers.values()))
+        with self._changing:
+            return any(follower.thread == thread for follower in self._followers.values())
 
 
 class Follower:
@@ -174,6 +198,7 @@ class Follower:
     def __init__(self, connection: Connection, volume: PostgresVolume) -> None:
         self._volume = volume
         self._actions: list[Callable[[], None]] = []
+        self._number = ""
         self.thread: int | None = None
         """The thread that has worked in a transaction which is still open."""
         self.is_checked = False
@@ -183,27 +208,30 @@ class Follower:
     def follow(self, unit: PostgresUnit) -> None:
         """Remember what a unit has to have done once it is committed."""
         self._actions += unit.actions
+        self._number = unit.transaction_number or self._number
 
     def _committing(self, _: Connection) -> None:
-        actions = self._actions
+        actions, number = self._actions, self._number
         self._forget()
         if actions:
             # The event comes before the commit.
-            threading.Thread(target=self._after, args=(actions,), name="qmadmin-follow", daemon=True).start()
+            threading.Thread(target=self._after, args=(actions, number), name="qmadmin-follow", daemon=True).start()
 
     def _rolled_back(self, _: Connection) -> None:
         self._forget()
 
     def _forget(self) -> None:
-        self._actions = []
+        self._actions, self._number = [], ""
         self.thread = None
 
-    def _after(self, actions: list[Callable[[], None]]) -> None:
+    def _after(self, actions: list[Callable[[], None]], number: str) -> None:
+        pause = _PAUSE_SECONDS
         try:
-            # Alone: when the transaction of the application has ended.
-            self._volume.write(lambda _: None, durable=False)
+            while number and self._volume.is_in_progress(number):
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             for action in actions:
                 action()
         except QueueError:
-            # Housekeeping starts what was claimed.
+            # Whoever looks after the queue space starts what was claimed, once this process has left it.
             return

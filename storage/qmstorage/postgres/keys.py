@@ -20,6 +20,7 @@ class Kind(enum.StrEnum):
     OWNER = "owner"
     SLOT = "slot"
     QUEUE = "queue"
+    CLAIM = "claim"
 
 
 def key(schema: str, kind: Kind, number: int) -> int:
@@ -31,8 +32,10 @@ def key(schema: str, kind: Kind, number: int) -> int:
 def holders(connection: psycopg.Connection[Any], key: int) -> list[int]:
     """Return the process ids of the sessions that have an advisory lock, but for the one that asks."""
     rows = connection.execute(
-        "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s::bigint::oid"
-        " AND objid = %s::bigint::oid AND granted AND pid <> pg_backend_pid() ORDER BY pid",
+        # In other databases the same key is other people's.
+        "SELECT DISTINCT pid FROM pg_locks JOIN pg_database ON pg_database.oid = database"
+        " WHERE locktype = 'advisory' AND datname = current_database() AND classid = %s::bigint::oid"
+        " AND objid = %s::bigint::oid AND objsubid = 1 AND granted AND pid <> pg_backend_pid() ORDER BY pid",
         [(key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF],
     )
     return [pid for (pid,) in rows]

@@ -19,9 +19,10 @@ from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import choosing, conditions
 from qmstorage.among import Among, Named, Row
-from qmstorage.claims import Claims
+from qmstorage.claims import REARM, Claims
 from qmstorage.history import History
 from qmstorage.listing import Listings
+from qmstorage.postgres import keys
 from qmstorage.runner import given
 from qmstorage.schema import due, expiring, history, message, ready, threshold
 from qmstorage.states import States
@@ -99,12 +100,17 @@ _OUTLIVED = (
     .with_for_update(skip_locked=True)
 )
 _FORGET = delete(history).where(Among(_THIS_PAST, _OUTLIVED)).returning(history.c.message_id)
+_IS_FREE = func.pg_try_advisory_xact_lock(bindparam("key", type_=BigInteger()))
 _CLAIM = (
     insert(threshold)
-    .values({column.name: bindparam(column.name) for column in threshold.columns})
+    .from_select(
+        [column.name for column in threshold.columns],
+        select(*(bindparam(column.name, type_=column.type) for column in threshold.columns)).where(_IS_FREE),
+    )
     .on_conflict_do_nothing()
     .returning(threshold.c.queue_id)
 )
+_REARM = REARM.where(_IS_FREE)
 _LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 
 
@@ -181,12 +187,18 @@ class SharedHistory(History):
 
 
 class SharedClaims(Claims):
-    """High limits that were reached, and who is to start their commands."""
+    """High limits that were reached, and who is to start their commands.
+
+    What somebody else is about to claim or to arm anew is passed over: an application may take long to commit.
+    """
+
+    schema: str
 
     def claim(self, claim: Claim, owner_id: int, now_us: int) -> bool:
         """Claim that a capacity command is started by this owner; False where the limit was reached before."""
         row = self.one(
             _CLAIM,
+            key=self._key(claim.queue_id, memory=claim.memory),
             queue_id=claim.queue_id,
             memory=claim.memory,
             value=claim.value,
@@ -194,3 +206,11 @@ class SharedClaims(Claims):
             claimed_at=now_us,
         )
         return row is not None
+
+    def rearm(self, queue_id: int, *, memory: bool) -> bool:
+        """Let the high limit be reached anew; False where it was not reached, or its command is not started yet."""
+        key = self._key(queue_id, memory=memory)
+        return self.one(_REARM, of_queue=queue_id, of_memory=memory, key=key) is not None
+
+    def _key(self, queue_id: int, *, memory: bool) -> int:
+        return keys.key(self.schema, keys.Kind.CLAIM, 2 * queue_id + memory)

@@ -58,10 +58,4 @@ class Turns:
                 return
 
     def _not_alone(self, session: Session) -> QueueError:
-        high, low = (self._key >> 32) & 0xFFFFFFFF, self._key & 0xFFFFFFFF
-        holders = session.connection.execute(
-            "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s::bigint::oid"
-            " AND objid = %s::bigint::oid AND granted AND pid <> pg_backend_pid() ORDER BY pid",
-            [high, low],
-        ).fetchall()
-        return translate.not_alone([row[0] for row in holders], self._path)
+        return translate.not_alone(keys.holders(session.connection, self._key), self._path)

@@ -256,6 +256,12 @@ class PostgresVolume:
         """Return a unit in the transaction of a cursor."""
         return self._unit(cursor, slot)
 
+    def is_in_progress(self, number: str) -> bool:
+        """Tell whether a transaction of any session has not ended yet, by its number."""
+        question = "SELECT pg_xact_status(%s::text::xid8) = 'in progress'"
+        ((found,),) = self._asked(lambda connection: connection.execute(question, [number]).fetchall())
+        return bool(found)
+
     @property
     def together(self) -> str:
         """The statement that takes the lock of the volume together with others."""

@@ -1,0 +1,154 @@
+"""Messages that stand and fall with a transaction of the application in the same database of PostgreSQL."""
+
+import sys
+import threading
+
+import pytest
+import sqlalchemy
+
+from qmadmin import capacity
+from qmcore.errors import SystemFailureError
+from qmcore.limits import Threshold, parse_high, parse_low
+from qmcore.queue import Delivery
+from qmstorage.postgres.joining import Followers
+from tests.fix_postgres import database_of
+from tests.fix_store import Work, drain, eventually, make_queue
+
+PAGE = 4096
+
+
+@pytest.fixture
+def engine(arena):
+    url = sqlalchemy.engine.make_url(database_of(arena.url)[0]).set(drivername="postgresql+psycopg")
+    made = sqlalchemy.create_engine(url)
+    yield made
+    made.dispose()
+
+
+def seen(engine, isolation):
+    """A transaction of this isolation level that has begun to see."""
+    connection = engine.connect().execution_options(isolation_level=isolation)
+    connection.execute(sqlalchemy.text("SELECT count(*) FROM pg_class"))
+    return connection
+
+
+def test_a_non_persistent_queue_takes_and_gives_messages_in_a_transaction_of_the_application(arena, engine):
+    space = arena.space(memory=100 * PAGE)
+    make_queue(space, "MEMORY", delivery=Delivery.NONPERSIST)
+    with engine.begin() as connection:
+        space.enqueue("MEMORY", "event", connection=connection)
+    with engine.connect() as connection:
+        assert space.dequeue("MEMORY", connection=connection).text == "event"
+        connection.rollback()
+        assert space.dequeue("MEMORY", connection=connection).text == "event"
+        connection.commit()
+    assert drain(space, "MEMORY") == []
+    arena.check_counters()
+
+
+@pytest.mark.parametrize("isolation", ["REPEATABLE READ", "SERIALIZABLE"])
+class TestATransactionThatSeesWhatWasThereWhenItBegan:
+    def test_brings_nothing_to_a_queue_that_was_destroyed_since(self, arena, engine, isolation):
+        space = arena.space()
+        make_queue(space)
+        with seen(engine, isolation) as connection:
+            space.destroy_queue("Q")
+            with pytest.raises(SystemFailureError, match="could not serialize") as caught:
+                space.enqueue("Q", "event", connection=connection)
+            assert caught.value.facts["blocked"]
+            connection.commit()
+        assert arena.sql("SELECT count(*) FROM qm.message") == [(0,)]
+        arena.check_counters()
+
+    def test_brings_nothing_to_a_queue_that_was_stopped_since(self, arena, engine, isolation):
+        space = arena.space()
+        make_queue(space)
+        with seen(engine, isolation) as connection:
+            space.stop_queue("Q")
+            with pytest.raises(SystemFailureError, match="could not serialize"):
+                space.enqueue("Q", "event", connection=connection)
+
+    def test_works_where_no_definition_has_changed_since(self, arena, engine, isolation):
+        space = arena.space()
+        make_queue(space)
+        space.enqueue("Q", "request")
+        with seen(engine, isolation) as connection:
+            space.enqueue("Q", "later")
+            assert space.dequeue("Q", connection=connection).text == "request"
+            space.enqueue("Q", "reply", connection=connection)
+            connection.commit()
+        assert sorted(drain(space)) == ["later", "reply"]
+        arena.check_counters()
+
+
+class TestAThresholdThatATransactionOfTheApplicationHasReached:
+    @pytest.fixture
+    def space(self, arena):
+        made = arena.space()
+        high = parse_high("2m")
+        make_queue(made, threshold=Threshold(high, parse_low("0", high), "true"))
+        arena.device.set_commands(enabled=False)
+        arena.open_sessions(2)
+        return made
+
+    def test_keeps_nobody_waiting_who_reaches_it_too(self, arena, engine, space):
+        space.enqueue("Q", "a")
+        with engine.connect() as connection:
+            space.enqueue("Q", "b", connection=connection)
+            assert Work(lambda: space.enqueue("Q", "c") and None).results() == [None]
+            connection.rollback()
+        assert arena.sql("SELECT count(*) FROM qm.threshold") == [(0,)]
+        space.enqueue("Q", "d")
+        assert arena.sql("SELECT count(*) FROM qm.threshold") == [(1,)]
+
+    def test_keeps_nobody_waiting_when_it_arms_it_anew(self, arena, engine, space):
+        space.enqueue_many("Q", ["a", "b"])
+        with engine.connect() as connection:
+            space.dequeue_many("Q", 2, connection=connection)
+            assert arena.sql("SELECT claimed_by FROM qm.threshold") == [(None,)]
+            assert Work(lambda: space.enqueue_many("Q", ["c", "d"]) and None).results() == [None]
+            connection.commit()
+        assert drain(space) == ["c", "d"]
+        assert arena.sql("SELECT count(*) FROM qm.threshold") == [(0,)]
+
+
+def test_a_capacity_command_waits_for_its_own_transaction_and_for_no_other(arena, engine, monkeypatch):
+    started = []
+    monkeypatch.setattr(capacity, "start", started.append)
+    space = arena.space()
+    high = parse_high("2m")
+    make_queue(space, threshold=Threshold(high, parse_low("0", high), "true"))
+    make_queue(space, "OTHER")
+    with engine.connect() as other:
+        assert Work(lambda: space.enqueue("OTHER", "x", connection=other) and None).results() == [None]
+        with engine.begin() as connection:
+            space.enqueue_many("Q", ["a", "b"], connection=connection)
+        eventually(lambda: arena.sql("SELECT claimed_by FROM qm.threshold") == [(None,)], "the command is started")
+        other.rollback()
+    assert [(event.queue, event.value) for event in started] == [("Q", 2)]
+
+
+@pytest.fixture
+def _switched_often():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_switched_often")
+def test_who_works_in_a_transaction_can_be_asked_while_others_begin_theirs(engine):
+    followers, stopped = Followers(), threading.Event()
+
+    def join():
+        for _ in range(100):
+            with engine.connect() as one, engine.connect() as other:
+                for connection in (one, other):
+                    followers.of(connection, None)
+        stopped.set()
+
+    def ask():
+        while not stopped.is_set():
+            assert not followers.has_thread(0)
+
+    assert Work(join, ask, ask).results() == [None] * 3
