@@ -180,8 +180,11 @@ class TransactionRecords(Protocol):
     def owners(self, space_id: int) -> list[Owner]:
         """Return who is attached to the queue space, longest first."""
 
-    def remove_owner(self, owner_id: int) -> list[str]:
-        """Forget who was attached, and for what it waited; return the bells that it waited for."""
+    def remove_owner(self, owner_id: int) -> list[str] | None:
+        """Forget who was attached, and for what it waited; return the bells that it waited for.
+
+        None where it is forgotten already: it has left, or others have found it dead.
+        """
 
     def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
         """Record that a message of the queue is waited for, and which bell to ring."""

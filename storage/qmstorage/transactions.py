@@ -34,7 +34,7 @@ _MARK_COMMITTED = (
 _ADD_OWNER = insert_into(owner)
 _OWNERS = select(owner).where(given(owner.c.space_id, "of_space")).order_by(owner.c.since, owner.c.id)
 _IS_ATTACHED = select(owner.c.id).where(given(owner.c.id, "of_owner"))
-_REMOVE_OWNER = delete(owner).where(given(owner.c.id, "of_owner"))
+_REMOVE_OWNER = delete(owner).where(given(owner.c.id, "of_owner")).returning(owner.c.id)
 _ADD_WAITER = insert_into(waiter)
 _REMOVE_WAITER = delete(waiter).where(given(waiter.c.queue_id, "of_queue"), given(waiter.c.address, "at_address"))
 _REMOVE_WAITERS = delete(waiter).where(given(waiter.c.owner_id, "of_owner")).returning(waiter.c.address)
@@ -126,11 +126,13 @@ class Transactions(Runner):
             for row in self.all(_OWNERS, of_space=space_id)
         ]
 
-    def remove_owner(self, owner_id: int) -> list[str]:
-        """Forget who was attached, and for what it waited; return the bells that it waited for."""
+    def remove_owner(self, owner_id: int) -> list[str] | None:
+        """Forget who was attached, and for what it waited; return the bells that it waited for.
+
+        None where it is forgotten already: it has left, or others have found it dead.
+        """
         bells = [row[0] for row in self.all(_REMOVE_WAITERS, of_owner=owner_id)]
-        self.run(_REMOVE_OWNER, of_owner=owner_id)
-        return bells
+        return None if self.one(_REMOVE_OWNER, of_owner=owner_id) is None else bells
 
     def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
         """Record that a message of the queue is waited for, and which bell to ring."""

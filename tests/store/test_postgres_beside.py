@@ -1,6 +1,7 @@
 """Changes, interrupts, forks and ends of transactions beside the traffic of many sessions of PostgreSQL."""
 
 import contextlib
+import logging
 import threading
 from collections import Counter
 
@@ -93,6 +94,37 @@ def test_whoever_waits_to_be_alone_behind_an_open_transaction_of_an_application_
     assert administrator.results()[0].name == "NEW"
     engine.dispose()
     traffic.stop()
+
+
+def test_nobody_takes_those_for_dead_who_leave_while_others_look_after_them(arena, busy, caplog):
+    stopped = threading.Event()
+    places = [arena.another().open_space("SPACE") for _ in range(3)]
+
+    def look(place):
+        while not stopped.is_set():
+            place._attachment.look_after(now=True)
+
+    def come_and_go():
+        for _ in range(6):
+            with arena.another() as device, device.open_space("SPACE") as place:
+                assert place.usage("Q").messages == 0
+        stopped.set()
+
+    with caplog.at_level(logging.WARNING, logger="qmadmin.engine"):
+        assert Work(come_and_go, *[lambda place=place: look(place) for place in places]).results() == [None] * 4
+    assert caplog.messages == []
+
+
+def test_a_look_that_the_server_breaks_off_for_others_is_done_again(arena, busy):
+    broken_off = ["40001", "40P01"]
+
+    def look(unit):
+        if broken_off:
+            unit.asked(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{broken_off.pop()}'; END $$")
+        return unit.device().page_size
+
+    assert arena.volume.read(look) == 4096
+    assert broken_off == []
 
 
 def sqlalchemy_url(arena):

@@ -85,7 +85,7 @@ def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> bool:
     if not dead and not doomed and not left:
         return attached
 
-    def end(unit: Unit) -> list[list[str]]:
+    def end(unit: Unit) -> list[list[str] | None]:
         for transaction_id, owner_id, cause in doomed:
             if unit.end_transaction(transaction_id, owner_id):
                 queue_ids = opened.definitions(unit).by_id
@@ -97,8 +97,10 @@ def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> bool:
     bells = volume.write(end, durable=False, concurrent=True, repeatable=always)
     _let_memory_follow(volume, opened, now)
     for owner, left_bells in zip(dead, bells, strict=True):
-        volume.release_owner(owner, left_bells)
-        logger.warning("%s %d died while it was attached to queue space %r", owner.role, owner.pid, opened.space.name)
+        volume.release_owner(owner, left_bells or ())
+        if left_bells is not None:
+            space = opened.space.name
+            logger.warning("%s %d died while it was attached to queue space %r", owner.role, owner.pid, space)
     return attached
 
 

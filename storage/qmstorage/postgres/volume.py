@@ -89,28 +89,14 @@ class PostgresVolume:
         self._check_usable()
         if not concurrent and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
-        fresh = False
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return self._written(work, repeatable, durable=durable, concurrent=concurrent, fresh=fresh)
-            except _Again as again:
-                if attempt == _ATTEMPTS:
-                    raise translate.from_psycopg(again.error, self.path) from again.error
-                fresh = fresh or again.is_lost
-        raise AssertionError  # pragma: no cover - the last attempt has raised
+        return self._tried(
+            lambda fresh: self._written(work, repeatable, durable=durable, concurrent=concurrent, fresh=fresh)
+        )
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one transaction that changes nothing and sees everything as it was at one moment."""
         self._check_usable()
-        try:
-            return self._read(work, fresh=False)
-        except _Again as again:
-            if not again.is_lost:
-                raise translate.from_psycopg(again.error, self.path) from again.error
-        try:
-            return self._read(work, fresh=True)
-        except _Again as again:
-            raise translate.from_psycopg(again.error, self.path) from again.error
+        return self._tried(lambda fresh: self._read(work, fresh=fresh))
 
     def comes_free(self, seconds: float) -> bool:
         """Tell whether a write could begin within the seconds, which whoever is alone may take until then."""
@@ -273,6 +259,18 @@ class PostgresVolume:
         return self._durable
 
     # ---- steps -------------------------------------------------------------------------------------------------------
+
+    def _tried(self, attempt: Callable[[bool], T]) -> T:
+        """Do what may have to be done again; the attempt is told whether it has to take a fresh session."""
+        fresh = False
+        for number in range(1, _ATTEMPTS + 1):
+            try:
+                return attempt(fresh)
+            except _Again as again:
+                if number == _ATTEMPTS:
+                    raise translate.from_psycopg(again.error, self.path) from again.error
+                fresh = fresh or again.is_lost
+        raise AssertionError  # pragma: no cover - the last attempt has raised
 
     def _written(
         self,
