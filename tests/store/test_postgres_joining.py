@@ -7,6 +7,7 @@ import pytest
 import sqlalchemy
 
 from qmadmin import capacity
+from qmadmin.opening import open_device
 from qmcore.errors import SystemFailureError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.queue import Delivery
@@ -110,6 +111,29 @@ class TestAThresholdThatATransactionOfTheApplicationHasReached:
             connection.commit()
         assert drain(space) == ["c", "d"]
         assert arena.sql("SELECT count(*) FROM qm.threshold") == [(0,)]
+
+
+@pytest.fixture
+def trap(arena):
+    """A schema with functions of names that the server has too, which nobody is to call."""
+    name = f"{arena.schema}_trap"
+    arena.looking.execute(
+        f"CREATE SCHEMA {name}; CREATE FUNCTION {name}.generate_series(integer, bigint) RETURNS SETOF bigint"
+        " LANGUAGE plpgsql AS $$ BEGIN RAISE 'trapped'; END $$"
+    )
+    yield name
+    arena.looking.execute(f"DROP SCHEMA {name} CASCADE")
+
+
+def test_functions_that_others_have_made_are_not_called(arena, engine, trap):
+    space = arena.space()
+    make_queue(space)
+    with open_device(f"{arena.url}&options=-csearch_path%3D{trap}") as device, device.open_space("SPACE") as trapped:
+        trapped.enqueue("Q", "a")
+        with engine.begin() as connection:
+            connection.execute(sqlalchemy.text(f"SET LOCAL search_path = {trap}"))
+            trapped.enqueue("Q", "b", connection=connection)
+    assert drain(space) == ["a", "b"]
 
 
 def test_a_capacity_command_waits_for_its_own_transaction_and_for_no_other(arena, engine, monkeypatch):

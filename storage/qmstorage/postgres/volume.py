@@ -244,6 +244,7 @@ class PostgresVolume:
 
     def is_in_progress(self, number: str) -> bool:
         """Tell whether a transaction of any session has not ended yet, by its number."""
+        self._check_usable()
         question = "SELECT pg_xact_status(%s::text::xid8) = 'in progress'"
         ((found,),) = self._asked(lambda connection: connection.execute(question, [number]).fetchall())
         return bool(found)

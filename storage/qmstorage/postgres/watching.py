@@ -43,6 +43,11 @@ _AT_WORK: Final = ("active", "fastpath function call", "disabled")
 """The states of a session that may still answer; the last one is that of a server that keeps no states."""
 
 
+_SETTINGS: Final = "SET search_path = pg_catalog"
+"""All tables are named with their schema. Of functions those are meant that the server has, and not ones that anybody
+has made in a schema such as public, which would run with our rights."""
+
+
 class WatchedConnection(psycopg.Connection[Any]):
     """A connection that takes itself for lost where the server works on nothing for it and still says nothing."""
 
@@ -129,4 +134,9 @@ def connected_hastily(address: Address) -> WatchedConnection:
 def _connected(conninfo: str, kind: type[WatchedConnection]) -> WatchedConnection:
     connection = kind.connect(conninfo, autocommit=True, row_factory=tuple_row)
     connection.conninfo = conninfo
+    try:
+        connection.execute(_SETTINGS)
+    except BaseException:
+        connection.close()
+        raise
     return connection
