@@ -67,8 +67,8 @@ class Consuming(SpaceHandle):
         `wait`: how many seconds to wait for a message; None or 0 does not wait, math.inf waits for ever.
         `stop`: asked whenever the wait has looked in vain, as after `wake()`; True ends it without a message.
         `transactional`: False keeps the call out of an open transaction (TPNOTRAN).
-        `connection`: a SQLAlchemy connection to the file of the queue space; the message is consumed when the
-        transaction on it commits. It cannot wait.
+        `connection`: a SQLAlchemy connection to the file or the database of the queue space; the message is
+        consumed when the transaction on it commits. It cannot wait.
 
         Raises BadQueueError for a queue that is absent or stopped, BadMessageIdError for an identifier that is none,
         SystemFailureError where as many wait as the queue space has actions for, and AbortedError where the

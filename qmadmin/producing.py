@@ -81,8 +81,8 @@ class Producing(SpaceHandle):
         `before`: the identifier of a message to put this one directly before, if the queue allows it; several before
         the same stand in the order of their arrival.
         `transactional`: False keeps the message out of an open transaction (TPNOTRAN).
-        `connection`: a SQLAlchemy connection to the file of the queue space; the message stands or falls with the
-        transaction on it.
+        `connection`: a SQLAlchemy connection to the file or the database of the queue space; the message stands or
+        falls with the transaction on it.
 
         Raises BadQueueError for a queue that is absent or stopped, NoSpaceError (its `resource` says what ran out),
         InvalidArgumentError, BadMessageIdError where the message to stand before is gone, OperatingSystemError for a

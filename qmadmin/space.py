@@ -102,11 +102,11 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding):
         if they go on, InUseError is raised and the queue is as it was. What a transaction has enqueued before is
         still taken when it commits. Whoever waits for a message is told.
         """
-        seconds = seconds_of(wait)
+        end = self._device.clock.monotonic() + seconds_of(wait)
         before = self._switch(name, enqueue=False if enqueue else None, dequeue=False if dequeue else None)
         try:
             if dequeue:
-                self._wait_until_free(name, seconds)
+                self._wait_until_free(name, end)
         except BaseException:
             # Of the rest, somebody else may have decided meanwhile.
             self._switch(name, enqueue=before.enqueue_enabled if enqueue else None, dequeue=before.dequeue_enabled)
@@ -229,10 +229,9 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding):
             lambda unit: queues.switch(unit, attachment.opened, name, enqueue=enqueue, dequeue=dequeue)
         )
 
-    def _wait_until_free(self, name: str, seconds: float) -> None:
+    def _wait_until_free(self, name: str, end: float) -> None:
         attachment = self._attachment
         clock = self._device.clock
-        end = clock.monotonic() + seconds
         while True:
             attachment.look_after(now=True)
             try:

@@ -6,6 +6,7 @@ are constants of their modules, and their text is kept here.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -50,26 +51,41 @@ class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
     def __init__(self, dialect: Dialect, schema: str | None = None) -> None:
         super().__init__()
         self._dialect = dialect
-        self._options: dict[str, Any] = {}
+        self._schema = ""
         if schema is not None:
-            self._options = {"schema_translate_map": {None: schema}, "render_schema_translate": True}
+            self._schema = dialect.identifier_preparer.quote_schema(schema)
         self._built: weakref.WeakKeyDictionary[Statement, tuple[str, dict[str, Any]]] = weakref.WeakKeyDictionary()
-
-    def __missing__(self, statement: Statement) -> tuple[str, dict[str, Any]]:
-        found = self[statement] = self._compile(statement)
-        return found
 
     def of(self, statement: Statement) -> tuple[str, dict[str, Any]]:
         """Return the text and the constants of a statement that is no constant of its module."""
         found = self._built.get(statement)
         if found is None:
-            found = self._built[statement] = self._compile(statement)
+            text, constants = _compiled(statement, self._dialect, bool(self._schema))
+            found = self._built[statement] = text.replace(_SOME_SCHEMA, self._schema), constants
         return found
 
-    def _compile(self, statement: Statement) -> tuple[str, dict[str, Any]]:
-        compiled = statement.compile(dialect=self._dialect, **self._options)
-        assert isinstance(compiled, SQLCompiler)  # noqa: S101 - statements of this package are no DDL
-        return str(compiled), {str(name): bind.value for name, bind in compiled.binds.items() if not bind.required}
+    def __missing__(self, statement: Statement) -> tuple[str, dict[str, Any]]:
+        # A process may have many volumes and memories; what differs between them is a name.
+        text, constants = _compiled_once(statement, self._dialect, bool(self._schema))
+        found = self[statement] = text.replace(_SOME_SCHEMA, self._schema), constants
+        return found
+
+
+_SOME_SCHEMA = "some_schema_of_qmadmin"
+"""Stands in a compiled text for the schema of the tables."""
+
+
+def _compiled(statement: Statement, dialect: Dialect, in_schema: bool) -> tuple[str, dict[str, Any]]:
+    options: dict[str, Any] = {}
+    if in_schema:
+        options = {"schema_translate_map": {None: _SOME_SCHEMA}, "render_schema_translate": True}
+    compiled = statement.compile(dialect=dialect, **options)
+    assert isinstance(compiled, SQLCompiler)  # noqa: S101 - statements of this package are no DDL
+    return str(compiled), {str(name): bind.value for name, bind in compiled.binds.items() if not bind.required}
+
+
+_compiled_once = functools.cache(_compiled)
+"""For statements that are constants of their modules: there is no end to what is built while the program runs."""
 
 
 class Runner:

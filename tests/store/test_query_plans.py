@@ -1,4 +1,4 @@
-"""The statements of the hot path find their rows through keys: none scans a table or sorts."""
+"""On SQLite, the statements of the hot path find their rows through keys: none scans a table or sorts."""
 
 import re
 
@@ -27,8 +27,8 @@ SELECTIONS = {
 
 
 @pytest.fixture
-def space(store):
-    opened = store.space(error_queue="ERRORS")
+def space(sqlite_store):
+    opened = sqlite_store.space(error_queue="ERRORS")
     make_queue(opened, "Q", retries=1, retry_delay=5)
     make_queue(opened, "P", order="priority,time")
     make_queue(opened, "ERRORS")
@@ -109,10 +109,10 @@ def test_statements_are_compiled_once_each(space, clock):
 
 
 @pytest.fixture
-def rich(store, monkeypatch, tmp_path):
+def rich(sqlite_store, monkeypatch, tmp_path):
     """A queue space with every kind of queue, and with memory for non-persistent messages."""
     monkeypatch.setenv("QM_SHM_DIR", str(tmp_path))
-    opened = store.space(error_queue="ERRORS", memory=4_000_000, pages=19_000)
+    opened = sqlite_store.space(error_queue="ERRORS", memory=4_000_000, pages=19_000)
     for name, definition in QUEUES.items():
         make_queue(opened, name, **definition)
     make_queue(opened, "ERRORS")
