@@ -16,7 +16,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, event
 
-from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
+from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, SystemFailureError
 from qmcore.port import Unit
 from qmstorage.postgres import keys, translate
 from qmstorage.postgres.sessions import whole_numbers
@@ -149,7 +149,10 @@ def _slot(driver: psycopg.Connection[Any], schema: str) -> tuple[int, str]:
         [held],
     ).fetchone()
     if row is None:
-        raise InvalidArgumentError(f"the device has {_SLOTS} sessions at work, which is all that it can have")
+        raise SystemFailureError(
+            f"the device has {_SLOTS} sessions at work, which is all that it can have",
+            hint="Use fewer processes, or fewer threads in each.",
+        )
     return int(row[0]), str(row[1])
 
 
