@@ -84,6 +84,9 @@ class Attachment:
         attaching.attach(self.volume, self.opened, lost.role, self._clock.now())
         self.volume.release_owner(lost)
         self.volume.detach_memory(self.opened.space)
+        logger.warning(
+            "others took this process for dead; it has attached to queue space %r again", self.opened.space.name
+        )
 
     def is_current(self) -> bool:
         """Tell whether the queue space is still the one that was opened, and not another of the same name."""

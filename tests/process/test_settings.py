@@ -129,11 +129,11 @@ def test_help_and_version_need_no_settings(site, option):
 def run_capacity_command(site, settings):
     (site.directory / "settings.toml").write_text(settings)
     code = "import sys; from qmadmin.capacity.runner import main; main(sys.argv[1:])"
-    event = [str(site.device), "QSPACE", "STRING", "echo full", "80%", "83", "persist"]
+    event = ["QSPACE", "STRING", "echo full", "80%", "83", "persist"]
     subprocess.run(
         [sys.executable, "-c", code, *event],
         cwd=site.directory,
-        env=environment(QMADMIN_TOML="settings.toml"),
+        env=environment(QMADMIN_TOML="settings.toml", QMCONFIG=str(site.device)),
         check=True,
         timeout=60,
     )

@@ -71,7 +71,8 @@ _EXPIRED = (
     .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
     .order_by(expiring.c.expires_at, expiring.c.message_id)
     .limit(_MOST)
-    .with_for_update(skip_locked=True)
+    # What others are about to remove is waited for: to pass it over would leave it to be dequeued meanwhile.
+    .with_for_update()
 )
 _TAKE_READY_OF = (
     delete(ready)
