@@ -16,9 +16,9 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, event
 
-from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, SystemFailureError
+from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
 from qmcore.port import Unit
-from qmstorage.postgres import keys, translate
+from qmstorage.postgres import keys, slots, translate
 from qmstorage.postgres.sessions import whole_numbers
 from qmstorage.postgres.tables import quoted
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SAVEPOINT = "qmadmin"
-_SLOTS = 1024
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
 """Between two looks at a transaction of the application that is about to end, at first and at last."""
 
@@ -122,7 +121,7 @@ def _in_savepoint(
         whole_numbers(cursor.adapters)
         driver.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.together}", prepare=False)
         try:
-            slot, isolation = _slot(driver, volume.address.schema)
+            slot, isolation = slots.free_slot(driver, volume.address.schema, slots.FOR_TRANSACTION)
             if isolation != "read committed":
                 _refuse_old_definitions(driver, volume.address.schema)
             unit = volume.unit_on(cursor, slot)
@@ -134,26 +133,6 @@ def _in_savepoint(
             raise
         driver.execute(f"RELEASE {_SAVEPOINT}")
         return unit, result
-
-
-def _slot(driver: psycopg.Connection[Any], schema: str) -> tuple[int, str]:
-    """Return the slot of the transaction, whose share of the counters nobody else writes until it ends.
-
-    Return also its isolation level, which may be another one each time.
-    """
-    held = [keys.key(schema, keys.Kind.SLOT, number) for number in range(1, _SLOTS + 1)]
-    row = driver.execute(
-        "SELECT number, current_setting('transaction_isolation')"
-        " FROM unnest(%s::bigint[]) WITH ORDINALITY AS slot (key, number)"
-        " WHERE pg_try_advisory_xact_lock(key) LIMIT 1",
-        [held],
-    ).fetchone()
-    if row is None:
-        raise SystemFailureError(
-            f"the device has {_SLOTS} sessions at work, which is all that it can have",
-            hint="Use fewer processes, or fewer threads in each.",
-        )
-    return int(row[0]), str(row[1])
 
 
 def _refuse_old_definitions(driver: psycopg.Connection[Any], schema: str) -> None:

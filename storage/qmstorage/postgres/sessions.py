@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import NumericBinaryLoader
 
 from qmcore.errors import SystemFailureError
-from qmstorage.postgres import keys, living
+from qmstorage.postgres import living, slots
 from qmstorage.postgres.link import abandon_connection
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ MOST: Final = 32
 
 WAIT_SECONDS: Final = 30
 """How long a thread waits for a session, and a session for a lock."""
-
-_SLOTS: Final = 1024
-"""Sessions of all processes that can have a share of the counters of a volume."""
 
 _SETTINGS: Final = (
     f"SET lock_timeout = {WAIT_SECONDS * 1000}",
@@ -113,7 +110,7 @@ class Sessions:
 
     def __init__(self, connect: Callable[[], WatchedConnection], schema: str, *, durable: bool) -> None:
         self._connect = connect
-        self._slot_keys = [keys.key(schema, keys.Kind.SLOT, number) for number in range(1, _SLOTS + 1)]
+        self._schema = schema
         self._settings = "; ".join((*_SETTINGS, f"SET synchronous_commit = {'on' if durable else 'off'}"))
         self._idle: deque[Session] = deque()
         self._all: set[Session] = set()
@@ -166,7 +163,8 @@ class Sessions:
         connection = self._connect()
         try:
             connection.execute(self._settings, prepare=False)
-            session = Session(connection, self._slot(connection), living.server(connection).boot)
+            slot, _ = slots.free_slot(connection, self._schema, slots.FOR_SESSION)
+            session = Session(connection, slot, living.server(connection).boot)
         except BaseException:
             connection.close()
             raise
@@ -174,20 +172,6 @@ class Sessions:
         session.cursor = connection.cursor(binary=True)
         self._all.add(session)
         return session
-
-    def _slot(self, connection: WatchedConnection) -> int:
-        """Return a slot that no other session has; it is this one's as long as it lasts."""
-        row = connection.execute(
-            "SELECT number FROM unnest(%s::bigint[]) WITH ORDINALITY AS slot (key, number)"
-            " WHERE pg_try_advisory_lock(key) LIMIT 1",
-            [self._slot_keys],
-        ).fetchone()
-        if row is None:
-            raise SystemFailureError(
-                f"the device has {_SLOTS} sessions at work, which is all that it can have",
-                hint="Use fewer processes, or fewer threads in each.",
-            )
-        return int(row[0])
 
     def _give_back(self, session: Session) -> None:
         session.roll_back()

@@ -1,0 +1,46 @@
+"""Slots: which share of the counters of a volume is a session's own, or a transaction's of an application."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+from qmcore.errors import SystemFailureError
+from qmstorage.postgres import keys
+
+if TYPE_CHECKING:
+    import psycopg
+
+MOST: Final = 1024
+"""Sessions of all processes that can be at work on a volume."""
+
+_FEW: Final = 64
+"""How many are asked for first; more are seldom taken."""
+
+FOR_SESSION: Final = "pg_try_advisory_lock"
+FOR_TRANSACTION: Final = "pg_try_advisory_xact_lock"
+
+
+def free_slot(connection: psycopg.Connection[Any], schema: str, lock: str) -> tuple[int, str]:
+    """Take a slot that nobody has, for as long as the lock lasts; return it, and the isolation of the transaction.
+
+    Raises SystemFailureError where all are taken.
+    """
+    asked = (
+        "SELECT number, pg_catalog.current_setting('transaction_isolation')"  # noqa: S608 - words of ours
+        " FROM pg_catalog.unnest(%s::bigint[]) WITH ORDINALITY AS slot (key, number)"
+        f" WHERE pg_catalog.{lock}(key) LIMIT 1"
+    )
+    for count in (_FEW, MOST):
+        row = connection.execute(asked, [list(_keys(schema)[:count])]).fetchone()
+        if row is not None:
+            return int(row[0]), str(row[1])
+    raise SystemFailureError(
+        f"the device has {MOST} sessions at work, which is all that it can have",
+        hint="Use fewer processes, or fewer threads in each.",
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _keys(schema: str) -> tuple[int, ...]:
+    return tuple(keys.key(schema, keys.Kind.SLOT, number) for number in range(1, MOST + 1))
