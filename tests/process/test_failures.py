@@ -217,7 +217,7 @@ def test_reply_that_finds_no_room_is_no_failure_of_the_request(site):
     assert "its queues are empty; 1 messages forwarded, 0 calls failed" in forwarder.log()
 
 
-def test_forwarder_that_others_took_for_dead_opens_the_device_again(site, space):
+def test_forwarder_that_others_took_for_dead_attaches_again_and_goes_on(site, space):
     forwarder = site.start("-q", "fail")
     # As an administrator might do who tidies up.
     for lock in (site.directory / "QUE-run").glob("*.lock"):
@@ -225,7 +225,8 @@ def test_forwarder_that_others_took_for_dead_opens_the_device_again(site, space)
     space.usage("fail")
     msgid = space.enqueue("fail", "a", reply_queue="RPLYQ")
     assert space.dequeue("RPLYQ", corrid=msgid, wait=60).text == "good"
-    assert "others took this process for dead" in forwarder.log()
-    assert "the device is opened again in 1 seconds" in forwarder.log()
+    # Its housekeeping finds out, or the next message.
+    told = ("others took this process for dead", "the device is opened again in 1 seconds")
+    assert any(words in forwarder.log() for words in told)
     assert forwarder.log().count("started") == 1
     forwarder.stop()
