@@ -119,7 +119,7 @@ def _in_savepoint(
     """Do the work; what raises is undone, and nothing else of the transaction."""
     with driver.cursor(binary=True) as cursor:
         whole_numbers(cursor.adapters)
-        driver.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.together}", prepare=False)
+        driver.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.turns.together}", prepare=False)
         try:
             slot, isolation = slots.free_slot(driver, volume.address.schema, slots.FOR_TRANSACTION)
             if isolation != "read committed":

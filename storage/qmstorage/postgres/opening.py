@@ -62,12 +62,6 @@ def create_volume(address: Address, info: DeviceInfo, *, main: bool, group: str 
     return PostgresVolume(address, durable=info.durability != RELAXED)
 
 
-def remove_volume(address: Address) -> None:
-    """Drop the schemas of a volume with all that is in them."""
-    with _connected(address) as connection:
-        connection.execute(f"DROP SCHEMA {_both(address)} CASCADE")
-
-
 # ---- steps ----------------------------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ class Turns:
     def __init__(self, address: Address) -> None:
         self._key = keys.key(address.schema, keys.Kind.VOLUME, 0)
         self._path = address.shown
-        self.together: Final = f"SELECT pg_advisory_xact_lock_shared({self._key})"
+        self.together: Final = f"SELECT pg_catalog.pg_advisory_xact_lock_shared({self._key}::bigint)"
         """The statement that takes the lock together with others, for the transaction that it is run in."""
 
     def begin_alone(self, session: Session, seconds: float, first: str = "") -> None:

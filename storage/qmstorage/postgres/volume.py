@@ -18,7 +18,7 @@ from psycopg.errors import LockNotAvailable
 from qmcore.errors import NotOpenError
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import Owner, Use
+from qmcore.records import Owner
 from qmcore.space import Space
 from qmstorage.forks import FORKS
 from qmstorage.postgres import committing, health, joining, living, telling, translate, watching
@@ -52,10 +52,10 @@ class PostgresVolume:
         self.readonly = readonly
         self.address = address
         self._schema = address.schema
-        self._durable = durable
+        self.is_durable = durable
         self._texts = Texts(DIALECT, address.schema)
         self._memories = Memories(address.schema)
-        self._turns = Turns(address)
+        self.turns = Turns(address)
         # Asked for with the lock, as every unit wants to know whether the definitions are still those that it knows.
         self._generations = (
             # Row by row: there may be very many counters, of which no key but the whole leads to these.
@@ -103,7 +103,7 @@ class PostgresVolume:
         self._check_usable()
         try:
             with self._sessions.one() as session:
-                session.run(f"BEGIN; SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}; {self._turns.together}")
+                session.run(f"BEGIN; SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}; {self.turns.together}")
         except LockNotAvailable:
             return False
         except psycopg.Error as error:
@@ -132,7 +132,7 @@ class PostgresVolume:
         self._check_usable()
         try:
             with self._sessions.one() as session:
-                self._turns.begin_alone(session, seconds)
+                self.turns.begin_alone(session, seconds)
                 yield
         except psycopg.Error as error:
             raise translate.from_psycopg(error, self.path) from error
@@ -141,7 +141,7 @@ class PostgresVolume:
     def snapshot(self) -> Iterator[PostgresSnapshot]:
         """Give the volume as it stands now, while others go on writing."""
         self._check_usable()
-        with contextlib.closing(PostgresSnapshot(self.path, self._connected(), self._unit)) as made:
+        with contextlib.closing(PostgresSnapshot(self.path, self._connected(), self.unit_on)) as made:
             yield made
 
     # ---- memory ------------------------------------------------------------------------------------------------------
@@ -164,10 +164,6 @@ class PostgresVolume:
     def memory_files(self, space: Space) -> list[tuple[str, int]]:
         """Return the schema that holds the non-persistent messages of all queue spaces, and its size in bytes."""
         return [] if self.readonly else self.read(lambda unit: self._memories.sizes(unit, space))
-
-    def memory_levels(self) -> dict[int, Use]:
-        """Return nothing: each unit reaches the memory by itself."""
-        return {}
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Do nothing: PostgreSQL takes its disk as it needs it, and cannot be made to keep some for a schema."""
@@ -238,10 +234,6 @@ class PostgresVolume:
         self._presence.abandon(idle=idle)
         self._sessions.abandon()
 
-    def unit_on(self, cursor: Any, slot: int) -> PostgresUnit:
-        """Return a unit in the transaction of a cursor."""
-        return self._unit(cursor, slot)
-
     def is_in_progress(self, number: str) -> bool:
         """Tell whether a transaction of any session has not ended yet, by its number."""
         self._check_usable()
@@ -249,29 +241,20 @@ class PostgresVolume:
         ((found,),) = self._asked(lambda connection: connection.execute(question, [number]).fetchall())
         return bool(found)
 
-    @property
-    def together(self) -> str:
-        """The statement that takes the lock of the volume together with others."""
-        return self._turns.together
-
-    @property
-    def is_durable(self) -> bool:
-        """Whether each commit is brought to the disk before it is acknowledged."""
-        return self._durable
-
     # ---- steps -------------------------------------------------------------------------------------------------------
 
     def _tried(self, attempt: Callable[[bool], T]) -> T:
         """Do what may have to be done again; the attempt is told whether it has to take a fresh session."""
         fresh = False
-        for number in range(1, _ATTEMPTS + 1):
+        for _ in range(_ATTEMPTS - 1):
             try:
                 return attempt(fresh)
             except _Again as again:
-                if number == _ATTEMPTS:
-                    raise translate.from_psycopg(again.error, self.path) from again.error
                 fresh = fresh or again.is_lost
-        raise AssertionError  # pragma: no cover - the last attempt has raised
+        try:
+            return attempt(fresh)
+        except _Again as again:
+            raise translate.from_psycopg(again.error, self.path) from again.error
 
     def _written(
         self,
@@ -282,15 +265,15 @@ class PostgresVolume:
         concurrent: bool,
         fresh: bool,
     ) -> T:
-        relaxed = "" if durable or not self._durable else "SET LOCAL synchronous_commit = off; "
+        relaxed = "" if durable or not self.is_durable else "SET LOCAL synchronous_commit = off; "
         with self._session(fresh=fresh) as session:
             try:
                 if concurrent:
-                    generations = session.run(f"BEGIN; {relaxed}{self._turns.together}; {self._generations}")
+                    generations = session.run(f"BEGIN; {relaxed}{self.turns.together}; {self._generations}")
                 else:
-                    self._turns.begin_alone(session, WAIT_SECONDS, relaxed)
+                    self.turns.begin_alone(session, WAIT_SECONDS, relaxed)
                     generations = session.run(self._generations)
-                unit = self._unit(session.cursor, session.slot)
+                unit = self.unit_on(session.cursor, session.slot)
                 unit.know_generations(generations)
                 result = work(unit)
             except psycopg.Error as error:
@@ -318,14 +301,15 @@ class PostgresVolume:
         with self._session(fresh=fresh) as session:
             try:
                 session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                result = work(self._unit(session.cursor, session.slot))
+                result = work(self.unit_on(session.cursor, session.slot))
                 # After a rollback the driver forgets all statements that it has prepared.
                 session.run("COMMIT")
                 return result
             except psycopg.Error as error:
                 raise self._before_commit(error, session) from error
 
-    def _unit(self, cursor: Any, slot: int) -> PostgresUnit:
+    def unit_on(self, cursor: Any, slot: int) -> PostgresUnit:
+        """Return a unit in the transaction of a cursor."""
         return PostgresUnit(
             cursor,
             self._texts,
@@ -351,14 +335,14 @@ class PostgresVolume:
         return translate.from_psycopg(error, self.path)
 
     def _asked(self, question: Callable[[psycopg.Connection[Any]], T]) -> T:
-        for fresh in (False, True):
-            try:
-                with self._sessions.one(fresh=fresh) as session:
+        def asked(fresh: bool) -> T:
+            with self._session(fresh=fresh) as session:
+                try:
                     return question(session.connection)
-            except psycopg.Error as error:
-                if fresh or not translate.is_connection_lost(error):
-                    raise translate.from_psycopg(error, self.path) from error
-        raise AssertionError  # pragma: no cover - the second attempt has raised
+                except psycopg.Error as error:
+                    raise self._before_commit(error, session) from error
+
+        return self._tried(asked)
 
     def _translated(self, act: Callable[[], T]) -> T:
         try:
