@@ -177,11 +177,11 @@ def test_an_owner_is_alive_until_it_is_released(place):
     owner = presence.new_owner(7, "tmqforward", 123)
     assert (owner.space_id, owner.role, owner.since_us, owner.pid) == (7, "tmqforward", 123, os.getpid())
     assert owner.lock == str(key(place.schema, Kind.OWNER, owner.id))
-    assert other.is_alive(owner, place.worker)
+    assert other.alive([owner], place.worker)
     assert other.same_boot(owner, place.worker)
     presence.release_owner(owner)
-    assert not other.is_alive(owner, place.worker)
-    assert not presence.is_alive(owner, place.worker)
+    assert not other.alive([owner], place.worker)
+    assert not presence.alive([owner], place.worker)
 
 
 def test_of_several_owners_those_that_live_are_told_apart_by_one_question(place):
@@ -202,16 +202,16 @@ def test_asking_for_an_owner_in_a_transaction_does_not_keep_it_from_being_asked_
     owner = presence.new_owner(1, "application", 0)
     presence.release_owner(owner)
     with contextlib.closing(place.connect()) as second, place.worker.transaction():
-        assert not other.is_alive(owner, place.worker)
-        assert not other.is_alive(owner, second)
+        assert not other.alive([owner], place.worker)
+        assert not other.alive([owner], second)
 
 
 def test_the_owner_of_a_killed_process_is_dead(place):
     presence = place.presence()
     process, owner = place.child()
-    assert presence.is_alive(owner, place.worker)
+    assert presence.alive([owner], place.worker)
     end(process)
-    eventually(lambda: not presence.is_alive(owner, place.worker))
+    eventually(lambda: not presence.alive([owner], place.worker))
 
 
 def test_a_stopped_process_is_given_up_when_the_server_ends_its_session_and_comes_back_by_itself(place):
@@ -219,10 +219,10 @@ def test_a_stopped_process_is_given_up_when_the_server_ends_its_session_and_come
     process, owner = place.child(idle_seconds=1.0)
     session = place.holder(owner)
     process.send_signal(signal.SIGSTOP)
-    eventually(lambda: not presence.is_alive(owner, place.worker))
+    eventually(lambda: not presence.alive([owner], place.worker))
     assert not place.is_there(session)
     process.send_signal(signal.SIGCONT)
-    eventually(lambda: presence.is_alive(owner, place.worker))
+    eventually(lambda: presence.alive([owner], place.worker))
 
 
 def test_a_process_at_leisure_is_not_given_up(place):
@@ -360,7 +360,7 @@ def test_closing_wakes_all_and_refuses_what_comes_after(place):
     owner = presence.new_owner(1, "application", 0)
     with asleep_on(presence.bell()):
         presence.close()
-    assert not other.is_alive(owner, place.worker)
+    assert not other.alive([owner], place.worker)
     assert presence.bell().wait(0)
     with pytest.raises(NotOpenError, match="closed"):
         presence.new_owner(1, "application", 0)
@@ -445,7 +445,7 @@ def test_a_cut_connection_is_made_again_with_all_that_it_had(place, proxy, far, 
     place.notify(1)
     assert bell.wait(DEADLINE)
     far.release_owner(owners[0])
-    assert [far.is_alive(owner, place.worker) for owner in owners] == [False, True]
+    assert [far.alive([owner], place.worker) for owner in owners] == [False, True]
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert place.worker.info.password not in caplog.text
 
@@ -455,12 +455,12 @@ def test_while_it_has_no_session_our_own_owner_is_alive_to_us_and_nobody_is_kept
     session = place.holder(owner)
     proxy.refuse()
     eventually(lambda: not place.is_there(session))
-    assert far.is_alive(owner, place.worker)
-    assert not place.presence().is_alive(owner, place.worker)
+    assert far.alive([owner], place.worker)
+    assert not place.presence().alive([owner], place.worker)
     with pytest.raises(SystemFailureError, match="did not answer"):
         far.listen(far.bell().address, 1)
     far.release_owner(owner)
-    assert not far.is_alive(owner, place.worker)
+    assert not far.alive([owner], place.worker)
 
 
 def test_a_session_that_got_the_number_of_our_lost_one_is_not_ended(place, proxy, far):
@@ -574,7 +574,7 @@ def test_a_forked_child_leaves_the_sessions_of_its_parent_alone(place):
             presence.close()
             bell.close()
             own = Presence(place.connect, place.schema)
-            assert own.is_alive(owner, place.connect())
+            assert own.alive([owner], place.connect())
             own.new_owner(1, "application", 0)
             own.close()
             failed = 0
@@ -618,10 +618,10 @@ def test_the_child_of_a_killed_process_does_not_keep_its_owner_alive(place):
     presence = place.presence()
     process, owner = place.child("forks")
     child = int(process.stdout.readline())
-    assert presence.is_alive(owner, place.worker)
+    assert presence.alive([owner], place.worker)
     process.kill()
     process.wait()
-    eventually(lambda: not presence.is_alive(owner, place.worker))
+    eventually(lambda: not presence.alive([owner], place.worker))
     assert is_running(child)
 
 

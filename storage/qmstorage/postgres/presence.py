@@ -165,10 +165,6 @@ class Presence:
         if lock in self._keys:
             self._drop(lock)
 
-    def is_alive(self, owner: Owner, connection: Connection) -> bool:
-        """Tell whether the process of an owner lives and is still attached; see `living.alive` for the connection."""
-        return bool(self.alive([owner], connection))
-
     def alive(self, owners: Sequence[Owner], connection: Connection) -> list[Owner]:
         """Return those of the owners whose processes live, by one question; ours live, also while we reconnect.
 
