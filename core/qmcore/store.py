@@ -125,8 +125,10 @@ class MessageRecords(Protocol):
     def stored(self, space: Space, queue_name: str, message_id: int, state: State, retries: int = 0) -> Message:
         """Return a message with its body, wherever it stands; LookupError if it is not stored."""
 
-    def read(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
-        """Return a message that stays stored, and its pages; without its body if that is not wanted."""
+    def read(
+        self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True
+    ) -> list[tuple[Message, int]]:
+        """Return messages that stay stored, each with its pages, in the same order; without bodies if not wanted."""
 
     def remove(
         self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True

@@ -109,10 +109,16 @@ class Messages(Bodies):
         """Return a message with its body, wherever it stands."""
         return self._message(self._row(_READ, message_id), True, space, queue_name, retries, state)
 
-    def read(self, space: Space, queue_name: str, place: Place, *, body: bool = True) -> tuple[Message, int]:
-        """Return a message that stays stored, and its pages; without its body if that is not wanted."""
-        row = self._row(_READ if body else _READ_FACTS, place.message_id)
-        return self._message(row, body, space, queue_name, place.retries), row[_PAGES]
+    def read(
+        self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True
+    ) -> list[tuple[Message, int]]:
+        """Return messages that stay stored, each with its pages, in the same order; without bodies if not wanted."""
+        rows_of = self.stored_rows([place.message_id for place in places], body=body) if places else {}
+        found = []
+        for place in places:
+            row = rows_of[place.message_id]
+            found.append((self._message(row, body, space, queue_name, place.retries), row[_PAGES]))
+        return found
 
     def remove(
         self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True
@@ -126,6 +132,11 @@ class Messages(Bodies):
             if row[_BODY_ID] is not None:
                 self.discard_body(row[_BODY_ID])
         return found
+
+    def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
+        """Return the rows of messages by their numbers."""
+        statement = _READ if body else _READ_FACTS
+        return {message_id: self._row(statement, message_id) for message_id in message_ids}
 
     def removed_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Delete the rows of messages and return them by their numbers."""

@@ -60,8 +60,6 @@ class SqlUnit(Definitions, Arrivals, Listings, History, Transactions, Claims, Au
     """One short database transaction on a volume."""
 
     commits_memory = False
-    memory_store = MemoryStore
-    """The kind of store that non-persistent messages stand in."""
 
     def __init__(
         self,
@@ -72,6 +70,7 @@ class SqlUnit(Definitions, Arrivals, Listings, History, Transactions, Claims, Au
     ) -> None:
         super().__init__(cursor, texts)
         self._memories = memories or {}
+        self._stores: dict[int, MemoryStore] = {}
         self._elsewhere = elsewhere or {}
         self.start_work()
 
@@ -83,7 +82,17 @@ class SqlUnit(Definitions, Arrivals, Listings, History, Transactions, Claims, Au
     def memory(self, space_id: int) -> MemoryStore | None:
         """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
         texts = self._memories.get(space_id)
-        return None if texts is None else self.memory_store(self._cursor, texts, self.arrivals)
+        if texts is None:
+            return None
+        # Always the same one, so that what is done in it can be done together.
+        found = self._stores.get(space_id)
+        if found is None:
+            found = self._stores[space_id] = self.memory_of(texts)
+        return found
+
+    def memory_of(self, texts: Texts) -> MemoryStore:
+        """Return the store of non-persistent messages that the texts lead to."""
+        return MemoryStore(self._cursor, texts, self.arrivals)
 
     def memory_level(self, space_id: int) -> Use:
         """Return how much the memory of a queue space holds, also where this unit has no part in it."""

@@ -20,7 +20,7 @@ def consume_now(
     """Consume messages that were taken out of `ready` and return them, without their bodies if those are not wanted."""
     space = opened.definitions(unit).space
     if store is unit and queue.definition.retention:
-        messages = [unit.read(space, queue.name, place, body=body)[0] for place in places]
+        messages = [message for message, _ in unit.read(space, queue.name, places, body=body)]
         for place in places:
             unit.retain(place, now, str(opened.me))
         # The room of what is kept is given back when it is forgotten.

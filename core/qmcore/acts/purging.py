@@ -55,7 +55,7 @@ def _purge_step(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, condi
 
 
 def _holding(opened: OpenSpace, store: Store, queue: Queue, place: Place) -> Holding:
-    message, pages = store.read(opened.space, queue.name, place, body=False)
+    ((message, pages),) = store.read(opened.space, queue.name, [place], body=False)
     if message.expires_us is not None:
         store.unmake_expiring(queue.id, place.message_id, message.expires_us)
     return Holding(place, pages, message.size, message.expires_us)

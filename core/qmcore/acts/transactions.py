@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts.branch import NO_USE, Branch, adds, given_up, lost_in_part, record_once, reserve, sum_of
@@ -102,7 +102,7 @@ def dequeue(
         branch.queue_ids.add(queue.id)
         # Numbers for the replies come with this commit, so that they need none of their own.
         reserved = branch.reserved or reserve(unit, branch, 1)
-        return [_hold(branch, queue, item, role, body=body) for item in found], reserved
+        return _hold(branch, queue, found, role, body=body), reserved
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
     branch.may_hold = True
@@ -226,26 +226,46 @@ def _first_locked(unit: Unit, branch: Branch, queue: Queue, choice: Choice) -> _
     return min(locked, key=lambda found: found.place.order_key, default=None)
 
 
-def _hold(branch: Branch, queue: Queue, found: _Found, role: Role, *, body: bool) -> _Held:
-    """Let the transaction hold a message, and lock the others of its group."""
-    store, place = found.store, found.place
-    message, pages = store.read(branch.opened.space, queue.name, place, body=body)
+def _hold(branch: Branch, queue: Queue, found: Sequence[_Found], role: Role, *, body: bool) -> list[_Held]:
+    """Let the transaction hold messages, and lock the others of their groups."""
+    read: dict[int, tuple[Message, int]] = {}
     locks = role is Role.LOCKED
-    if not found.locked:
-        _hold_one(store, branch, place, message, pages, role)
-        for other in rest_of_group(store, queue, place):
-            info, other_pages = store.read(branch.opened.space, queue.name, other, body=False)
-            _hold_one(store, branch, other, info, other_pages, Role.LOCKED)
-            locks = True
+    for store in dict.fromkeys(item.store for item in found):
+        its = [item for item in found if item.store is store]
+        read |= _read(store, branch, queue, [item.place for item in its], body=body)
+        new = [item.place for item in its if not item.locked]
+        _hold_read(store, branch, new, read, role)
+        if queue.definition.grouping:
+            others = [other for place in new for other in rest_of_group(store, queue, place)]
+            _hold_read(store, branch, others, _read(store, branch, queue, others, body=False), Role.LOCKED)
+            locks = locks or bool(others)
+    return [_held(queue, *read[item.place.message_id], locks=locks) for item in found]
+
+
+def _read(
+    store: Store, branch: Branch, queue: Queue, places: Sequence[Place], *, body: bool
+) -> dict[int, tuple[Message, int]]:
+    """Return messages and their pages by their numbers."""
+    rows = store.read(branch.opened.space, queue.name, places, body=body)
+    return {place.message_id: row for place, row in zip(places, rows, strict=True)}
+
+
+def _hold_read(
+    store: Store, branch: Branch, places: Sequence[Place], read: Mapping[int, tuple[Message, int]], role: Role
+) -> None:
+    holdings = []
+    for place in places:
+        message, pages = read[place.message_id]
+        holdings.append(Holding(place, pages, message.size, message.expires_us))
+        if message.expires_us is not None:
+            store.unmake_expiring(place.queue_id, place.message_id, message.expires_us)
+    store.hold(branch.id, holdings, role)
+
+
+def _held(queue: Queue, message: Message, pages: int, *, locks: bool) -> _Held:
     # What is kept for the record when it is consumed gives no room back.
     frees = 0 if queue.definition.retention and message.delivery is Delivery.PERSIST else pages
     return _Held(message, queue.id, message.delivery, Use(1, frees, message.size), locks)
-
-
-def _hold_one(store: Store, branch: Branch, place: Place, message: Message, pages: int, role: Role) -> None:
-    if message.expires_us is not None:
-        store.unmake_expiring(place.queue_id, place.message_id, message.expires_us)
-    store.hold(branch.id, [Holding(place, pages, message.size, message.expires_us)], role)
 
 
 # ---- what is brought ------------------------------------------------------------------------------------------------

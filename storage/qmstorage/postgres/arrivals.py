@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BigInteger, Table, bindparam, delete, func, insert
+from sqlalchemy import ARRAY, BigInteger, Table, bindparam, delete, func, insert, select
 
 from qmcore.records import NewMessage
 from qmstorage import bodies, rows
@@ -17,6 +17,8 @@ _FACTS = [column for column in message.columns if column.name != "body"]
 _THESE = message.c.id == func.any(bindparam("ids", type_=ARRAY(BigInteger)))
 _REMOVE = delete(message).where(_THESE).returning(*message.columns)
 _REMOVE_FACTS = delete(message).where(_THESE).returning(*_FACTS)
+_READ = select(*message.columns).where(_THESE)
+_READ_FACTS = select(*_FACTS).where(_THESE)
 _ID: Final = message.columns.keys().index("id")
 
 
@@ -55,7 +57,14 @@ class SharedArrivals(Arrivals):
 
     def removed_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Delete the rows of messages and return them by their numbers."""
-        found = self.all(_REMOVE if body else _REMOVE_FACTS, ids=list(message_ids))
+        return self._rows(_REMOVE if body else _REMOVE_FACTS, message_ids)
+
+    def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
+        """Return the rows of messages by their numbers."""
+        return self._rows(_READ if body else _READ_FACTS, message_ids)
+
+    def _rows(self, statement: Statement, message_ids: Sequence[int]) -> dict[int, Row]:
+        found = self.all(statement, ids=list(message_ids))
         if len(found) < len(message_ids):
             raise LookupError(f"messages {_lacking(message_ids, found)} have a place but no row")
         return {row[_ID]: row for row in found}

@@ -66,7 +66,6 @@ class PostgresUnit(SharedCounters, SharedBodies, SharedArrivals, SharedListings,
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
 
     commits_memory = True
-    memory_store = PostgresMemoryStore
 
     def __init__(
         self,
@@ -88,11 +87,6 @@ class PostgresUnit(SharedCounters, SharedBodies, SharedArrivals, SharedListings,
     def transaction_number(self) -> str:
         """The number of the database transaction, known where messages came or went; "" before."""
         return self.heard[-1] if self.heard else ""
-
-    def memory(self, space_id: int) -> PostgresMemoryStore | None:
-        """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
-        texts = self._memories.get(space_id)
-        return None if texts is None else self.memory_of(texts)
 
     def memory_of(self, texts: Texts) -> PostgresMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
