@@ -8,6 +8,6 @@ A service in Python that has more to say than a body returns a `Reply`:
         return Reply(b"1200.50", urcode=7)
 """
 
-from qmadmin.forwarder.service import Reply
+from qmadmin.forwarder.service import Failure, Reply
 
-__all__ = ["Reply"]
+__all__ = ["Failure", "Reply"]

@@ -8,11 +8,10 @@ import os
 import selectors
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
-from qmadmin.forwarder.service import REASON_MAX, Reply, ServiceError
+from qmadmin.forwarder.service import REASON_MAX, Call, Failure, Reply, too_late
 from qmcore.message import BODY_MAX
 
 if TYPE_CHECKING:
@@ -37,26 +36,33 @@ class CommandService:
         self._command = list(command)
         self._environ = dict(environ)
 
-    def call(self, request: Message, seconds: float) -> Reply:
-        """Work on a request for at most `seconds`."""
+    def call(self, call: Call) -> Reply:
+        """Work on a request."""
+        request = call.request
         process = self._started(request)
-        talk = _Conversation(process, request.body or b"", seconds)
+        talk = _Conversation(process, call)
         try:
             status = talk.hold()
         except _TimeIsUpError:
             _end_group(process)
-            raise ServiceError(_told(f"no reply within {seconds:g} seconds", talk.errors)) from None
+            raise Failure(_told(too_late(call), talk.errors)) from None
         except _TooMuchError:
             _end_group(process)
-            raise ServiceError(f"its output is longer than {BODY_MAX} bytes") from None
+            raise Failure(f"its output is longer than {BODY_MAX} bytes") from None
         except BaseException:
             _kill_group(process)
             raise
         finally:
             _close_pipes(process)
         if status:
-            raise ServiceError(_told(_named(status), talk.errors))
+            raise Failure(_told(_named(status), talk.errors))
         return _reply(request, bytes(talk.output))
+
+    def stop_calls(self) -> None:
+        """End nothing: whoever calls is interrupted."""
+
+    def close(self) -> None:
+        """Let go of nothing."""
 
     def _started(self, request: Message) -> subprocess.Popen[bytes]:
         try:
@@ -70,7 +76,7 @@ class CommandService:
                 start_new_session=True,
             )
         except OSError as error:
-            raise ServiceError(f"command {self._command[0]!r} cannot be started: {error.strerror}") from error
+            raise Failure(f"command {self._command[0]!r} cannot be started: {error.strerror}") from error
 
 
 class _TimeIsUpError(Exception):
@@ -84,10 +90,10 @@ class _TooMuchError(Exception):
 class _Conversation:
     """Writes a command its input while reading what it says, until it says no more and has ended."""
 
-    def __init__(self, process: subprocess.Popen[bytes], body: bytes, seconds: float) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], call: Call) -> None:
         self._process = process
-        self._unwritten = memoryview(body)
-        self._end = time.monotonic() + seconds
+        self._unwritten = memoryview(call.request.body or b"")
+        self._call = call
         self._selector = selectors.DefaultSelector()
         self.output = bytearray()
         self.errors = bytearray()
@@ -107,9 +113,9 @@ class _Conversation:
             raise _TimeIsUpError from None
 
     def _left(self) -> float | None:
-        if self._end == math.inf:
+        left = self._call.left()
+        if left == math.inf:
             return None
-        left = self._end - time.monotonic()
         if left <= 0:
             raise _TimeIsUpError
         return left

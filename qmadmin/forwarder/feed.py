@@ -7,7 +7,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.forwarder.service import Reply, ServiceError
+from qmadmin.forwarder.service import Call, Failure, Reply
 from qmadmin.forwarder.settings import TRANTIME_MAX
 from qmadmin.forwarder.stop import StopNow
 from qmcore.errors import (
@@ -72,7 +72,7 @@ class Feed:
                 request = self._space.dequeue(self.queue)
                 if request is not None:
                     self._serve(request, transaction)
-        except (ServiceError, AbortedError) as error:
+        except (Failure, AbortedError) as error:
             if request is None:
                 raise
             self._record_failure(request, error)
@@ -99,9 +99,9 @@ class Feed:
 
     def _serve(self, request: Message, transaction: Transaction) -> None:
         try:
-            reply = self._stop.unshielded(lambda: self._service.call(request, self._seconds))
+            reply = self._stop.unshielded(lambda: self._service.call(Call(request, self._seconds)))
             self._answer(request, reply)
-        except ServiceError as error:
+        except Failure as error:
             _give_back(transaction, str(error), counts=True)
             raise
         except (QueueError, StopNow) as error:
@@ -135,12 +135,12 @@ class Feed:
                 request.reply_queue,
             )
         except (InvalidArgumentError, ReleaseError) as error:
-            raise ServiceError(f"its reply cannot be queued: {error.message}") from error
+            raise Failure(f"its reply cannot be queued: {error.message}") from error
         except NoSpaceError as error:
             if error.wanted <= error.limit:
                 raise
             # No waiting makes room for it.
-            raise ServiceError(f"its reply cannot be queued: {error.message}") from error
+            raise Failure(f"its reply cannot be queued: {error.message}") from error
 
     def _record_failure(self, request: Message, error: Exception) -> None:
         self.failed += 1

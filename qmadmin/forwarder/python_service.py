@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.forwarder.errors import StartError
-from qmadmin.forwarder.service import Reply, ServiceError
+from qmadmin.forwarder.service import Call, Failure, Reply, too_late
 from qmadmin.forwarder.stop import StopNow
 
 if TYPE_CHECKING:
@@ -34,17 +34,23 @@ class PythonService:
 
     function: Callable[[Message], object]
 
-    def call(self, request: Message, seconds: float) -> Reply:
-        """Work on a request for at most `seconds`."""
+    def call(self, call: Call) -> Reply:
+        """Work on a request."""
         try:
-            answer = _call_within(seconds, self.function, request)
+            answer = _call_within(call.seconds, self.function, call.request)
         except _TimeIsUp:
-            raise ServiceError(f"no reply within {seconds:g} seconds") from None
-        except (KeyboardInterrupt, StopNow):
+            raise Failure(too_late(call)) from None
+        except (Failure, KeyboardInterrupt, StopNow):
             raise
         except BaseException as error:
-            raise ServiceError(_described(error)) from error
+            raise Failure(_described(error)) from error
         return _reply_of(answer)
+
+    def stop_calls(self) -> None:
+        """End nothing: whoever calls is interrupted."""
+
+    def close(self) -> None:
+        """Let go of nothing."""
 
 
 def find_function(target: str, name: str) -> Callable[[Message], object]:
@@ -102,9 +108,9 @@ def _call_within(seconds: float, function: Callable[[Message], object], request:
 def _reply_of(answer: object) -> Reply:
     reply = answer if isinstance(answer, Reply) else Reply(answer)  # type: ignore[arg-type]
     if reply.body is not None and not isinstance(reply.body, _BODIES):
-        raise ServiceError(f"it returned {type(reply.body).__name__}, and not bytes, str, None or a Reply")
+        raise Failure(f"it returned {type(reply.body).__name__}, and not bytes, str, None or a Reply")
     if not isinstance(reply.urcode, int):
-        raise ServiceError(f"its user return code is {type(reply.urcode).__name__}, and not int")
+        raise Failure(f"its user return code is {type(reply.urcode).__name__}, and not int")
     return reply
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Protocol
+import math
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from qmcore.message import Message
@@ -11,31 +14,94 @@ if TYPE_CHECKING:
 REASON_MAX = 1000
 """Characters of a reason that are kept with a message."""
 
+Body: TypeAlias = bytes | bytearray | memoryview | str | None
+"""What a service may answer: a str is queued as UTF-8, None as zero bytes."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reply:
     """What a service answers.
 
     `body` is what is queued for the client: bytes, a str as UTF-8, or None for a reply of zero length. `urcode` is
-    the user return code, 64 bits, that the client finds with it.
+    the user return code, 64 bits, that the client finds with it. `type` is the type of the reply (None: STRING for a
+    str, CARRAY for bytes), and `headers` are names and values, both str.
     """
 
-    body: bytes | bytearray | memoryview | str | None = None
+    body: Body = None
     urcode: int = 0
+    type: str | None = None
+    headers: Mapping[str, str] | None = None
 
 
-class ServiceError(Exception):
-    """A call of a service failed. The text says why in at most 1000 characters, and is kept with the message."""
+class Failure(Exception):  # noqa: N818 - it is what a call ends in, as in a reply
+    """A call failed; a service raises it to say more about that than an exception of its own could.
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason if len(reason) <= REASON_MAX else reason[: REASON_MAX - 3] + "...")
+    `reason` says why in at most 1000 characters, and is kept with the message. `body`, `urcode`, `type` and `headers`
+    are what the client may be told about the failure, as in a `Reply`. `permanent`: trying again would fail again, so
+    that the message goes to the error queue now. `retry_after`: the seconds to wait before the message is tried again,
+    instead of the retry delay of its queue.
+    """
+
+    def __init__(
+        self,
+        reason: str = "",
+        *,
+        body: Body = None,
+        urcode: int = 0,
+        type: str | None = None,  # noqa: A002 - it is what the field is called everywhere else
+        headers: Mapping[str, str] | None = None,
+        permanent: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(shortened(reason))
+        self.reply = Reply(body, urcode, type, headers)
+        self.permanent = permanent
+        self.retry_after = retry_after
+
+
+class Unavailable(Exception):  # noqa: N818 - it is a state of the service, and no error of the call
+    """The service cannot work at present, whatever it is called with: that is no try of the message.
+
+    The message goes back, and its queue is not served until some time has passed: `retry_after` seconds, or a pause
+    that grows from call to call.
+    """
+
+    def __init__(self, reason: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(shortened(reason))
+        self.retry_after = retry_after
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Call:
+    """A call of a service: the request, how long it may take in seconds, and since when it runs."""
+
+    request: Message
+    seconds: float = math.inf
+    _began: float = dataclasses.field(default_factory=time.monotonic)
+
+    def left(self) -> float:
+        """Return the seconds that are left for the call; 0 or less when its time is over, infinity without limit."""
+        return self._began + self.seconds - time.monotonic()
 
 
 class Service(Protocol):
-    """Something that works on requests."""
+    """Something that works on requests. Several threads may call it at the same time."""
 
-    def call(self, request: Message, seconds: float) -> Reply:
-        """Work on a request for at most `seconds` (infinity: without limit), or raise ServiceError.
+    def call(self, call: Call) -> Reply:
+        """Work on a request for as long as the call may take, or raise Failure or Unavailable."""
 
-        StopNow and KeyboardInterrupt may be raised in it at any time, and go on to the caller.
-        """
+    def stop_calls(self) -> None:
+        """End at once what runs outside of this process; its calls fail. Those who are in this process go on."""
+
+    def close(self) -> None:
+        """Let go of everything, when no call is running any more."""
+
+
+def too_late(call: Call) -> str:
+    """Return why a call failed that took longer than it may."""
+    return f"no reply within {call.seconds:g} seconds"
+
+
+def shortened(reason: str) -> str:
+    """Return a reason with no more characters than are kept."""
+    return reason if len(reason) <= REASON_MAX else reason[: REASON_MAX - 3] + "..."
