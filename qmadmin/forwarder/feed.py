@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from qmadmin.forwarder.service import Call, Failure, Reply
 from qmadmin.forwarder.settings import TRANTIME_MAX
 from qmadmin.forwarder.stop import StopNow
+from qmadmin.forwarder.tracing import call_span
 from qmcore.errors import (
     AbortedError,
     BadQueueError,
@@ -99,8 +100,9 @@ class Feed:
 
     def _serve(self, request: Message, transaction: Transaction) -> None:
         try:
-            reply = self._stop.unshielded(lambda: self._service.call(Call(request, self._seconds)))
-            self._answer(request, reply)
+            with call_span(request, self._space.name):
+                reply = self._stop.unshielded(lambda: self._service.call(Call(request, self._seconds)))
+                self._answer(request, reply)
         except Failure as error:
             _give_back(transaction, str(error), counts=True)
             raise
