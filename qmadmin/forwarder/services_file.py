@@ -104,7 +104,9 @@ class ServicesFile:
 
                 return CommandService.of(described, self._directory, environ)
             case HttpDescription():
-                raise StartError(f"service {name!r}: url is not there yet")
+                from qmadmin.forwarder.http_service import HttpService
+
+                return HttpService(described, self._directory, environ)
         raise AssertionError(described)
 
     def _python(self, described: PythonDescription) -> Service:
