@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import sys
 import threading
 import time
 import weakref
