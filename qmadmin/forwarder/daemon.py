@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.feed import Feed
+from qmadmin.forwarder.figures import Figures, Teller
 from qmadmin.forwarder.loop import Forwarder
 from qmadmin.forwarder.services_file import ServicesFile
 from qmadmin.forwarder.stop import StopNow
@@ -44,6 +45,7 @@ class Daemon:
         self._stop = stop
         self._environ = {**environ, "QMCONFIG": settings.device, "QM_SPACE": settings.space}
         self._services: dict[str, Service] = {}
+        self._figures = {name: Figures(name) for name in settings.queues}
         self._forwarded = 0
         self._failed = 0
 
@@ -85,11 +87,12 @@ class Daemon:
             if not self._services:
                 self._start(device, space, described)
             feeds = [
-                Feed(space, name, service, settings.call_seconds, self._stop)
+                Feed(space, self._figures[name], service, settings.call_seconds, self._stop)
                 for name, service in self._services.items()
             ]
+            teller = Teller(space, self._figures.values())
             forwarder = Forwarder(
-                space, feeds, self._stop, idle_seconds=settings.idletime, until_empty=settings.until_empty
+                space, feeds, teller, self._stop, idle_seconds=settings.idletime, until_empty=settings.until_empty
             )
             self._stop.wake = space.wake
             try:

@@ -7,8 +7,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.forwarder import current
-from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
+from qmadmin.forwarder.service import Call, Failure, Reply
 from qmadmin.forwarder.settings import TRANTIME_MAX
 from qmadmin.forwarder.stop import StopNow
 from qmcore.errors import (
@@ -23,8 +22,10 @@ from qmcore.errors import (
     SystemFailureError,
 )
 from qmcore.message import EnqueueControl, Message
+from qmcore.times import MICROS
 
 if TYPE_CHECKING:
+    from qmadmin.forwarder.figures import Figures
     from qmadmin.forwarder.service import Service
     from qmadmin.forwarder.stop import Stop
     from qmadmin.space import QueueSpace
@@ -47,8 +48,11 @@ class Feed:
     the feed pauses, each time for longer.
     """
 
-    def __init__(self, space: QueueSpace, queue: str, service: Service, seconds: float, stop: Stop) -> None:
-        self.queue = queue
+    def __init__(self, space: QueueSpace, figures: Figures, service: Service, seconds: float, stop: Stop) -> None:
+        self.queue = figures.queue
+        self._figures = figures
+        self._took = 0.0
+        self._is_counted = True
         self.forwarded = 0
         self.failed = 0
         self._space = space
@@ -67,6 +71,14 @@ class Feed:
         Raises QueueError where the store has failed, or takes us for dead: the device has to be opened again. Raises
         StopNow where a second signal came, and KeyboardInterrupt where the service did.
         """
+        try:
+            return self._forward_next()
+        finally:
+            if not self._is_counted:
+                self._figures.abandoned()
+                self._is_counted = True
+
+    def _forward_next(self) -> bool:
         request: Message | None = None
         try:
             with self._space.transaction(self._transaction_seconds) as transaction:
@@ -81,13 +93,15 @@ class Feed:
         except (BadResourceError, NotOpenError, SystemFailureError):
             # The queue space is another one by now, or the store has failed: what is open is of no use any more.
             raise
-        except (QueueError, Unavailable) as error:
+        except QueueError as error:
             self._suffer(error)
             return False
         self._recover()
         if request is None:
             return False
         self.forwarded += 1
+        self._figures.succeeded(self._took)
+        self._is_counted = True
         return True
 
     def pause_left(self) -> float:
@@ -99,15 +113,19 @@ class Feed:
         return not self._trouble or self._is_gone
 
     def _serve(self, request: Message, transaction: Transaction) -> None:
+        self._figures.began()
+        self._is_counted = False
+        began = time.monotonic()
         try:
-            call = Call(request, self._seconds)
-            with current.running(self._space, call):
-                reply = self._stop.unshielded(lambda: self._service.call(call))
+            try:
+                reply = self._stop.unshielded(lambda: self._service.call(Call(request, self._seconds)))
+            finally:
+                self._took = time.monotonic() - began
             self._answer(request, reply)
         except Failure as error:
             _give_back(transaction, str(error), counts=True)
             raise
-        except (QueueError, StopNow, Unavailable) as error:
+        except (QueueError, StopNow) as error:
             # The service is not to blame.
             _give_back(transaction, str(error), counts=False)
             raise
@@ -131,6 +149,7 @@ class Feed:
             if "stopped" in error.facts:
                 # It comes again; the request waits for that as it would for a service.
                 raise
+            self._figures.reply_dropped()
             logger.warning(
                 "the reply to message %s of queue %r is dropped: there is no reply queue %r",
                 request.msgid,
@@ -147,6 +166,8 @@ class Feed:
 
     def _record_failure(self, request: Message, error: Exception) -> None:
         self.failed += 1
+        self._figures.failed(str(error), self._took, retries=self._is_tried_again(request))
+        self._is_counted = True
         logger.warning(
             "service %r failed on message %s, try %d: %s",
             self.queue,
@@ -156,18 +177,26 @@ class Feed:
             exc_info=error.__cause__,
         )
 
+    def _is_tried_again(self, request: Message) -> bool:
+        try:
+            return request.retries < self._space.queue(self.queue).definition.retries
+        except QueueError:
+            return False
+
     def _recover(self) -> None:
         if self._trouble:
             logger.info("queue %r is served again", self.queue)
             self._trouble, self._pause, self._is_gone = "", 0.0, False
+            self._figures.resumed()
 
-    def _suffer(self, error: QueueError | Unavailable) -> None:
+    def _suffer(self, error: QueueError) -> None:
         self._pause = min(self._pause * 2 or _FIRST_PAUSE, _LONGEST_PAUSE)
         self._paused_until = time.monotonic() + self._pause
-        trouble = f"{error.name}: {error.message}" if isinstance(error, QueueError) else str(error)
+        trouble = f"{error.name}: {error.message}"
         if trouble != self._trouble:
             logger.error("queue %r is not served for now: %s", self.queue, trouble)
         self._trouble = trouble
+        self._figures.paused(round((time.time() + self._pause) * MICROS), trouble)
         self._is_gone = isinstance(error, BadQueueError)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from qmcore.acts.returning import Cause, give_back
+from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
 from qmcore.attached import AttachedProcess, TransactionInfo
 from qmcore.definitions import OpenSpace
@@ -17,7 +17,7 @@ def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
     """Return who is attached to a queue space, the longest first."""
     owners, waits = volume.read(lambda unit: (unit.owners(space_id), unit.waits(space_id)))
     living = volume.living(owners)
-    return [_process(owner, living, waits.get(owner.id, 0)) for owner in owners]
+    return [process_of(owner, living, waits.get(owner.id, 0)) for owner in owners]
 
 
 def transactions(volume: Volume, opened: OpenSpace) -> list[TransactionInfo]:
@@ -29,7 +29,7 @@ def transactions(volume: Volume, opened: OpenSpace) -> list[TransactionInfo]:
 
     records, owners, held = volume.read(found)
     living = volume.living(owners)
-    processes = {owner.id: _process(owner, living) for owner in owners}
+    processes = {owner.id: process_of(owner, living) for owner in owners}
     return [
         TransactionInfo(
             index=index,
@@ -51,7 +51,7 @@ def abort(unit: Unit, opened: OpenSpace, name: str, now: int) -> None:
     record = _find(unit, opened, name)
     if record.state is not Outcome.ACTIVE or not unit.end_transaction(record.id, record.owner_id):
         raise _refusal(record)
-    give_back(unit, opened, record.id, opened.definitions(unit).by_id, now, Cause.ABORTED)
+    give_back(unit, opened, record.id, opened.definitions(unit).by_id, now, Ending(Cause.ABORTED))
 
 
 def commit(unit: Unit, opened: OpenSpace, name: str) -> None:
@@ -94,7 +94,8 @@ def _held(unit: Unit, space_id: int) -> dict[tuple[int, Role], int]:
     return held
 
 
-def _process(owner: Owner, living: Container[int], waits: int = 0) -> AttachedProcess:
+def process_of(owner: Owner, living: Container[int], waits: int = 0) -> AttachedProcess:
+    """Return who an owner is to administrators; `living` are the numbers of those that live."""
     return AttachedProcess(
         pid=owner.pid, host=owner.host, role=owner.role, since_us=owner.since_us, alive=owner.id in living, waits=waits
     )
