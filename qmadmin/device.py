@@ -19,7 +19,7 @@ from qmcore import device as rules
 from qmcore import names
 from qmcore.acts import attaching, devices, spaces, transactions, upkeep
 from qmcore.acts.branch import Branch
-from qmcore.acts.returning import Cause
+from qmcore.acts.returning import Ending
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
 from qmcore.errors import (
@@ -48,7 +48,7 @@ class Attachment:
         self.opened = opened
         self._clock = clock
         self._next_upkeep = clock.monotonic() + _UPKEEP_SECONDS
-        self._not_rolled_back: list[tuple[Branch, Cause, str]] = []
+        self._not_rolled_back: list[tuple[Branch, Ending]] = []
 
     @property
     def owner(self) -> Owner:
@@ -93,24 +93,24 @@ class Attachment:
         found = self.volume.read(lambda unit: unit.space(self.opened.space.name))
         return found is not None and found.incarnation == self.opened.space.incarnation
 
-    def roll_back(self, branch: Branch, cause: Cause, error: str) -> None:
+    def roll_back(self, branch: Branch, ending: Ending) -> None:
         """Roll back a part of a transaction.
 
         Where the store refuses, as on a full disk, it is tried again at each upkeep; whoever gave the transaction up
         has nothing to do about it.
         """
         try:
-            transactions.roll_back(self.volume, branch, self._clock.now(), cause, error)
+            transactions.roll_back(self.volume, branch, self._clock.now(), ending)
         except QueueError as refusal:
-            self.put_off(branch, cause, error)
+            self.put_off(branch, ending)
             logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, refusal)  # noqa: TRY400
 
-    def _roll_back_later(self, branch: Branch, cause: Cause, error: str) -> None:
+    def _roll_back_later(self, branch: Branch, ending: Ending) -> None:
         """Try a rollback again; that it was put off stands in the log already."""
         try:
-            transactions.roll_back(self.volume, branch, self._clock.now(), cause, error)
+            transactions.roll_back(self.volume, branch, self._clock.now(), ending)
         except QueueError:
-            self.put_off(branch, cause, error)
+            self.put_off(branch, ending)
 
     def forget(self) -> None:
         """Give up what tells others that we are attached, because the queue space is gone."""
@@ -118,9 +118,9 @@ class Attachment:
             self.volume.release_owner(self.opened.me)
             self.volume.detach_memory(self.opened.space)
 
-    def put_off(self, branch: Branch, cause: Cause, error: str) -> None:
+    def put_off(self, branch: Branch, ending: Ending) -> None:
         """Leave a rollback to the next upkeep."""
-        self._not_rolled_back.append((branch, cause, error))
+        self._not_rolled_back.append((branch, ending))
 
     def detach(self) -> None:
         """Leave the queue space."""

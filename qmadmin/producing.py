@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from qmadmin import tracing
 from qmadmin.handle import SpaceHandle
 from qmadmin.transaction import Transaction, current
 from qmcore import message, names, times
@@ -75,7 +76,8 @@ class Producing(SpaceHandle):
         `persistent`: None is what the queue says. False keeps the message in memory only, where it is lost when the
         machine restarts.
         `reply_persistent`: the same for its reply.
-        `headers`: names and values, both str.
+        `headers`: names and values, both str. Where the caller is in a trace of OpenTelemetry the message gets the
+        headers `traceparent` and `tracestate`, unless one of them is given.
         `type`, `subtype`: at most 127 bytes; without a type, STRING for a str and CARRAY for bytes.
         `top`: True puts the message before all others, if the queue allows it; the last on top is the first.
         `before`: the identifier of a message to put this one directly before, if the queue allows it; several before
@@ -166,6 +168,8 @@ class Producing(SpaceHandle):
         attachment = self._attachment
         attachment.look_after(connection=connection)
         page_size = self._device.info.page_size
+        if trace := tracing.headers():
+            items = [(queue, body, tracing.with_trace(control, trace)) for queue, body, control in items]
         outgoing = [enqueuing.prepare(queue, body, control, page_size) for queue, body, control in items]
         transaction = current(self._device, self.name) if transactional else None
         now = self._device.clock.now()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import copy
 import os
 import threading
 import weakref
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from qmcore.acts import transactions
 from qmcore.acts.branch import Branch
-from qmcore.acts.returning import Cause
+from qmcore.acts.returning import Cause, Ending, Verdict
 from qmcore.acts.waiting import is_unreachable
 from qmcore.errors import (
     AbortedError,
@@ -28,6 +30,7 @@ from qmcore.times import MICROS, span
 
 if TYPE_CHECKING:
     from qmadmin.device import Attachment, Device
+    from qmcore.acts.enqueue import Outgoing
 
 _open: contextvars.ContextVar[tuple[Transaction, ...]] = contextvars.ContextVar("qmadmin_transactions", default=())
 """The transactions that are open in this context, the outermost first."""
@@ -96,21 +99,72 @@ class Transaction:
                 if isinstance(error, AbortedError):
                     for attachment, _ in self._branches.values():
                         attachment.renew(error)
-                self._roll_back(_cause(error), str(error))
+                self._roll_back(Ending(_cause(error), str(error)))
                 raise
         self._ended = "committed"
         self._forgotten.detach()
 
-    def rollback(self, reason: str = "", *, counts: bool = True) -> None:
+    def rollback(
+        self,
+        reason: str = "",
+        *,
+        counts: bool = True,
+        permanent: bool = False,
+        retry_after: float | timedelta | None = None,
+        only: str | None = None,
+    ) -> None:
         """Give back everything that the transaction dequeued and forget what it enqueued.
 
         This counts as a try of the messages that it dequeued. `reason` is kept with one that goes to the error queue.
         `counts` False gives them back as they were, for a consumer that had no chance to try.
+
+        `permanent`: the messages are out of tries now, because trying again would fail again. `retry_after`: the
+        seconds (or a timedelta) for which they are kept back, instead of the retry delay of their queue. `only`: the
+        identifier of the one message that these two are said of.
         """
+        verdict = Verdict(permanent, None if retry_after is None else span(retry_after, "time to retry after"))
         if self._ended:
             raise ProtocolError(f"the transaction was {self._ended} already")
         self._check_thread()
-        self._roll_back(Cause.ROLLBACK if counts else Cause.UNTRIED, reason)
+        self._roll_back(Ending(Cause.ROLLBACK if counts else Cause.UNTRIED, reason, verdict, only))
+
+    def answer_failure(self, msgid: str, reason: str, answers: Sequence[Outgoing], *, permanent: bool = False) -> None:
+        """Roll back, but be done with the message that failed, and enqueue what tells of it: all at once, for good.
+
+        The message goes to the error queue where it is out of tries. Raises as an enqueue does, and the transaction
+        goes on then.
+        """
+        self._check_usable()
+        ending = Ending(Cause.ROLLBACK, reason, Verdict(final=permanent, consumed=True), msgid)
+        for attachment, branch in self._branches.values():
+            if msgid.startswith(branch.opened.space.incarnation):
+                transactions.answer_failure(attachment.volume, branch, answers, self._device.clock.now(), ending)
+        self._roll_back(ending)
+
+    def give_up(self, reason: str) -> None:
+        """Roll back from another thread than the one that uses the transaction, because that takes too long.
+
+        Its calls in the transaction are refused with AbortedError from now on.
+        """
+        self._aborted = AbortedError(
+            f"the transaction was rolled back: {reason}", hint="Begin it again; nothing of it remains."
+        )
+        self._roll_back(Ending(Cause.TIMEOUT, reason))
+
+    def return_untried(self, reason: str) -> None:
+        """Roll back as `give_up` does, for a consumer that is stopped; it is no try."""
+        self._aborted = AbortedError(f"the transaction was rolled back: {reason}")
+        self._roll_back(Ending(Cause.UNTRIED, reason))
+
+    @contextlib.contextmanager
+    def lent_to(self, thread: int) -> Iterator[None]:
+        """Let another thread, named by its identifier, use the transaction while this one waits for it."""
+        self._check_usable()
+        mine, self._thread = self._thread, thread
+        try:
+            yield
+        finally:
+            self._thread = mine
 
     def join_context(self) -> None:
         """Let the calls of this thread on its queue spaces belong to the transaction from now on."""
@@ -187,17 +241,17 @@ class Transaction:
 
     def _abort(self, cause: Cause, reason: str) -> NoReturn:
         """Roll back by ourselves; from now on every call says so, until the block or the caller ends it."""
-        self._roll_back(cause, reason)
+        self._roll_back(Ending(cause, reason))
         self._aborted = AbortedError(
             f"the transaction was rolled back: {reason}", hint="Begin it again; nothing of it remains."
         )
         raise copy.copy(self._aborted)
 
-    def _roll_back(self, cause: Cause, error: str) -> None:
+    def _roll_back(self, ending: Ending) -> None:
         self._ended = "rolled back"
         self._forgotten.detach()
         for attachment, branch in self._branches.values():
-            attachment.roll_back(branch, cause, error)
+            attachment.roll_back(branch, ending)
 
 
 def _cause(error: BaseException) -> Cause:
@@ -218,7 +272,7 @@ def _is_of_the_store(error: BaseException | None) -> bool:
 def _put_off(branches: dict[str, tuple[Attachment, Branch]]) -> None:
     """Leave the rollback of a transaction that was forgotten to the next upkeep; this may run anywhere."""
     for attachment, branch in branches.values():
-        attachment.put_off(branch, Cause.LEFT, "its transaction was forgotten")
+        attachment.put_off(branch, Ending(Cause.LEFT, "its transaction was forgotten"))
 
 
 def current(device: Device, space: str) -> Transaction | None:

@@ -110,7 +110,7 @@ class Daemon:
             raise StartError(f"device {device.path!r} can only be read by this user, and forwarding writes to it")
         for name in settings.queues:
             space.queue(name)
-        self._services = described.services(settings.queues, self._environ)
+        self._services = {name: described.service(name, self._environ) for name in settings.queues}
         logger.info(
             "tmqforward %s started: %s of queue space %r on %r, services of %r, -t %d -i %d%s",
             __version__,

@@ -14,7 +14,8 @@ from tests.proxy import Proxy
 
 psycopg = pytest.importorskip("psycopg")
 
-from qmstorage.postgres.watching import WatchedConnection  # noqa: E402 - there is nothing to test without psycopg
+from qmstorage.postgres import watching  # noqa: E402 - there is nothing to test without psycopg
+from qmstorage.postgres.watching import WatchedConnection  # noqa: E402
 
 COUNTED = b"INSERT INTO lost."
 """The first statement that changes something; only a new session sends its text."""
@@ -229,6 +230,21 @@ def test_where_the_server_was_restarted_meanwhile_the_outcome_is_unknown(net):
     with pytest.raises(OutcomeUnknownError) as caught:
         commit_of(enqueue)(net, "answer", "reset")
     assert caught.value.hint == "Look before you repeat it: it may have been done."
+    assert books(net) == (["new", "new", "old"], [])
+
+
+@pytest.mark.parametrize("order", ["reset", "swallow"])
+def test_a_session_that_has_the_process_number_of_a_lost_one_by_now_is_left_alone(net, order):
+    """The server gives numbers anew, to sessions of the same program too."""
+    volume = net.space._attachment.volume
+    enqueue(net.space)
+    (lost,) = (session.connection for session in volume._sessions._idle)
+    with contextlib.closing(watching.connected(net.seen._attachment.volume.address)) as later:
+        lost.identity = lost.identity._replace(pid=later.identity.pid)
+        net.proxy.trap(COMMIT, "answer", order)
+        enqueue(net.space)
+        assert net.proxy.sprung.is_set()
+        assert later.execute("SELECT 1").fetchone() == (1,)
     assert books(net) == (["new", "new", "old"], [])
 
 

@@ -3,8 +3,10 @@
 import sys
 import threading
 
+import psycopg
 import pytest
 import sqlalchemy
+from psycopg.rows import dict_row
 
 from qmadmin import capacity
 from qmadmin.opening import open_device
@@ -47,6 +49,42 @@ def test_a_non_persistent_queue_takes_and_gives_messages_in_a_transaction_of_the
     arena.check_counters()
 
 
+@pytest.mark.parametrize("kind", ["Cursor", "ClientCursor", "RawCursor"])
+def test_the_application_may_have_cursors_and_rows_of_any_kind(arena, engine, kind):
+    space = arena.space()
+    make_queue(space)
+    space.enqueue("Q", "request")
+    with engine.begin() as connection:
+        driver = connection.connection.driver_connection
+        driver.cursor_factory, driver.row_factory = getattr(psycopg, kind), dict_row
+        assert space.dequeue("Q", connection=connection).text == "request"
+        space.enqueue("Q", "reply", corrid=b"\0\xff%s", connection=connection)
+    assert space.dequeue("Q").corrid == b"\0\xff%s"
+    arena.check_counters()
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+def test_whom_the_server_breaks_off_for_others_has_to_run_the_whole_of_its_transaction_again(arena, engine, state):
+    def broken_off(unit):
+        unit.asked(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{state}'; END $$")
+
+    volume = arena.space()._attachment.volume
+    with engine.begin() as connection, pytest.raises(SystemFailureError, match="in the way") as caught:
+        volume.write_on(connection, broken_off)
+    assert "application's transaction" in caught.value.message
+    assert caught.value.hint == "Roll the application's transaction back, and run all of it again."
+    assert caught.value.facts["blocked"]
+
+
+def test_whose_connection_is_lost_has_to_run_the_whole_of_its_transaction_again(arena, engine):
+    volume = arena.space()._attachment.volume
+    with engine.connect() as connection:
+        with pytest.raises(SystemFailureError, match="was lost") as caught:
+            volume.write_on(connection, lambda unit: unit.asked("SELECT pg_terminate_backend(pg_backend_pid())"))
+        connection.invalidate()
+    assert "run all of it again" in caught.value.hint
+
+
 @pytest.mark.parametrize("isolation", ["REPEATABLE READ", "SERIALIZABLE"])
 class TestATransactionThatSeesWhatWasThereWhenItBegan:
     def test_brings_nothing_to_a_queue_that_was_destroyed_since(self, arena, engine, isolation):
@@ -57,6 +95,7 @@ class TestATransactionThatSeesWhatWasThereWhenItBegan:
             with pytest.raises(SystemFailureError, match="could not serialize") as caught:
                 space.enqueue("Q", "event", connection=connection)
             assert caught.value.facts["blocked"]
+            assert "run all of it again" in caught.value.hint
             connection.commit()
         assert arena.sql("SELECT count(*) FROM qm.message") == [(0,)]
         arena.check_counters()

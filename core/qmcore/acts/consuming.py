@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qmcore.acts import thresholds
-from qmcore.acts.returning import give_back_locked
+from qmcore.acts.unlocking import give_back_locked
 from qmcore.definitions import OpenSpace
 from qmcore.message import Message
 from qmcore.port import Unit

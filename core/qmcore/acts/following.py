@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from qmcore.acts.consuming import consume
 from qmcore.acts.enqueue import arrive
-from qmcore.acts.returning import Cause, give_back
+from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.definitions import OpenSpace
 from qmcore.port import Unit
 from qmcore.records import Outcome
@@ -41,7 +41,7 @@ def let_memory_follow(unit: Unit, opened: OpenSpace, now: int) -> None:
     for transaction_id in holders:
         record = records.get(transaction_id)
         if record is None:
-            give_back(unit, opened, transaction_id, opened.definitions(unit).by_id, now, Cause.DEATH)
+            give_back(unit, opened, transaction_id, opened.definitions(unit).by_id, now, Ending(Cause.DEATH))
         elif record.state is Outcome.COMMITTED:
             _follow_commit(unit, opened, memory, transaction_id, now)
     for record in records.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from qmcore.acts.returning import Cause, give_back
+from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
 from qmcore.attached import AttachedProcess, TransactionInfo
 from qmcore.definitions import OpenSpace
@@ -51,7 +51,7 @@ def abort(unit: Unit, opened: OpenSpace, name: str, now: int) -> None:
     record = _find(unit, opened, name)
     if record.state is not Outcome.ACTIVE or not unit.end_transaction(record.id, record.owner_id):
         raise _refusal(record)
-    give_back(unit, opened, record.id, opened.definitions(unit).by_id, now, Cause.ABORTED)
+    give_back(unit, opened, record.id, opened.definitions(unit).by_id, now, Ending(Cause.ABORTED))
 
 
 def commit(unit: Unit, opened: OpenSpace, name: str) -> None:

@@ -3,25 +3,28 @@
 A rollback counts as a try. A message that is out of tries goes to the error queue and remembers where it came from;
 without an error queue it is discarded. A process that died, or left with a transaction open, counts as a try too, so
 that a message that kills its consumer reaches the error queue; but it never discards. The restart of a machine does
-not count.
+not count. Whoever rolls back may say more of a message: that it is out of tries now, when it may be tried again, or
+that it is done with all the same.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import logging
 from collections.abc import Iterable
 
+from qmcore.acts.consuming import consume_now
 from qmcore.acts.expiry import expire_one
 from qmcore.acts.moving import move, name_of, remove
 from qmcore.acts.stores import stores
+from qmcore.acts.unlocking import give_back_locked, is_over, put_back, retry_delay
 from qmcore.definitions import OpenSpace
 from qmcore.message import Reason
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import Holding, Place, Role
+from qmcore.records import Holding, Role
 from qmcore.store import Store
-from qmcore.times import MICROS
 
 logger = logging.getLogger("qmadmin.engine")
 
@@ -48,19 +51,44 @@ class Cause(enum.Enum):
         return self in (Cause.ROLLBACK, Cause.TIMEOUT)
 
 
-def give_back(
-    unit: Unit,
-    opened: OpenSpace,
-    transaction_id: int,
-    queue_ids: Iterable[int],
-    now: int,
-    cause: Cause,
-    error: str = "",
-) -> None:
-    """Return what a transaction held of these queues to where it belongs now, and delete what it would have brought.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """What whoever rolls back says of a message that was dequeued.
 
-    `error` is the last error text of whoever tried, and is kept with a message that goes to the error queue.
+    `final`: it is out of tries now. `retry_after`: the microseconds for which it is kept back, instead of the retry
+    delay of its queue. `consumed`: it is done with and goes, unless it is out of tries and there is an error queue.
     """
+
+    final: bool = False
+    retry_after: int | None = None
+    consumed: bool = False
+
+
+PLAIN = Verdict()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ending:
+    """How a transaction ends without a commit.
+
+    `error` is the last error text of whoever tried, and is kept with a message that goes to the error queue. The
+    verdict is on the message with the identifier `on`, or with None on all that were dequeued.
+    """
+
+    cause: Cause
+    error: str = ""
+    verdict: Verdict = PLAIN
+    on: str | None = None
+
+    def verdict_on(self, msgid: str) -> Verdict:
+        """Return what is said of a message."""
+        return self.verdict if self.on is None or self.on == msgid else PLAIN
+
+
+def give_back(
+    unit: Unit, opened: OpenSpace, transaction_id: int, queue_ids: Iterable[int], now: int, ending: Ending
+) -> None:
+    """Return what a transaction held of these queues to where it belongs now, and delete what it would have brought."""
     known = opened.definitions(unit)
     for store in stores(unit, known.space.id):
         for queue_id in queue_ids:
@@ -71,28 +99,11 @@ def give_back(
             drop_spilled(opened, store, queue, transaction_id)
             tried = store.give_back(transaction_id, queue_id, Role.DEQUEUED)
             # The rest of a group waits as long as those of it that were tried.
-            waits = queue.definition.grouping and cause.counts and bool(tried)
-            give_back_locked(unit, opened, store, queue, transaction_id, now, waits=waits)
+            waits = queue.definition.grouping and ending.cause.counts
+            delay = max((_delay(opened, queue, holding, ending) for holding in tried if waits), default=0)
+            give_back_locked(unit, opened, store, queue, transaction_id, now, delay=delay)
             for holding in tried:
-                _give_back_one(unit, opened, store, queue, holding, now, cause, error)
-
-
-def give_back_locked(
-    unit: Unit,
-    opened: OpenSpace,
-    store: Store,
-    queue: Queue,
-    transaction_id: int,
-    now: int,
-    *,
-    waits: bool = False,
-) -> None:
-    """Return what a transaction has only locked; that is no try. `waits` for the retry delay all the same."""
-    for holding in store.give_back(transaction_id, queue.id, Role.LOCKED):
-        if _is_over(holding, now):
-            expire_one(unit, opened, store, queue, holding, now)
-        else:
-            _return(store, queue, holding, holding.place.retries, now, waits=waits)
+                _give_back_one(unit, opened, store, queue, holding, now, ending)
 
 
 def drop_spilled(opened: OpenSpace, store: Store, queue: Queue, transaction_id: int) -> None:
@@ -103,31 +114,34 @@ def drop_spilled(opened: OpenSpace, store: Store, queue: Queue, transaction_id: 
 
 
 def _give_back_one(
-    unit: Unit,
-    opened: OpenSpace,
-    store: Store,
-    queue: Queue,
-    holding: Holding,
-    now: int,
-    cause: Cause,
-    error: str,
+    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int, ending: Ending
 ) -> None:
-    place = holding.place
-    if _is_over(holding, now):
+    if is_over(holding, now):
         expire_one(unit, opened, store, queue, holding, now)
         return
-    tries = place.retries + 1 if cause.counts else place.retries
-    if not cause.counts or tries <= queue.definition.retries:
-        _return(store, queue, holding, tries, now)
-        return
-    routing = store.routing(place.message_id)
+    place, verdict = holding.place, ending.verdict_on(name_of(opened, holding))
+    if not ending.cause.counts:
+        put_back(store, holding, place.retries, now)
+    elif verdict.final or place.retries >= queue.definition.retries:
+        _spend(unit, opened, store, queue, holding, now, ending)
+    elif verdict.consumed:
+        consume_now(unit, opened, store, queue, [place], now, body=False)
+    else:
+        put_back(store, holding, place.retries + 1, now, delay=_delay(opened, queue, holding, ending))
+
+
+def _spend(
+    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int, ending: Ending
+) -> None:
+    """Part with a message that is out of tries: it goes to its error queue, if there is one."""
+    verdict = ending.verdict_on(name_of(opened, holding))
+    routing = store.routing(holding.place.message_id)
     target = opened.definitions(unit).error_queue_for(queue, routing.error_queue)
-    if target == queue:
-        _return(store, queue, holding, tries, now)
-        return
     what = f"message {name_of(opened, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
-    spent = f"{what} is out of retries ({queue.definition.retries})"
-    if target is not None:
+    why = "has failed for good" if verdict.final else f"is out of retries ({queue.definition.retries})"
+    if target == queue:
+        put_back(store, holding, holding.place.retries + 1, now, delay=_delay(opened, queue, holding, ending))
+    elif target is not None:
         move(
             unit,
             opened,
@@ -138,31 +152,23 @@ def _give_back_one(
             priority=routing.priority,
             reason=Reason.RETRIES,
             now=now,
-            error=error,
+            error=ending.error,
         )
-        _tell(unit, f"{spent} and went to {target.name!r}")
-    elif not cause.discards:
-        _return(store, queue, holding, tries, now)
-        _tell(unit, f"{spent}, and stays because {cause.value}")
+        _tell(unit, f"{what} {why} and went to {target.name!r}")
+    elif verdict.consumed:
+        consume_now(unit, opened, store, queue, [holding.place], now, body=False)
+    elif not ending.cause.discards:
+        put_back(store, holding, holding.place.retries + 1, now, delay=_delay(opened, queue, holding, ending))
+        _tell(unit, f"{what} {why}, and stays because {ending.cause.value}")
     else:
         remove(unit, opened, store, queue, holding, "discarded")
-        _tell(unit, f"{spent} and was discarded: there is no error queue")
+        _tell(unit, f"{what} {why} and was discarded: there is no error queue")
 
 
-def _return(store: Store, queue: Queue, holding: Holding, retries: int, now: int, *, waits: bool = False) -> None:
-    old = holding.place
-    place = Place(old.message_id, old.queue_id, old.order_key, retries)
-    waits = waits or retries > old.retries
-    if waits and queue.definition.retry_delay:
-        store.make_due(place, now + queue.definition.retry_delay * MICROS)
-    else:
-        store.make_ready(place)
-    if holding.expires_us is not None:
-        store.make_expiring(old.queue_id, old.message_id, holding.expires_us)
-
-
-def _is_over(holding: Holding, now: int) -> bool:
-    return holding.expires_us is not None and holding.expires_us <= now
+def _delay(opened: OpenSpace, queue: Queue, holding: Holding, ending: Ending) -> int:
+    """Return the microseconds for which a message that was tried is kept back."""
+    asked = ending.verdict_on(name_of(opened, holding)).retry_after
+    return retry_delay(queue) if asked is None else asked
 
 
 def _tell(unit: Unit, event: str) -> None:

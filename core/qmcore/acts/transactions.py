@@ -17,7 +17,7 @@ from qmcore.acts.consuming import consume
 from qmcore.acts.dequeue import Nothing, first_ready, is_nothing, nothing, reserved_queue, rest_of_group, take
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.acts.making_room import with_room
-from qmcore.acts.returning import Cause, give_back
+from qmcore.acts.returning import Ending, give_back
 from qmcore.acts.spilling import spill
 from qmcore.acts.stores import store_for, stores
 from qmcore.acts.upkeep import freshen
@@ -142,7 +142,7 @@ def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
             volume.write(lambda unit: _bring_to_disk(unit, busy))
 
 
-def roll_back(volume: Volume, branch: Branch, now: int, cause: Cause, error: str = "") -> None:
+def roll_back(volume: Volume, branch: Branch, now: int, ending: Ending) -> None:
     """Give back what the transaction holds and forget what it enqueued.
 
     A transaction that was given up meanwhile has been rolled back already.
@@ -152,9 +152,26 @@ def roll_back(volume: Volume, branch: Branch, now: int, cause: Cause, error: str
 
     def undone(unit: Unit) -> None:
         if unit.end_transaction(branch.id, branch.owner.id):
-            give_back(unit, branch.opened, branch.id, branch.queue_ids, now, cause, error)
+            give_back(unit, branch.opened, branch.id, branch.queue_ids, now, ending)
 
     volume.write(undone, durable=False, concurrent=True, repeatable=always)
+
+
+def answer_failure(volume: Volume, branch: Branch, answers: Sequence[Outgoing], now: int, ending: Ending) -> None:
+    """Roll back as the ending says, and tell of it: both at once and for good, or neither.
+
+    What was enqueued before is forgotten; the answers are enqueued now. Raises AbortedError where the transaction was
+    given up meanwhile, and as an enqueue does; the transaction goes on then.
+    """
+
+    def undone(unit: Unit) -> None:
+        if not unit.end_transaction(branch.id, branch.owner.id):
+            raise given_up(branch)
+        give_back(unit, branch.opened, branch.id, branch.queue_ids, now, ending)
+        if answers:
+            enqueuing.enqueue(unit, branch.opened, answers, now)
+
+    with_room(volume, [branch.opened], now, lambda: volume.write(undone, concurrent=True))
 
 
 # ---- what is taken --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import logging
 from qmcore.acts import following, thresholds
 from qmcore.acts.expiry import expire
 from qmcore.acts.retention import forget_outlived, has_outlived
-from qmcore.acts.returning import Cause, give_back
+from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
 from qmcore.errors import BadQueueError, OperatingSystemError, OutcomeUnknownError, SystemFailureError
@@ -89,7 +89,7 @@ def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> bool:
         for transaction_id, owner_id, cause in doomed:
             if unit.end_transaction(transaction_id, owner_id):
                 queue_ids = opened.definitions(unit).by_id
-                give_back(unit, opened, transaction_id, queue_ids, now, cause)
+                give_back(unit, opened, transaction_id, queue_ids, now, Ending(cause))
         bells = [unit.remove_owner(owner.id) for owner in dead]
         thresholds.start_what_was_left(unit, opened)
         return bells

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from qmstorage.postgres import living, watching
+from qmstorage.postgres import living
 
 if TYPE_CHECKING:
     from qmstorage.postgres.sessions import Session
@@ -37,7 +37,7 @@ def was_done(connect: Callable[[], WatchedConnection], session: Session, number:
         with connect() as connection:
             if living.server(connection).boot != session.boot:
                 return None
-            connection.execute(watching.END_SESSION, [session.pid])
+            living.end_session(connection, session.connection.identity)
             return _outcome(connection, number)
     except psycopg.Error:
         return None

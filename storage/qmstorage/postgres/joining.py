@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Format, TransactionStatus
+from psycopg.rows import tuple_row
 from sqlalchemy import Connection, event
 
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
@@ -52,7 +53,7 @@ def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], 
             follower.is_checked = True
         unit, result = _in_savepoint(driver, volume, work)
     except psycopg.Error as error:
-        raise translate.from_psycopg(error, volume.path) from error
+        raise translate.from_psycopg(error, volume.path, joined=True) from error
     follower.follow(unit)
     return result
 
@@ -94,7 +95,7 @@ def _driver_of(connection: Connection) -> psycopg.Connection[Any]:
 def _check_place(driver: psycopg.Connection[Any], volume: PostgresVolume) -> None:
     """Refuse a connection to another database, and one whose commits may be lost."""
     ours = volume.read(lambda unit: unit.device()).id
-    with driver.cursor() as cursor:
+    with _cursor(driver) as cursor:
         table = f"{quoted(volume.address.schema)}.device"
         is_there = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone()
         found = cursor.execute(f"SELECT id FROM {table}").fetchone() if is_there and is_there[0] else None  # noqa: S608
@@ -117,39 +118,45 @@ def _in_savepoint(
     driver: psycopg.Connection[Any], volume: PostgresVolume, work: Callable[[Unit], T]
 ) -> tuple[PostgresUnit, T]:
     """Do the work; what raises is undone, and nothing else of the transaction."""
-    with driver.cursor(binary=True) as cursor:
+    with _cursor(driver) as plain, _cursor(driver) as cursor:
+        cursor.format = Format.BINARY
         whole_numbers(cursor.adapters)
-        driver.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.turns.together}", prepare=False)
+        plain.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.turns.together}", prepare=False)
         try:
-            slot, isolation = slots.free_slot(driver, volume.address.schema, slots.FOR_TRANSACTION)
+            slot, isolation = slots.free_slot(plain, volume.address.schema, slots.FOR_TRANSACTION)
             if isolation != "read committed":
-                _refuse_old_definitions(driver, volume.address.schema)
+                _refuse_old_definitions(plain, volume.address.schema)
             unit = volume.unit_on(cursor, slot)
             result = work(unit)
-            _tell(driver, volume.address.schema, unit.arrivals)
+            _tell(plain, volume.address.schema, unit.arrivals)
         except BaseException:
             if driver.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
-                driver.execute(f"ROLLBACK TO {_SAVEPOINT}; RELEASE {_SAVEPOINT}", prepare=False)
+                plain.execute(f"ROLLBACK TO {_SAVEPOINT}; RELEASE {_SAVEPOINT}", prepare=False)
             raise
-        driver.execute(f"RELEASE {_SAVEPOINT}")
+        plain.execute(f"RELEASE {_SAVEPOINT}")
         return unit, result
 
 
-def _refuse_old_definitions(driver: psycopg.Connection[Any], schema: str) -> None:
+def _cursor(driver: psycopg.Connection[Any]) -> psycopg.Cursor[Any]:
+    """Return a cursor of ours, whatever kind of cursors and rows the application has chosen for its connection."""
+    return psycopg.Cursor(driver, row_factory=tuple_row)
+
+
+def _refuse_old_definitions(plain: psycopg.Cursor[Any], schema: str) -> None:
     """Raise what the server does where a definition has changed since the transaction began to see.
 
     It may see things as they were before it took the lock of the volume: also a queue that was destroyed meanwhile.
     """
-    driver.execute(
+    plain.execute(
         f"SELECT FROM {quoted(schema)}.space JOIN {quoted(schema)}.counter AS main"
         " ON main.space_id = space.id AND main.queue_id = 0 AND main.slot = 0 FOR SHARE OF main"
     )
 
 
-def _tell(driver: psycopg.Connection[Any], schema: str, arrivals: set[int]) -> None:
+def _tell(plain: psycopg.Cursor[Any], schema: str, arrivals: set[int]) -> None:
     # Whoever begins to wait before the application commits is to be told too, so that nobody is looked for here.
     for queue_id in sorted(arrivals):
-        driver.execute(f"NOTIFY {keys.channel(schema, queue_id)}")
+        plain.execute(f"NOTIFY {keys.channel(schema, queue_id)}")
 
 
 class Followers:

@@ -35,6 +35,10 @@ FROM pg_stat_activity WHERE pid = pg_backend_pid()
 """  # noqa: S608 - words of ours
 """Asks for our session's process and its start in microseconds, and for what tells the server's start from others."""
 
+_IDENTITY = f"""
+SELECT pid, {_MICROSECONDS.format("backend_start")} FROM pg_stat_activity WHERE pid = pg_backend_pid()
+"""  # noqa: S608 - words of ours
+
 END_SESSION = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE pid = {pid} AND (extract(epoch FROM backend_start) * 1000000)::bigint = {started}
@@ -72,6 +76,25 @@ class Server(NamedTuple):
 
     boot: str
     age_seconds: float
+
+
+class Identity(NamedTuple):
+    """Which session of the server one is: process numbers come again, with another start, in microseconds."""
+
+    pid: int
+    started: int
+
+
+def identity(connection: Connection) -> Identity:
+    """Return which session of the server a connection is."""
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        ((pid, started),) = cursor.execute(_IDENTITY)
+    return Identity(pid, started)
+
+
+def end_session(connection: Connection, session: Identity) -> None:
+    """End another session than that of the connection, if it is still the same."""
+    connection.execute(END_SESSION.format(**session._asdict()))
 
 
 def server(connection: Connection) -> Server:

@@ -65,15 +65,13 @@ def whole_numbers(adapters: AdaptersMap) -> None:
 class Session:
     """A connection in which one thread works at a time.
 
-    `slot` says which rows of the counters are its own; `boot` tells the life of the server from others, and `pid` is
-    the server's process.
+    `slot` says which rows of the counters are its own; `boot` tells the life of the server from others.
     """
 
     def __init__(self, connection: WatchedConnection, slot: int, boot: str) -> None:
         self.connection = connection
         self.slot = slot
         self.boot = boot
-        self.pid = connection.info.backend_pid
         self.cursor: Cursor = connection.cursor(binary=True)
 
     @property

@@ -21,7 +21,7 @@ FOR_SESSION: Final = "pg_try_advisory_lock"
 FOR_TRANSACTION: Final = "pg_try_advisory_xact_lock"
 
 
-def free_slot(connection: psycopg.Connection[Any], schema: str, lock: str) -> tuple[int, str]:
+def free_slot(connection: psycopg.Connection[Any] | psycopg.Cursor[Any], schema: str, lock: str) -> tuple[int, str]:
     """Take a slot that nobody has, for as long as the lock lasts; return it, and the isolation of the transaction.
 
     Raises SystemFailureError where all are taken.

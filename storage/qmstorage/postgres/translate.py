@@ -103,6 +103,15 @@ _CONFLICT = _Entry(
     "Repeat the operation.",
     blocked=True,
 )
+_CONFLICT_IN_JOINED = _Entry(
+    SystemFailureError,
+    "others on device {shown!r} were in the way of the application's transaction: {words}",
+    "Roll the application's transaction back, and run all of it again.",
+    blocked=True,
+)
+_LOST_IN_JOINED = _LOST._replace(
+    hint="The application's transaction is rolled back; run all of it again when the server is back."
+)
 _NOT_A_DEVICE = _Entry(BadResourceError, NOT_A_DEVICE, NAME_ANOTHER)
 _BAD_TEXT = _Entry(
     InvalidArgumentError,
@@ -143,6 +152,9 @@ _BY_STATE: Final[dict[str, _Entry]] = {
 }
 _BY_CLASS: Final[dict[str, _Entry]] = {"08": _LOST, "40": _CONFLICT, "54": _TOO_LARGE, "57": _LOST}
 """By the first two characters of the state, which are its class."""
+
+_IN_JOINED: Final = {_CONFLICT: _CONFLICT_IN_JOINED, _LOST: _LOST_IN_JOINED}
+"""What else is to be said of a transaction of the application: one call of it cannot be repeated by itself."""
 
 _RETRIABLE: Final = frozenset({"40001", "40P01"})
 _ENDED_IDLE: Final = frozenset({"25P03", "57P05"})
@@ -193,9 +205,14 @@ _FROM_SERVER: Final = re.compile(r"failed: \w+: {1,2}(.*)")
 """How libpq hands on what the server says, in whichever language: a severity, and the sentence."""
 
 
-def from_psycopg(error: psycopg.Error, shown: str) -> QueueError:
-    """Return the diagnostic for an error of the driver or the server on the device that is `shown` so."""
+def from_psycopg(error: psycopg.Error, shown: str, *, joined: bool = False) -> QueueError:
+    """Return the diagnostic for an error of the driver or the server on the device that is `shown` so.
+
+    `joined`: it came in a transaction that is the application's own.
+    """
     entry = _entry(error)
+    if joined:
+        entry = _IN_JOINED.get(entry, entry)
     said = words(error)
     return entry.kind(
         entry.message.format(shown=shown, words=said).rstrip(".: "),

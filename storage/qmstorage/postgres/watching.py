@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
+from qmstorage.postgres import living
+
 if TYPE_CHECKING:
     from qmstorage.postgres.address import Address
 
@@ -30,14 +32,8 @@ _LONG_SECONDS: Final = 60.0
 
 _WHAT_IT_DOES: Final = """
 SELECT state, coalesce(wait_event, '') FROM pg_stat_activity
-WHERE pid = %s AND application_name = current_setting('application_name')
+WHERE pid = {pid} AND (extract(epoch FROM backend_start) * 1000000)::bigint = {started}
 """
-
-END_SESSION: Final = """
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE pid = %s AND application_name = current_setting('application_name')
-"""
-"""Ends a session, if it is still one of this process: process numbers come again."""
 
 _AT_WORK: Final = ("active", "fastpath function call", "disabled")
 """The states of a session that may still answer; the last one is that of a server that keeps no states."""
@@ -52,6 +48,9 @@ class WatchedConnection(psycopg.Connection[Any]):
     """A connection that takes itself for lost where the server works on nothing for it and still says nothing."""
 
     conninfo = ""
+    identity = living.Identity(0, 0)
+    """Which session of the server it is."""
+
     silence_seconds = SILENCE_SECONDS
     last_words_seconds = 1.0
     """How long an answer may be under way that the server has sent."""
@@ -79,16 +78,15 @@ class WatchedConnection(psycopg.Connection[Any]):
 
     def _ask_about_it(self, begun: float) -> None:
         """Return where the session is still at work, or an answer has come; else it is lost."""
-        pid = self.pgconn.backend_pid
         try:
             with _connected(self.conninfo, _HastyConnection) as other:
-                found = other.execute(_WHAT_IT_DOES, [pid]).fetchone()
+                found = other.execute(_WHAT_IT_DOES.format(**self.identity._asdict())).fetchone()
                 if found is not None and found[0] in _AT_WORK:
                     self._tell_of_long_work(begun, found[1])
                     return
                 if self._has_come():
                     return
-                other.execute(END_SESSION, [pid])
+                living.end_session(other, self.identity)
         except psycopg.Error as error:
             reason = str(error).strip().partition("\n")[0]
             self._give_up(
@@ -105,8 +103,9 @@ class WatchedConnection(psycopg.Connection[Any]):
         seconds = time.monotonic() - begun
         if _LONG_SECONDS <= seconds < _LONG_SECONDS + self.silence_seconds:
             why = f", and waits for {waits_for}" if waits_for else ""
-            pid = self.pgconn.backend_pid
-            logger.warning("session %d of the server has worked on one statement for %d seconds%s", pid, seconds, why)
+            logger.warning(
+                "session %d of the server has worked on one statement for %d seconds%s", self.identity.pid, seconds, why
+            )
 
     def _give_up(self, reason: str) -> None:
         self.pgconn.finish()
@@ -136,6 +135,7 @@ def _connected(conninfo: str, kind: type[WatchedConnection]) -> WatchedConnectio
     connection.conninfo = conninfo
     try:
         connection.execute(_SETTINGS)
+        connection.identity = living.identity(connection)
     except BaseException:
         connection.close()
         raise

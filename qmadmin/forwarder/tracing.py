@@ -1,0 +1,111 @@
+"""A call of a service as a span of OpenTelemetry, in the trace that the request was enqueued in.
+
+Spans are made where the process has imported OpenTelemetry: a module of services does so, or the program that started
+the forwarder. Their names are those of OpenTelemetry's semantic conventions for messaging. A fault of theirs is logged,
+and never one of the message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from qmadmin import tracing
+from qmadmin.forwarder.service import Failure, Unavailable
+from qmadmin.version import __version__
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from qmcore.message import Message
+
+logger = logging.getLogger("qmadmin.forwarder")
+
+SYSTEM: Final = "qmadmin"
+"""What spans call this kind of messaging system."""
+
+OPERATION: Final = "process"
+
+
+@contextlib.contextmanager
+def call_span(request: Message, space: str) -> Iterator[None]:
+    """Let the block, a call with a request from a queue space, be a span that is current in this thread.
+
+    An exception that leaves the block makes the span a failed one. Where OpenTelemetry is not in use nothing is done.
+    """
+    if not tracing.is_in_use():
+        yield
+        return
+    with contextlib.ExitStack() as resources:
+        span = _begun(request, space, resources)
+        try:
+            yield
+        except BaseException as error:
+            if span is not None:
+                _record(span, error)
+            raise
+
+
+def _begun(request: Message, space: str, resources: contextlib.ExitStack) -> Span | None:
+    """Start the span and make it current until the resources are closed; None where that fails."""
+    from opentelemetry import context, trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    try:
+        parent = TraceContextTextMapPropagator().extract(request.headers)
+        span = trace.get_tracer("qmadmin", __version__).start_span(
+            f"{OPERATION} {request.queue}",
+            parent,
+            kind=trace.SpanKind.CONSUMER,
+            attributes=_attributes(request, space),
+        )
+        resources.callback(_guarded, span.end)
+        token = context.attach(trace.set_span_in_context(span, parent))
+        resources.callback(_guarded, lambda: context.detach(token))
+    except Exception as error:  # noqa: BLE001 - whatever an application has plugged in there
+        _tell(error)
+        return None
+    return span
+
+
+def _attributes(request: Message, space: str) -> dict[str, str | int]:
+    known: dict[str, str | int] = {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": OPERATION,
+        "messaging.operation.type": OPERATION,
+        "messaging.destination.name": request.queue,
+        "messaging.message.id": request.msgid,
+        "messaging.message.body.size": request.size,
+        "qmadmin.space": space,
+        "qmadmin.retries": request.retries,
+    }
+    if request.corrid is not None:
+        known["messaging.message.conversation_id"] = request.corrid.decode(errors="backslashreplace")
+    return known
+
+
+def _record(span: Span, error: BaseException) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    # A service that raised has its own exception, with its traceback, behind what the forwarder made of it.
+    cause = error.__cause__ if isinstance(error, Failure | Unavailable) and error.__cause__ else error
+
+    def record() -> None:
+        span.set_attribute("error.type", type(cause).__qualname__)
+        span.record_exception(cause)
+        span.set_status(Status(StatusCode.ERROR, str(error)))
+
+    _guarded(record)
+
+
+def _guarded(act: Callable[[], object]) -> None:
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - as above
+        _tell(error)
+
+
+def _tell(error: Exception) -> None:
+    logger.warning("a call cannot be traced: %s: %s", type(error).__name__, error)

@@ -1,0 +1,44 @@
+"""The trace that an application is in, as OpenTelemetry knows it, in the headers of its messages.
+
+The headers are those of W3C Trace Context, `traceparent` and `tracestate`. Whoever works on a message goes on with the
+trace from there. OpenTelemetry is never imported: an application that has not done so itself is in no trace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from qmcore.message import EnqueueControl
+
+HEADERS: Final = ("traceparent", "tracestate")
+"""The names of the headers of a trace."""
+
+_LIBRARY: Final = "opentelemetry.trace"
+
+
+def is_in_use() -> bool:
+    """Tell whether the application has imported OpenTelemetry."""
+    return sys.modules.get(_LIBRARY) is not None
+
+
+def headers() -> dict[str, str]:
+    """Return the headers that tell of the span that is current in this thread; none where there is no such span."""
+    if not is_in_use():
+        return {}
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    told: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(told)
+    return told
+
+
+def with_trace(control: EnqueueControl, told: Mapping[str, str]) -> EnqueueControl:
+    """Return the control information of a message with the headers of a trace, unless the sender names a trace."""
+    chosen = control.headers or {}
+    if any(name.lower() in HEADERS for name in chosen):
+        return control
+    return dataclasses.replace(control, headers={**chosen, **told})
