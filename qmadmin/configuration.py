@@ -226,6 +226,13 @@ class ForwarderSettings(Section):
         "The most seconds to sleep while the queues have no messages; 0 is no sleep.",
         high=SECONDS_MAX,
     )
+    metrics = Setting(
+        Kind.TEXT,
+        "",
+        "Where figures for Prometheus are served over HTTP: a port of this machine's loopback address, or `host:port`;"
+        " empty is nowhere.",
+        default_help="none",
+    )
 
 
 SECTIONS: Final[dict[str, type[Section]]] = {

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from qmadmin.forwarder import metrics
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.feed import Feed
 from qmadmin.forwarder.figures import Figures, Teller
@@ -54,8 +55,9 @@ class Daemon:
 
         Raises StartError where it cannot start: nothing has been forwarded then.
         """
-        with contextlib.suppress(StopNow):
-            described = ServicesFile.read(self._settings.services)
+        settings = self._settings
+        with contextlib.suppress(StopNow), metrics.served(settings.metrics, settings.space, self._figures.values):
+            described = ServicesFile.read(settings.services)
             delay, began = _FIRST_DELAY, time.monotonic()
             while (error := self._forward(described)) is not None and not self._stop.asked:
                 if time.monotonic() - began > 2 * _LONGEST_DELAY:

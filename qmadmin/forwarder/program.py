@@ -77,6 +77,14 @@ _PROGRAM = "tmqforward"
     help="The file that describes the services.",
 )
 @click.option(
+    "--metrics",
+    cls=Option,
+    metavar="[HOST:]PORT",
+    setting=ForwarderSettings.metrics,
+    help="Serve figures for Prometheus over HTTP.",
+    more="Without a host only programs on this machine reach them. It takes the extra qmadmin[metrics].",
+)
+@click.option(
     "--status",
     cls=Option,
     is_flag=True,
@@ -111,6 +119,7 @@ def tmqforward(
     idletime: str | None,
     until_empty: bool,
     services: str | None,
+    metrics: str | None,
     status: bool,
     form: str | None,
     arguments: tuple[str, ...],
@@ -142,6 +151,7 @@ def tmqforward(
         trantime=choices.transaction_time(trantime, usual.trantime, _warn),
         idletime=choices.idle_time(idletime, usual.idletime, _warn),
         until_empty=until_empty,
+        metrics=choices.metrics_address(metrics, usual.metrics),
     )
     stop = Stop()
     stop.listen()
