@@ -50,6 +50,10 @@ TIMES: Final = {
 }
 
 
+DURATIONS: Final = ("call_duration_seconds", "How long calls took that succeeded or failed.")
+INFO: Final = ("info", "The version of tmqforward, as a label; the value is always 1.")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Address:
     """Where metrics are served."""
@@ -93,9 +97,7 @@ class FiguresCollector:
         }
         gauges = {of: GaugeMetricFamily(_named(name), help_, labels=labels) for of, (name, help_) in GAUGES.items()}
         times = {of: GaugeMetricFamily(_named(name), help_, labels=labels) for of, (name, help_) in TIMES.items()}
-        durations = HistogramMetricFamily(
-            _named("call_duration_seconds"), "How long calls took that succeeded or failed.", labels=labels
-        )
+        durations = HistogramMetricFamily(_named(DURATIONS[0]), DURATIONS[1], labels=labels)
         for each in self._figures():
             told, values = each.forwarding(), [self._space, each.queue]
             for of, family in (counters | gauges).items():
@@ -104,9 +106,7 @@ class FiguresCollector:
                 gauge.add_metric(values, (getattr(told, of) or 0) / MICROS)
             _add_durations(durations, values, each)
         yield from (*counters.values(), *gauges.values(), *times.values(), durations)
-        info = GaugeMetricFamily(
-            _named("info"), "The version of tmqforward; the value is always 1.", labels=["version"]
-        )
+        info = GaugeMetricFamily(_named(INFO[0]), INFO[1], labels=["version"])
         info.add_metric([__version__], 1)
         yield info
 
