@@ -255,6 +255,13 @@ class ForwarderSettings(Section):
         low=1,
         high=1000,
     )
+    metrics = Setting(
+        Kind.TEXT,
+        "",
+        "Where figures for Prometheus are served over HTTP: a port of this machine's loopback address, or `host:port`;"
+        " empty is nowhere.",
+        default_help="none",
+    )
 
 
 SECTIONS: Final[dict[str, type[Section]]] = {

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from qmadmin.forwarder import metrics
 from qmadmin.forwarder.calls import Calls
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.feed import Feed
@@ -58,7 +59,12 @@ class Daemon:
 
         Raises StartError where it cannot start: nothing has been forwarded then.
         """
-        try:
+        settings = self._settings
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close_slots)
+            stack.enter_context(
+                metrics.served(settings.metrics, settings.space, lambda: list(self._figures.values()))
+            )
             delay, began = _FIRST_DELAY, time.monotonic()
             while (error := self._forward()) is not None and not self._stop.asked:
                 if time.monotonic() - began > 2 * _LONGEST_DELAY:
@@ -67,9 +73,6 @@ class Daemon:
                 logger.error("%s: %s; the device is opened again in %g seconds", error.name, error.message, delay)
                 self._stop.sleep(delay)
                 delay = min(delay * 2, _LONGEST_DELAY)
-        finally:
-            for slot in self._slots.values():
-                slot.close()
         logger.info(
             "tmqforward stopped: %s; %d messages forwarded, %d calls failed",
             self._stop.asked or ("each queue was looked at once" if self._settings.once else "its queues are empty"),
@@ -81,6 +84,10 @@ class Daemon:
     def has_failures(self) -> bool:
         """Whether a call has failed, or could not be made."""
         return any(told.failures or told.refused or told.trouble for told in self._told())
+
+    def _close_slots(self) -> None:
+        for slot in self._slots.values():
+            slot.close()
 
     def _told(self) -> list[Forwarding]:
         return [figures.forwarding() for figures in self._figures.values()]

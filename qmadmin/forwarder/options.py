@@ -37,6 +37,7 @@ class Given:
     once: bool
     check: bool
     services: str | None
+    metrics: str | None
     status: bool
     form: str | None
 
@@ -56,6 +57,7 @@ class Given:
             order=self.order or usual.order.replace("auto", ""),
             batch=self.batch or usual.batch,
             until_empty=self.until_empty,
+            metrics=choices.metrics_address(self.metrics, usual.metrics),
             once=self.once,
             gives_up=self.gives_up,
             transactional=not self.non_transactional,
@@ -201,6 +203,14 @@ _OPTIONS: Final = (
         metavar="FILE",
         setting=ForwarderSettings.services,
         help="The file that describes the services.",
+    ),
+    click.option(
+        "--metrics",
+        cls=Option,
+        metavar="[HOST:]PORT",
+        setting=ForwarderSettings.metrics,
+        help="Serve figures for Prometheus over HTTP.",
+        more="Without a host only programs on this machine reach them. It takes the extra qmadmin[metrics].",
     ),
     click.option(
         "--status",

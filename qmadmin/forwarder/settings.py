@@ -11,6 +11,7 @@ from qmadmin.configuration import SECONDS_MAX
 from qmadmin.forwarder import notices
 from qmadmin.forwarder.descriptions import Description
 from qmadmin.forwarder.errors import StartError, UsageError
+from qmadmin.forwarder.metrics import Address
 from qmadmin.forwarder.terms import Order, Terms
 from qmadmin.shell.results import Notice, Severity
 from qmcore import names
@@ -51,6 +52,7 @@ class Settings:
     transactional: bool = True
     pace: int | None = None
     blocktime: int | None = None
+    metrics: Address | None = None
 
     @property
     def call_seconds(self) -> float:
@@ -105,6 +107,12 @@ def queue_names(options: Sequence[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(names.queue_name(name.strip()) for name in listed))
     except InvalidArgumentError as error:
         raise UsageError(f"-q {','.join(options)!r}: {error.message}") from None
+
+
+def metrics_address(text: str | None, usual: str) -> Address | None:
+    """Return where --metrics has the figures served, or else the settings; None where it is empty."""
+    chosen = usual if text is None else text
+    return Address.parse(chosen) if chosen else None
 
 
 def transaction_time(text: str | None, usual: int, warn: Warn) -> int:
