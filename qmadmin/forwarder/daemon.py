@@ -62,9 +62,7 @@ class Daemon:
         settings = self._settings
         with contextlib.ExitStack() as stack:
             stack.callback(self._close_slots)
-            stack.enter_context(
-                metrics.served(settings.metrics, settings.space, lambda: list(self._figures.values()))
-            )
+            stack.enter_context(metrics.served(settings.metrics, settings.space, lambda: list(self._figures.values())))
             delay, began = _FIRST_DELAY, time.monotonic()
             while (error := self._forward()) is not None and not self._stop.asked:
                 if time.monotonic() - began > 2 * _LONGEST_DELAY:
@@ -164,7 +162,8 @@ class Daemon:
         return queues
 
     def _new_slots(self, described: ServicesFile, queues: tuple[str, ...]) -> dict[str, Slot]:
-        return {name: Slot(functools.partial(described.service, name, self._environ)) for name in queues}
+        workers = self._settings.workers
+        return {name: Slot(functools.partial(described.service, name, self._environ, workers)) for name in queues}
 
     def _serve(self, space: QueueSpace, forwarder: Forwarder) -> None:
         """Have the forwarder serve the queues on the terms that hold now."""
