@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.feed import Feed
 from qmadmin.forwarder.loop import Forwarder
+from qmadmin.forwarder.notify import Notify, for_children
 from qmadmin.forwarder.services_file import ServicesFile
 from qmadmin.forwarder.stop import StopNow
 from qmadmin.opening import open_device
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
+from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -36,13 +38,14 @@ _LONGEST_DELAY = 60.0
 class Daemon:
     """Forwards what `settings` say until a stop is asked for, or the queues are empty where that is the end.
 
-    `environ` is the environment of services that are commands.
+    `environ` is the environment of services that are commands; what a service manager says in it is for the daemon.
     """
 
     def __init__(self, settings: Settings, stop: Stop, environ: Mapping[str, str]) -> None:
         self._settings = settings
         self._stop = stop
-        self._environ = {**environ, "QMCONFIG": settings.device, "QM_SPACE": settings.space}
+        self._notify = Notify(environ)
+        self._environ = {**for_children(environ), "QMCONFIG": settings.device, "QM_SPACE": settings.space}
         self._services: dict[str, Service] = {}
         self._forwarded = 0
         self._failed = 0
@@ -60,8 +63,10 @@ class Daemon:
                     delay = _FIRST_DELAY
                 began = time.monotonic()
                 logger.error("%s: %s; the device is opened again in %g seconds", error.name, error.message, delay)
+                self._notify.status(f"The device is opened again: {redacted(error.message)}")
                 self._stop.sleep(delay)
                 delay = min(delay * 2, _LONGEST_DELAY)
+        self._notify.stopping()
         logger.info(
             "tmqforward stopped: %s; %d messages forwarded, %d calls failed",
             self._stop.asked or "its queues are empty",
@@ -92,6 +97,7 @@ class Daemon:
                 space, feeds, self._stop, idle_seconds=settings.idletime, until_empty=settings.until_empty
             )
             self._stop.wake = space.wake
+            self._notify.ready(f"Forwards {_named(settings.queues)} of queue space {space.name}")
             try:
                 forwarder.run()
             except KeyboardInterrupt:
@@ -111,7 +117,7 @@ class Daemon:
         logger.info(
             "tmqforward %s started: %s of queue space %r on %r, services of %r, -t %d -i %d%s",
             __version__,
-            ("queue " if len(settings.queues) == 1 else "queues ") + ", ".join(map(repr, settings.queues)),
+            _named(settings.queues),
             space.name,
             device.path,
             str(described.path),
@@ -119,3 +125,7 @@ class Daemon:
             settings.idletime,
             " -e" if settings.until_empty else "",
         )
+
+
+def _named(queues: Sequence[str]) -> str:
+    return ("queue " if len(queues) == 1 else "queues ") + ", ".join(map(repr, queues))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qmadmin import ulog
-from qmadmin.configuration import Configuration, ConfigurationError, ForwarderSettings, ShellSettings
+from qmadmin.configuration import Configuration, ConfigurationError, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.settings import Settings
@@ -76,6 +76,15 @@ _PROGRAM = "tmqforward"
     setting=ForwarderSettings.services,
     help="The file that describes the services.",
 )
+@click.option(
+    "--log-format",
+    "log_format",
+    cls=Option,
+    type=click.Choice(LogSettings.format.choices),
+    metavar="|".join(LogSettings.format.choices),
+    setting=LogSettings.format,
+    help=LogSettings.format.help,
+)
 @click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version.")
 @click.help_option("-h", "--help", help="Print a summary of the options.")
 @click.argument(
@@ -95,6 +104,7 @@ def tmqforward(
     idletime: str | None,
     until_empty: bool,
     services: str | None,
+    log_format: str | None,
     arguments: tuple[str, ...],
 ) -> int:
     """Call services with the messages of queues, and queue the replies.
@@ -111,7 +121,7 @@ def tmqforward(
     usual = configuration.tmqforward
     device, space = choices.place(arguments, configuration.qmadmin.device)
     names = choices.queue_names(queues)
-    ulog.install(_PROGRAM, os.environ, log=configuration.log, errors=sys.stderr)
+    ulog.install(_PROGRAM, os.environ, log=configuration.log, form=log_format or "", errors=sys.stderr)
     settings = Settings(
         device=device,
         space=space,
