@@ -11,6 +11,7 @@ from qmcore.acts import growing, redefining, spaces, upkeep
 from qmcore.definitions import OpenSpace
 from qmcore.errors import OperatingSystemError
 from qmcore.port import Volume
+from qmcore.queue import Queue
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class Administering(ABC):
     def space(self, name: str) -> Space:
         """Return what is defined about a queue space, or raise BadResourceError."""
         return self._volume_of_space(name).read(lambda unit: spaces.find(unit, name))
+
+    def queues(self, name: str) -> list[Queue]:
+        """Return the queues of a queue space by name; nobody is attached for that."""
+        volume = self._volume_of_space(name)
+        return volume.read(lambda unit: unit.queues(spaces.find(unit, name).id))
 
     def space_usage(self, name: str) -> SpaceUsage:
         """Return how much of each limit of a queue space is in use."""

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 
 from qmadmin.maker import VolumeMaker
 from qmcore import names
-from qmcore.acts import outstanding, spaces
+from qmcore.acts import forwarding, outstanding, spaces
 from qmcore.attached import AttachedProcess, MemoryFile
 from qmcore.audit import KEPT, AuditEntry, kept_text
 from qmcore.backup import BackupReport
@@ -20,6 +20,7 @@ from qmcore.device import DeviceEntry, DeviceInfo
 from qmcore.errors import InvalidArgumentError, OperatingSystemError
 from qmcore.findings import Finding
 from qmcore.port import Volume
+from qmcore.records import Forwarding
 from qmcore.space import NUMBER_MAX, Space, SpaceUsage
 from qmcore.times import Clock
 
@@ -65,6 +66,14 @@ class Care(abc.ABC):
         """Return who is attached to a queue space, the longest first, with those who died and were not noticed yet."""
         volume, found = self._found(name)
         return outstanding.attached(volume, found.id)
+
+    def forwardings(self, name: str) -> list[tuple[AttachedProcess, Forwarding]]:
+        """Return who forwards which queues of a queue space, and what it has told of each, as the queue space does.
+
+        Nobody is attached for that.
+        """
+        volume, found = self._found(name)
+        return forwarding.forwardings(volume, found.id)
 
     def memory_files(self, name: str) -> list[MemoryFile]:
         """Return the files that hold the non-persistent messages of a queue space; none where there is no memory.

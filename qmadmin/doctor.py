@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from qmcore.acts import checking, outstanding, spaces
+from qmcore.acts import checking, forwarding, outstanding, spaces
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceInfo
 from qmcore.errors import QueueError, SystemFailureError
@@ -248,6 +248,7 @@ class Doctor:
             yield from checking.waiting(space, queue, usage, now)
         yield from checking.limits(space, patient.usage(space.name), page_size)
         yield from checking.processes(space, outstanding.attached(volume, space.id))
+        yield from checking.forwarders(space, forwarding.forwardings(volume, space.id))
         opened = OpenSpace(space, page_size=page_size)
         yield from checking.transactions(space, outstanding.transactions(volume, opened), now)
         yield from checking.clock(space, latest, now)

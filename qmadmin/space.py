@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from qmadmin.browsing import listed
 from qmadmin.changing import Changing
 from qmadmin.consuming import Consuming, parsed, seconds_of
+from qmadmin.forwardings import Forwardings
 from qmadmin.outstanding import Outstanding
 from qmadmin.producing import Producing
 from qmadmin.transaction import Transaction, refuse_nesting
@@ -31,7 +32,7 @@ _LISTED_AT_A_TIME = 500
 _STOP_CHECK_SECONDS = 0.05
 
 
-class QueueSpace(Producing, Consuming, Changing, Outstanding):
+class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
     """An open queue space. Safe for several threads; closing it, or its device, ends waiting calls.
 
     Calls inside `with space.transaction():` belong to that transaction; others take effect at once.

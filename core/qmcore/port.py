@@ -7,7 +7,7 @@ Messages stand in a `Store`: the unit itself is the one on disk, and a queue spa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from qmcore.queue import Queue, QueueDefinition
 from qmcore.records import (
     Claim,
     Cursor,
+    Forwarding,
     Owner,
     Place,
     TransactionRecord,
@@ -181,7 +182,7 @@ class TransactionRecords(Protocol):
         """Return who is attached to the queue space, longest first."""
 
     def remove_owner(self, owner_id: int) -> list[str] | None:
-        """Forget who was attached, and for what it waited; return the bells that it waited for.
+        """Forget who was attached, what it told, and for what it waited; return the bells that it waited for.
 
         None where it is forgotten already: it has left, or others have found it dead.
         """
@@ -220,7 +221,26 @@ class TransactionRecords(Protocol):
         """Tell whether the high limit was reached and the use has not been down at the low limit since."""
 
 
-class Unit(DeviceRecords, AuditRecords, DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protocol):
+class ForwardingRecords(Protocol):
+    """What forwarders tell of their work on queues. It goes with its owner, and with its queue."""
+
+    def report_forwarding(self, owner_id: int, figures: Mapping[int, Forwarding]) -> bool:
+        """Record what an owner tells of its queues, by their numbers; False means that the owner was given up."""
+
+    def forwardings(self, space_id: int) -> list[tuple[int, Forwarding]]:
+        """Return what owners tell of the queues of a queue space, by the names of the queues, each with the owner."""
+
+
+class Unit(
+    DeviceRecords,
+    AuditRecords,
+    DefinitionRecords,
+    Store,
+    HistoryRecords,
+    TransactionRecords,
+    ForwardingRecords,
+    Protocol,
+):
     """One short database transaction. It is the store on disk itself."""
 
     commits_memory: bool

@@ -1,11 +1,11 @@
-"""What passes between the engine and a store: messages on their way, places, holdings, owners, transactions, claims."""
+"""What passes between the engine and a store: messages on their way, places, owners, transactions, claims, figures."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from qmcore.message import Body, EnqueueControl, MessageInfo
 
@@ -184,3 +184,42 @@ class Claim:
     queue_id: int
     memory: bool
     value: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Forwarding:
+    """What a forwarder tells of its work on one queue. What is counted is counted since the forwarder began.
+
+    `calls` of the service that were begun; of those `successes` and `failures`, and `retries` of the failures after
+    which the message is tried again: the others went to an error queue, or to nobody. `refused` calls that were no try,
+    because the service could not work. `dropped_replies` for which there was no reply queue. `in_flight` calls run
+    now, and at most `workers` run at the same time.
+
+    `rate` is how many messages were forwarded in the last minute. Half of the calls of the last minutes took at most
+    `p50_us` microseconds, 95 and 99 percent at most `p95_us` and `p99_us`; None where there were none. `last_error` is
+    why the last call failed, and `last_error_us` when; "" and None where none has. The queue is not served until
+    `paused_until_us` because of `trouble`; None and "" where it is. `changed_us` is when this was told.
+
+    It has no more than TEXT_MAX characters of a text.
+    """
+
+    queue: str
+    calls: int = 0
+    successes: int = 0
+    failures: int = 0
+    retries: int = 0
+    refused: int = 0
+    dropped_replies: int = 0
+    in_flight: int = 0
+    workers: int = 1
+    rate: int = 0
+    p50_us: int | None = None
+    p95_us: int | None = None
+    p99_us: int | None = None
+    last_error: str = ""
+    last_error_us: int | None = None
+    paused_until_us: int | None = None
+    trouble: str = ""
+    changed_us: int = 0
+
+    TEXT_MAX: ClassVar[int] = 1000

@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import errno
+import json
 import os
-import selectors
+import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from qmadmin.forwarder.service import REASON_MAX, Call, Failure, Reply, too_late
-from qmcore.message import BODY_MAX
+from qmadmin.forwarder import current
+from qmadmin.forwarder.conversation import Conversation, TimeIsUpError, TooMuchError
+from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder.outcome import Outcome
+from qmadmin.forwarder.service import REASON_MAX, STOPS, Body, Call, Failure, Reply, Unavailable, too_late
 
 if TYPE_CHECKING:
+    from qmadmin.forwarder.descriptions import CommandDescription
     from qmcore.message import Message
 
-_CHUNK = 64 * 1024
-_ERRORS_KEPT = 4 * REASON_MAX
-"""Bytes of the standard error output that are kept: the last ones, of up to four bytes for each character."""
+FACTS: Final = {
+    "QM_QUEUE": "the queue",
+    "QM_MSGID": "the identifier of the message",
+    "QM_CORRID": "its correlation identifier",
+    "QM_PRIORITY": "its priority",
+    "QM_RETRIES": "how often it was rolled back before",
+    "QM_TYPE": "`STRING` for text, `CARRAY` for bytes",
+    "QM_URCODE": "the user return code that came with it",
+    "QM_HEADERS": "its headers, as a JSON object",
+    "QM_REPLY_QUEUE": "its reply queue",
+    "QM_FAILURE_QUEUE": "its failure queue",
+    "QM_CLIENT_ID": "who sent it",
+    "QM_APPKEY": "the application key of its sender",
+    "QM_TIMEOUT": "the seconds that the call may take; empty without a limit",
+    "QM_OUTCOME": "the file to which the command may write more of its outcome, see below",
+    "TRACEPARENT": "the header of that name, where the message has it",
+    "TRACESTATE": "the header of that name, where the message has it",
+    "QMCONFIG": "the device",
+    "QM_SPACE": "the queue space",
+}
+"""What a command finds in its environment, and what it means."""
 
-_GRACE_SECONDS = 1.0
+_TRACES: Final = ("traceparent", "tracestate")
+_GRACE_SECONDS: Final = 1.0
 """Between asking a process group to end and making it."""
 
 
@@ -29,141 +55,126 @@ class CommandService:
     """Runs a command for each request. Exit status 0 is success; its error output tells of a failure.
 
     The command has a process group of its own, so that the keyboard's interrupt does not reach it, and so that all of
-    it can be ended when its time is over.
+    it can be ended when its time is over. `directory` is where it runs; None is where this process does.
     """
 
-    def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], directory: str | None = None) -> None:
         self._command = list(command)
         self._environ = dict(environ)
+        self._directory = directory
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._is_stopped = False
+
+    @classmethod
+    def of(cls, described: CommandDescription, directory: str, environ: Mapping[str, str]) -> CommandService:
+        """Return a service as it is described; `directory` is that of the services file.
+
+        Raises StartError where the program or the directory is not there.
+        """
+        program, *arguments = described.command
+        where = None if described.directory is None else str(Path(directory, described.directory))
+        if where is not None and not Path(where).is_dir():
+            raise StartError(f"service {described.name!r}: there is no directory {described.directory!r}")
+        own = dict(environ) | dict(described.environment or {})
+        found = _found(program, directory, own)
+        if found is None:
+            raise StartError(f"service {described.name!r}: command {program!r} was not found, or may not be run")
+        return cls([found, *arguments], own, where)
 
     def call(self, call: Call) -> Reply:
         """Work on a request."""
-        request = call.request
-        process = self._started(request)
-        talk = _Conversation(process, call)
+        read, write = os.pipe()
         try:
-            status = talk.hold()
-        except _TimeIsUpError:
-            _end_group(process)
-            raise Failure(_told(too_late(call), talk.errors)) from None
-        except _TooMuchError:
-            _end_group(process)
-            raise Failure(f"its output is longer than {BODY_MAX} bytes") from None
-        except BaseException:
-            _kill_group(process)
-            raise
+            try:
+                process = self._started(call, write)
+            finally:
+                os.close(write)
+            reply = self._held(call, process, Conversation(process, read, call))
         finally:
-            _close_pipes(process)
-        if status:
-            raise Failure(_told(_named(status), talk.errors))
-        return _reply(request, bytes(talk.output))
+            os.close(read)
+        current.deliver()
+        return reply
 
     def stop_calls(self) -> None:
-        """End nothing: whoever calls is interrupted."""
+        """End the commands that run with all that they have started, and start no more."""
+        with self._lock:
+            self._is_stopped = True
+            for process in self._running:
+                if process.returncode is None:
+                    _tell_group(process, signal.SIGKILL)
 
     def close(self) -> None:
         """Let go of nothing."""
 
-    def _started(self, request: Message) -> subprocess.Popen[bytes]:
+    def _held(self, call: Call, process: subprocess.Popen[bytes], talk: Conversation) -> Reply:
+        """Return the reply when the command has ended; it has ended in any case."""
         try:
-            return subprocess.Popen(
-                self._command,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self._environ | _facts(request),
-                start_new_session=True,
-            )
+            status = talk.hold()
+        except TimeIsUpError:
+            _end_group(process)
+            raise Failure(_told(too_late(call), talk.errors)) from None
+        except TooMuchError as error:
+            _end_group(process)
+            raise Failure(str(error)) from None
+        except BaseException:
+            _kill_group(process)
+            raise
+        finally:
+            self._forget(process)
+        if status and self._is_stopped:
+            raise Unavailable(STOPS)
+        return _judged(call.request, status, talk)
+
+    def _started(self, call: Call, outcome: int) -> subprocess.Popen[bytes]:
+        try:
+            process = self._start(call, outcome)
         except OSError as error:
-            raise Failure(f"command {self._command[0]!r} cannot be started: {error.strerror}") from error
+            told = f"command {self._command[0]!r} cannot be started: {error.strerror}"
+            # What is too long are the facts of this message; all else is the same for every other one.
+            raise Failure(told) if error.errno == errno.E2BIG else Unavailable(told) from error
+        with self._lock:
+            self._running.add(process)
+            if self._is_stopped:
+                _tell_group(process, signal.SIGKILL)
+        return process
+
+    def _start(self, call: Call, outcome: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._environ | _facts(call) | {"QM_OUTCOME": f"/dev/fd/{outcome}"},
+            cwd=self._directory,
+            start_new_session=True,
+            pass_fds=(outcome,),
+        )
+
+    def _forget(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._running.discard(process)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
-class _TimeIsUpError(Exception):
-    """The command has taken too long."""
+def _found(program: str, directory: str, environ: Mapping[str, str]) -> str | None:
+    """Return the path of a program; one with a slash in it is looked for from the directory."""
+    if os.sep in program:
+        path = str(Path(directory, program))
+        return os.path.abspath(path) if os.access(path, os.X_OK) and not Path(path).is_dir() else None
+    path_found = shutil.which(program, path=environ.get("PATH"))
+    return None if path_found is None else os.path.abspath(path_found)
 
 
-class _TooMuchError(Exception):
-    """The command writes more than a message can hold."""
-
-
-class _Conversation:
-    """Writes a command its input while reading what it says, until it says no more and has ended."""
-
-    def __init__(self, process: subprocess.Popen[bytes], call: Call) -> None:
-        self._process = process
-        self._unwritten = memoryview(call.request.body or b"")
-        self._call = call
-        self._selector = selectors.DefaultSelector()
-        self.output = bytearray()
-        self.errors = bytearray()
-
-    def hold(self) -> int:
-        """Return the exit status."""
-        with self._selector:
-            self._watch(self._process.stdin, selectors.EVENT_WRITE, self._write)
-            self._watch(self._process.stdout, selectors.EVENT_READ, self._read_output)
-            self._watch(self._process.stderr, selectors.EVENT_READ, self._read_errors)
-            while self._selector.get_map():
-                for key, _ in self._selector.select(self._left()):
-                    key.data(key.fileobj)
-        try:
-            return self._process.wait(self._left())
-        except subprocess.TimeoutExpired:
-            raise _TimeIsUpError from None
-
-    def _left(self) -> float | None:
-        left = self._call.left()
-        if left == math.inf:
-            return None
-        if left <= 0:
-            raise _TimeIsUpError
-        return left
-
-    def _watch(self, pipe: IO[bytes] | None, event: int, act: Callable[[IO[bytes]], None]) -> None:
-        assert pipe is not None  # noqa: S101 - all three were asked for
-        os.set_blocking(pipe.fileno(), False)
-        self._selector.register(pipe, event, act)
-
-    def _write(self, pipe: IO[bytes]) -> None:
-        try:
-            written = os.write(pipe.fileno(), self._unwritten[:_CHUNK]) if self._unwritten else 0
-        except BlockingIOError:
-            return
-        except BrokenPipeError:
-            # It has read what it wanted, and its exit status says whether all is well.
-            written = len(self._unwritten)
-        self._unwritten = self._unwritten[written:]
-        if not self._unwritten:
-            self._shut(pipe)
-
-    def _read_output(self, pipe: IO[bytes]) -> None:
-        self.output += self._read(pipe)
-        if len(self.output) > BODY_MAX:
-            raise _TooMuchError
-
-    def _read_errors(self, pipe: IO[bytes]) -> None:
-        self.errors += self._read(pipe)
-        del self.errors[:-_ERRORS_KEPT]
-
-    def _read(self, pipe: IO[bytes]) -> bytes:
-        try:
-            chunk = os.read(pipe.fileno(), _CHUNK)
-        except BlockingIOError:
-            return b""
-        if not chunk:
-            self._shut(pipe)
-        return chunk
-
-    def _shut(self, pipe: IO[bytes]) -> None:
-        self._selector.unregister(pipe)
-        pipe.close()
-
-
-def _facts(request: Message) -> dict[str, str]:
+def _facts(call: Call) -> dict[str, str]:
     """Return what the command finds in its environment about the request."""
+    request = call.request
     corrid = (request.corrid or b"").decode(errors="backslashreplace").replace("\0", "\\x00")
-    return {
+    traces = {name.upper(): value for name, value in request.headers.items() if name.lower() in _TRACES}
+    return traces | {
         "QM_QUEUE": request.queue,
         "QM_MSGID": request.msgid,
         "QM_CORRID": corrid,
@@ -171,16 +182,33 @@ def _facts(request: Message) -> dict[str, str]:
         "QM_RETRIES": str(request.retries),
         "QM_TYPE": request.type,
         "QM_URCODE": str(request.urcode),
+        "QM_HEADERS": json.dumps(dict(request.headers)),
         "QM_REPLY_QUEUE": request.reply_queue or "",
+        "QM_FAILURE_QUEUE": request.failure_queue or "",
+        "QM_CLIENT_ID": request.client_id,
+        "QM_APPKEY": str(request.appkey),
+        "QM_TIMEOUT": "" if call.seconds == float("inf") else f"{call.seconds:g}",
     }
 
 
-def _reply(request: Message, output: bytes) -> Reply:
-    """Return the reply: text for a request that is text, if it is any."""
+def _judged(request: Message, status: int, talk: Conversation) -> Reply:
+    """Return the reply of a command that has ended, or raise what its end means."""
+    try:
+        outcome = Outcome.parse(bytes(talk.outcome))
+    except ValueError as error:
+        raise Failure(_told(f"its QM_OUTCOME: {error}", talk.errors)) from None
+    body = _body(request, bytes(talk.output))
+    if status:
+        raise outcome.failure(_told(_named(status), talk.errors), body)
+    return outcome.reply(body)
+
+
+def _body(request: Message, output: bytes) -> Body:
+    """Return the body of the reply: text for a request that is text, if it is any."""
     if request.type == "STRING":
         with contextlib.suppress(UnicodeDecodeError):
-            return Reply(output.decode())
-    return Reply(output)
+            return output.decode()
+    return output
 
 
 def _named(status: int) -> str:
@@ -217,9 +245,3 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 def _tell_group(process: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-
-
-def _close_pipes(process: subprocess.Popen[bytes]) -> None:
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()

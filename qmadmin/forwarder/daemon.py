@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.feed import Feed
+from qmadmin.forwarder.figures import Figures, Teller
 from qmadmin.forwarder.loop import Forwarder
 from qmadmin.forwarder.notify import Notify, for_children
 from qmadmin.forwarder.services_file import ServicesFile
@@ -47,6 +48,7 @@ class Daemon:
         self._notify = Notify(environ)
         self._environ = {**for_children(environ), "QMCONFIG": settings.device, "QM_SPACE": settings.space}
         self._services: dict[str, Service] = {}
+        self._figures = {name: Figures(name) for name in settings.queues}
         self._forwarded = 0
         self._failed = 0
 
@@ -90,11 +92,12 @@ class Daemon:
             if not self._services:
                 self._start(device, space, described)
             feeds = [
-                Feed(space, name, service, settings.call_seconds, self._stop)
+                Feed(space, self._figures[name], service, settings.call_seconds, self._stop)
                 for name, service in self._services.items()
             ]
+            teller = Teller(space, self._figures.values())
             forwarder = Forwarder(
-                space, feeds, self._stop, idle_seconds=settings.idletime, until_empty=settings.until_empty
+                space, feeds, teller, self._stop, idle_seconds=settings.idletime, until_empty=settings.until_empty
             )
             self._stop.wake = space.wake
             self._notify.ready(f"Forwards {_named(settings.queues)} of queue space {space.name}")
@@ -113,7 +116,7 @@ class Daemon:
             raise StartError(f"device {device.path!r} can only be read by this user, and forwarding writes to it")
         for name in settings.queues:
             space.queue(name)
-        self._services = described.services(settings.queues, self._environ)
+        self._services = {name: described.service(name, self._environ) for name in settings.queues}
         logger.info(
             "tmqforward %s started: %s of queue space %r on %r, services of %r, -t %d -i %d%s",
             __version__,

@@ -23,8 +23,10 @@ from qmcore.errors import (
     SystemFailureError,
 )
 from qmcore.message import EnqueueControl, Message
+from qmcore.times import MICROS
 
 if TYPE_CHECKING:
+    from qmadmin.forwarder.figures import Figures
     from qmadmin.forwarder.service import Service
     from qmadmin.forwarder.stop import Stop
     from qmadmin.space import QueueSpace
@@ -47,8 +49,11 @@ class Feed:
     the feed pauses, each time for longer.
     """
 
-    def __init__(self, space: QueueSpace, queue: str, service: Service, seconds: float, stop: Stop) -> None:
-        self.queue = queue
+    def __init__(self, space: QueueSpace, figures: Figures, service: Service, seconds: float, stop: Stop) -> None:
+        self.queue = figures.queue
+        self._figures = figures
+        self._took = 0.0
+        self._is_counted = True
         self.forwarded = 0
         self.failed = 0
         self._space = space
@@ -67,6 +72,14 @@ class Feed:
         Raises QueueError where the store has failed, or takes us for dead: the device has to be opened again. Raises
         StopNow where a second signal came, and KeyboardInterrupt where the service did.
         """
+        try:
+            return self._forward_next()
+        finally:
+            if not self._is_counted:
+                self._figures.abandoned()
+                self._is_counted = True
+
+    def _forward_next(self) -> bool:
         request: Message | None = None
         try:
             with self._space.transaction(self._transaction_seconds) as transaction:
@@ -88,6 +101,8 @@ class Feed:
         if request is None:
             return False
         self.forwarded += 1
+        self._figures.succeeded(self._took)
+        self._is_counted = True
         return True
 
     def pause_left(self) -> float:
@@ -99,9 +114,15 @@ class Feed:
         return not self._trouble or self._is_gone
 
     def _serve(self, request: Message, transaction: Transaction) -> None:
+        self._figures.began()
+        self._is_counted = False
+        began = time.monotonic()
         try:
             with call_span(request, self._space.name):
-                reply = self._stop.unshielded(lambda: self._service.call(Call(request, self._seconds)))
+                try:
+                    reply = self._stop.unshielded(lambda: self._service.call(Call(request, self._seconds)))
+                finally:
+                    self._took = time.monotonic() - began
                 self._answer(request, reply)
         except Failure as error:
             _give_back(transaction, str(error), counts=True)
@@ -130,6 +151,7 @@ class Feed:
             if "stopped" in error.facts:
                 # It comes again; the request waits for that as it would for a service.
                 raise
+            self._figures.reply_dropped()
             logger.warning(
                 "the reply to message %s of queue %r is dropped: there is no reply queue %r",
                 request.msgid,
@@ -146,6 +168,8 @@ class Feed:
 
     def _record_failure(self, request: Message, error: Exception) -> None:
         self.failed += 1
+        self._figures.failed(str(error), self._took, retries=self._is_tried_again(request))
+        self._is_counted = True
         logger.warning(
             "service %r failed on message %s, try %d: %s",
             self.queue,
@@ -155,10 +179,17 @@ class Feed:
             exc_info=error.__cause__,
         )
 
+    def _is_tried_again(self, request: Message) -> bool:
+        try:
+            return request.retries < self._space.queue(self.queue).definition.retries
+        except QueueError:
+            return False
+
     def _recover(self) -> None:
         if self._trouble:
             logger.info("queue %r is served again", self.queue)
             self._trouble, self._pause, self._is_gone = "", 0.0, False
+            self._figures.resumed()
 
     def _suffer(self, error: QueueError) -> None:
         self._pause = min(self._pause * 2 or _FIRST_PAUSE, _LONGEST_PAUSE)
@@ -167,6 +198,7 @@ class Feed:
         if trouble != self._trouble:
             logger.error("queue %r is not served for now: %s", self.queue, trouble)
         self._trouble = trouble
+        self._figures.paused(round((time.time() + self._pause) * MICROS), trouble)
         self._is_gone = isinstance(error, BadQueueError)
 
 

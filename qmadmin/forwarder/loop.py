@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from qmadmin.forwarder.figures import Teller
 from qmcore.errors import BadQueueError
 
 if TYPE_CHECKING:
@@ -23,9 +24,17 @@ class Forwarder:
     """
 
     def __init__(
-        self, space: QueueSpace, feeds: Sequence[Feed], stop: Stop, *, idle_seconds: float, until_empty: bool
+        self,
+        space: QueueSpace,
+        feeds: Sequence[Feed],
+        teller: Teller,
+        stop: Stop,
+        *,
+        idle_seconds: float,
+        until_empty: bool,
     ) -> None:
         self._space = space
+        self._teller = teller
         self._feeds = feeds
         self._stop = stop
         self._idle_seconds = idle_seconds
@@ -47,6 +56,7 @@ class Forwarder:
     def _forward_round(self) -> bool:
         """Forward at most one message of each queue, so that none is kept waiting by another's many."""
         took = False
+        self._teller.tell()
         for feed in self._feeds:
             if not self._stop.asked and not feed.pause_left():
                 took = feed.forward_one() or took
@@ -56,7 +66,7 @@ class Forwarder:
         pauses = {feed.queue: left for feed in self._feeds if (left := feed.pause_left())}
         awake = [feed.queue for feed in self._feeds if feed.queue not in pauses]
         if not awake:
-            self._stop.sleep(min(pauses.values()))
+            self._stop.sleep(min(Teller.SECONDS, *pauses.values()))
         elif seconds := min([self._idle_seconds, *pauses.values()]):
             # A queue that was destroyed just now is found missing, and told of, in the next round.
             with contextlib.suppress(BadQueueError):

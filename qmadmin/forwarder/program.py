@@ -16,6 +16,7 @@ from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.settings import Settings
 from qmadmin.options import Argument, Option
+from qmadmin.shell.formats import Format
 from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
 from qmcore.redacted import redacted
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("qmadmin.forwarder")
 
 USAGE = "Usage: tmqforward [DEVICE] QSPACE -q QUEUE[,QUEUE...] [-t TRANTIME] [-i IDLETIME] [-e] [-s FILE]"
-
 _PROGRAM = "tmqforward"
 
 
@@ -85,6 +85,22 @@ _PROGRAM = "tmqforward"
     setting=LogSettings.format,
     help=LogSettings.format.help,
 )
+@click.option(
+    "--status",
+    cls=Option,
+    is_flag=True,
+    help="Show who forwards the queues, and how that goes; forward nothing.",
+    more="Without -q, of all queues that somebody forwards. A device that may only be read will do.",
+)
+@click.option(
+    "--format",
+    "form",
+    cls=Option,
+    metavar="FORMAT",
+    type=click.Choice(("auto", *(form.value for form in Format))),
+    help="With --status, write table, plain, json or csv.",
+    more="Without it a table at a terminal, and plain otherwise.",
+)
 @click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version.")
 @click.help_option("-h", "--help", help="Print a summary of the options.")
 @click.argument(
@@ -105,6 +121,8 @@ def tmqforward(
     until_empty: bool,
     services: str | None,
     log_format: str | None,
+    status: bool,
+    form: str | None,
     arguments: tuple[str, ...],
 ) -> int:
     """Call services with the messages of queues, and queue the replies.
@@ -114,12 +132,16 @@ def tmqforward(
     fails. DEVICE holds the queue space QSPACE; without it the environment variable QMCONFIG names the device.
     The manual page tmqforward(8) describes the file of the services, and qmadmin.toml(5) where defaults are set.
     """
+    configuration = Configuration.load(os.environ)
+    device, space = choices.place(arguments, configuration.qmadmin.device)
+    if status:
+        return _show_status(device, space, choices.queue_names(queues) if queues else (), form or "auto", configuration)
+    if form:
+        raise UsageError("--format is for --status")
     from qmadmin.forwarder.daemon import Daemon
     from qmadmin.forwarder.stop import Stop
 
-    configuration = Configuration.load(os.environ)
     usual = configuration.tmqforward
-    device, space = choices.place(arguments, configuration.qmadmin.device)
     names = choices.queue_names(queues)
     ulog.install(_PROGRAM, os.environ, log=configuration.log, form=log_format or "", errors=sys.stderr)
     settings = Settings(
@@ -142,6 +164,13 @@ def tmqforward(
         logger.exception("the forwarder failed")
         raise
     return stop.status
+
+
+def _show_status(device: str, space: str, queues: Sequence[str], form: str, configuration: Configuration) -> Exit:
+    from qmadmin.forwarder import status
+
+    found = status.Status.read(device, space, queues)
+    return status.show(found, form, sys.stdout, sys.stderr, os.environ, configuration.qmadmin)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 REASON_MAX = 1000
 """Characters of a reason that are kept with a message."""
 
+STOPS = "the forwarder stops"
+"""Why a call ended that `stop_calls` has ended."""
+
 Body: TypeAlias = bytes | bytearray | memoryview | str | None
 """What a service may answer: a str is queued as UTF-8, None as zero bytes."""
 

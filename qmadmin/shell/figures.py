@@ -29,6 +29,16 @@ def span(seconds: float | None) -> str:
     return shown + (f"{rest:02}{smaller_unit}" if unit in "mh" else f"{rest}{smaller_unit}")
 
 
+def duration(micros: int) -> str:
+    """Return how long something took in one unit, as 850us, 1.5ms, 20ms, 1.2s; from a minute on as a span."""
+    for size, unit in ((1, "us"), (1_000, "ms"), (1_000_000, "s")):
+        decimals = int(size > 1 and micros < 9.95 * size)
+        shown = f"{micros / size:.{decimals}f}".removesuffix(".0")
+        if float(shown) < (60 if unit == "s" else 1000):
+            return f"{shown}{unit}"
+    return span(micros / 1_000_000)
+
+
 def rate(per_second: float | None) -> str:
     """Return a rate: with a decimal below ten, and `-` for none."""
     if per_second is None:

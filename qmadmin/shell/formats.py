@@ -16,7 +16,7 @@ import csv
 import enum
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from qmadmin.shell import layout
@@ -142,8 +142,13 @@ def _sentences(result: Result) -> list[str]:
 
 def _cell(value: Datum) -> Any:
     """Return a value for CSV, which has no objects, and truth as JSON has it."""
-    return json.dumps(value) if isinstance(value, Mapping | bool) else _plain(value)
+    plain = _plain(value)
+    return json.dumps(plain) if isinstance(plain, Mapping | list | bool) else plain
 
 
 def _plain(value: Datum) -> Any:
-    return times.iso(value.micros) if isinstance(value, Moment) else value
+    if isinstance(value, Moment):
+        return times.iso(value.micros)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [{key: _plain(one) for key, one in each.items()} for each in value]
+    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from qmadmin.shell import notices, parameters
+from qmadmin.shell import forwarding, notices, parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
 from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import Given, Number, QueueName
@@ -17,6 +17,9 @@ from qmcore.limits import CapacityLimit, Threshold
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qmadmin.shell.forwarding import Told
     from qmadmin.shell.session import Session
     from qmcore.errors import QueueError
     from qmcore.order import OutOfOrder, QueueOrder
@@ -156,8 +159,9 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
     """Show what one queue or all queues of the open queue space hold.
 
     The number of messages, how many of them are ready, delayed (not available yet) and held by transactions, and the
-    pages of the device and bytes that they take. In verbose mode also the parameters of the queue, and what went
-    through it since it was created. A queue that is named as error queue but not created is warned about.
+    pages of the device and bytes that they take. In verbose mode also the parameters of the queue, what went
+    through it since it was created, and who forwards it. A queue that is named as error queue but not created is
+    warned about.
 
         qinfo
         qinfo orders
@@ -167,7 +171,11 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
     missing = missing_error_queue(session) if queue_name is None else []
     if session.detailed:
         error_queue = space.definition.error_queue
-        return [*missing, *(_queue_record(found, use, error_queue) for found, use in usages)]
+        told = forwarding.by_queue(space.forwardings())
+        return [
+            *missing,
+            *(_queue_record(found, use, error_queue, told.get(found.name, [])) for found, use in usages),
+        ]
     if not usages:
         return [*missing, Notice(Severity.INFO, f"queue space '{space.name}' has no queues")]
     return [
@@ -190,7 +198,7 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
     ]
 
 
-def _queue_record(found: Queue, use: QueueUsage, error_queue: str) -> Record:
+def _queue_record(found: Queue, use: QueueUsage, error_queue: str, told: Sequence[Told]) -> Record:
     d = found.definition
     return Record(
         f"Queue '{found.name}'" + " (the error queue)" * (found.name == error_queue),
@@ -248,6 +256,7 @@ def _queue_record(found: Queue, use: QueueUsage, error_queue: str) -> Record:
                 f"{use.expired} expired, {use.discarded} discarded, {use.moved} moved to the error queue",
                 {"expired": use.expired, "discarded": use.discarded, "moved": use.moved},
             ),
+            *forwarding.fields(told),
         ),
     )
 

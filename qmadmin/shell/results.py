@@ -50,7 +50,7 @@ class Moment:
 
 
 Value = str | int | float | Moment | None
-Datum = Value | Mapping[str, str]
+Datum = Value | Mapping[str, str] | Sequence[Mapping[str, Value]]
 """What a cell shows, and what programs get: numbers as numbers, times as ISO 8601 in UTC, nothing as null."""
 
 

@@ -15,6 +15,8 @@ class Exit(enum.IntEnum):
     """At least one command failed, or the output could not be written."""
     UNUSABLE = 2
     """The program could not start: wrong arguments, no device, no permission."""
+    NOT_FORWARDED = 3
+    """A queue that was asked for is forwarded by nobody."""
     INTERRUPTED = 130
     """An interrupt (Ctrl-C) ended a script."""
     TERMINATED = 143

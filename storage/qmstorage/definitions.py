@@ -36,6 +36,7 @@ from qmstorage.schema import (
     entry,
     expiring,
     extent,
+    forwarding,
     held,
     history,
     message,
@@ -99,7 +100,10 @@ _MESSAGES = union_all(*(select(table.c.message_id).where(given(table.c.queue_id,
 _EMPTY_QUEUE = [
     delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(message.c.id.in_(_MESSAGES)))),
     delete(message).where(message.c.id.in_(_MESSAGES)),
-    *(delete(table).where(given(table.c.queue_id, "queue_id")) for table in (*_STATES, expiring, waiter, threshold)),
+    *(
+        delete(table).where(given(table.c.queue_id, "queue_id"))
+        for table in (*_STATES, expiring, waiter, threshold, forwarding)
+    ),
 ]
 _REMOVE_SPACE_BODIES = delete(chunk).where(chunk.c.body_id.between(bindparam("low"), bindparam("high")))
 _REMOVE_SPACE_MESSAGES = delete(message).where(message.c.id.between(bindparam("low"), bindparam("high")))

@@ -337,6 +337,33 @@ waiter = Table(
     **_NARROW,
 )
 
+forwarding = Table(
+    "forwarding",
+    metadata,
+    Column("owner_id", BigInteger, nullable=False),
+    Column("queue_id", Integer, nullable=False),
+    Column("calls", BigInteger, nullable=False, comment="since the forwarder began, as all that is counted"),
+    Column("successes", BigInteger, nullable=False),
+    Column("failures", BigInteger, nullable=False),
+    Column("retries", BigInteger, nullable=False, comment="failures after which the message is tried again"),
+    Column("refused", BigInteger, nullable=False, comment="calls that were no try: the service could not work"),
+    Column("dropped_replies", BigInteger, nullable=False, comment="for which there was no reply queue"),
+    Column("in_flight", BigInteger, nullable=False, comment="calls that run"),
+    Column("workers", BigInteger, nullable=False, comment="most calls at the same time"),
+    Column("rate", BigInteger, nullable=False, comment="messages in the last minute"),
+    Column("p50_us", BigInteger, comment="microseconds that half of the last calls took at most"),
+    Column("p95_us", BigInteger),
+    Column("p99_us", BigInteger),
+    Column("last_error", Text, nullable=False),
+    Column("last_error_us", BigInteger),
+    Column("paused_until_us", BigInteger, comment="the queue is not served before"),
+    Column("trouble", Text, nullable=False, comment="why it is not"),
+    Column("changed_us", BigInteger, nullable=False),
+    PrimaryKeyConstraint("owner_id", "queue_id"),
+    comment="what forwarders tell of their work on queues, for as long as they are attached",
+    **_NARROW,
+)
+
 adopted = Table(
     "adopted",
     metadata,

@@ -31,7 +31,21 @@ from qmcore.queue import Queue
 from qmcore.records import Role
 from qmcore.space import Space
 from qmstorage.runner import Runner, Statement
-from qmstorage.schema import chunk, counter, due, expiring, held, history, message, owner, ready, space, trans
+from qmstorage.schema import (
+    chunk,
+    counter,
+    due,
+    expiring,
+    forwarding,
+    held,
+    history,
+    message,
+    owner,
+    queue,
+    ready,
+    space,
+    trans,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy.sql import ColumnElement
@@ -214,6 +228,19 @@ _HELD_BY_NOBODY: list[tuple[str, Statement]] = [
         ),
     )
 ]
+_HERE = bindparam("of_space", type_=owner.c.space_id.type)
+_TOLD_BY_NOBODY = (
+    select(func.count())
+    .select_from(forwarding)
+    .outerjoin(owner, owner.c.id == forwarding.c.owner_id)
+    .outerjoin(queue, queue.c.id == forwarding.c.queue_id)
+    .where(
+        or_(
+            and_(owner.c.id.is_(None), func.coalesce(queue.c.space_id, _HERE) == _HERE),
+            and_(queue.c.id.is_(None), owner.c.space_id == _HERE),
+        )
+    )
+)
 # As bytes, whatever somebody has written there.
 _ORDER_KEYS = select(_KEYED.c.queue_id, cast(_KEYED.c.order_key, LargeBinary))
 _SUMS = (func.count(), func.sum(message.c.pages), func.sum(message.c.size))
@@ -267,6 +294,7 @@ class Soundness(Runner):
             lambda: self._ask(_EXPIRY),
             lambda: self._ask(_BODIES, page=page_size),
             lambda: self._ask([] if self.in_memory else _HELD_BY_NOBODY),
+            lambda: self._told_by_nobody(space),
             lambda: self._misplaced(queues),
             lambda: self._miscounted(space, queues),
         ]
@@ -294,6 +322,13 @@ class Soundness(Runner):
             self._step()
             if count:
                 yield Fault(sentence.format(_messages(count)), count)
+
+    def _told_by_nobody(self, space: Space) -> Iterator[Fault]:
+        if self.in_memory:
+            return
+        ((count,),) = self.all(_TOLD_BY_NOBODY, of_space=space.id)
+        if count:
+            yield Fault(f"figures of a forwarder, or of a queue, that is not there: {count} rows", count)
 
     def _misplaced(self, queues: Sequence[Queue]) -> Iterator[Fault]:
         orders = {queue.id: queue.definition.order for queue in queues}

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from sqlalchemy import delete, distinct, func, literal, select, update
 
 from qmcore.records import Outcome, Owner, TransactionRecord
-from qmstorage.runner import Runner, given, insert_into
+from qmstorage.forwardings import Forwardings
+from qmstorage.runner import given, insert_into
 from qmstorage.schema import owner, trans, waiter
 
 _ADD = insert_into(trans)
@@ -47,7 +48,7 @@ _WAITS = (
 _WAITERS = select(waiter.c.address).where(given(waiter.c.queue_id, "of_queue"))
 
 
-class Transactions(Runner):
+class Transactions(Forwardings):
     """Transactions, their owners, and those who wait."""
 
     def add_transaction(self, record: TransactionRecord) -> None:
@@ -127,12 +128,15 @@ class Transactions(Runner):
         ]
 
     def remove_owner(self, owner_id: int) -> list[str] | None:
-        """Forget who was attached, and for what it waited; return the bells that it waited for.
+        """Forget who was attached, what it told, and for what it waited; return the bells that it waited for.
 
         None where it is forgotten already: it has left, or others have found it dead.
         """
         bells = [row[0] for row in self.all(_REMOVE_WAITERS, of_owner=owner_id)]
-        return None if self.one(_REMOVE_OWNER, of_owner=owner_id) is None else bells
+        removed = self.one(_REMOVE_OWNER, of_owner=owner_id) is not None
+        # Now that nobody adds to it.
+        self.forget_forwarding(owner_id)
+        return bells if removed else None
 
     def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
         """Record that a message of the queue is waited for, and which bell to ring."""

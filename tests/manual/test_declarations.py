@@ -9,8 +9,8 @@ import pytest
 
 from qmadmin.configuration import SECTIONS, ForwarderSettings, Kind, LogSettings, ShellSettings
 from qmadmin.forwarder import command_service, daemon
+from qmadmin.forwarder.descriptions import KINDS
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.forwarder.services_file import KINDS
 from qmadmin.manual import options, settings
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe

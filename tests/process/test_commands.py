@@ -87,16 +87,17 @@ def test_only_the_end_of_a_long_error_output_is_kept(site):
     assert error.endswith("x the end")
 
 
-def test_command_that_was_removed_meanwhile_is_a_failure(site):
+def test_queue_whose_command_was_removed_waits_until_it_is_back_and_no_message_is_tried(site):
     tool = site.directory / "tool"
-    tool.write_text("#!/bin/sh\ncat\n")
+    tool.write_text("#!/bin/sh\nprintf $QM_RETRIES\n")
     tool.chmod(0o755)
     space, forwarder = serve(site, ["./tool"])
-    assert ask(space, b"a").body == b"a"
-    tool.unlink()
-    assert error_of(space).endswith("tool' cannot be started: No such file or directory")
-    tool.write_text("#!/bin/sh\ncat\n")
-    assert error_of(space).endswith("tool' cannot be started: Permission denied")
+    assert ask(space, b"a").body == b"0"
+    tool.rename(site.directory / "away")
+    msgid = space.enqueue("COMMAND", b"b", reply_queue="RPLYQ")
+    forwarder.wait_until_logged("tool' cannot be started: No such file or directory")
+    (site.directory / "away").rename(tool)
+    assert space.dequeue("RPLYQ", corrid=msgid, wait=60).body == b"0"
     forwarder.stop()
 
 

@@ -60,7 +60,8 @@ def interrupt(request):
 def slow(request):
     if request.text == "slow":
         try:
-            time.sleep(60)
+            for _ in range(6000):
+                time.sleep(0.01)
         except Exception:
             pass
     return "done"

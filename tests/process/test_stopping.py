@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from qmadmin.forwarder.figures import Teller
 from qmadmin.forwarder.loop import Forwarder
 from qmadmin.forwarder.stop import SIGNALS, Stop, StopNow
 from qmcore.errors import NotOpenError
@@ -194,5 +195,5 @@ def test_only_the_long_work_is_not_shielded(stop):
 
 def test_work_on_the_queues_is_shielded(space):
     stop = Stop()
-    Forwarder(space, [], stop, idle_seconds=0, until_empty=True).run()
+    Forwarder(space, [], Teller(space, []), stop, idle_seconds=0, until_empty=True).run()
     assert stop.shielded

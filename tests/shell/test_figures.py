@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmadmin.shell.figures import count, rate, share, span, sparkline
+from qmadmin.shell.figures import count, duration, rate, share, span, sparkline
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,24 @@ def test_share_of_a_limit_is_told_in_percent():
 )
 def test_sparkline_is_as_high_as_the_part_of_the_largest(values, width, shown):
     assert sparkline(values, width) == shown
+
+
+@pytest.mark.parametrize(
+    ("micros", "shown"),
+    [
+        (0, "0us"),
+        (990, "990us"),
+        (1_000, "1ms"),
+        (1_500, "1.5ms"),
+        (9_900, "9.9ms"),
+        (20_000, "20ms"),
+        (990_000, "990ms"),
+        (999_999, "1s"),
+        (1_200_000, "1.2s"),
+        (59_000_000, "59s"),
+        (59_999_999, "1m00s"),
+        (187_000_000, "3m07s"),
+    ],
+)
+def test_duration_has_one_unit_and_two_digits(micros, shown):
+    assert duration(micros) == shown

@@ -223,6 +223,7 @@ def test_queue_is_listed_in_full_in_verbose_mode(laid_out, space):
         "Expiration": "+7200 seconds",
         "Since created": "5 enqueued, 1 dequeued",
         "Lost or moved": "1 expired, 0 discarded, 2 moved to the error queue",
+        "Forwarded by": "nobody",
     }
     assert "\nQueue 'A'\n" in ran.out
     assert record(laid_out.run("qopen QSPACE\nverbose\nqinfo B\n"))["Expiration"] == "none"

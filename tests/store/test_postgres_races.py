@@ -8,8 +8,9 @@ import pytest
 
 from qmcore.message import EnqueueControl
 from qmcore.queue import Delivery
+from qmcore.records import Forwarding
 from qmcore.selection import FIRST_CHOICE
-from tests.fix_store import Work, drain, make_queue
+from tests.fix_store import Work, drain, eventually, make_queue
 
 SELECTIONS = {
     "the first": {},
@@ -211,3 +212,34 @@ def test_what_is_due_and_what_expires_is_released_once_by_all_at_the_same_time(a
     assert space.usage("ERRORS").ready == 200
     arena.check_counters()
     assert arena.sql("SELECT count(*) FROM qm.expiring") == [(0,)]
+
+
+@pytest.mark.parametrize("end", ["tells more", "is given up"])
+def test_what_a_forwarder_tells_while_it_tells_more_or_is_given_up_is_kept_once_or_gone(arena, end):
+    space = arena.space()
+    make_queue(space)
+    owner, queue = space._attachment.owner, space.queue("Q")
+    inside, go_on = threading.Event(), threading.Event()
+
+    def tell(unit):
+        assert unit.report_forwarding(owner.id, {queue.id: Forwarding(queue="Q", calls=1)})
+        inside.set()
+        assert go_on.wait(30)
+
+    def act(unit):
+        if end == "tells more":
+            return unit.report_forwarding(owner.id, {queue.id: Forwarding(queue="Q", calls=2)})
+        return unit.remove_owner(owner.id)
+
+    def other():
+        assert inside.wait(30)
+        return arena.volume.write(act, concurrent=True)
+
+    def let_go():
+        eventually(lambda: arena.sql("SELECT FROM pg_locks WHERE NOT granted"), "the other waits")
+        go_on.set()
+
+    results = Work(lambda: arena.volume.write(tell, concurrent=True), other, let_go).results()
+    assert results == [None, True if end == "tells more" else [], None]
+    assert [each.calls for _, each in space.forwardings()] == ([2] if end == "tells more" else [])
+    assert arena.sql("SELECT count(*) FROM qm.forwarding") == [(1 if end == "tells more" else 0,)]

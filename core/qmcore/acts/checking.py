@@ -11,6 +11,7 @@ from qmcore.findings import Finding, Severity
 from qmcore.limits import CapacityLimit, Unit
 from qmcore.message import HEADER_PAGES_BYTES
 from qmcore.queue import Queue, QueueUsage
+from qmcore.records import Forwarding
 from qmcore.space import Space, SpaceUsage
 from qmcore.times import MICROS, show
 
@@ -220,6 +221,19 @@ def processes(space: Space, attached: Iterable[AttachedProcess]) -> Iterator[Fin
                 f"queue space {space.name}",
                 f"{process}, attached since {show(process.since_us)}, is dead",
                 "Open the queue space: whoever does ends what it has left.",
+            )
+
+
+def forwarders(space: Space, told: Iterable[tuple[AttachedProcess, Forwarding]]) -> Iterator[Finding]:
+    """Say which queues their forwarders cannot serve."""
+    for process, figures in told:
+        if figures.trouble and process.alive:
+            yield _found(
+                Severity.WARNING,
+                "forwarding-paused",
+                f"queue {space.name}/{figures.queue}",
+                f"{process} does not serve it now: {figures.trouble}",
+                "Look into the log of the forwarder; it tries again by itself.",
             )
 
 

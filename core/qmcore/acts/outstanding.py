@@ -17,7 +17,7 @@ def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
     """Return who is attached to a queue space, the longest first."""
     owners, waits = volume.read(lambda unit: (unit.owners(space_id), unit.waits(space_id)))
     living = volume.living(owners)
-    return [_process(owner, living, waits.get(owner.id, 0)) for owner in owners]
+    return [process_of(owner, living, waits.get(owner.id, 0)) for owner in owners]
 
 
 def transactions(volume: Volume, opened: OpenSpace) -> list[TransactionInfo]:
@@ -29,7 +29,7 @@ def transactions(volume: Volume, opened: OpenSpace) -> list[TransactionInfo]:
 
     records, owners, held = volume.read(found)
     living = volume.living(owners)
-    processes = {owner.id: _process(owner, living) for owner in owners}
+    processes = {owner.id: process_of(owner, living) for owner in owners}
     return [
         TransactionInfo(
             index=index,
@@ -94,7 +94,8 @@ def _held(unit: Unit, space_id: int) -> dict[tuple[int, Role], int]:
     return held
 
 
-def _process(owner: Owner, living: Container[int], waits: int = 0) -> AttachedProcess:
+def process_of(owner: Owner, living: Container[int], waits: int = 0) -> AttachedProcess:
+    """Return who an owner is to administrators; `living` are the numbers of those that live."""
     return AttachedProcess(
         pid=owner.pid, host=owner.host, role=owner.role, since_us=owner.since_us, alive=owner.id in living, waits=waits
     )

@@ -13,7 +13,19 @@ from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
-from qmstorage.schema import IN_MEMORY, REVISION, chunk, counter, due, expiring, held, message, metadata, ready
+from qmstorage.schema import (
+    IN_MEMORY,
+    REVISION,
+    chunk,
+    counter,
+    due,
+    expiring,
+    forwarding,
+    held,
+    message,
+    metadata,
+    ready,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Index, Table
@@ -34,13 +46,13 @@ head, which each dequeue passes over, are always few."""
 DEAD_ROWS: Final = 20_000
 """Dead rows of a table that bring autovacuum."""
 
-_COUNTER_SETTINGS: Final = "fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
+_CHANGING: Final = "fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
 """Each row changes all the time and no index has what changes, so that a page with room takes the new version."""
 
 SETTINGS: Final = {
     name: text.format(threshold=DEAD_ROWS) + (", vacuum_index_cleanup = on" if name in _READ_FROM_THE_HEAD else "")
     for name, text in _CHURNS.items()
-} | {counter.name: _COUNTER_SETTINGS}
+} | dict.fromkeys((counter.name, forwarding.name), _CHANGING)
 """Storage parameters of tables, as CREATE TABLE takes them."""
 
 PARTITIONED: Final = {message.name: "id", chunk.name: "body_id"}

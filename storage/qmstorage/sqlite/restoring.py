@@ -171,6 +171,7 @@ def _settled(made: Path, places: dict[str, str], leap: int, group_id: Callable[[
         connection.execute("DELETE FROM owner WHERE id NOT IN (SELECT owner_id FROM trans)")
         connection.execute("UPDATE owner SET boot = ?, process = ?", (_ELSEWHERE, _ELSEWHERE))
         connection.execute("DELETE FROM waiter")
+        connection.execute("DELETE FROM forwarding")
         connection.execute(
             "UPDATE counter SET sequence = max(sequence, min(sequence + ?, ?)) WHERE queue_id = 0",
             (leap, numbers.SEQUENCE_MAX >> 1),

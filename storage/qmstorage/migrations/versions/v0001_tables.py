@@ -138,6 +138,39 @@ def upgrade() -> None:
         sa.UniqueConstraint("dlindex", "first_page", name=op.f("extent_dlindex_first_page_key")),
     )
     op.create_table(
+        "forwarding",
+        sa.Column("owner_id", sa.BigInteger(), nullable=False),
+        sa.Column("queue_id", sa.Integer(), nullable=False),
+        sa.Column(
+            "calls", sa.BigInteger(), nullable=False, comment="since the forwarder began, as all that is counted"
+        ),
+        sa.Column("successes", sa.BigInteger(), nullable=False),
+        sa.Column("failures", sa.BigInteger(), nullable=False),
+        sa.Column(
+            "retries", sa.BigInteger(), nullable=False, comment="failures after which the message is tried again"
+        ),
+        sa.Column(
+            "refused", sa.BigInteger(), nullable=False, comment="calls that were no try: the service could not work"
+        ),
+        sa.Column("dropped_replies", sa.BigInteger(), nullable=False, comment="for which there was no reply queue"),
+        sa.Column("in_flight", sa.BigInteger(), nullable=False, comment="calls that run"),
+        sa.Column("workers", sa.BigInteger(), nullable=False, comment="most calls at the same time"),
+        sa.Column("rate", sa.BigInteger(), nullable=False, comment="messages in the last minute"),
+        sa.Column(
+            "p50_us", sa.BigInteger(), nullable=True, comment="microseconds that half of the last calls took at most"
+        ),
+        sa.Column("p95_us", sa.BigInteger(), nullable=True),
+        sa.Column("p99_us", sa.BigInteger(), nullable=True),
+        sa.Column("last_error", sa.Text(), nullable=False),
+        sa.Column("last_error_us", sa.BigInteger(), nullable=True),
+        sa.Column("paused_until_us", sa.BigInteger(), nullable=True, comment="the queue is not served before"),
+        sa.Column("trouble", sa.Text(), nullable=False, comment="why it is not"),
+        sa.Column("changed_us", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("owner_id", "queue_id", name=op.f("forwarding_pkey")),
+        comment="what forwarders tell of their work on queues, for as long as they are attached",
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
         "held",
         sa.Column("trans_id", sa.BigInteger(), nullable=False),
         sa.Column("message_id", sa.BigInteger(), nullable=False),

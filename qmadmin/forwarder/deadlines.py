@@ -1,0 +1,97 @@
+"""What is to be done when a call has taken too long: a thread that watches the running calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+_LONGEST_SLEEP = 3600.0
+
+
+class Watch:
+    """A time of the monotonic clock, and what is done then unless the watch has ended before.
+
+    Either it ends or it acts, never both. `acted` tells whether it has acted.
+    """
+
+    __slots__ = ("_act", "_token", "acted", "at")
+
+    def __init__(self, at: float, act: Callable[[], None]) -> None:
+        self.at = at
+        self.acted = False
+        self._act = act
+        # Whoever takes the only item has decided. The act may be an exception in the thread that ends the watch, which
+        # would leave a lock taken.
+        self._token = [True]
+
+    def end(self) -> bool:
+        """End the watch; False where it acts, or has acted, because its time is over."""
+        return self._decide()
+
+    def act(self) -> None:
+        """Act, unless it has ended."""
+        if self._decide():
+            try:
+                self._act()
+            finally:
+                self.acted = True
+
+    def _decide(self) -> bool:
+        try:
+            return self._token.pop()
+        except IndexError:
+            return False
+
+
+class Deadlines:
+    """Lets watches act when their time has come, in a thread of its own that runs from the first watch to `close`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._condition = threading.Condition()
+        self._watches: set[Watch] = set()
+        self._wakes_at = 0.0
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def add(self, watch: Watch) -> None:
+        """Watch from now on. Nothing acts before the lock is free again."""
+        with self._condition:
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(target=self._keep, name=self._name, daemon=True)
+                self._thread.start()
+            self._watches.add(watch)
+            if watch.at < self._wakes_at:
+                self._condition.notify()
+
+    def remove(self, watch: Watch) -> None:
+        """Forget a watch that has ended or acted."""
+        self._watches.discard(watch)
+
+    def close(self) -> None:
+        """End the thread; no watch acts any more."""
+        with self._condition:
+            self._is_closed = True
+            self._condition.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _keep(self) -> None:
+        with self._condition:
+            while not self._is_closed:
+                self._wakes_at = self._act()
+                self._condition.wait(max(self._wakes_at - time.monotonic(), 0.0))
+
+    def _act(self) -> float:
+        """Let those act whose time has come; return when the next one is to."""
+        wakes_at = time.monotonic() + _LONGEST_SLEEP
+        # A call that ends takes its watch out at any time.
+        for watch in list(self._watches):
+            if watch.at <= time.monotonic():
+                self._watches.discard(watch)
+                watch.act()
+            else:
+                wakes_at = min(wakes_at, watch.at)
+        return wakes_at

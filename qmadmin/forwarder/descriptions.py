@@ -1,0 +1,219 @@
+"""What the services file may say of a service: a dataclass for each kind, whose fields are the keys."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+from qmadmin.configuration import SECONDS_MAX
+from qmadmin.forwarder import keys
+
+WORKERS_MAX: Final = 1000
+BATCH_MAX: Final = 1000
+
+_RUN: Final = "run"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """A service of any kind: `name` is that of its queue; the other fields are keys."""
+
+    name: str
+    workers: int = keys.key(keys.whole_number(1, WORKERS_MAX), "The most calls at the same time.", default=1)
+    order: str = keys.key(
+        keys.one_of("skip", "strict", "parallel"),
+        "How the order of the queue is kept. With `strict` a message that failed is tried again before any other, so"
+        " that it keeps back all that are behind it; there is one worker then. With `skip` the others go on while it"
+        " waits for its next try. With `parallel` several workers take messages in order, and may end in any.",
+        default="",
+        default_help='"skip", and "parallel" with more than one worker',
+    )
+    batch: int = keys.key(
+        keys.whole_number(1, BATCH_MAX),
+        "The most messages that are worked on in one transaction, one after the other.",
+        default=1,
+    )
+    timeout: float | None = keys.key(
+        keys.seconds(SECONDS_MAX), "The seconds that a call may take.", default=None, default_help="that of `-t`"
+    )
+
+    def __post_init__(self) -> None:
+        if not self.order:
+            object.__setattr__(self, "order", "parallel" if self.workers > 1 else "skip")
+
+    def conflict(self) -> str:
+        """Return which keys do not go together, and why; empty where all is well."""
+        if self.order == "strict" and self.workers > 1:
+            return f'order = "strict" demands workers = 1, got {self.workers}'
+        return ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PythonDescription(Description):
+    """A function in Python."""
+
+    python: str = keys.key(
+        keys.FUNCTION,
+        "The function, as module and name. The directory of the services file is searched for the module first.",
+    )
+    run: str = keys.key(
+        keys.one_of("thread", "process"),
+        "Where the function runs: in a thread of the daemon, or in a worker process of its own, of which there are as"
+        " many as calls at the same time.",
+        default="thread",
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CommandDescription(Description):
+    """A command."""
+
+    command: tuple[str, ...] = keys.key(
+        keys.words('["tr", "a-z", "A-Z"]'),
+        "The program, then its arguments; no shell reads them. A program with a slash in its name is looked for from"
+        " the directory of the services file, others in `PATH`.",
+    )
+    environment: Mapping[str, str] | None = keys.key(
+        keys.table('{NAME = "value"}', lambda name: bool(name) and "=" not in name and keys.is_text(name)),
+        "Variables that it finds in its environment, beside the daemon's own.",
+        default=None,
+        default_help="none",
+    )
+    directory: str | None = keys.key(
+        keys.TEXT,
+        "The directory that it runs in, as seen from that of the services file.",
+        default=None,
+        default_help="the daemon's own",
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HttpDescription(Description):
+    """A service that is reached by HTTP."""
+
+    url: str = keys.key(keys.URL, "The address, which begins with http:// or https://. Proxies are not used.")
+    method: str = keys.key(keys.HTTP_METHOD, "The method of the requests.", default="POST")
+    headers: Mapping[str, str] | None = keys.key(
+        keys.table('{Accept = "text/plain"}', keys.is_token, is_value=keys.is_line),
+        "Headers of each request. They win over the headers of the message.",
+        default=None,
+        default_help="none",
+    )
+    ca: str | None = keys.key(
+        keys.TEXT,
+        "The file of the certificates that the server's is checked with.",
+        default=None,
+        default_help="those of the system",
+    )
+    certificate: str | None = keys.key(
+        keys.TEXT, "The file of the certificate that is shown to the server.", default=None, default_help="none"
+    )
+    key: str | None = keys.key(
+        keys.TEXT, "The file of the key of that certificate.", default=None, default_help="that of `certificate`"
+    )
+    token_env: str | None = keys.key(
+        keys.TEXT,
+        "The environment variable that has the bearer token of the requests.",
+        default=None,
+        default_help="none",
+    )
+    token_file: str | None = keys.key(
+        keys.TEXT,
+        "The file that has the bearer token; it is read for each call, so that it can be renewed.",
+        default=None,
+        default_help="none",
+    )
+    user: str | None = keys.key(
+        keys.TEXT, "The user that the requests name, with a password.", default=None, default_help="none"
+    )
+    password_env: str | None = keys.key(
+        keys.TEXT, "The environment variable that has the password.", default=None, default_help="none"
+    )
+    password_file: str | None = keys.key(
+        keys.TEXT, "The file that has the password; it is read for each call.", default=None, default_help="none"
+    )
+    reply_headers: tuple[str, ...] = keys.key(
+        keys.HEADER_NAMES,
+        "The headers of the answer that become headers of the reply.",
+        default=("content-type",),
+    )
+    permanent: tuple[int, ...] = keys.key(
+        keys.STATUSES, "Further statuses after which trying again is of no use.", default=(), default_help="none"
+    )
+    transient: tuple[int, ...] = keys.key(
+        keys.STATUSES, "Further statuses after which the message is tried again.", default=(), default_help="none"
+    )
+
+    def conflict(self) -> str:
+        """Return which keys do not go together, and why; empty where all is well."""
+        # Without arguments super() would look for the class as it was before it got its slots.
+        return super(HttpDescription, self).conflict() or self._conflict_of_secrets() or self._conflict_of_statuses()
+
+    def _conflict_of_secrets(self) -> str:
+        for one, other in (("token_env", "token_file"), ("password_env", "password_file")):
+            if getattr(self, one) and getattr(self, other):
+                return f"has both {one} and {other}; one of them is enough"
+        token, password = self.token_env or self.token_file, self.password_env or self.password_file
+        if token and (self.user or password):
+            return "has a token and a user or password; a request can only have one of them"
+        if bool(self.user) != bool(password):
+            return f"has {'a user without a password' if self.user else 'a password without a user'}"
+        if self.user and ":" in self.user:
+            return "must have no colon in user"
+        if self.key and not self.certificate:
+            return "has a key without a certificate"
+        return ""
+
+    def _conflict_of_statuses(self) -> str:
+        both = sorted(set(self.permanent) & set(self.transient))
+        return f"has status {both[0]} both in permanent and in transient" if both else ""
+
+
+KINDS: Final[dict[str, type[Description]]] = {
+    "python": PythonDescription,
+    "command": CommandDescription,
+    "url": HttpDescription,
+}
+"""The kinds of services, by the key that tells which one it is."""
+
+
+def description(name: str, table: Mapping[str, Any]) -> Description:
+    """Return what a table says of the service `name`; ValueError, with what is wrong, where it makes no sense.
+
+    The text is meant to stand behind the place: it begins with a verb, or with a colon.
+    """
+    kind = _kind_of(table)
+    declared = keys.keys_of(kind)
+    for word, value in table.items():
+        if word not in declared:
+            raise ValueError(_unknown(word, kind))
+        form = declared[word].form
+        if not form.allows(value):
+            raise ValueError(f": {word} must be {form.allowed}, got {keys.shown(form, value)}")
+    values: dict[str, Any] = {word: tuple(value) if isinstance(value, list) else value for word, value in table.items()}
+    found = kind(name=name, **values)
+    if conflict := found.conflict():
+        raise ValueError(conflict if conflict.startswith(("has ", "must ")) else f": {conflict}")
+    return found
+
+
+def _kind_of(table: Mapping[str, Any]) -> type[Description]:
+    given = [word for word in KINDS if word in table]
+    if len(given) == 1:
+        return KINDS[given[0]]
+    if not given:
+        for word in table:
+            if not any(word in keys.keys_of(kind) for kind in KINDS.values()):
+                raise ValueError(_unknown(word, *KINDS.values()))
+    raise ValueError(
+        f"must have one of {', '.join(KINDS)}, and has {'both ' + ' and '.join(given) if given else 'none of them'}"
+    )
+
+
+def _unknown(word: str, *kinds: type[Description]) -> str:
+    known = {name: True for kind in kinds for name in keys.keys_of(kind)}
+    for teller, kind in KINDS.items():
+        if kind not in kinds and word in keys.keys_of(kind):
+            return f"has the key {word!r}, which belongs to services with {teller}"
+    return f"has the unknown key {word!r}{keys.meant(word, known) or '; there are ' + ', '.join(known)}"

@@ -1,0 +1,102 @@
+"""tmqforward --status: who forwards queues of a queue space, and how that goes, as the forwarders tell it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from qmadmin.forwarder.errors import StartError
+from qmadmin.opening import open_device
+from qmadmin.shell import forwarding
+from qmadmin.shell.formats import Document, Format
+from qmadmin.shell.render import OutputLostError, PlainScreen
+from qmadmin.shell.results import Field, Notice, Record, Severity
+from qmadmin.shell.status import Exit
+from qmcore.errors import QueueError
+
+if TYPE_CHECKING:
+    from qmadmin.configuration import ShellSettings
+    from qmadmin.shell.forwarding import Told
+    from qmadmin.shell.render import Screen
+
+FORMATS = ("auto", *(form.value for form in Format))
+
+
+class Status:
+    """How queues are forwarded. `queues` are those that are asked for; none are all that somebody forwards."""
+
+    def __init__(self, space: str, told: Sequence[Told], queues: Sequence[str]) -> None:
+        self._space = space
+        by_queue = forwarding.by_queue(told)
+        self._told = {name: by_queue.get(name, []) for name in queues or by_queue}
+        self._named = bool(queues)
+
+    @classmethod
+    def read(cls, device: str, space: str, queues: Sequence[str]) -> Status:
+        """Read it from a device, which this process is not attached to; StartError where something is not there."""
+        try:
+            with open_device(device) as opened:
+                there = {queue.name for queue in opened.queues(space)}
+                told = opened.forwardings(space)
+        except QueueError as error:
+            raise StartError(error.message, error.hint) from error
+        for name in queues:
+            if name not in there:
+                raise StartError(f"there is no queue {name!r} in queue space {space!r}")
+        return cls(space, told, queues)
+
+    def show(self, screen: Screen, form: Format) -> Exit:
+        """Show it; return NOT_FORWARDED where nobody forwards one of the queues."""
+        missing = list(self._missing())
+        if form is Format.JSON:
+            document = Document("tmqforward --status", screen.write)
+            for record in self._records():
+                document.add(record)
+            for notice in missing:
+                document.note(notice)
+            document.end(complete=True)
+        elif form is Format.CSV:
+            screen.show(self._records(), form=form)
+        else:
+            told = [each for of_queue in self._told.values() for each in of_queue]
+            if told:
+                screen.show([forwarding.table(told), *forwarding.sentences(told)], form=form)
+        screen.flush()
+        for notice in missing:
+            screen.notice(notice)
+        return Exit.NOT_FORWARDED if missing else Exit.OK
+
+    def _records(self) -> Iterator[Record]:
+        for name, told in self._told.items():
+            yield Record(name, (Field("", None, {"queue": name, "forwarders": forwarding.data(told)}),))
+
+    def _missing(self) -> Iterator[Notice]:
+        living = {name for name, told in self._told.items() if any(process.alive for process, _ in told)}
+        for name in self._told:
+            if name not in living:
+                yield Notice(Severity.ERROR, f"nobody forwards queue {name!r}")
+        if not self._told:
+            yield Notice(Severity.ERROR, f"nobody forwards a queue of queue space {self._space!r}")
+
+
+def show(
+    status: Status, form: str, out: TextIO, err: TextIO, environ: Mapping[str, str], settings: ShellSettings
+) -> Exit:
+    """Write it in a format by its name; `auto` is a table at a terminal, and plain otherwise."""
+    drawn = out.isatty() and environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+    screen: Screen = PlainScreen(out, err, hints=True)
+    if drawn:
+        from qmadmin.shell.styled import StyledScreen
+
+        screen = StyledScreen(out, err, environ, settings)
+    if form == "auto":
+        form = (Format.TABLE if out.isatty() else Format.PLAIN).value
+    try:
+        return status.show(screen, Format(form))
+    except OutputLostError as error:
+        # Whoever reads it may have seen enough, and Python is not to complain at the end that it cannot flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        if not error.quiet:
+            raise StartError(str(error)) from error
+        return Exit.FAILED

@@ -1,0 +1,43 @@
+"""What forwarders tell of their work on the queues of a queue space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qmadmin.handle import SpaceHandle
+from qmcore.acts import forwarding
+from qmcore.attached import AttachedProcess
+from qmcore.errors import AbortedError
+from qmcore.records import Forwarding
+
+
+class Forwardings(SpaceHandle):
+    """Telling how the messages of queues are forwarded, and looking at it."""
+
+    def report_forwarding(self, told: Sequence[Forwarding]) -> None:
+        """Tell others what this process forwards, and how that goes; it replaces what was told of these queues before.
+
+        Others see it until the process leaves the queue space, or dies. A queue that is not there is passed over.
+        Where others have taken the process for dead, it is attached again, and seen as who it is now.
+        """
+        attachment = self._attachment
+        try:
+            self._report(told)
+        except AbortedError as error:
+            attachment.renew(error)
+            self._report(told)
+
+    def _report(self, told: Sequence[Forwarding]) -> None:
+        attachment = self._attachment
+        owner = attachment.owner
+        attachment.volume.write(
+            lambda unit: forwarding.report(unit, attachment.opened, owner, told), durable=False, concurrent=True
+        )
+
+    def forwardings(self) -> list[tuple[AttachedProcess, Forwarding]]:
+        """Return who forwards which queues, and what it has told of each, by the names of the queues.
+
+        A process that died and was not looked after yet is among them; it is not `alive`.
+        """
+        attachment = self._attachment
+        return forwarding.forwardings(attachment.volume, attachment.opened.space.id)

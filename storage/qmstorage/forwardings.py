@@ -1,0 +1,61 @@
+"""What forwarders tell of their work on queues, in SQL: a row for each forwarder and queue."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from sqlalchemy import bindparam, delete, select, update
+
+from qmcore.records import Forwarding
+from qmstorage.runner import Runner, given, insert_into
+from qmstorage.schema import forwarding, owner, queue
+
+_FIELDS = [field.name for field in dataclasses.fields(Forwarding) if field.name != "queue"]
+"""Each is a column of its own, under its own name."""
+
+# Locked, where several write at the same time: whoever removes the owner then finds its rows, and each row is added by
+# one thread.
+_HOLD_OWNER = select(owner.c.id).where(given(owner.c.id, "of_owner")).with_for_update()
+_CHANGE = (
+    update(forwarding)
+    .where(given(forwarding.c.owner_id, "of_owner"), given(forwarding.c.queue_id, "of_queue"))
+    .values({name: bindparam(f"new_{name}") for name in _FIELDS})
+    .returning(forwarding.c.queue_id)
+)
+_ADD = insert_into(forwarding)
+_LISTED = (
+    select(owner.c.id, queue.c.name, *(forwarding.c[name] for name in _FIELDS))
+    .select_from(forwarding)
+    .join(owner, owner.c.id == forwarding.c.owner_id)
+    .join(queue, queue.c.id == forwarding.c.queue_id)
+    .where(given(owner.c.space_id, "of_space"))
+    .order_by(queue.c.name, owner.c.since, owner.c.id)
+)
+_REMOVE = delete(forwarding).where(given(forwarding.c.owner_id, "of_owner"))
+
+
+class Forwardings(Runner):
+    """What forwarders tell of their work."""
+
+    def report_forwarding(self, owner_id: int, figures: Mapping[int, Forwarding]) -> bool:
+        """Record what an owner tells of its queues, by their numbers; False means that the owner was given up."""
+        if self.one(_HOLD_OWNER, of_owner=owner_id) is None:
+            return False
+        for queue_id, told in figures.items():
+            values = {name: getattr(told, name) for name in _FIELDS}
+            new = {f"new_{name}": value for name, value in values.items()}
+            if self.one(_CHANGE, of_owner=owner_id, of_queue=queue_id, **new) is None:
+                self.run(_ADD, owner_id=owner_id, queue_id=queue_id, **values)
+        return True
+
+    def forwardings(self, space_id: int) -> list[tuple[int, Forwarding]]:
+        """Return what owners tell of the queues of a queue space, by the names of the queues, each with the owner."""
+        return [
+            (row[0], Forwarding(queue=row[1], **dict(zip(_FIELDS, row[2:], strict=True))))
+            for row in self.all(_LISTED, of_space=space_id)
+        ]
+
+    def forget_forwarding(self, owner_id: int) -> None:
+        """Remove what an owner has told."""
+        self.run(_REMOVE, of_owner=owner_id)

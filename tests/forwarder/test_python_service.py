@@ -1,0 +1,215 @@
+"""Functions in Python, called in the thread of whoever calls."""
+
+import contextlib
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+
+from qmadmin.forwarder import Failure, Reply, Unavailable
+from qmadmin.forwarder.deadlines import Deadlines, Watch
+from qmadmin.forwarder.python_service import PythonService
+from tests.fix_process import eventually
+from tests.fix_service import Calling, call, failure_of, unavailability_of
+
+
+@pytest.fixture
+def serve():
+    """Make a service of a function."""
+    made = []
+
+    def make(function):
+        made.append(PythonService(function))
+        return made[-1]
+
+    yield make
+    for service in made:
+        service.close()
+
+
+def raising(error):
+    def function(request):
+        raise error
+
+    return function
+
+
+def spin(request):
+    """Work for longer than any test may take."""
+    end = time.monotonic() + 100
+    while time.monotonic() < end:
+        pass
+
+
+@pytest.mark.parametrize("seconds", [60.0, float("inf")])
+def test_function_is_called_with_the_message_and_its_answer_is_the_reply(serve, seconds):
+    service = serve(lambda request: request.text.upper())
+    assert call(service, "hello", seconds) == Reply("HELLO")
+    assert call(serve(lambda request: None), "hello", seconds) == Reply(None)
+
+
+def test_reply_may_have_a_return_code_a_type_and_headers(serve):
+    reply = Reply(b"a", urcode=7, type="JSON", headers={"a": "b"})
+    assert call(serve(lambda request: reply)) is reply
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("no account 17"), "ValueError: no account 17"),
+        (SystemExit("enough"), "SystemExit: enough"),
+        (GeneratorExit(), "GeneratorExit"),
+        (ValueError("x" * 5000), "ValueError: " + "x" * 985 + "..."),
+    ],
+)
+def test_any_exception_is_a_failure_with_its_kind_and_text(serve, error, reason):
+    failed = failure_of(serve(raising(error)))
+    assert str(failed) == reason
+    assert failed.__cause__ is error
+
+
+def test_failure_says_more_and_comes_through_as_it_is(serve):
+    error = Failure("no", body="b", urcode=3, permanent=True, retry_after=1.5)
+    assert failure_of(serve(raising(error))) is error
+
+
+def test_service_that_cannot_work_at_present_says_so(serve):
+    error = Unavailable("closed", retry_after=5)
+    assert unavailability_of(serve(raising(error))) is error
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"a": 1}, "it returned dict, and not bytes, str, None or a Reply"),
+        (Reply(b"", urcode="7"), "its user return code is str, and not int"),
+        (Reply(17), "it returned int, and not bytes, str, None or a Reply"),
+    ],
+)
+def test_answer_that_is_no_reply_is_a_failure(serve, answer, reason):
+    assert str(failure_of(serve(lambda request: answer))) == reason
+
+
+def test_function_that_takes_too_long_is_interrupted_in_any_thread(serve):
+    calling = Calling(serve(spin), seconds=0.05)
+    assert str(calling.wait()) == "no reply within 0.05 seconds"
+    assert str(failure_of(serve(spin), seconds=0.05)) == "no reply within 0.05 seconds"
+
+
+def test_function_that_swallows_the_interruption_has_failed_all_the_same(serve):
+    def stubborn(request):
+        try:
+            spin(request)
+        except BaseException:  # noqa: BLE001 - it is stubborn
+            return "done"
+
+    assert str(failure_of(serve(stubborn), seconds=0.05)) == "no reply within 0.05 seconds"
+
+
+def test_answer_that_comes_too_late_is_none(serve):
+    # What sleeps in the system is not interrupted: it returns when it likes.
+    def late(request):
+        time.sleep(0.1)
+        return "done"
+
+    assert str(failure_of(serve(late), seconds=0.01)) == "no reply within 0.01 seconds"
+
+
+def test_interruption_never_hits_what_comes_after_the_call(serve):
+    # Calls that end just when their time is over: each has one of two ends, and nothing happens behind it.
+    service = serve(lambda request: sum(range(2000)) and "done")
+    ends = set()
+    for number in range(2000):
+        try:
+            ends.add(call(service, seconds=1e-6 * (number % 200)).body)
+        except Failure as error:
+            ends.add(str(error).partition(" within")[0])
+        # Enough for an exception that was left behind to be raised.
+        for _ in range(20):
+            assert ends
+    assert ends <= {"done", "no reply"}
+    assert "no reply" in ends
+
+
+def test_several_threads_call_at_once_and_each_has_its_own_deadline(serve):
+    meeting = threading.Barrier(3)
+
+    def function(request):
+        meeting.wait(60)
+        if request.text == "slow":
+            spin(request)
+        return request.text
+
+    service = serve(function)
+    slow = Calling(service, "slow", seconds=0.2)
+    others = [Calling(service, str(number), seconds=50) for number in range(2)]
+    assert [other.wait().body for other in others] == ["0", "1"]
+    assert str(slow.wait()) == "no reply within 0.2 seconds"
+
+
+def test_call_leaves_nothing_behind(serve):
+    class Thing:
+        pass
+
+    kept = []
+
+    def function(request):
+        thing = Thing()
+        kept.append(weakref.ref(thing))
+        raise ValueError(thing)
+
+    service = serve(function)
+    gc.disable()
+    try:
+        with contextlib.suppress(Failure):
+            call(service)
+        assert kept[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_closed_service_has_no_thread(serve):
+    service = serve(lambda request: "done")
+    before = threading.active_count()
+    call(service, seconds=50)
+    assert threading.active_count() == before + 1
+    service.close()
+    assert threading.active_count() == before
+
+
+# ---- deadlines ----
+
+
+@pytest.fixture
+def deadlines():
+    deadlines = Deadlines("a test")
+    yield deadlines
+    deadlines.close()
+
+
+def test_watch_acts_when_its_time_has_come_and_then_cannot_be_ended(deadlines):
+    acted = []
+    watch = Watch(time.monotonic(), lambda: acted.append("acted"))
+    deadlines.add(watch)
+    eventually(lambda: watch.acted)
+    assert acted == ["acted"]
+    assert not watch.end()
+
+
+def test_watch_that_has_ended_never_acts(deadlines):
+    watch = Watch(time.monotonic() - 1, lambda: pytest.fail("it acted"))
+    assert watch.end()
+    deadlines.add(watch)
+    other = Watch(time.monotonic(), lambda: None)
+    deadlines.add(other)
+    eventually(lambda: other.acted)
+    assert not watch.acted
+
+
+def test_earlier_watch_is_not_kept_waiting_by_a_later_one(deadlines):
+    deadlines.add(Watch(time.monotonic() + 10_000, lambda: None))
+    soon = Watch(time.monotonic() + 0.01, lambda: None)
+    deadlines.add(soon)
+    eventually(lambda: soon.acted)
