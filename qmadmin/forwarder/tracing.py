@@ -48,6 +48,12 @@ def call_span(request: Message, space: str) -> Iterator[None]:
             raise
 
 
+def onward(request: Message) -> dict[str, str]:
+    """Return the headers of the trace that goes on in what a service calls: that of its span, else the request's."""
+    own = {name.lower(): value for name, value in request.headers.items() if name.lower() in tracing.HEADERS}
+    return tracing.headers() or own
+
+
 def _begun(request: Message, space: str, resources: contextlib.ExitStack) -> Span | None:
     """Start the span and make it current until the resources are closed; None where that fails."""
     from opentelemetry import context, trace
