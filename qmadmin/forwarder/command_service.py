@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.forwarder import current
+from qmadmin.forwarder import current, tracing
 from qmadmin.forwarder.conversation import Conversation, TimeIsUpError, TooMuchError
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.outcome import Outcome
