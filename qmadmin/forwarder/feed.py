@@ -7,7 +7,8 @@ import math
 import time
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.forwarder.service import Call, Failure, Reply
+from qmadmin.forwarder import current
+from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
 from qmadmin.forwarder.settings import TRANTIME_MAX
 from qmadmin.forwarder.stop import StopNow
 from qmadmin.forwarder.tracing import call_span
@@ -94,7 +95,7 @@ class Feed:
         except (BadResourceError, NotOpenError, SystemFailureError):
             # The queue space is another one by now, or the store has failed: what is open is of no use any more.
             raise
-        except QueueError as error:
+        except (QueueError, Unavailable) as error:
             self._suffer(error)
             return False
         self._recover()
@@ -120,14 +121,16 @@ class Feed:
         try:
             with call_span(request, self._space.name):
                 try:
-                    reply = self._stop.unshielded(lambda: self._service.call(Call(request, self._seconds)))
+                    call = Call(request, self._seconds)
+                    with current.running(self._space, call):
+                        reply = self._stop.unshielded(lambda: self._service.call(call))
                 finally:
                     self._took = time.monotonic() - began
                 self._answer(request, reply)
         except Failure as error:
             _give_back(transaction, str(error), counts=True)
             raise
-        except (QueueError, StopNow) as error:
+        except (QueueError, StopNow, Unavailable) as error:
             # The service is not to blame.
             _give_back(transaction, str(error), counts=False)
             raise
@@ -191,10 +194,10 @@ class Feed:
             self._trouble, self._pause, self._is_gone = "", 0.0, False
             self._figures.resumed()
 
-    def _suffer(self, error: QueueError) -> None:
+    def _suffer(self, error: QueueError | Unavailable) -> None:
         self._pause = min(self._pause * 2 or _FIRST_PAUSE, _LONGEST_PAUSE)
         self._paused_until = time.monotonic() + self._pause
-        trouble = f"{error.name}: {error.message}"
+        trouble = f"{error.name}: {error.message}" if isinstance(error, QueueError) else str(error)
         if trouble != self._trouble:
             logger.error("queue %r is not served for now: %s", self.queue, trouble)
         self._trouble = trouble
