@@ -201,7 +201,10 @@ class LogSettings(Section):
     name = "log"
 
     prefix = Setting(
-        Kind.PATH, "ULOG", "How the names of the log files begin; the day follows behind a dot.", variable="ULOGPFX"
+        Kind.PATH,
+        "ULOG",
+        "How the names of the log files begin; the day follows behind a dot. `-` is the standard error output instead.",
+        variable="ULOGPFX",
     )
     format = Setting(
         Kind.CHOICE, "text", "Whether an event is a line of text or a JSON object.", choices=("text", "json")

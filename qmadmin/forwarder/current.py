@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from qmadmin import tracing
 from qmadmin.forwarder.service import Call, Failure, Unavailable
 from qmcore.errors import (
     BadMessageIdError,
@@ -88,6 +89,8 @@ def enqueue(queue: str, body: Body, **options: Any) -> None:
         _put(this.space, queue, body, options)
     else:
         _check_options(queue, body, options)
+        if trace := tracing.headers():
+            options["headers"] = tracing.added(options.get("headers"), trace)
         this.collected.append((queue, body, options))
 
 

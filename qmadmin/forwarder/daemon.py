@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from qmadmin.forwarder import metrics
@@ -15,12 +15,14 @@ from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.feed import Feed
 from qmadmin.forwarder.figures import Figures, Teller
 from qmadmin.forwarder.loop import Forwarder
+from qmadmin.forwarder.notify import Notify, for_children
 from qmadmin.forwarder.places import Places
 from qmadmin.forwarder.services_file import ServicesFile
 from qmadmin.forwarder.slot import Slot
 from qmadmin.opening import open_device
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
+from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -41,13 +43,14 @@ _LONGEST_DELAY = 60.0
 class Daemon:
     """Forwards what `settings` say until a stop is asked for, or there is no more to do where that is the end.
 
-    `environ` is the environment of services that are commands.
+    `environ` is the environment of services that are commands; what a service manager says in it is for the daemon.
     """
 
     def __init__(self, settings: Settings, stop: Stop, environ: Mapping[str, str]) -> None:
         self._settings = settings
         self._stop = stop
-        self._environ = {**environ, "QMCONFIG": settings.device, "QM_SPACE": settings.space}
+        self._notify = Notify(environ)
+        self._environ = {**for_children(environ), "QMCONFIG": settings.device, "QM_SPACE": settings.space}
         self._described: ServicesFile | None = None
         self._slots: dict[str, Slot] = {}
         self._figures: dict[str, Figures] = {}
@@ -69,6 +72,7 @@ class Daemon:
                     delay = _FIRST_DELAY
                 began = time.monotonic()
                 logger.error("%s: %s; the device is opened again in %g seconds", error.name, error.message, delay)
+                self._notify.status(f"The device is opened again: {redacted(error.message)}")
                 self._stop.sleep(delay)
                 delay = min(delay * 2, _LONGEST_DELAY)
         logger.info(
@@ -117,11 +121,13 @@ class Daemon:
             )
             self._stop.wake = functools.partial(_wake, space)
             self._serve(space, forwarder)
+            self._notify.ready(f"Forwards {_named(self._slots)} of queue space {space.name}")
             grace = 0.0
             try:
                 forwarder.run(functools.partial(self._heed, space, forwarder))
                 grace = settings.grace
             finally:
+                self._notify.stopping()
                 self._tell_of_stop()
                 forwarder.finish(grace, self._stop_calls)
                 self._report()
@@ -146,7 +152,7 @@ class Daemon:
         logger.info(
             "tmqforward %s started: %s of queue space %r on %r, services of %r, -t %d -i %d%s",
             __version__,
-            ("queue " if len(queues) == 1 else "queues ") + ", ".join(map(repr, queues)),
+            _named(queues),
             space.name,
             device.path,
             str(described.path),
@@ -180,8 +186,10 @@ class Daemon:
     def _heed(self, space: QueueSpace, forwarder: Forwarder) -> None:
         """Do what signals ask for while the forwarder goes on."""
         if self._stop.wants_reload():
+            self._notify.reloading()
             self._reload(space)
             self._serve(space, forwarder)
+            self._notify.ready(f"Forwards {_named(self._slots)} of queue space {space.name}")
 
     def _reload(self, space: QueueSpace) -> None:
         """Read the services file again; if anything in it cannot be, all stays as it is."""
@@ -212,6 +220,7 @@ class Daemon:
 
     def _report(self) -> None:
         """Let others see how the queues are forwarded."""
+        self._notify.alive()
         self._teller.tell()
 
     def _tell_of_stop(self) -> None:
@@ -238,6 +247,10 @@ def _broken(slots: Mapping[str, Slot]) -> dict[str, StartError]:
         except StartError as error:
             broken[name] = error
     return broken
+
+
+def _named(queues: Collection[str]) -> str:
+    return ("queue " if len(queues) == 1 else "queues ") + ", ".join(map(repr, queues))
 
 
 def _wake(space: QueueSpace) -> None:

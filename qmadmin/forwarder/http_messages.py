@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from qmadmin import tracing
 from qmadmin.configuration import SECONDS_MAX
 from qmadmin.forwarder.keys import is_line, is_token
 from qmadmin.forwarder.service import Body, Failure, Reply, Unavailable
@@ -62,6 +63,7 @@ def request_headers(request: Message, fixed: Mapping[str, str]) -> dict[str, str
     headers = _Headers()
     headers.add({"User-Agent": f"qmadmin/{__version__}"})
     headers.add({name: value for name, value in request.headers.items() if _travels(name, value)})
+    headers.add(tracing.headers())
     headers.add({"Content-Type": _content_type(request)})
     headers.add(fixed)
     headers.add(_facts(request))

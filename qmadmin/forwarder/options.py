@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from qmadmin.configuration import SECONDS_MAX, ForwarderSettings
+from qmadmin.configuration import SECONDS_MAX, ForwarderSettings, LogSettings
 from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.settings import Settings, Warn
 from qmadmin.options import Option
@@ -37,6 +37,7 @@ class Given:
     once: bool
     check: bool
     services: str | None
+    log_format: str | None
     metrics: str | None
     status: bool
     form: str | None
@@ -203,6 +204,15 @@ _OPTIONS: Final = (
         metavar="FILE",
         setting=ForwarderSettings.services,
         help="The file that describes the services.",
+    ),
+    click.option(
+        "--log-format",
+        "log_format",
+        cls=Option,
+        type=click.Choice(LogSettings.format.choices),
+        metavar="|".join(LogSettings.format.choices),
+        setting=LogSettings.format,
+        help=LogSettings.format.help,
     ),
     click.option(
         "--metrics",

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from qmadmin.forwarder import current, frames
+from qmadmin.forwarder import current, frames, tracing
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.service import STOPS, Call, Failure, Reply, Unavailable, too_late
 
@@ -188,7 +188,7 @@ class _Worker:
 
     def call(self, call: Call) -> Any:
         """Return what comes of a request. Raises TimeoutError when its time is over, EOFError at its end."""
-        frames.send(self._connection, frames.packed((call.request, call.left())), call.left)
+        frames.send(self._connection, frames.packed((tracing.handed_on(call.request), call.left())), call.left)
         return frames.receive_plain(self._connection, call.left)
 
     def cause_of_death(self) -> str:

@@ -65,7 +65,8 @@ def tmqforward(arguments: tuple[str, ...], **given: Any) -> int:
     if options.form:
         raise UsageError("--format is for --status")
     if not options.check:
-        ulog.install(_PROGRAM, os.environ, log=configuration.log, errors=sys.stderr)
+        form = options.log_format or ""
+        ulog.install(_PROGRAM, os.environ, log=configuration.log, form=form, errors=sys.stderr)
     settings = options.settings(device, space, configuration.tmqforward, _warn)
     return _check(settings) if options.check else _forward(settings)
 

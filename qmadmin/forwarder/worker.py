@@ -25,6 +25,7 @@ from qmadmin.forwarder import current, frames
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.functions import described, find_function, is_coroutine_function, reply_of
 from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
+from qmadmin.forwarder.tracing import call_span
 
 if TYPE_CHECKING:
     from qmcore.message import Message
@@ -79,7 +80,9 @@ def _outcome(function: Callable[[Message], object], call: Call) -> bytes:
     """Call the function; return what came of it, as it is sent."""
     with current.running(None, call) as this:
         try:
-            return frames.packed(("reply", _plain(reply_of(function(call.request))), this.collected))
+            with call_span(call.request, os.environ.get("QM_SPACE", "")):
+                reply = reply_of(function(call.request))
+            return frames.packed(("reply", _plain(reply), this.collected))
         except Unavailable as error:
             return frames.packed(("unavailable", str(error), error.retry_after))
         except Failure as error:
