@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from qmadmin.configuration import SECONDS_MAX
 from qmadmin.forwarder import keys
+from qmadmin.settings import SECONDS_MAX
 
 WORKERS_MAX: Final = 1000
 BATCH_MAX: Final = 1000

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from qmadmin import tracing
-from qmadmin.configuration import SECONDS_MAX
 from qmadmin.forwarder.keys import is_line, is_token
 from qmadmin.forwarder.service import Body, Failure, Reply, Unavailable
+from qmadmin.settings import SECONDS_MAX
 from qmadmin.version import __version__
 from qmcore import names
 from qmcore.message import BODY_MAX

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 import pytest
 
-from qmadmin.configuration import SECTIONS, ForwarderSettings, Kind, LogSettings, ShellSettings
 from qmadmin.forwarder import command_service, daemon
 from qmadmin.forwarder.descriptions import KINDS
 from qmadmin.forwarder.figures import Figures
@@ -18,6 +17,7 @@ from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
 from qmadmin.options import Option
 from qmadmin.program import qmadmin
+from qmadmin.settings import SECTIONS, ForwarderSettings, Kind, LogSettings, ShellSettings
 from qmadmin.shell.formats import Format
 from qmadmin.ulog import JSON_KEYS
 from tests.fix_shell import ROOT
