@@ -14,7 +14,7 @@ from pathlib import Path
 
 from qmadmin.configuration import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import atmi, diagnostics, mib, options, roff, settings
+from qmadmin.manual import atmi, diagnostics, mib, options, roff, services, settings
 from qmadmin.program import qmadmin
 from qmadmin.shell import manpage
 from qmadmin.shell.catalogue import Catalogue
@@ -47,7 +47,8 @@ def pages() -> dict[Path, str]:
             "ENVIRONMENT": settings.environment(
                 (ShellSettings.device, LogSettings.prefix, ForwarderSettings.services),
             ),
-        },
+        }
+        | services.parts(),
     }
     made = {}
     for name, generated in parts.items():

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from qmadmin import tracing
 from qmadmin.forwarder import current
 from qmadmin.forwarder.conversation import Conversation, TimeIsUpError, TooMuchError
 from qmadmin.forwarder.errors import StartError
@@ -39,14 +40,13 @@ FACTS: Final = {
     "QM_APPKEY": "the application key of its sender",
     "QM_TIMEOUT": "the seconds that the call may take; empty without a limit",
     "QM_OUTCOME": "the file to which the command may write more of its outcome, see below",
-    "TRACEPARENT": "the header of that name, where the message has it",
-    "TRACESTATE": "the header of that name, where the message has it",
+    "TRACEPARENT": "the trace that the call belongs to, where it belongs to one",
+    "TRACESTATE": "more of that trace, where there is more",
     "QMCONFIG": "the device",
     "QM_SPACE": "the queue space",
 }
 """What a command finds in its environment, and what it means."""
 
-_TRACES: Final = ("traceparent", "tracestate")
 _GRACE_SECONDS: Final = 1.0
 """Between asking a process group to end and making it."""
 
@@ -173,7 +173,9 @@ def _facts(call: Call) -> dict[str, str]:
     """Return what the command finds in its environment about the request."""
     request = call.request
     corrid = (request.corrid or b"").decode(errors="backslashreplace").replace("\0", "\\x00")
-    traces = {name.upper(): value for name, value in request.headers.items() if name.lower() in _TRACES}
+    # The call is a step of the trace that the message tells of.
+    told = {**request.headers, **tracing.headers()}
+    traces = {name.upper(): value for name, value in told.items() if name.lower() in tracing.HEADERS}
     return traces | {
         "QM_QUEUE": request.queue,
         "QM_MSGID": request.msgid,

@@ -26,7 +26,7 @@ class PythonService:
     """Calls `function` with the message.
 
     It returns the reply's body as bytes or str, a `Reply`, or None for a reply of zero length. Whatever it raises is
-    a failure, also when it would end the process; but an interrupt stays one.
+    a failure, also when it would end the process; but an interrupt of the main thread stays one.
     """
 
     def __init__(self, function: Callable[[Message], object]) -> None:
@@ -37,9 +37,15 @@ class PythonService:
         """Work on a request."""
         try:
             answer = self.function(call.request) if call.seconds == math.inf else self._within(call)
-        except (Failure, Unavailable, KeyboardInterrupt, StopNow):
+        except (Failure, Unavailable):
             raise
         except BaseException as error:
+            # Only there is it an interrupt, and not the service's own.
+            if (
+                isinstance(error, (KeyboardInterrupt, StopNow))
+                and threading.current_thread() is threading.main_thread()
+            ):
+                raise
             raise Failure(described(error)) from error
         reply = reply_of(answer)
         current.deliver()
