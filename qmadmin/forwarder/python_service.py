@@ -14,7 +14,6 @@ from qmadmin.forwarder import current
 from qmadmin.forwarder.deadlines import Deadlines, Watch
 from qmadmin.forwarder.functions import described, reply_of
 from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable, too_late
-from qmadmin.forwarder.stop import StopNow
 
 if TYPE_CHECKING:
     from qmcore.message import Message
@@ -26,7 +25,7 @@ class PythonService:
     """Calls `function` with the message.
 
     It returns the reply's body as bytes or str, a `Reply`, or None for a reply of zero length. Whatever it raises is
-    a failure, also when it would end the process; but an interrupt of the main thread stays one.
+    a failure, also when it would end the process; but an interrupt stays one.
     """
 
     def __init__(self, function: Callable[[Message], object]) -> None:
@@ -37,15 +36,9 @@ class PythonService:
         """Work on a request."""
         try:
             answer = self.function(call.request) if call.seconds == math.inf else self._within(call)
-        except (Failure, Unavailable):
+        except (Failure, Unavailable, KeyboardInterrupt):
             raise
         except BaseException as error:
-            # Only there is it an interrupt, and not the service's own.
-            if (
-                isinstance(error, (KeyboardInterrupt, StopNow))
-                and threading.current_thread() is threading.main_thread()
-            ):
-                raise
             raise Failure(described(error)) from error
         reply = reply_of(answer)
         current.deliver()

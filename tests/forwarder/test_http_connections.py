@@ -24,8 +24,8 @@ def serve(tmp_path):
     """Make a service for an address, and close it."""
     made = []
 
-    def make(url, **keys):
-        made.append(HttpService(HttpDescription(name="S", url=url, **keys), str(tmp_path), {}))
+    def make(url, workers=1, **keys):
+        made.append(HttpService(HttpDescription(name="S", url=url, **keys), str(tmp_path), {}, workers))
         return made[-1]
 
     yield make

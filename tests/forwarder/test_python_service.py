@@ -70,15 +70,6 @@ def test_any_exception_is_a_failure_with_its_kind_and_text(serve, error, reason)
     assert failed.__cause__ is error
 
 
-@pytest.mark.parametrize("seconds", [60.0, float("inf")])
-def test_interrupt_is_one_in_the_main_thread_and_else_a_failure_of_the_service(serve, seconds):
-    service = serve(raising(KeyboardInterrupt()))
-    assert str(Calling(service, seconds=seconds).wait()) == "KeyboardInterrupt"
-    assert isinstance(Calling(service, seconds=seconds).wait(), Failure)
-    with pytest.raises(KeyboardInterrupt):
-        call(service, seconds=seconds)
-
-
 def test_failure_says_more_and_comes_through_as_it_is(serve):
     error = Failure("no", body="b", urcode=3, permanent=True, retry_after=1.5)
     assert failure_of(serve(raising(error))) is error

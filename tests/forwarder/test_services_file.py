@@ -184,7 +184,7 @@ def test_keys_that_are_not_given_have_their_defaults(directory):
         if (one := file.description(name))
     ]
     assert told == [
-        (1, "skip", 1, None, "thread"), (3, "parallel", 1, None, "thread"), (3, "skip", 5, 0.5, "process"),
+        (None, "", None, None, "thread"), (3, "", None, None, "thread"), (3, "skip", 5, 0.5, "process"),
     ]  # fmt: skip
 
 

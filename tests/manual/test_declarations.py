@@ -8,7 +8,9 @@ import pytest
 from qmadmin.configuration import SECTIONS, ForwarderSettings, Kind, LogSettings, ShellSettings
 from qmadmin.forwarder import command_service, http_messages, outcome
 from qmadmin.forwarder.descriptions import KINDS
+from qmadmin.forwarder.figures import Figures
 from qmadmin.forwarder.keys import keys_of
+from qmadmin.forwarder.metrics import FiguresCollector
 from qmadmin.forwarder.program import tmqforward
 from qmadmin.manual import options, services, settings
 from qmadmin.manual.roff import bold, escaped, prose
@@ -126,7 +128,7 @@ def test_each_key_of_a_service_is_in_the_page_with_what_it_may_be_and_its_defaul
 def test_default_of_a_key_stands_as_in_the_file():
     found = {key.name: services.default(key) for kind in KINDS.values() for key in keys_of(kind).values()}
     expected = {
-        "workers": "1", "run": '"thread"', "method": '"POST"', "reply_headers": '["content-type"]',
+        "workers": "that of `--workers`", "run": '"thread"', "method": '"POST"', "reply_headers": '["content-type"]',
         "timeout": "that of `-t`", "ca": "those of the system", "directory": "the daemon's own",
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
@@ -139,6 +141,14 @@ def test_what_a_service_is_given_and_may_say_is_in_the_page(meanings):
     said = section(ROOT / "man" / "tmqforward.8", "SERVICES")
     for name, meaning in meanings.items():
         assert f"\n{bold(name)}\n{prose(meaning)}\n" in said
+
+
+def test_each_metric_of_the_forwarder_is_in_its_page():
+    page = ROOT / "man" / "tmqforward.8"
+    for family in FiguresCollector("QSPACE", lambda: [Figures("Q")]).collect():
+        suffix = "_total" if family.type == "counter" else ""
+        said = entry(section(page, "METRICS"), f"{bold(family.name + suffix)} ({family.type})")
+        assert said.startswith(f"{prose(family.documentation)}\n")
 
 
 @pytest.mark.parametrize("name", CLASSES)
