@@ -201,7 +201,10 @@ class LogSettings(Section):
     name = "log"
 
     prefix = Setting(
-        Kind.PATH, "ULOG", "How the names of the log files begin; the day follows behind a dot.", variable="ULOGPFX"
+        Kind.PATH,
+        "ULOG",
+        "How the names of the log files begin; the day follows behind a dot. `-` is the standard error output instead.",
+        variable="ULOGPFX",
     )
     format = Setting(
         Kind.CHOICE, "text", "Whether an event is a line of text or a JSON object.", choices=("text", "json")
@@ -225,6 +228,35 @@ class ForwarderSettings(Section):
         30,
         "The most seconds to sleep while the queues have no messages; 0 is no sleep.",
         high=SECONDS_MAX,
+    )
+    grace = Setting(
+        Kind.NUMBER,
+        30,
+        "How many seconds calls that run are waited for at a stop; then they are ended, and their messages given back.",
+        high=SECONDS_MAX,
+    )
+    workers = Setting(
+        Kind.NUMBER,
+        1,
+        "How many calls of a service run at a time, where the services file does not say.",
+        low=1,
+        high=1000,
+    )
+    total_workers = Setting(Kind.NUMBER, 0, "How many calls run at a time in all; 0 is no limit.", high=10_000)
+    order = Setting(
+        Kind.CHOICE,
+        "auto",
+        "What becomes of the messages behind one whose service failed, where the services file does not say: they wait"
+        " (strict), they go first (skip), or several go at a time anyway (parallel). `auto` is `parallel` with several"
+        " workers, and `skip` with one.",
+        choices=("auto", "strict", "skip", "parallel"),
+    )
+    batch = Setting(
+        Kind.NUMBER,
+        1,
+        "How many messages a worker takes, and commits, at a time, where the services file does not say.",
+        low=1,
+        high=1000,
     )
     metrics = Setting(
         Kind.TEXT,

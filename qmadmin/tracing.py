@@ -38,7 +38,12 @@ def headers() -> dict[str, str]:
 
 def with_trace(control: EnqueueControl, told: Mapping[str, str]) -> EnqueueControl:
     """Return the control information of a message with the headers of a trace, unless the sender names a trace."""
-    chosen = control.headers or {}
-    if any(name.lower() in HEADERS for name in chosen):
-        return control
-    return dataclasses.replace(control, headers={**chosen, **told})
+    headers = added(control.headers, told)
+    return control if headers is control.headers else dataclasses.replace(control, headers=headers)
+
+
+def added(chosen: Mapping[str, str] | None, told: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Return the headers that a sender has chosen and those of a trace, unless it names a trace itself."""
+    if not told or any(name.lower() in HEADERS for name in chosen or ()):
+        return chosen
+    return {**(chosen or {}), **told}

@@ -4,7 +4,7 @@
 
 Time and date are local. ULOGPFX, or `prefix` in the section [log] of the settings, names another prefix than `./ULOG`.
 With `format = "json"` there each line is a JSON object with the keys `JSON_KEYS`. Nothing is made before the first
-event.
+event. The prefix `-` is no file, but the standard error output.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ CATALOGUE = "QM_CAT"
 """The name of the message catalogue whose numbers are in the lines."""
 
 PREFIX = "ULOG"
+
+TO_STDERR: Final = "-"
+"""The prefix that has the events written to the standard error output."""
 
 JSON_KEYS: Final = {
     "time": "when it happened, in ISO 8601, local time with the offset from UTC, to the microsecond",
@@ -68,7 +71,7 @@ class UlogHandler(logging.Handler):
 
     def path(self, moment: datetime) -> str:
         """Return the file of the events of a day."""
-        return f"{self._prefix}.{moment:%m%d%y}"
+        return TO_STDERR if self._prefix == TO_STDERR else f"{self._prefix}.{moment:%m%d%y}"
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write an event."""
@@ -92,7 +95,10 @@ class UlogHandler(logging.Handler):
 
     def _open(self, path: str) -> None:
         self._shut()
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        if path == TO_STDERR:
+            self._file = os.dup(_STDERR)
+        else:
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._path = path
 
     def _shut(self) -> None:
@@ -139,6 +145,7 @@ class UlogHandler(logging.Handler):
         return redacted(f"{record.getMessage()}\n{trace}" if trace else record.getMessage())
 
 
+_STDERR = 2
 _LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
 _FORMATTER = logging.Formatter()
 
@@ -148,12 +155,17 @@ def install(
     environ: Mapping[str, str],
     *,
     log: LogSettings | None = None,
+    form: str = "",
     level: int = logging.INFO,
     errors: TextIO | None = None,
 ) -> UlogHandler:
-    """Send what this process logs under `qmadmin`, from `level` up, to the ULOG that the environment or `log` names."""
+    """Send what this process logs under `qmadmin`, from `level` up, to the ULOG that the environment or `log` names.
+
+    `form`, "text" or "json", wins over what `log` says about it.
+    """
+    form = form or (log.format if log else "text")
     prefix = environ.get("ULOGPFX") or (log.prefix if log else PREFIX)
-    handler = UlogHandler(program, prefix, as_json=log is not None and log.format == "json", errors=errors)
+    handler = UlogHandler(program, prefix, as_json=form == "json", errors=errors)
     handler.setLevel(level)
     logger = logging.getLogger("qmadmin")
     logger.addHandler(handler)

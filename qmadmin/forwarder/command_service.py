@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.forwarder import current
+from qmadmin.forwarder import current, tracing
 from qmadmin.forwarder.conversation import Conversation, TimeIsUpError, TooMuchError
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.outcome import Outcome
@@ -39,14 +39,13 @@ FACTS: Final = {
     "QM_APPKEY": "the application key of its sender",
     "QM_TIMEOUT": "the seconds that the call may take; empty without a limit",
     "QM_OUTCOME": "the file to which the command may write more of its outcome, see below",
-    "TRACEPARENT": "the header of that name, where the message has it",
-    "TRACESTATE": "the header of that name, where the message has it",
+    "TRACEPARENT": "the span of the call, where it is traced, else the header of that name, where the message has it",
+    "TRACESTATE": "the state of that trace, where it has one",
     "QMCONFIG": "the device",
     "QM_SPACE": "the queue space",
 }
 """What a command finds in its environment, and what it means."""
 
-_TRACES: Final = ("traceparent", "tracestate")
 _GRACE_SECONDS: Final = 1.0
 """Between asking a process group to end and making it."""
 
@@ -173,7 +172,7 @@ def _facts(call: Call) -> dict[str, str]:
     """Return what the command finds in its environment about the request."""
     request = call.request
     corrid = (request.corrid or b"").decode(errors="backslashreplace").replace("\0", "\\x00")
-    traces = {name.upper(): value for name, value in request.headers.items() if name.lower() in _TRACES}
+    traces = {name.upper(): value for name, value in tracing.onward(request).items()}
     return traces | {
         "QM_QUEUE": request.queue,
         "QM_MSGID": request.msgid,

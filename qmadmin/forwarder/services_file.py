@@ -27,6 +27,7 @@ from qmadmin.forwarder.descriptions import (
     description,
 )
 from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder.event_loop import EventLoop
 from qmadmin.forwarder.keys import meant
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class ServicesFile:
 
     path: Path
     described: Mapping[str, Description]
+    _loop: EventLoop = dataclasses.field(default_factory=EventLoop, repr=False, compare=False)
 
     @classmethod
     def read(cls, path: str) -> ServicesFile:
@@ -89,31 +91,46 @@ class ServicesFile:
             )
         return self.described[name]
 
-    def service(self, name: str, environ: Mapping[str, str]) -> Service:
+    def service(self, name: str, environ: Mapping[str, str], workers: int = 1) -> Service:
         """Return a service, ready to be called; `environ` is the environment of what runs outside of this process.
+
+        `workers` is how many calls run at a time where the file does not say.
 
         Raises StartError where it cannot be: a module that cannot be imported, a command that is not there. Whoever
         has it closes it.
         """
         described = self.description(name)
+        workers = described.workers or workers
         match described:
             case PythonDescription():
-                return self._python(described)
+                return self._python(described, environ, workers)
             case CommandDescription():
                 from qmadmin.forwarder.command_service import CommandService
 
                 return CommandService.of(described, self._directory, environ)
             case HttpDescription():
-                raise StartError(f"service {name!r}: url is not there yet")
+                from qmadmin.forwarder.http_service import HttpService
+
+                return HttpService(described, self._directory, environ, workers)
         raise AssertionError(described)
 
-    def _python(self, described: PythonDescription) -> Service:
-        from qmadmin.forwarder.functions import find_function
+    def _python(self, described: PythonDescription, environ: Mapping[str, str], workers: int) -> Service:
+        if described.run == "process":
+            from qmadmin.forwarder.process_service import ProcessService
+
+            path = [self._directory, *(entry for entry in sys.path if entry != self._directory)]
+            return ProcessService(described.python, described.name, workers, path, environ)
+        from qmadmin.forwarder.functions import find_function, is_coroutine_function
         from qmadmin.forwarder.python_service import PythonService
 
         if self._directory not in sys.path:
             sys.path.insert(0, self._directory)
-        return PythonService(find_function(described.python, described.name))
+        function = find_function(described.python, described.name)
+        if is_coroutine_function(function):
+            from qmadmin.forwarder.async_service import AsyncService
+
+            return AsyncService(function, self._loop)
+        return PythonService(function)
 
     @property
     def _directory(self) -> str:

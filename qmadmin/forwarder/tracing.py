@@ -8,6 +8,7 @@ and never one of the message.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
@@ -46,6 +47,19 @@ def call_span(request: Message, space: str) -> Iterator[None]:
             if span is not None:
                 _record(span, error)
             raise
+
+
+def onward(request: Message) -> dict[str, str]:
+    """Return the headers of the trace that goes on in what a service calls: that of its span, else the request's."""
+    own = {name.lower(): value for name, value in request.headers.items() if name.lower() in tracing.HEADERS}
+    return tracing.headers() or own
+
+
+def handed_on(request: Message) -> Message:
+    """Return the request as another process gets it, which goes on with the trace from the span of the call."""
+    if not tracing.is_in_use():
+        return request
+    return dataclasses.replace(request, headers={**request.headers, **onward(request)})
 
 
 def _begun(request: Message, space: str, resources: contextlib.ExitStack) -> Span | None:

@@ -1,15 +1,20 @@
 """The trace of an application travels with its messages, and a call of a service is a span in it."""
 
+import contextvars
 import logging
 import subprocess
 import sys
+import threading
 
 import pytest
 import sqlalchemy
 
 from qmadmin import atmi, tracing
-from qmadmin.forwarder.service import Failure, Unavailable
-from qmadmin.forwarder.tracing import call_span
+from qmadmin.forwarder import current
+from qmadmin.forwarder.command_service import CommandService
+from qmadmin.forwarder.http_messages import request_headers
+from qmadmin.forwarder.service import Call, Failure, Unavailable
+from qmadmin.forwarder.tracing import call_span, handed_on
 from qmcore.message import PLAIN_CONTROL, EnqueueControl
 from tests.fix_process import environment
 from tests.fix_store import make_queue
@@ -225,6 +230,53 @@ def test_a_failure_is_recorded_on_the_span_of_its_call(space, spans, error, kind
     (event,) = span.events
     assert event.attributes["exception.type"].endswith(kind)
     assert tracing.headers() == {}
+
+
+# ---- what services call ---------------------------------------------------------------------------------------------
+
+
+def test_an_http_request_goes_on_with_the_trace_from_the_span_of_its_call(space, exporter):
+    request = request_with(space, headers={"Traceparent": PARENT})
+    assert request_headers(request, {})["Traceparent"] == PARENT
+    with call_span(request, "SPACE"):
+        told = {name.lower(): value for name, value in request_headers(request, {}).items()}
+        assert told["traceparent"] == tracing.headers()["traceparent"]
+        assert request_headers(request, {"traceparent": "fixed"})["traceparent"] == "fixed"
+
+
+def test_a_command_goes_on_with_the_trace_from_the_span_of_its_call(space, exporter):
+    service = CommandService(["/bin/sh", "-c", 'printf %s "$TRACEPARENT"'], {})
+    request = request_with(space, headers={"traceparent": PARENT})
+    assert service.call(Call(request)).body == PARENT.encode()
+    with call_span(request, "SPACE"):
+        assert service.call(Call(request)).body == tracing.headers()["traceparent"].encode()
+
+
+def test_what_is_handed_on_to_another_process_goes_on_with_the_trace(space, exporter):
+    request = request_with(space, headers={"traceparent": PARENT, "a": "b"})
+    assert handed_on(request) == request
+    with call_span(request, "SPACE"):
+        assert handed_on(request).headers == {"a": "b"} | tracing.headers()
+
+
+def test_what_a_coroutine_enqueues_tells_of_the_span_that_is_current_there(space, span):
+    collected = {}
+
+    def coroutine():
+        with trace.get_tracer("test").start_as_current_span("step") as step:
+            current.enqueue("Q", b"next", headers={"a": "b"})
+            collected["parent"] = parent_of(step)
+
+    call = Call(request_with(space))
+    with current.running(space, call) as this:
+        # In another thread, as the event loop is.
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(coroutine,))
+        thread.start()
+        thread.join()
+        assert this.collected
+        current.deliver()
+    assert space.dequeue("Q").headers == {"a": "b", "traceparent": collected["parent"]}
 
 
 class Broken(sdk.SpanProcessor):

@@ -121,16 +121,42 @@ def test_interruption_never_hits_what_comes_after_the_call(serve):
     # Calls that end just when their time is over: each has one of two ends, and nothing happens behind it.
     service = serve(lambda request: sum(range(2000)) and "done")
     ends = set()
-    for number in range(2000):
+    for number in range(1000):
         try:
-            ends.add(call(service, seconds=1e-6 * (number % 200)).body)
+            ends.add(call(service, seconds=1e-6 * (number % 300)).body)
         except Failure as error:
             ends.add(str(error).partition(" within")[0])
         # Enough for an exception that was left behind to be raised.
-        for _ in range(20):
+        for _ in range(50):
             assert ends
     assert ends <= {"done", "no reply"}
     assert "no reply" in ends
+
+
+def test_interruption_that_was_decided_on_is_waited_for(serve):
+    # The function returns after the decision to interrupt it, and before it is interrupted.
+    decided, watches = threading.Event(), []
+
+    class Slow(Deadlines):
+        def add(self, watch):
+            act = watch._act
+
+            def slowly():
+                decided.set()
+                threading.Timer(0.05, returned.set).start()
+                assert returned.wait(60)
+                act()
+
+            watch._act = slowly
+            watches.append(watch)
+            super().add(watch)
+
+    returned = threading.Event()
+    service = serve(lambda request: decided.wait(60))
+    service._deadlines = Slow("slow")
+    assert str(failure_of(service, seconds=0.001)) == "no reply within 0.001 seconds"
+    # It would be raised here.
+    eventually(lambda: watches[0].acted)
 
 
 def test_several_threads_call_at_once_and_each_has_its_own_deadline(serve):

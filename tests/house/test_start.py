@@ -46,3 +46,10 @@ def test_version_is_printed():
 
     printed, _ = run_and_list_imports(STARTS["qmadmin --version"])
     assert __version__ in printed
+
+
+def test_forwarder_loads_what_a_kind_of_service_needs_with_the_first_of_that_kind():
+    kinds = "qmadmin.forwarder.program, qmadmin.forwarder.daemon, qmadmin.forwarder.python_service"
+    _, imported = run_and_list_imports(f"import {kinds}, qmadmin.forwarder.command_service")
+    assert "qmadmin" in imported
+    assert not imported & {"asyncio", "urllib3"}

@@ -151,3 +151,17 @@ def test_a_capacity_command_runs_although_the_settings_have_a_fault(site):
     first, *more = log(site).splitlines()
     assert "WARN: settings file 'settings.toml': [log] has the unknown setting prefx = 1" in first
     assert any("full" in line for line in more)
+
+
+def test_the_option_for_the_form_of_the_log_wins_over_the_settings(laid_out):
+    done = run(laid_out, "QUE", "QSPACE", "--log-format", "json", settings='[log]\nformat = "text"\n', ULOGPFX="-")
+    assert done.returncode == 0
+    texts = [json.loads(line)["text"] for line in done.stderr.splitlines()]
+    assert texts[-1] == "tmqforward stopped: its queues are empty; 0 messages forwarded, 0 calls failed"
+    assert list(laid_out.directory.glob("*ULOG*")) == []
+
+
+def test_a_form_of_the_log_that_is_not_known_is_refused(laid_out):
+    done = run(laid_out, "QUE", "QSPACE", "--log-format", "xml")
+    assert done.returncode == 2
+    assert done.stderr.startswith("ERROR: Invalid value for '--log-format': 'xml' is not one of 'text', 'json'\n")

@@ -44,8 +44,8 @@ def call(request):
 """
 
 
-def serve(site, source):
-    site.services('[services.Q]\npython = "server:call"\n', server=source)
+def serve(site, source, more=""):
+    site.services(f'[services.Q]\npython = "server:call"\n{more}', server=source)
     space = site.lay_out("Q", "RPLYQ", "ERRQUE")
     site.start("-q", "Q")
     return space
@@ -93,3 +93,11 @@ def test_without_an_sdk_no_span_is_made_and_the_trace_goes_on(site):
 def test_without_opentelemetry_in_the_services_nothing_of_it_is_imported(site):
     reply = ask(serve(site, WITHOUT), "hello")
     assert (reply.text, reply.headers) == ("[]", {})
+
+
+def test_a_call_in_a_worker_process_is_a_span_of_that_process(site):
+    reply = ask(serve(site, WITH_SDK, 'run = "process"\n'), "hello")
+    assert reply.text == "hello"
+    (span,) = spans(site, 1)
+    assert span["parent_id"].removeprefix("0x") in PARENT
+    assert span["attributes"]["qmadmin.space"] == "QSPACE"

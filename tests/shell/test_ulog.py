@@ -196,6 +196,30 @@ def test_log_is_as_the_settings_say_where_the_environment_does_not(file, environ
     assert handler.as_json is as_json
 
 
+def test_a_form_that_is_asked_for_wins_over_the_settings(tmp_path):
+    (tmp_path / "settings.toml").write_text('[log]\nformat = "json"\n')
+    settings = Configuration.load({"QMADMIN_TOML": str(tmp_path / "settings.toml")})
+    logger = logging.getLogger("qmadmin")
+    before = logger.level
+    handlers = [ulog.install("qmtest", {}, log=settings.log, form=form) for form in ("text", "", "json")]
+    for handler in handlers:
+        logger.removeHandler(handler)
+    logger.setLevel(before)
+    assert [handler.as_json for handler in handlers] == [False, True, True]
+
+
+def test_a_dash_for_a_prefix_is_the_standard_error_output(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    handler = ulog.UlogHandler("qmtest", "-")
+    handler.emit(event("one", created=1_741_521_601))
+    handler.emit(event("two", created=1_741_621_601))
+    handler.close()
+    os.write(2, b"it is open\n")
+    lines = capfd.readouterr().err.splitlines()
+    assert [line.rpartition(": ")[2] for line in lines] == ["one", "two", "it is open"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_json_has_the_documented_keys_in_their_order(tmp_path):
     handler = ulog.UlogHandler("qmtest", str(tmp_path / "ULOG"), as_json=True)
     handler.emit(event("heard", level=logging.WARNING))

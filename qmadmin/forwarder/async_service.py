@@ -1,0 +1,90 @@
+"""A service that is a coroutine function in Python: its calls run in one event loop beside each other."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from qmadmin.forwarder import current
+from qmadmin.forwarder.event_loop import EventLoop
+from qmadmin.forwarder.functions import described, reply_of
+from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable, too_late
+
+if TYPE_CHECKING:
+    from qmcore.message import Message
+
+_GRACE_SECONDS: Final = 0.5
+"""How long a coroutine that was cancelled is waited for."""
+
+
+class AsyncService:
+    """Calls a coroutine function with the message, in the event loop, and waits for what it gives.
+
+    What it returns and raises means the same as with any function. It is cancelled when its time is over.
+    """
+
+    def __init__(self, function: Callable[[Message], Any], loop: EventLoop) -> None:
+        self._function = function
+        self._shared = loop
+        self._loop = loop.enter()
+
+    def call(self, call: Call) -> Reply:
+        """Work on a request."""
+        running = _Running(self._function, call.request)
+        self._loop.call_soon_threadsafe(running.begin)
+        left = call.left()
+        if not running.ended.wait(None if left == math.inf else max(left, 0.0)):
+            self._loop.call_soon_threadsafe(running.cancel)
+            running.ended.wait(_GRACE_SECONDS)
+            raise Failure(too_late(call))
+        reply = running.reply()
+        current.deliver()
+        return reply
+
+    def stop_calls(self) -> None:
+        """End nothing: all is in this process."""
+
+    def close(self) -> None:
+        """Need the event loop no more."""
+        self._shared.leave()
+
+
+class _Running:
+    """A coroutine that runs: `ended` is set when it does so no more."""
+
+    def __init__(self, function: Callable[[Message], Any], request: Message) -> None:
+        self.ended = threading.Event()
+        self._function = function
+        self._request = request
+        self._task: asyncio.Task[None] | None = None
+        self._answer: object = None
+        self._error: BaseException | None = None
+
+    def begin(self) -> None:
+        """Begin, in the thread of the loop and the context of the caller."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def cancel(self) -> None:
+        """Cancel it, in the thread of the loop."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def reply(self) -> Reply:
+        """Return the reply, or raise how the call failed."""
+        error, self._error = self._error, None
+        if isinstance(error, (Failure, Unavailable)):
+            raise error
+        if error is not None:
+            raise Failure(described(error)) from error
+        return reply_of(self._answer)
+
+    async def _run(self) -> None:
+        try:
+            self._answer = await self._function(self._request)
+        except BaseException as error:  # noqa: BLE001 - what it raises belongs to the call, and not to the loop
+            self._error = error
+        finally:
+            self.ended.set()

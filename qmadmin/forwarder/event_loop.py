@@ -1,0 +1,77 @@
+"""The event loop in which the coroutines of all services run, in a thread of its own while there is one of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+logger = logging.getLogger("qmadmin.forwarder")
+
+
+class EventLoop:
+    """An event loop for several services: it runs from the first `enter` to the last `leave`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def enter(self) -> asyncio.AbstractEventLoop:
+        """Return the loop, which runs."""
+        import asyncio
+
+        with self._lock:
+            self._users += 1
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=_run, args=(self._loop,), name="qmadmin-event-loop", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def leave(self) -> None:
+        """Need it no more; the last one ends it, and what still runs in it is cancelled."""
+        with self._lock:
+            self._users -= 1
+            if self._users or self._loop is None or self._thread is None:
+                return
+            self._loop.call_soon_threadsafe(_cancel_and_stop, self._loop)
+            self._thread.join()
+            self._loop = self._thread = None
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    import asyncio
+
+    asyncio.set_event_loop(loop)
+    try:
+        while not _has_stopped(loop):
+            pass
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
+
+
+def _has_stopped(loop: asyncio.AbstractEventLoop) -> bool:
+    """Run the loop; tell whether somebody has stopped it."""
+    try:
+        loop.run_forever()
+    except BaseException:
+        # A task of a service wanted to end the process.
+        logger.exception("a task of a service ended the event loop, which goes on")
+        return False
+    return True
+
+
+def _cancel_and_stop(loop: asyncio.AbstractEventLoop) -> None:
+    import asyncio
+
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    # After the tasks have heard of it.
+    loop.call_soon(loop.stop)

@@ -1,0 +1,244 @@
+"""A service that is a function in Python, called in worker processes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from qmadmin.forwarder import current, frames, tracing
+from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder.service import STOPS, Call, Failure, Reply, Unavailable, too_late
+
+START_SECONDS: Final = 60.0
+"""How long a worker process may take until it has loaded its module."""
+
+_GRACE_SECONDS: Final = 1.0
+"""How long a process may take to end that is about to."""
+
+
+class ProcessService:
+    """Calls the function `module:function` in at most `workers` processes, each of which has one request at a time.
+
+    A process is started when there is none without work, and kept until the service is closed. One that dies takes its
+    call with it, which has failed; the next call has another. `path` is where modules are looked for, `environ` the
+    environment. Raises StartError where the function cannot be found, which the first process shows.
+    """
+
+    def __init__(self, target: str, name: str, workers: int, path: Sequence[str], environ: Mapping[str, str]) -> None:
+        self._start = list(path), target, name
+        self._environ = dict(environ)
+        self._free = threading.BoundedSemaphore(workers)
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._busy: set[_Worker] = set()
+        self._is_stopped = False
+        try:
+            self._idle.append(self._started(START_SECONDS))
+        except Unavailable as error:
+            raise StartError(str(error)) from None
+
+    def call(self, call: Call) -> Reply:
+        """Work on a request."""
+        left = call.left()
+        if not self._free.acquire(timeout=None if left == math.inf else max(left, 0.0)):
+            raise Unavailable(f"none of its worker processes became free within {call.seconds:g} seconds")
+        try:
+            reply, collected = self._called(call)
+        finally:
+            self._free.release()
+        current.deliver(collected)
+        return reply
+
+    def stop_calls(self) -> None:
+        """End the processes that have a request, with all that they have started, and start no more."""
+        with self._lock:
+            self._is_stopped = True
+            for worker in self._busy:
+                worker.kill()
+
+    def close(self) -> None:
+        """End all processes."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.dismiss()
+        for worker in idle:
+            worker.end()
+
+    def _called(self, call: Call) -> tuple[Reply, list[Any]]:
+        worker = self._taken(call)
+        is_well = False
+        try:
+            outcome = worker.call(call)
+            is_well = True
+        except TimeoutError:
+            raise Failure(too_late(call)) from None
+        except (EOFError, OSError):
+            self._refuse_stopped()
+            raise Failure(f"its process {worker.cause_of_death()}") from None
+        except pickle.UnpicklingError as error:
+            raise Failure(f"its reply cannot be read: {error}") from None
+        finally:
+            self._put_back(worker, is_well=is_well)
+        return _judged(outcome)
+
+    def _taken(self, call: Call) -> _Worker:
+        """Take a process without work, or start one."""
+        with self._lock:
+            self._refuse_stopped()
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.is_alive:
+                    self._busy.add(worker)
+                    return worker
+                worker.end()
+        worker = self._started(min(call.left(), START_SECONDS))
+        with self._lock:
+            self._busy.add(worker)
+            if self._is_stopped:
+                worker.kill()
+        return worker
+
+    def _refuse_stopped(self) -> None:
+        if self._is_stopped:
+            raise Unavailable(STOPS) from None
+
+    def _put_back(self, worker: _Worker, *, is_well: bool) -> None:
+        with self._lock:
+            self._busy.discard(worker)
+            if is_well and not self._is_stopped:
+                self._idle.append(worker)
+                return
+        worker.kill()
+        worker.end()
+
+    def _started(self, seconds: float) -> _Worker:
+        """Start a process and wait until it has its function; Unavailable where it does not get it."""
+        try:
+            worker = _Worker(self._environ)
+        except OSError as error:
+            raise Unavailable(f"a worker process cannot be started: {error.strerror}") from error
+        try:
+            fault = worker.prepare(self._start, seconds)
+        except TimeoutError:
+            fault = f"service {self._start[2]!r}: its module was not loaded within {seconds:g} seconds"
+        except (EOFError, OSError):
+            fault = f"service {self._start[2]!r}: its process {worker.cause_of_death()} when it was to load its module"
+        except BaseException:
+            worker.kill()
+            worker.end()
+            raise
+        if fault:
+            worker.kill()
+            worker.end()
+            raise Unavailable(fault)
+        return worker
+
+
+class RemoteTracebackError(Exception):
+    """Where a service failed in its process; the text is the traceback."""
+
+
+class _Worker:
+    """A worker process, a connection to it, and the end of the pipe that keeps it alive."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._connection, theirs = socket.socketpair()
+        read, self._lifeline = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "qmadmin.forwarder.worker", str(theirs.fileno()), str(read)],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=(theirs.fileno(), read),
+            )
+        except BaseException:
+            self._connection.close()
+            os.close(self._lifeline)
+            raise
+        finally:
+            theirs.close()
+            os.close(read)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    def prepare(self, start: tuple[list[str], str, str], seconds: float) -> str:
+        """Tell it its function; return what is wrong with that, or nothing."""
+        end = time.monotonic() + seconds
+
+        def left() -> float:
+            return end - time.monotonic()
+
+        frames.send(self._connection, frames.packed(start), left)
+        return str(frames.receive_plain(self._connection, left))
+
+    def call(self, call: Call) -> Any:
+        """Return what comes of a request. Raises TimeoutError when its time is over, EOFError at its end."""
+        frames.send(self._connection, frames.packed((tracing.handed_on(call.request), call.left())), call.left)
+        return frames.receive_plain(self._connection, call.left)
+
+    def cause_of_death(self) -> str:
+        """Return how the process ended, which has closed its connection."""
+        try:
+            status = self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "closed its connection"
+        if status >= 0:
+            return f"ended with exit status {status}"
+        try:
+            return f"ended by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"ended by signal {-status}"
+
+    def dismiss(self) -> None:
+        """Let it end by itself."""
+        self._connection.close()
+
+    def kill(self) -> None:
+        """Kill it, with all that it has started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Wait for its end, which is near, and let go of all."""
+        self._connection.close()
+        try:
+            self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._process.wait()
+        os.close(self._lifeline)
+
+
+def _judged(outcome: Any) -> tuple[Reply, list[Any]]:
+    """Return the reply and the messages to be enqueued, or raise what came of the call instead."""
+    match outcome:
+        case ("reply", (body, urcode, kind, headers), collected):
+            return Reply(body, urcode, kind, headers), collected
+        case ("unavailable", reason, retry_after):
+            raise Unavailable(reason, retry_after=retry_after)
+        case ("failure", reason, (body, urcode, kind, headers), permanent, retry_after, trace):
+            raise Failure(
+                reason,
+                body=body,
+                urcode=urcode,
+                type=kind,
+                headers=headers,
+                permanent=permanent,
+                retry_after=retry_after,
+            ) from (RemoteTracebackError(trace) if trace else None)
+    raise Failure("its process sent what is no outcome")
