@@ -17,9 +17,9 @@ class Forwardings(SpaceHandle):
     def report_forwarding(self, told: Sequence[Forwarding], *, whole: bool = False) -> None:
         """Tell others what this process forwards, and how that goes; it replaces what was told of these queues before.
 
-        `whole`: it forwards no other queues, or no longer, and what it has told of others is taken back. A queue that is
-        not there is passed over. Others see what is told until the process leaves the queue space, or dies. Where others
-        have taken it for dead, it is attached again, and seen as who it is now.
+        `whole`: it forwards no other queues, or no longer, and what it has told of others is taken back. A queue that
+        is not there is passed over. Others see what is told until the process leaves the queue space, or dies. Where
+        others have taken it for dead, it is attached again, and seen as who it is now.
         """
         attachment = self._attachment
         try:
