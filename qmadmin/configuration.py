@@ -229,6 +229,42 @@ class ForwarderSettings(Section):
         "The most seconds to sleep while the queues have no messages; 0 is no sleep.",
         high=SECONDS_MAX,
     )
+    grace = Setting(
+        Kind.NUMBER,
+        30,
+        "How many seconds calls that run are waited for at a stop; then they are ended, and their messages given back.",
+        high=SECONDS_MAX,
+    )
+    workers = Setting(
+        Kind.NUMBER,
+        1,
+        "How many calls of a service run at a time, where the services file does not say.",
+        low=1,
+        high=1000,
+    )
+    total_workers = Setting(Kind.NUMBER, 0, "How many calls run at a time in all; 0 is no limit.", high=10_000)
+    order = Setting(
+        Kind.CHOICE,
+        "auto",
+        "What becomes of the messages behind one whose service failed, where the services file does not say: they wait"
+        " (strict), they go first (skip), or several go at a time anyway (parallel). `auto` is `parallel` with several"
+        " workers, and `skip` with one.",
+        choices=("auto", "strict", "skip", "parallel"),
+    )
+    batch = Setting(
+        Kind.NUMBER,
+        1,
+        "How many messages a worker takes, and commits, at a time, where the services file does not say.",
+        low=1,
+        high=1000,
+    )
+    metrics = Setting(
+        Kind.TEXT,
+        "",
+        "Where figures for Prometheus are served over HTTP: a port of this machine's loopback address, or `host:port`;"
+        " empty is nowhere.",
+        default_help="none",
+    )
 
 
 SECTIONS: Final[dict[str, type[Section]]] = {

@@ -26,7 +26,7 @@ class Option(click.Option):
         setting: Setting[Any] | None = None,
         **declared: Any,
     ) -> None:
-        shown = help if setting is None else f"{help.rstrip('.')} [default: {setting.default}]."
+        shown = help if setting is None else f"{help.rstrip('.')} [default: {setting.default_help or setting.default}]."
         super().__init__(names, help=shown, **declared)
         self.summary = help
         self.more = more

@@ -13,6 +13,7 @@ from qmadmin.forwardings import Forwardings
 from qmadmin.outstanding import Outstanding
 from qmadmin.producing import Producing
 from qmadmin.transaction import Transaction, refuse_nesting
+from qmadmin.watching import QueueWatch
 from qmcore import times
 from qmcore.acts import looking, purging, queues, upkeep, waiting
 from qmcore.condition import Condition
@@ -214,11 +215,10 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         limit = times.LATEST if before is None else times.from_datetime(before)
         return purging.purge_retained(attachment.volume, attachment.opened, queue, limit)
 
-    def wait_for_any(self, queue_names: list[str], seconds: float, ready: Callable[[], bool]) -> None:
-        """Sleep until a message may have come to one of the queues, `ready` says so, or the seconds are over."""
+    def watch(self) -> QueueWatch:
+        """Return what tells, for as long as it is open, when messages come to queues that are served for long."""
         attachment = self._attachment
-        ids = self._read(lambda unit: [attachment.opened.definitions(unit).queue(name).id for name in queue_names])
-        waiting.sleep_until_any(attachment.volume, attachment.opened, self._device.clock, ids, seconds, ready)
+        return QueueWatch(attachment.volume, attachment.opened, self._device.clock)
 
     def wake(self) -> None:
         """Let the waits of this process look again before their time; a signal handler may call it."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import copy
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from qmcore.acts import transactions
-from qmcore.acts.branch import Branch
+from qmcore.acts.branch import Branch, Mark
+from qmcore.acts.enqueue import prepare
 from qmcore.acts.returning import Cause, Ending, Verdict
 from qmcore.acts.waiting import is_unreachable
 from qmcore.errors import (
@@ -30,7 +30,7 @@ from qmcore.times import MICROS, span
 
 if TYPE_CHECKING:
     from qmadmin.device import Attachment, Device
-    from qmcore.acts.enqueue import Outgoing
+    from qmcore.message import Body, EnqueueControl
 
 _open: contextvars.ContextVar[tuple[Transaction, ...]] = contextvars.ContextVar("qmadmin_transactions", default=())
 """The transactions that are open in this context, the outermost first."""
@@ -128,43 +128,74 @@ class Transaction:
         self._check_thread()
         self._roll_back(Ending(Cause.ROLLBACK if counts else Cause.UNTRIED, reason, verdict, only))
 
-    def answer_failure(self, msgid: str, reason: str, answers: Sequence[Outgoing], *, permanent: bool = False) -> None:
+    def give_back(
+        self,
+        msgids: Sequence[str],
+        reason: str = "",
+        *,
+        counts: bool = True,
+        permanent: bool = False,
+        retry_after: float | timedelta | None = None,
+    ) -> None:
+        """Give back some of the messages that the transaction dequeued, by their identifiers, and go on without them.
+
+        The terms are those of `rollback`. One that it has not dequeued is passed over.
+        Raises AbortedError where the transaction was rolled back meanwhile.
+        """
+        verdict = Verdict(permanent, None if retry_after is None else span(retry_after, "time to retry after"))
+        self._check_usable()
+        ending = Ending(Cause.ROLLBACK if counts else Cause.UNTRIED, reason, verdict)
+        for attachment, branch in self._branches.values():
+            if branch.recorded:
+                transactions.give_back(attachment.volume, branch, msgids, self._device.clock.now(), ending)
+
+    def answer_failure(
+        self,
+        msgid: str,
+        reason: str,
+        answers: Iterable[tuple[str, Body, EnqueueControl]] = (),
+        *,
+        permanent: bool = False,
+    ) -> None:
         """Roll back, but be done with the message that failed, and enqueue what tells of it: all at once, for good.
 
-        The message goes to the error queue where it is out of tries. Raises as an enqueue does, and the transaction
-        goes on then.
+        The message goes to the error queue where it is out of tries. `answers` are messages for queues of its queue
+        space, each with its control information. Raises as an enqueue does, and the transaction goes on then.
         """
         self._check_usable()
         ending = Ending(Cause.ROLLBACK, reason, Verdict(final=permanent, consumed=True), msgid)
+        outgoing = [prepare(queue, body, control, self._device.info.page_size) for queue, body, control in answers]
         for attachment, branch in self._branches.values():
             if msgid.startswith(branch.opened.space.incarnation):
-                transactions.answer_failure(attachment.volume, branch, answers, self._device.clock.now(), ending)
+                transactions.answer_failure(attachment.volume, branch, outgoing, self._device.clock.now(), ending)
         self._roll_back(ending)
 
-    def give_up(self, reason: str) -> None:
+    def give_up(self, reason: str, *, only: str | None = None) -> None:
         """Roll back from another thread than the one that uses the transaction, because that takes too long.
 
-        Its calls in the transaction are refused with AbortedError from now on.
+        Its calls in the transaction are refused with AbortedError from now on. This is a try of all messages that were
+        dequeued, or of the one that `only` identifies.
         """
         self._aborted = AbortedError(
             f"the transaction was rolled back: {reason}", hint="Begin it again; nothing of it remains."
         )
-        self._roll_back(Ending(Cause.TIMEOUT, reason))
+        self._roll_back(Ending(Cause.TIMEOUT, reason, on=only, tries_others=only is None))
 
     def return_untried(self, reason: str) -> None:
         """Roll back as `give_up` does, for a consumer that is stopped; it is no try."""
         self._aborted = AbortedError(f"the transaction was rolled back: {reason}")
         self._roll_back(Ending(Cause.UNTRIED, reason))
 
-    @contextlib.contextmanager
-    def lent_to(self, thread: int) -> Iterator[None]:
-        """Let another thread, named by its identifier, use the transaction while this one waits for it."""
-        self._check_usable()
-        mine, self._thread = self._thread, thread
-        try:
-            yield
-        finally:
-            self._thread = mine
+    def marks(self) -> dict[str, Mark]:
+        """Return how much the transaction has enqueued by now, for `forget_since`."""
+        return {name: branch.mark() for name, (_, branch) in self._branches.items()}
+
+    def forget_since(self, marks: Mapping[str, Mark]) -> bool:
+        """Forget what was enqueued since the marks were made; False where it is too late for that: roll back then."""
+        nothing = Mark(0, 0)
+        return all(
+            transactions.forget_since(branch, marks.get(name, nothing)) for name, (_, branch) in self._branches.items()
+        )
 
     def join_context(self) -> None:
         """Let the calls of this thread on its queue spaces belong to the transaction from now on."""

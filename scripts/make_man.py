@@ -14,7 +14,7 @@ from pathlib import Path
 
 from qmadmin.configuration import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import atmi, diagnostics, mib, options, roff, settings
+from qmadmin.manual import atmi, diagnostics, figures, mib, options, roff, settings
 from qmadmin.program import qmadmin
 from qmadmin.shell import manpage
 from qmadmin.shell.catalogue import Catalogue
@@ -44,6 +44,8 @@ def pages() -> dict[Path, str]:
         "tpdequeue.3": _call("dequeue", QueueSpace.dequeue) | {"QUALITIES": atmi.qualities()},
         "tmqforward.8": {
             "OPTIONS": options.described(tmqforward),
+            "FORWARDERS": figures.forwarders(),
+            "METRICS": figures.metrics(),
             "ENVIRONMENT": settings.environment(
                 (ShellSettings.device, LogSettings.prefix, ForwarderSettings.services),
             ),

@@ -185,6 +185,9 @@ class HoldRecords(Protocol):
     def give_back(self, transaction_id: int, queue_id: int, role: Role) -> list[Holding]:
         """Take what the transaction has of the queue for this out of `held`, in the order of the keys."""
 
+    def give_back_one(self, transaction_id: int, queue_id: int, message_id: int) -> Holding | None:
+        """Take a message that the transaction dequeued from the queue out of `held`; None if it has not."""
+
     def consume(self, transaction_id: int, queue_id: int) -> Use:
         """Delete all messages that the transaction dequeued from the queue; return how much that was."""
 

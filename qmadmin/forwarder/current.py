@@ -45,22 +45,27 @@ class Running:
     space: QueueSpace | None
     call: Call
     collected: list[tuple[str, Body, dict[str, Any]]] = dataclasses.field(default_factory=list)
+    collects: bool = False
     is_over: bool = False
     _thread: int = dataclasses.field(default_factory=threading.get_ident)
 
     @property
     def is_here(self) -> bool:
         """Whether what is done here and now can belong to the transaction of the call."""
-        return self.space is not None and self._thread == threading.get_ident()
+        return self.space is not None and self._thread == threading.get_ident() and not self.collects
 
 
 _running: ContextVar[Running | None] = ContextVar("qmadmin_forwarder_call", default=None)
 
 
 @contextlib.contextmanager
-def running(space: QueueSpace | None, call: Call) -> Iterator[Running]:
-    """Let the services that are called in this context know the call, and the queue space of its transaction."""
-    this = Running(space, call)
+def running(space: QueueSpace | None, call: Call, *, collects: bool = False) -> Iterator[Running]:
+    """Let the services that are called in this context know the call, and the queue space of its transaction.
+
+    With `collects` what they enqueue is collected until they have returned, because the transaction is that of other
+    calls, too.
+    """
+    this = Running(space, call, collects=collects)
     token = _running.set(this)
     try:
         yield this

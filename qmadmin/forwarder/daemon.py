@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from qmadmin.forwarder import metrics
+from qmadmin.forwarder.calls import Calls
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.feed import Feed
 from qmadmin.forwarder.figures import Figures, Teller
 from qmadmin.forwarder.loop import Forwarder
 from qmadmin.forwarder.notify import Notify, for_children
+from qmadmin.forwarder.places import Places
 from qmadmin.forwarder.services_file import ServicesFile
-from qmadmin.forwarder.stop import StopNow
+from qmadmin.forwarder.slot import Slot
 from qmadmin.opening import open_device
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
@@ -22,10 +26,10 @@ from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
-    from qmadmin.forwarder.service import Service
     from qmadmin.forwarder.settings import Settings
     from qmadmin.forwarder.stop import Stop
     from qmadmin.space import QueueSpace
+    from qmcore.records import Forwarding
 
 logger = logging.getLogger("qmadmin.forwarder")
 
@@ -37,7 +41,7 @@ _LONGEST_DELAY = 60.0
 
 
 class Daemon:
-    """Forwards what `settings` say until a stop is asked for, or the queues are empty where that is the end.
+    """Forwards what `settings` say until a stop is asked for, or there is no more to do where that is the end.
 
     `environ` is the environment of services that are commands; what a service manager says in it is for the daemon.
     """
@@ -47,20 +51,23 @@ class Daemon:
         self._stop = stop
         self._notify = Notify(environ)
         self._environ = {**for_children(environ), "QMCONFIG": settings.device, "QM_SPACE": settings.space}
-        self._services: dict[str, Service] = {}
-        self._figures = {name: Figures(name) for name in settings.queues}
-        self._forwarded = 0
-        self._failed = 0
+        self._described: ServicesFile | None = None
+        self._slots: dict[str, Slot] = {}
+        self._figures: dict[str, Figures] = {}
+        self._places = Places()
+        self._calls = Calls()
 
     def run(self) -> None:
         """Forward. A store that fails on the way is opened again, for as long as it takes.
 
         Raises StartError where it cannot start: nothing has been forwarded then.
         """
-        with contextlib.suppress(StopNow):
-            described = ServicesFile.read(self._settings.services)
+        settings = self._settings
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close_slots)
+            stack.enter_context(metrics.served(settings.metrics, settings.space, lambda: list(self._figures.values())))
             delay, began = _FIRST_DELAY, time.monotonic()
-            while (error := self._forward(described)) is not None and not self._stop.asked:
+            while (error := self._forward()) is not None and not self._stop.asked:
                 if time.monotonic() - began > 2 * _LONGEST_DELAY:
                     delay = _FIRST_DELAY
                 began = time.monotonic()
@@ -68,59 +75,84 @@ class Daemon:
                 self._notify.status(f"The device is opened again: {redacted(error.message)}")
                 self._stop.sleep(delay)
                 delay = min(delay * 2, _LONGEST_DELAY)
-        self._notify.stopping()
         logger.info(
             "tmqforward stopped: %s; %d messages forwarded, %d calls failed",
-            self._stop.asked or "its queues are empty",
-            self._forwarded,
-            self._failed,
+            self._stop.asked or ("each queue was looked at once" if self._settings.once else "its queues are empty"),
+            sum(told.successes for told in self._told()),
+            sum(told.failures for told in self._told()),
         )
 
-    def _forward(self, described: ServicesFile) -> QueueError | None:
+    @property
+    def has_failures(self) -> bool:
+        """Whether a call has failed, or could not be made."""
+        return any(told.failures or told.refused or told.trouble for told in self._told())
+
+    def _close_slots(self) -> None:
+        for slot in self._slots.values():
+            slot.close()
+
+    def _told(self) -> list[Forwarding]:
+        return [figures.forwarding() for figures in self._figures.values()]
+
+    def _forward(self) -> QueueError | None:
         """Forward until the end, or until the store fails: then return the error."""
         try:
-            self._open_and_forward(described)
+            self._open_and_forward()
         except QueueError as error:
-            if not self._services:
+            if self._described is None:
                 raise StartError(error.message, error.hint) from error
             return error
         return None
 
-    def _open_and_forward(self, described: ServicesFile) -> None:
+    def _open_and_forward(self) -> None:
         settings = self._settings
         with open_device(settings.device) as device, device.open_space(settings.space, role=ROLE) as space:
-            if not self._services:
-                self._start(device, space, described)
-            feeds = [
-                Feed(space, self._figures[name], service, settings.call_seconds, self._stop)
-                for name, service in self._services.items()
-            ]
-            teller = Teller(space, self._figures.values())
+            if self._described is None:
+                self._start(device, space)
             forwarder = Forwarder(
-                space, feeds, teller, self._stop, idle_seconds=settings.idletime, until_empty=settings.until_empty
+                space,
+                self._calls,
+                self._places,
+                self._stop,
+                idle_seconds=settings.idletime,
+                until_empty=settings.until_empty,
+                once=settings.once,
+                tick=self._report,
             )
-            self._stop.wake = space.wake
-            self._notify.ready(f"Forwards {_named(settings.queues)} of queue space {space.name}")
+            self._stop.wake = functools.partial(_wake, space)
+            self._serve(space, forwarder)
+            self._notify.ready(f"Forwards {_named(self._slots)} of queue space {space.name}")
+            grace = 0.0
             try:
-                forwarder.run()
-            except KeyboardInterrupt:
-                self._stop.ask("KeyboardInterrupt")
+                forwarder.run(functools.partial(self._heed, space, forwarder))
+                grace = settings.grace
             finally:
-                self._forwarded += sum(feed.forwarded for feed in feeds)
-                self._failed += sum(feed.failed for feed in feeds)
+                self._notify.stopping()
+                self._tell_of_stop()
+                forwarder.finish(grace, self._stop_calls)
+                self._report()
 
-    def _start(self, device: Device, space: QueueSpace, described: ServicesFile) -> None:
-        """Check everything that can be wrong before the first message is touched, and get the services ready."""
+    def _start(self, device: Device, space: QueueSpace) -> None:
+        """Check what can be wrong before the first message is touched, and get the services ready."""
         settings = self._settings
         if device.readonly:
             raise StartError(f"device {device.path!r} can only be read by this user, and forwarding writes to it")
-        for name in settings.queues:
+        described = ServicesFile.read(settings.services)
+        queues = self._queues(described)
+        for name in queues:
             space.queue(name)
-        self._services = {name: described.service(name, self._environ) for name in settings.queues}
+        slots = self._new_slots(described, queues)
+        broken = _broken(slots)
+        if len(broken) == len(slots):
+            raise next(iter(broken.values()))
+        for name, error in broken.items():
+            logger.error("queue %r is not served before its service can be loaded: %s", name, error)
+        self._described, self._slots = described, slots
+        self._figures = {name: Figures(name) for name in queues}
         logger.info(
             "tmqforward %s started: %s of queue space %r on %r, services of %r, -t %d -i %d%s",
             __version__,
-            _named(settings.queues),
+            _named(queues),
             space.name,
             device.path,
             str(described.path),
@@ -129,6 +161,99 @@ class Daemon:
             " -e" if settings.until_empty else "",
         )
 
+    def _queues(self, described: ServicesFile) -> tuple[str, ...]:
+        queues = self._settings.queues or described.names
+        if not queues:
+            raise StartError(f"services file {str(described.path)!r} has no services", "Describe one, or name queues.")
+        return queues
 
-def _named(queues: Sequence[str]) -> str:
+    def _new_slots(self, described: ServicesFile, queues: tuple[str, ...]) -> dict[str, Slot]:
+        workers = self._settings.workers
+        return {name: Slot(functools.partial(described.service, name, self._environ, workers)) for name in queues}
+
+    def _serve(self, space: QueueSpace, forwarder: Forwarder) -> None:
+        """Have the forwarder serve the queues on the terms that hold now."""
+        assert self._described is not None  # noqa: S101 - it was read at the start
+        feeds = {}
+        for name, slot in self._slots.items():
+            terms = self._settings.terms(self._described.described.get(name))
+            self._figures[name].set_workers(terms.workers)
+            feeds[name] = Feed(space, name, slot, terms, self._calls, self._figures[name])
+        self._places.serve(set(feeds), self._settings.total_workers or float("inf"))
+        self._teller = Teller(space, [self._figures[name] for name in feeds])
+        forwarder.serve(feeds)
+
+    def _heed(self, space: QueueSpace, forwarder: Forwarder) -> None:
+        """Do what signals ask for while the forwarder goes on."""
+        if self._stop.wants_reload():
+            self._notify.reloading()
+            self._reload(space)
+            self._serve(space, forwarder)
+            self._notify.ready(f"Forwards {_named(self._slots)} of queue space {space.name}")
+
+    def _reload(self, space: QueueSpace) -> None:
+        """Read the services file again; if anything in it cannot be, all stays as it is."""
+        fresh: dict[str, Slot] = {}
+        try:
+            described = ServicesFile.read(self._settings.services)
+            queues = self._queues(described)
+            for name in queues:
+                space.queue(name)
+            fresh = self._new_slots(described, queues)
+            for error in _broken(fresh).values():
+                raise error
+        except (StartError, QueueError) as error:
+            logger.error("the services file is not loaded, and the services stay as they are: %s", error)  # noqa: TRY400
+            for slot in fresh.values():
+                slot.close()
+            return
+        for name in self._slots.keys() - fresh.keys():
+            self._slots.pop(name).close()
+        for name, slot in fresh.items():
+            if name in self._slots:
+                self._slots[name].replace(slot)
+            else:
+                self._slots[name] = slot
+                self._figures.setdefault(name, Figures(name))
+        self._described = described
+        logger.info("the services are loaded anew from %r", str(described.path))
+
+    def _report(self) -> None:
+        """Let others see how the queues are forwarded."""
+        self._notify.alive()
+        self._teller.tell()
+
+    def _tell_of_stop(self) -> None:
+        if self._stop.at_once:
+            return
+        if self._stop.asked:
+            logger.info(
+                "%s: stopping when the message in hand is done; a second signal stops at once", self._stop.asked
+            )
+
+    def _stop_calls(self) -> None:
+        if self._stop.at_once:
+            logger.warning("%s: stopping at once; a message in hand goes back to its queue", self._stop.asked)
+        for slot in self._slots.values():
+            slot.stop_calls()
+
+
+def _broken(slots: Mapping[str, Slot]) -> dict[str, StartError]:
+    """Return which services cannot be loaded, and why."""
+    broken = {}
+    for name, slot in slots.items():
+        try:
+            slot.load()
+        except StartError as error:
+            broken[name] = error
+    return broken
+
+
+def _named(queues: Collection[str]) -> str:
     return ("queue " if len(queues) == 1 else "queues ") + ", ".join(map(repr, queues))
+
+
+def _wake(space: QueueSpace) -> None:
+    # A queue space that is closed, or about to be opened, has nobody asleep in it.
+    with contextlib.suppress(QueueError):
+        space.wake()

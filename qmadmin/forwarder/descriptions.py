@@ -20,31 +20,34 @@ class Description:
     """A service of any kind: `name` is that of its queue; the other fields are keys."""
 
     name: str
-    workers: int = keys.key(keys.whole_number(1, WORKERS_MAX), "The most calls at the same time.", default=1)
+    workers: int | None = keys.key(
+        keys.whole_number(1, WORKERS_MAX),
+        "The most calls at the same time.",
+        default=None,
+        default_help="that of `--workers`",
+    )
     order: str = keys.key(
         keys.one_of("skip", "strict", "parallel"),
         "How the order of the queue is kept. With `strict` a message that failed is tried again before any other, so"
         " that it keeps back all that are behind it; there is one worker then. With `skip` the others go on while it"
         " waits for its next try. With `parallel` several workers take messages in order, and may end in any.",
         default="",
-        default_help='"skip", and "parallel" with more than one worker',
+        default_help="that of `--order`",
     )
-    batch: int = keys.key(
+    batch: int | None = keys.key(
         keys.whole_number(1, BATCH_MAX),
-        "The most messages that are worked on in one transaction, one after the other.",
-        default=1,
+        "The most messages that a worker takes at once; they are worked on one after the other, and committed"
+        " together.",
+        default=None,
+        default_help="that of `--batch`",
     )
     timeout: float | None = keys.key(
         keys.seconds(SECONDS_MAX), "The seconds that a call may take.", default=None, default_help="that of `-t`"
     )
 
-    def __post_init__(self) -> None:
-        if not self.order:
-            object.__setattr__(self, "order", "parallel" if self.workers > 1 else "skip")
-
     def conflict(self) -> str:
         """Return which keys do not go together, and why; empty where all is well."""
-        if self.order == "strict" and self.workers > 1:
+        if self.order == "strict" and (self.workers or 1) > 1:
             return f'order = "strict" demands workers = 1, got {self.workers}'
         return ""
 

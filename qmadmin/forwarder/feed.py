@@ -1,35 +1,37 @@
-"""A queue and its service: one message at a time from the one to the other, and the reply to where it belongs."""
+"""A queue and its service: a message from the one to the other, and the reply to where it belongs."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import enum
 import logging
 import math
-import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from qmadmin.forwarder import current
+from qmadmin.forwarder.batch import Batch
+from qmadmin.forwarder.calls import Calls, Running
+from qmadmin.forwarder.ending import put_reply, says_something, tell_failure
+from qmadmin.forwarder.pause import Pause
 from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
 from qmadmin.forwarder.settings import TRANTIME_MAX
-from qmadmin.forwarder.stop import StopNow
+from qmadmin.forwarder.terms import Order, Terms
 from qmadmin.forwarder.tracing import call_span
 from qmcore.errors import (
     AbortedError,
     BadQueueError,
     BadResourceError,
-    InvalidArgumentError,
-    NoSpaceError,
     NotOpenError,
     QueueError,
-    ReleaseError,
     SystemFailureError,
 )
-from qmcore.message import EnqueueControl, Message
-from qmcore.times import MICROS
+from qmcore.message import Message
 
 if TYPE_CHECKING:
     from qmadmin.forwarder.figures import Figures
-    from qmadmin.forwarder.service import Service
-    from qmadmin.forwarder.stop import Stop
+    from qmadmin.forwarder.slot import Slot
     from qmadmin.space import QueueSpace
     from qmadmin.transaction import Transaction
 
@@ -39,186 +41,229 @@ GRACE_SECONDS: Final = 5.0
 """By how much a transaction outlives the time of the call in it, so that a call that was too long is ended, and told
 of, by us; whoever else looks at the queue space ends it only when we cannot."""
 
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 30.0
+
+class Found(enum.Enum):
+    """What a try to forward a message came to."""
+
+    NOTHING = enum.auto()
+    MESSAGE = enum.auto()
+    ABANDONED = enum.auto()
+    """The call came back when its transaction was rolled back for it, and somebody else has taken its place."""
 
 
 class Feed:
-    """Forwards the messages of one queue to one service.
+    """Forwards the messages of one queue to one service. Several threads may do so at the same time.
 
-    `forwarded` and `failed` count messages. While the queue space refuses to give messages out or to take replies,
-    the feed pauses, each time for longer.
+    `is_gone`: while it pauses, that is because the queue is absent, or stopped.
     """
 
-    def __init__(self, space: QueueSpace, figures: Figures, service: Service, seconds: float, stop: Stop) -> None:
-        self.queue = figures.queue
-        self._figures = figures
-        self._took = 0.0
-        self._is_counted = True
-        self.forwarded = 0
-        self.failed = 0
+    def __init__(self, space: QueueSpace, queue: str, slot: Slot, terms: Terms, calls: Calls, figures: Figures) -> None:
+        self.queue = queue
+        self.terms = terms
+        self.figures = figures
+        self.pause = Pause(queue, figures)
+        self.is_gone = False
         self._space = space
-        self._service = service
-        self._stop = stop
-        self._seconds = seconds
-        self._transaction_seconds = None if seconds == math.inf else min(seconds + GRACE_SECONDS, TRANTIME_MAX)
-        self._trouble = ""
-        self._is_gone = False
-        self._pause = 0.0
-        self._paused_until = 0.0
+        self._slot = slot
+        self._calls = calls
 
-    def forward_one(self) -> bool:
-        """Forward the next message; tell whether there was one.
+    def forward(self, taken: Callable[[], None], abandoned: Callable[[], None], ended: Callable[[], bool]) -> Found:
+        """Forward the next message, or a batch of them. `taken` is called when there is one, before its service is.
 
+        `abandoned` is called, in another thread, where the service does not come back in time. `ended` says that no
+        further call is to be begun.
         Raises QueueError where the store has failed, or takes us for dead: the device has to be opened again. Raises
-        StopNow where a second signal came, and KeyboardInterrupt where the service did.
+        KeyboardInterrupt where the service did.
         """
         try:
-            return self._forward_next()
-        finally:
-            if not self._is_counted:
-                self._figures.abandoned()
-                self._is_counted = True
-
-    def _forward_next(self) -> bool:
-        request: Message | None = None
-        try:
-            with self._space.transaction(self._transaction_seconds) as transaction:
-                request = self._space.dequeue(self.queue)
-                if request is not None:
-                    self._serve(request, transaction)
-        except (Failure, AbortedError) as error:
-            if request is None:
-                raise
-            self._record_failure(request, error)
-            return True
-        except (BadResourceError, NotOpenError, SystemFailureError):
-            # The queue space is another one by now, or the store has failed: what is open is of no use any more.
+            with self._slot.service() as service:
+                return self._forward(service.call, taken, abandoned, ended)
+        except Unavailable as error:
+            self.pause.begin(str(error), error.retry_after)
+        except (BadResourceError, NotOpenError):
+            # The queue space is another one by now, or what is open is of no use any more.
             raise
-        except (QueueError, Unavailable) as error:
-            self._suffer(error)
+        except QueueError as error:
+            if isinstance(error, SystemFailureError) and not error.facts.get("unreachable"):
+                raise
+            self.is_gone = isinstance(error, BadQueueError)
+            self.pause.begin(f"{error.name}: {error.message}")
+        return Found.NOTHING
+
+    def head_priority(self) -> int:
+        """Return the priority of the message that comes next; 0 where there is none."""
+        try:
+            head = self._space.peek(self.queue)
+        except QueueError:
+            return 0
+        return head.priority if head else 0
+
+    def _forward(
+        self,
+        service: Callable[[Call], Reply],
+        taken: Callable[[], None],
+        abandoned: Callable[[], None],
+        ended: Callable[[], bool],
+    ) -> Found:
+        requests: list[Message] = []
+        try:
+            with self._space.transaction(self._transaction_seconds()) as transaction:
+                requests = self._space.dequeue_many(self.queue, self.terms.batch)
+                if requests:
+                    taken()
+                    work = self._one if self.terms.batch == 1 else self._several
+                    work(requests, _Work(service, transaction, abandoned, ended))
+        except _AbandonedError:
+            return Found.ABANDONED
+        except (AbortedError, Failure):
+            if not requests:
+                raise
+        self.is_gone = False
+        self.pause.end()
+        return Found.MESSAGE if requests else Found.NOTHING
+
+    def _one(self, requests: Sequence[Message], work: _Work) -> None:
+        """Call the service with the one request, and end the transaction as that says.
+
+        Failures are recorded, and raised all the same.
+        """
+        call, transaction = Call(requests[0], self.terms.seconds), work.transaction
+        try:
+            took = self._call(call, work)
+            transaction.commit()
+        except Failure as failure:
+            self._record_failure(call, self._end_failed(transaction, call.request, failure))
+            raise
+        except AbortedError as error:
+            self._record_failure(call, Failure(error.message))
+            raise
+        except Unavailable as error:
+            _give_back(transaction, str(error))
+            self.figures.unavailable(str(error))
+            raise
+        except _AbandonedError:
+            raise
+        except QueueError as error:
+            # The request is not to blame.
+            _give_back(transaction, str(error))
+            self.figures.abandoned()
+            raise
+        except BaseException as error:
+            # An interrupt out of the service, or a fault of ours: either may come again with this message.
+            if transaction.active:
+                transaction.rollback(type(error).__name__)
+            self.figures.abandoned()
+            raise
+        else:
+            self.figures.succeeded(took)
+
+    def _several(self, requests: Sequence[Message], work: _Work) -> None:
+        """Call the service with one request after the other, and commit what is done with."""
+
+        def call(each: Call) -> float:
+            return self._call(each, work, collects=True)
+
+        def failed(each: Call, failure: Failure) -> bool:
+            self._record_failure(each, failure)
+            if self.terms.order is not Order.STRICT or not self.terms.answers or failure.permanent:
+                return True
+            self._wait_for_retry(each.request, failure)
             return False
-        self._recover()
-        if request is None:
-            return False
-        self.forwarded += 1
-        self._figures.succeeded(self._took)
-        self._is_counted = True
-        return True
 
-    def pause_left(self) -> float:
-        """Return the seconds for which nothing should be tried; 0 when all is well."""
-        return max(self._paused_until - time.monotonic(), 0.0) if self._trouble else 0.0
+        Batch(work.transaction, requests, self.terms.seconds, self.figures, call, failed, work.ended).work()
 
-    def is_drained(self) -> bool:
-        """Tell, after a try that found no message, whether that is all there is to come."""
-        return not self._trouble or self._is_gone
+    def _call(self, call: Call, work: _Work, *, collects: bool = False) -> float:
+        """Call the service, inside of the transaction or outside, and queue its reply; return the seconds it took."""
 
-    def _serve(self, request: Message, transaction: Transaction) -> None:
-        self._figures.began()
-        self._is_counted = False
-        began = time.monotonic()
-        try:
-            with call_span(request, self._space.name):
-                try:
-                    call = Call(request, self._seconds)
-                    with current.running(self._space, call):
-                        reply = self._stop.unshielded(lambda: self._service.call(call))
-                finally:
-                    self._took = time.monotonic() - began
-                self._answer(request, reply)
-        except Failure as error:
-            _give_back(transaction, str(error), counts=True)
-            raise
-        except (QueueError, StopNow, Unavailable) as error:
-            # The service is not to blame.
-            _give_back(transaction, str(error), counts=False)
-            raise
+        def given_up(reason: str | None) -> None:
+            if reason is None:
+                self.figures.abandoned()
+            else:
+                self._record_failure(call, Failure(reason))
+            work.abandoned()
 
-    def _answer(self, request: Message, reply: Reply) -> None:
-        if request.reply_queue is None:
-            return
-        body, kind = _content(reply)
-        try:
-            control = EnqueueControl(
-                priority=request.priority,
-                corrid=_corrid(request),
-                urcode=reply.urcode,
-                appkey=request.appkey,
-                client_id=request.client_id,
-                delivery=request.reply_delivery,
-                type=kind,
-            )
-            self._space.put(request.reply_queue, body, control)
-        except BadQueueError as error:
-            if "stopped" in error.facts:
-                # It comes again; the request waits for that as it would for a service.
-                raise
-            self._figures.reply_dropped()
-            logger.warning(
-                "the reply to message %s of queue %r is dropped: there is no reply queue %r",
-                request.msgid,
-                self.queue,
-                request.reply_queue,
-            )
-        except (InvalidArgumentError, ReleaseError) as error:
-            raise Failure(f"its reply cannot be queued: {error.message}") from error
-        except NoSpaceError as error:
-            if error.wanted <= error.limit:
-                raise
-            # No waiting makes room for it.
-            raise Failure(f"its reply cannot be queued: {error.message}") from error
+        running = Running(call, work.transaction, given_up)
+        self.figures.began()
+        with call_span(call.request, self._space.name):
+            self._calls.begin(running)
+            try:
+                reply = self._reply(call, work, collects=collects)
+            finally:
+                if not self._calls.end(running):
+                    raise _AbandonedError
+            took = call.taken()
+            if self.terms.answers:
+                put_reply(self._space, call.request, reply, self.figures)
+        return took
 
-    def _record_failure(self, request: Message, error: Exception) -> None:
-        self.failed += 1
-        self._figures.failed(str(error), self._took, retries=self._is_tried_again(request))
-        self._is_counted = True
+    def _reply(self, call: Call, work: _Work, *, collects: bool) -> Reply:
+        with contextlib.ExitStack() as stack:
+            if not self.terms.transactional:
+                work.transaction.leave_context()
+                stack.callback(work.transaction.join_context)
+            stack.enter_context(current.running(self._space, call, collects=collects))
+            return work.service(call)
+
+    def _end_failed(self, transaction: Transaction, request: Message, failure: Failure) -> Failure:
+        """End the transaction of a call that failed, as the terms say; return the failure as it is to be recorded."""
+        if self.terms.gives_up and says_something(failure):
+            try:
+                tell_failure(transaction, request, failure, self.figures)
+            except Failure as worse:
+                failure = worse
+            else:
+                return failure
+        permanent = failure.permanent or not self.terms.answers
+        transaction.rollback(str(failure), permanent=permanent, retry_after=failure.retry_after, only=request.msgid)
+        if self.terms.order is Order.STRICT and not permanent:
+            self._wait_for_retry(request, failure)
+        return failure
+
+    def _wait_for_retry(self, request: Message, failure: Failure) -> None:
+        """Let what stands behind a message that is tried again wait for it."""
+        if self._is_tried_again(request, failure):
+            delay = failure.retry_after
+            self.pause.block(self._space.queue(self.queue).definition.retry_delay if delay is None else delay)
+
+    def _record_failure(self, call: Call, failure: Failure) -> None:
+        request = call.request
+        self.figures.failed(str(failure), call.taken(), retries=self._is_tried_again(request, failure))
         logger.warning(
             "service %r failed on message %s, try %d: %s",
             self.queue,
             request.msgid,
             request.retries + 1,
-            error,
-            exc_info=error.__cause__,
+            failure,
+            exc_info=failure.__cause__,
         )
 
-    def _is_tried_again(self, request: Message) -> bool:
+    def _is_tried_again(self, request: Message, failure: Failure) -> bool:
+        if failure.permanent or not self.terms.answers or (self.terms.gives_up and says_something(failure)):
+            return False
         try:
             return request.retries < self._space.queue(self.queue).definition.retries
         except QueueError:
             return False
 
-    def _recover(self) -> None:
-        if self._trouble:
-            logger.info("queue %r is served again", self.queue)
-            self._trouble, self._pause, self._is_gone = "", 0.0, False
-            self._figures.resumed()
-
-    def _suffer(self, error: QueueError | Unavailable) -> None:
-        self._pause = min(self._pause * 2 or _FIRST_PAUSE, _LONGEST_PAUSE)
-        self._paused_until = time.monotonic() + self._pause
-        trouble = f"{error.name}: {error.message}" if isinstance(error, QueueError) else str(error)
-        if trouble != self._trouble:
-            logger.error("queue %r is not served for now: %s", self.queue, trouble)
-        self._trouble = trouble
-        self._figures.paused(round((time.time() + self._pause) * MICROS), trouble)
-        self._is_gone = isinstance(error, BadQueueError)
+    def _transaction_seconds(self) -> float | None:
+        seconds = self.terms.seconds
+        return None if seconds == math.inf else min(seconds + GRACE_SECONDS, TRANTIME_MAX)
 
 
-def _give_back(transaction: Transaction, reason: str, *, counts: bool) -> None:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Work:
+    """What is worked with: the service, the transaction, and whom to tell, or to ask, while a call runs."""
+
+    service: Callable[[Call], Reply]
+    transaction: Transaction
+    abandoned: Callable[[], None]
+    ended: Callable[[], bool]
+
+
+class _AbandonedError(Exception):
+    """The call has come back too late: its transaction was rolled back for it."""
+
+
+def _give_back(transaction: Transaction, reason: str) -> None:
     if transaction.active:
-        transaction.rollback(reason, counts=counts)
-
-
-def _corrid(request: Message) -> bytes:
-    """Return how the client knows the reply: by its correlation identifier, or by what its enqueue returned."""
-    if request.corrid is not None:
-        return request.corrid
-    return (request.origin.msgid if request.origin else request.msgid).encode()
-
-
-def _content(reply: Reply) -> tuple[bytes, str]:
-    """Return the body and its type; a reply without a body has zero length."""
-    if isinstance(reply.body, str):
-        return reply.body.encode(), "STRING"
-    return bytes(reply.body or b""), "CARRAY"
+        transaction.rollback(reason, counts=False)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.service import Failure, Reply
-from qmadmin.forwarder.stop import StopNow
 
 if TYPE_CHECKING:
     from qmcore.message import Message
@@ -24,7 +23,7 @@ def find_function(target: str, name: str) -> Callable[[Message], object]:
     module_name, _, path = target.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except (KeyboardInterrupt, StopNow):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise StartError(f"service {name!r}: module {module_name!r} cannot be imported: {described(error)}") from error

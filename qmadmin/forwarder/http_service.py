@@ -28,7 +28,9 @@ class HttpService:
     StartError where one of them is not there, or cannot be used.
     """
 
-    def __init__(self, described: HttpDescription, directory: str, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, described: HttpDescription, directory: str, environ: Mapping[str, str], workers: int = 1
+    ) -> None:
         self._described = described
         self._directory = directory
         self._variables = {
@@ -40,7 +42,7 @@ class HttpService:
         url = urlsplit(described.url)
         self._target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         tls = self._tls() if url.scheme == "https" else None
-        self._connections = Connections(url, tls, described.workers)
+        self._connections = Connections(url, tls, workers)
 
     def call(self, call: Call) -> Reply:
         """Work on a request."""

@@ -1,77 +1,176 @@
-"""The forwarder's work: a message from each of its queues in turn, and sleep while there is none."""
+"""The forwarder's work: it watches its queues, has their crews take what comes, and ends what takes too long."""
 
 from __future__ import annotations
 
-import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from qmadmin.forwarder.figures import Teller
-from qmcore.errors import BadQueueError
+from qmadmin.forwarder.calls import Calls
+from qmadmin.forwarder.crew import Crew
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from qmadmin.forwarder.feed import Feed
+    from qmadmin.forwarder.places import Places
     from qmadmin.forwarder.stop import Stop
     from qmadmin.space import QueueSpace
+    from qmadmin.watching import QueueWatch
+
+logger = logging.getLogger("qmadmin.forwarder")
+
+_TICK_SECONDS = 1.0
+_LEAVE_SECONDS = 1.0
+"""How long a queue has had messages all the time when those who bring more need not tell us any longer."""
+
+_LOOK_SECONDS = 0.002
+"""The least time between two looks at queues that had nothing, however often messages come to others."""
 
 
 class Forwarder:
     """Forwards the messages of queues until a stop is asked for.
 
     `idle_seconds` is the longest sleep while there are no messages; a message that comes ends it. 0 is no sleep.
-    `until_empty`: it also ends when none of the queues has a message that can be dequeued.
+    `until_empty`: it also ends when none of the queues has a message that can be dequeued. `once`: it ends when one
+    message of each queue was forwarded, as far as they have any. `tick` is called about once a second.
     """
 
     def __init__(
         self,
         space: QueueSpace,
-        feeds: Sequence[Feed],
-        teller: Teller,
+        calls: Calls,
+        places: Places,
         stop: Stop,
         *,
         idle_seconds: float,
-        until_empty: bool,
+        until_empty: bool = False,
+        once: bool = False,
+        tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._space = space
-        self._teller = teller
-        self._feeds = feeds
+        self._calls = calls
+        self._places = places
         self._stop = stop
         self._idle_seconds = idle_seconds
         self._until_empty = until_empty
+        self._once = once
+        self._tick = tick
+        self._next_tick = self._last_look = 0.0
+        self._crews: dict[str, Crew] = {}
+        self._seen_busy: dict[str, float] = {}
+        self._error: BaseException | None = None
 
-    def run(self) -> None:
-        """Forward; returns when a stop was asked for, or the queues are empty.
+    def serve(self, feeds: Mapping[str, Feed]) -> None:
+        """Serve these queues from now on, and on these terms; calls that run are not disturbed."""
+        for queue in self._crews.keys() - feeds.keys():
+            self._crews.pop(queue).end()
+        for queue, feed in feeds.items():
+            if queue not in self._crews:
+                self._crews[queue] = Crew(feed, self._places, self._space.wake, self._fail)
+                if self._once:
+                    self._crews[queue].only(1)
+            else:
+                self._crews[queue].feed = feed
 
-        Raises QueueError where the store has failed, and StopNow where a second signal came.
+    def run(self, between: Callable[[], None]) -> None:
+        """Forward; returns when a stop was asked for, or there is no more to do.
+
+        `between` is called whenever the main thread is awake. Raises the error of a worker after which nothing can go
+        on: QueueError where the store has failed.
         """
-        self._stop.shielded = True
-        while not self._stop.asked:
-            if self._forward_round():
-                continue
-            if self._until_empty and all(feed.is_drained() for feed in self._feeds):
-                return
-            self._rest()
+        with self._space.watch() as watch:
+            if self._once:
+                for crew in self._crews.values():
+                    crew.rouse()
+            while not self._stop.asked:
+                between()
+                self._work_of_the_main_thread()
+                self._let_some_time_pass()
+                seconds = self._rouse(watch)
+                if seconds is None:
+                    return
+                if seconds:
+                    watch.wait(seconds)
 
-    def _forward_round(self) -> bool:
-        """Forward at most one message of each queue, so that none is kept waiting by another's many."""
-        took = False
-        self._teller.tell()
-        for feed in self._feeds:
-            if not self._stop.asked and not feed.pause_left():
-                took = feed.forward_one() or took
-        return took
+    def finish(self, seconds: float, stop_calls: Callable[[], None]) -> None:
+        """Let the calls that run come to their ends, for so many seconds or until a second signal; then end them.
 
-    def _rest(self) -> None:
-        pauses = {feed.queue: left for feed in self._feeds if (left := feed.pause_left())}
-        awake = [feed.queue for feed in self._feeds if feed.queue not in pauses]
-        if not awake:
-            self._stop.sleep(min(Teller.SECONDS, *pauses.values()))
-        elif seconds := min([self._idle_seconds, *pauses.values()]):
-            # A queue that was destroyed just now is found missing, and told of, in the next round.
-            with contextlib.suppress(BadQueueError):
-                self._space.wait_for_any(awake, seconds, self._should_wake)
+        What has not ended by then is rolled back, which is no try.
+        """
+        for crew in self._crews.values():
+            crew.end()
+        end = time.monotonic() + seconds
+        while not self._is_at_rest() and not self._stop.at_once and time.monotonic() < end:
+            self._calls.give_up_late()
+            self._wait_for_rest(min(end - time.monotonic(), self._calls.next_late(), 0.1))
+        if self._is_at_rest():
+            return
+        returned = self._calls.return_all("the forwarder was stopped")
+        stop_calls()
+        logger.warning("%d calls were ended; their messages are back in their queues", returned)
+        self._wait_for_rest(_TICK_SECONDS)
 
-    def _should_wake(self) -> bool:
-        """Look once more, now that whoever brings a message rings: one may have come before."""
-        return bool(self._stop.asked) or self._forward_round()
+    def _rouse(self, watch: QueueWatch) -> float | None:
+        """Rouse the crews of queues that have messages; return how long to sleep, None where there is no more to do."""
+        watched = [queue for queue, crew in self._crews.items() if crew.wants_watching()]
+        resting = self._is_at_rest()
+        if self._once and resting:
+            return None
+        seen = watch.look(watched)
+        for queue in seen.queues:
+            self._crews[queue].rouse()
+        if seen.queues:
+            return 0.0
+        if self._until_empty and resting and self._is_drained():
+            return None
+        self._leave_busy(watch, watched)
+        return self._sleep(seen.seconds)
+
+    def _let_some_time_pass(self) -> None:
+        """Wait a moment where the last look was only just now, because of messages for other queues."""
+        left = self._last_look + _LOOK_SECONDS - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        self._last_look = time.monotonic()
+
+    def _sleep(self, next_due: float) -> float:
+        pauses = [left for crew in self._crews.values() if (left := crew.feed.pause.left())]
+        until_tick = max(self._next_tick - time.monotonic(), 0.0)
+        return max(min([self._idle_seconds, next_due, until_tick, self._calls.next_late(), *pauses]), _LOOK_SECONDS)
+
+    def _leave_busy(self, watch: QueueWatch, watched: list[str]) -> None:
+        """Be told no longer of messages of queues whose crews are looking for them all the time anyway."""
+        now = time.monotonic()
+        for queue in watched:
+            self._seen_busy.pop(queue, None)
+        busy = [queue for queue in self._crews if queue not in watched]
+        for queue in busy:
+            self._seen_busy.setdefault(queue, now)
+        watch.leave([queue for queue in busy if now - self._seen_busy[queue] >= _LEAVE_SECONDS])
+
+    def _work_of_the_main_thread(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._calls.give_up_late()
+        if time.monotonic() >= self._next_tick:
+            self._next_tick = time.monotonic() + _TICK_SECONDS
+            self._tick()
+
+    def _is_at_rest(self) -> bool:
+        return all(crew.is_at_rest() for crew in self._crews.values())
+
+    def _is_drained(self) -> bool:
+        return all(not crew.feed.pause.trouble or crew.feed.is_gone for crew in self._crews.values())
+
+    def _wait_for_rest(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for crew in self._crews.values():
+            crew.join(max(end - time.monotonic(), 0.0))
+
+    def _fail(self, error: BaseException) -> None:
+        """Take an error of a worker, after which the main thread cannot let the others go on."""
+        if isinstance(error, KeyboardInterrupt):
+            self._stop.ask("KeyboardInterrupt")
+        else:
+            self._error = self._error or error
+            self._space.wake()

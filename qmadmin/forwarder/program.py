@@ -6,17 +6,17 @@ import contextlib
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from qmadmin import ulog
-from qmadmin.configuration import Configuration, ConfigurationError, ForwarderSettings, LogSettings, ShellSettings
+from qmadmin.configuration import Configuration, ConfigurationError, ShellSettings
 from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.errors import StartError, UsageError
+from qmadmin.forwarder.options import Given, with_options
 from qmadmin.forwarder.settings import Settings
-from qmadmin.options import Argument, Option
-from qmadmin.shell.formats import Format
+from qmadmin.options import Argument
 from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
 from qmcore.redacted import redacted
@@ -28,79 +28,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("qmadmin.forwarder")
 
-USAGE = "Usage: tmqforward [DEVICE] QSPACE -q QUEUE[,QUEUE...] [-t TRANTIME] [-i IDLETIME] [-e] [-s FILE]"
+USAGE = "Usage: tmqforward [DEVICE] QSPACE [-q QUEUE[,QUEUE...]] [-t TRANTIME] [-i IDLETIME] [-e] [-s FILE] [OPTIONS]"
+
 _PROGRAM = "tmqforward"
 
 
-@click.command(options_metavar="-q QUEUE[,QUEUE...] [OPTIONS]")
-@click.option(
-    "-q",
-    "queues",
-    cls=Option,
-    metavar="QUEUE[,QUEUE...]",
-    multiple=True,
-    help="The queues, named like their services.",
-    more="Required. May be given several times; a queue that is named twice is served once.",
-)
-@click.option(
-    "-t",
-    "trantime",
-    cls=Option,
-    metavar="TRANTIME",
-    setting=ForwarderSettings.trantime,
-    help="Seconds that a request may take; 0 is no limit.",
-    more="They limit the transaction around the call. A call that is still running then is ended, and has failed.",
-)
-@click.option(
-    "-i",
-    "idletime",
-    cls=Option,
-    metavar="IDLETIME",
-    setting=ForwarderSettings.idletime,
-    help="Most seconds of sleep while there is nothing to do.",
-    more="A message that comes ends the sleep. With 0 there is none, and the queues are looked at all the time.",
-)
-@click.option(
-    "-e",
-    "until_empty",
-    cls=Option,
-    is_flag=True,
-    help="End when the queues are empty.",
-    more="Delayed messages, and those that other processes hold, do not count.",
-)
-@click.option(
-    "-s",
-    "services",
-    cls=Option,
-    metavar="FILE",
-    setting=ForwarderSettings.services,
-    help="The file that describes the services.",
-)
-@click.option(
-    "--log-format",
-    "log_format",
-    cls=Option,
-    type=click.Choice(LogSettings.format.choices),
-    metavar="|".join(LogSettings.format.choices),
-    setting=LogSettings.format,
-    help=LogSettings.format.help,
-)
-@click.option(
-    "--status",
-    cls=Option,
-    is_flag=True,
-    help="Show who forwards the queues, and how that goes; forward nothing.",
-    more="Without -q, of all queues that somebody forwards. A device that may only be read will do.",
-)
-@click.option(
-    "--format",
-    "form",
-    cls=Option,
-    metavar="FORMAT",
-    type=click.Choice(("auto", *(form.value for form in Format))),
-    help="With --status, write table, plain, json or csv.",
-    more="Without it a table at a terminal, and plain otherwise.",
-)
+@click.command(options_metavar="[-q QUEUE[,QUEUE...]] [OPTIONS]")
+@with_options
 @click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version.")
 @click.help_option("-h", "--help", help="Print a summary of the options.")
 @click.argument(
@@ -114,17 +48,7 @@ _PROGRAM = "tmqforward"
     },
     settings={"DEVICE": ShellSettings.device},
 )
-def tmqforward(
-    queues: tuple[str, ...],
-    trantime: str | None,
-    idletime: str | None,
-    until_empty: bool,
-    services: str | None,
-    log_format: str | None,
-    status: bool,
-    form: str | None,
-    arguments: tuple[str, ...],
-) -> int:
+def tmqforward(arguments: tuple[str, ...], **given: Any) -> int:
     """Call services with the messages of queues, and queue the replies.
 
     Each message is taken off its queue, the service that is named like the queue is called with it, and the reply
@@ -134,36 +58,48 @@ def tmqforward(
     """
     configuration = Configuration.load(os.environ)
     device, space = choices.place(arguments, configuration.qmadmin.device)
-    if status:
-        return _show_status(device, space, choices.queue_names(queues) if queues else (), form or "auto", configuration)
-    if form:
+    options = Given(**given)
+    names = choices.queue_names(options.queues)
+    if options.status:
+        return _show_status(device, space, names, options.form or "auto", configuration)
+    if options.form:
         raise UsageError("--format is for --status")
+    if not options.check:
+        form = options.log_format or ""
+        ulog.install(_PROGRAM, os.environ, log=configuration.log, form=form, errors=sys.stderr)
+    settings = options.settings(device, space, configuration.tmqforward, _warn)
+    return _check(settings) if options.check else _forward(settings)
+
+
+def _check(settings: Settings) -> int:
+    """Print what is wrong; return the exit status."""
+    from qmadmin.forwarder.checking import faults
+
+    found = faults(settings, os.environ)
+    for fault in found:
+        _say(f"ERROR: {fault}")
+    if not found:
+        click.echo(f"{settings.services}: nothing is wrong")
+    return Exit.UNUSABLE if found else Exit.OK
+
+
+def _forward(settings: Settings) -> int:
+    """Forward to the end; return the exit status."""
     from qmadmin.forwarder.daemon import Daemon
     from qmadmin.forwarder.stop import Stop
 
-    usual = configuration.tmqforward
-    names = choices.queue_names(queues)
-    ulog.install(_PROGRAM, os.environ, log=configuration.log, form=log_format or "", errors=sys.stderr)
-    settings = Settings(
-        device=device,
-        space=space,
-        queues=names,
-        services=services or usual.services,
-        trantime=choices.transaction_time(trantime, usual.trantime, _warn),
-        idletime=choices.idle_time(idletime, usual.idletime, _warn),
-        until_empty=until_empty,
-    )
     stop = Stop()
     stop.listen()
+    daemon = Daemon(settings, stop, os.environ)
     try:
-        Daemon(settings, stop, os.environ).run()
+        daemon.run()
     except StartError as error:
         logger.error("%s", error)  # noqa: TRY400 - whose fault it is stands in the sentence
         raise
     except Exception:
         logger.exception("the forwarder failed")
         raise
-    return stop.status
+    return stop.status or (Exit.FAILED if settings.once and daemon.has_failures else Exit.OK)
 
 
 def _show_status(device: str, space: str, queues: Sequence[str], form: str, configuration: Configuration) -> Exit:

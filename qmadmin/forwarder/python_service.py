@@ -14,7 +14,6 @@ from qmadmin.forwarder import current
 from qmadmin.forwarder.deadlines import Deadlines, Watch
 from qmadmin.forwarder.functions import described, reply_of
 from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable, too_late
-from qmadmin.forwarder.stop import StopNow
 
 if TYPE_CHECKING:
     from qmcore.message import Message
@@ -37,7 +36,7 @@ class PythonService:
         """Work on a request."""
         try:
             answer = self.function(call.request) if call.seconds == math.inf else self._within(call)
-        except (Failure, Unavailable, KeyboardInterrupt, StopNow):
+        except (Failure, Unavailable, KeyboardInterrupt):
             raise
         except BaseException as error:
             raise Failure(described(error)) from error

@@ -82,6 +82,10 @@ class Call:
     seconds: float = math.inf
     _began: float = dataclasses.field(default_factory=time.monotonic)
 
+    def taken(self) -> float:
+        """Return the seconds since the call began."""
+        return time.monotonic() - self._began
+
     def left(self) -> float:
         """Return the seconds that are left for the call; 0 or less when its time is over, infinity without limit."""
         return self._began + self.seconds - time.monotonic()

@@ -91,16 +91,19 @@ class ServicesFile:
             )
         return self.described[name]
 
-    def service(self, name: str, environ: Mapping[str, str]) -> Service:
+    def service(self, name: str, environ: Mapping[str, str], workers: int = 1) -> Service:
         """Return a service, ready to be called; `environ` is the environment of what runs outside of this process.
+
+        `workers` is how many calls run at a time where the file does not say.
 
         Raises StartError where it cannot be: a module that cannot be imported, a command that is not there. Whoever
         has it closes it.
         """
         described = self.description(name)
+        workers = described.workers or workers
         match described:
             case PythonDescription():
-                return self._python(described, environ)
+                return self._python(described, environ, workers)
             case CommandDescription():
                 from qmadmin.forwarder.command_service import CommandService
 
@@ -108,15 +111,15 @@ class ServicesFile:
             case HttpDescription():
                 from qmadmin.forwarder.http_service import HttpService
 
-                return HttpService(described, self._directory, environ)
+                return HttpService(described, self._directory, environ, workers)
         raise AssertionError(described)
 
-    def _python(self, described: PythonDescription, environ: Mapping[str, str]) -> Service:
+    def _python(self, described: PythonDescription, environ: Mapping[str, str], workers: int) -> Service:
         if described.run == "process":
             from qmadmin.forwarder.process_service import ProcessService
 
             path = [self._directory, *(entry for entry in sys.path if entry != self._directory)]
-            return ProcessService(described.python, described.name, described.workers, path, environ)
+            return ProcessService(described.python, described.name, workers, path, environ)
         from qmadmin.forwarder.functions import find_function, is_coroutine_function
         from qmadmin.forwarder.python_service import PythonService
 

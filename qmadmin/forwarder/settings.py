@@ -9,12 +9,18 @@ from typing import Final
 
 from qmadmin.configuration import SECONDS_MAX
 from qmadmin.forwarder import notices
-from qmadmin.forwarder.errors import UsageError
+from qmadmin.forwarder.descriptions import Description
+from qmadmin.forwarder.errors import StartError, UsageError
+from qmadmin.forwarder.metrics import Address
+from qmadmin.forwarder.terms import Order, Terms
 from qmadmin.shell.results import Notice, Severity
 from qmcore import names
 from qmcore.errors import InvalidArgumentError
 
 TRANTIME_MAX: Final = SECONDS_MAX
+
+FORGETTING_WORKERS: Final = 32
+"""Calls of a service at a time with -f, where nothing says how many."""
 
 Warn = Callable[[Notice], None]
 """Takes a warning."""
@@ -22,7 +28,12 @@ Warn = Callable[[Notice], None]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where the forwarder works and on what. Times are seconds; a transaction time of 0 is no limit."""
+    """Where the forwarder works, on what, and how. Times are seconds; a transaction time of 0 is no limit.
+
+    `queues` is empty where all services of the file are served. `workers`, `order` and `batch` hold where the services
+    file says nothing; `total_workers` 0 is no limit. `pace` is the delay of -f, None without it, and `blocktime` the
+    value of -b.
+    """
 
     device: str
     space: str
@@ -30,12 +41,50 @@ class Settings:
     services: str
     trantime: int
     idletime: int
+    grace: int = 30
+    workers: int = 1
+    total_workers: int = 0
+    order: str = ""
+    batch: int = 1
     until_empty: bool = False
+    once: bool = False
+    gives_up: bool = False
+    transactional: bool = True
+    pace: int | None = None
+    blocktime: int | None = None
+    metrics: Address | None = None
 
     @property
     def call_seconds(self) -> float:
         """How long a service may take."""
+        if self.blocktime is not None:
+            return self.blocktime or math.inf
         return self.trantime or math.inf
+
+    def terms(self, description: Description | None) -> Terms:
+        """Return on which terms a queue is served whose service is described so; with None nothing is known of it.
+
+        Raises StartError where they contradict each other.
+        """
+        said = description or Description(name="")
+        workers = said.workers or self.workers
+        order = Order(said.order or self.order or ("parallel" if workers > 1 else "skip"))
+        if order is Order.STRICT and workers > 1:
+            raise StartError(
+                f"service {said.name!r} has {workers} workers, and a strict order takes one",
+                "Have one worker, or another order.",
+            )
+        return Terms(
+            seconds=min(said.timeout or math.inf, self.call_seconds),
+            workers=workers,
+            # What tells the client of a failure, and the end of its request, are one commit of their own.
+            batch=1 if self.gives_up else said.batch or self.batch,
+            order=order,
+            transactional=self.transactional,
+            answers=self.pace is None,
+            pace=self.pace or 0,
+            gives_up=self.gives_up,
+        )
 
 
 def place(arguments: Sequence[str], usual_device: str) -> tuple[str, str]:
@@ -53,8 +102,6 @@ def place(arguments: Sequence[str], usual_device: str) -> tuple[str, str]:
 
 def queue_names(options: Sequence[str]) -> tuple[str, ...]:
     """Return the names in the values of -q, each once, in their order."""
-    if not options:
-        raise UsageError("no queue is named")
     listed = [name for option in options for name in option.split(",")]
     try:
         return tuple(dict.fromkeys(names.queue_name(name.strip()) for name in listed))
@@ -62,31 +109,66 @@ def queue_names(options: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(f"-q {','.join(options)!r}: {error.message}") from None
 
 
+def metrics_address(text: str | None, usual: str) -> Address | None:
+    """Return where --metrics has the figures served, or else the settings; None where it is empty."""
+    chosen = usual if text is None else text
+    return Address.parse(chosen) if chosen else None
+
+
 def transaction_time(text: str | None, usual: int, warn: Warn) -> int:
     """Return the seconds that -t gives, or the usual ones; a value without meaning is warned about and ignored."""
-    if text is None:
-        return usual
-    if not _is_number(text):
-        warn(notices.TRANTIME_NOT_NUMERIC())
-    elif int(text) > TRANTIME_MAX:
-        warn(notices.TRANTIME_TOO_LARGE(limit=TRANTIME_MAX + 1))
-    else:
-        return int(text)
-    return usual
+    too_large = notices.TRANTIME_TOO_LARGE(limit=TRANTIME_MAX + 1)
+    return _number(text, usual, warn, notices.TRANTIME_NOT_NUMERIC(), too_large)
 
 
 def idle_time(text: str | None, usual: int, warn: Warn) -> int:
     """Return the seconds that -i gives, or the usual ones; a value without meaning is warned about and ignored."""
+    return _number(text, usual, warn, notices.IDLETIME_NOT_NUMERIC(), _too_large("-i"))
+
+
+def other_time(option: str, text: str | None, warn: Warn) -> int | None:
+    """Return the seconds that an option gives, None without it; a value without meaning is warned about and ignored."""
+    if text is None:
+        return None
+    value = _number(text, -1, warn, _not_numeric(option), _too_large(option))
+    return None if value < 0 else value
+
+
+def block_time(text: str | None, warn: Warn, *, has_meaning: bool) -> int | None:
+    """Return the seconds that -b gives, which has a meaning with -n or -f only."""
+    value = other_time("-b", text, warn)
+    if value is not None and not has_meaning:
+        warn(Notice(Severity.WARN, "-b option ignored as neither -n nor -f is given"))
+        return None
+    return value
+
+
+def worker_count(asked: int | None, usual: int, *, forgets: bool) -> int:
+    """Return how many calls of a service run at a time; where nobody waits for them that are more."""
+    if asked is not None:
+        return asked
+    return max(usual, FORGETTING_WORKERS) if forgets else usual
+
+
+def _number(text: str | None, usual: int, warn: Warn, not_numeric: Notice, too_large: Notice) -> int:
     if text is None:
         return usual
     if not _is_number(text):
-        warn(notices.IDLETIME_NOT_NUMERIC())
+        warn(not_numeric)
     elif int(text) > TRANTIME_MAX:
-        # The message catalogue has no number for it.
-        warn(Notice(Severity.WARN, f"-i option ignored as argument is too large (must be below {TRANTIME_MAX + 1})"))
+        warn(too_large)
     else:
         return int(text)
     return usual
+
+
+def _not_numeric(option: str) -> Notice:
+    # The message catalogue has no number for these two.
+    return Notice(Severity.WARN, f"{option} option ignored as argument must be numeric")
+
+
+def _too_large(option: str) -> Notice:
+    return Notice(Severity.WARN, f"{option} option ignored as argument is too large (must be below {TRANTIME_MAX + 1})")
 
 
 def _is_number(text: str) -> bool:

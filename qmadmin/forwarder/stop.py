@@ -1,45 +1,35 @@
-"""How the forwarder is told to stop: one signal asks it to, a second makes it."""
+"""What signals tell the forwarder: to stop, to stop at once, to read its services file again."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import signal
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
-
-from qmcore.errors import QueueError
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from types import FrameType
 
-logger = logging.getLogger("qmadmin.forwarder")
-
-T = TypeVar("T")
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class StopNow(BaseException):
-    """A second signal came: whatever is being done ends here."""
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Stop:
     """Whether a stop has been asked for, and by what: `asked` is empty until then.
 
-    `wake` ends what the forwarder sleeps on. `shielded` says that what is being done must not be cut short, because it
-    takes only a moment: then a second signal changes nothing, and a third one ends the process like any other.
+    `at_once`: a second signal came. `status` is the exit status: 0 for a stop in good order, 128 and the number of the
+    second signal otherwise. `wake` ends what the main thread sleeps on; it is called from a signal handler. A signal
+    only leaves a mark here, which the main thread finds when it is awake.
     """
 
     def __init__(self) -> None:
         self.asked = ""
+        self.at_once = False
         self.status = 0
-        """The exit status: 0 for a stop in good order, 128 and the signal's number otherwise."""
-        self.shielded = False
         self.wake: Callable[[], None] = _nothing
+        self._reload = False
         self._event = threading.Event()
+        self._had_terminal = _has_terminal()
 
     def listen(self) -> None:
         """Hear the signals from now on; one that the caller wants ignored, as `nohup` and `&` do, stays ignored."""
@@ -48,41 +38,44 @@ class Stop:
                 signal.signal(number, self._hear)
 
     def ask(self, why: str) -> None:
-        """Ask for a stop after the message that is in hand."""
-        self.asked = why
+        """Ask for a stop when the calls that run are done."""
+        self.asked = self.asked or why
         self._event.set()
-        # A queue space that is closed, or about to be opened, has nobody asleep in it.
-        with contextlib.suppress(QueueError):
-            self.wake()
+        self.wake()
 
     def sleep(self, seconds: float) -> None:
         """Sleep until a stop is asked for, or the seconds are over."""
         self._event.wait(seconds)
 
-    def unshielded(self, act: Callable[[], T]) -> T:
-        """Do something long in the midst of what is shielded; a second signal ends it with StopNow."""
-        self.shielded = False
-        try:
-            if self.status:
-                raise StopNow
-            return act()
-        finally:
-            self.shielded = True
+    def wants_reload(self) -> bool:
+        """Tell, once for each time, whether the services file is to be read again."""
+        asked, self._reload = self._reload, False
+        return asked
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
-        name = signal.Signals(number).name
-        if not self.asked:
-            logger.info("%s: stopping when the message in hand is done; a second signal stops at once", name)
-            self.ask(name)
-        elif not self.status:
-            logger.warning("%s: stopping at once; a message in hand goes back to its queue", name)
-            self.asked, self.status = name, 128 + number
-            if not self.shielded:
-                self.shielded = True
-                raise StopNow
+        if number == signal.SIGHUP and not self._has_lost_its_terminal():
+            self._reload = True
+            self.wake()
+        elif not self.asked:
+            self.ask(signal.Signals(number).name)
+        elif not self.at_once:
+            self.asked, self.status, self.at_once = signal.Signals(number).name, 128 + number, True
+            self.wake()
         else:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+
+    def _has_lost_its_terminal(self) -> bool:
+        """Tell whether the signal is the end of the terminal that the program was started on."""
+        return self._had_terminal and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
 
 
 def _nothing() -> None:

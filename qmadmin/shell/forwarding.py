@@ -24,12 +24,38 @@ COLUMNS = (
     Column("retries", "Retried", right=True),
     Column("refused", "Refused", right=True),
     Column("dropped_replies", "Dropped", right=True),
-    Column("in_flight", "Running", right=True),
-    Column("rate", "A minute", right=True),
+    Column("in_flight", "Runs", right=True),
+    Column("rate", "/min", right=True),
     Column("p50", "p50", right=True),
     Column("p95", "p95", right=True),
     Column("p99", "p99", right=True),
 )
+
+KEYS = {
+    "process": "What it is: `tmqforward`, or what an application calls itself",
+    "pid": "Its process id",
+    "host": "Its machine",
+    "since": "Since when it is attached to the queue space",
+    "alive": "Whether it lives; false where nobody has looked after its death yet",
+    "calls": "Calls of the service that were begun, since it began, as all that is counted",
+    "successes": "Calls whose message is gone and whose reply is queued",
+    "failures": "Calls that failed",
+    "retries": "Failed calls after which the message is tried again",
+    "refused": "Calls that were no try, because the service could not work",
+    "dropped_replies": "Replies for which there was no reply queue",
+    "in_flight": "Calls that run now",
+    "workers": "Calls that may run at the same time",
+    "rate": "Messages that were forwarded in the last minute",
+    "p50_us": "Microseconds that half of the calls of the last five minutes took at most, to two digits; null for none",
+    "p95_us": "The same of 95 percent of them",
+    "p99_us": "The same of 99 percent of them",
+    "last_error": "Why a call last failed or was refused; null if none was",
+    "last_error_at": "When that was",
+    "paused_until": "Until when the queue is not served; null if it is served",
+    "trouble": "Why it is not served",
+    "told": "When all of this was told",
+}
+"""What programs get of a process that forwards a queue, by key."""
 
 
 def by_queue(told: Iterable[Told]) -> dict[str, list[Told]]:

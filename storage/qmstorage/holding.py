@@ -33,6 +33,7 @@ _HOLDING = (
     held.c.expires_at,
 )
 _GIVE_BACK = delete(held).where(*_FOR).returning(*_HOLDING)
+_GIVE_BACK_ONE = delete(held).where(*_FOR, given(held.c.message_id, "of_message")).returning(*_HOLDING)
 _FIRST_LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE).order_by(held.c.order_key).limit(1)
 _LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
 _LOCKED_BY_CORRID = _FIRST_LOCKED.where(says(held.c.message_id, given(message.c.corrid, "corrid")))
@@ -118,6 +119,17 @@ class Holdings(Messages):
         """Take what the transaction has of the queue for this out of `held`, in the order of the keys."""
         taken = self.all(_GIVE_BACK, of_trans=transaction_id, of_queue=queue_id, of_role=int(role))
         return sorted(map(_holding, taken), key=lambda holding: holding.place.order_key)
+
+    def give_back_one(self, transaction_id: int, queue_id: int, message_id: int) -> Holding | None:
+        """Take a message that the transaction dequeued from the queue out of `held`; None if it has not."""
+        taken = self.all(
+            _GIVE_BACK_ONE,
+            of_trans=transaction_id,
+            of_queue=queue_id,
+            of_role=int(Role.DEQUEUED),
+            of_message=message_id,
+        )
+        return _holding(taken[0]) if taken else None
 
     def consume(self, transaction_id: int, queue_id: int) -> Use:
         """Delete all messages that the transaction dequeued from the queue; return how much that was."""

@@ -10,6 +10,8 @@ import pytest
 from qmadmin.configuration import SECTIONS, ForwarderSettings, Kind, LogSettings, ShellSettings
 from qmadmin.forwarder import command_service, daemon
 from qmadmin.forwarder.descriptions import KINDS
+from qmadmin.forwarder.figures import Figures
+from qmadmin.forwarder.metrics import FiguresCollector
 from qmadmin.forwarder.program import tmqforward
 from qmadmin.manual import options, settings
 from qmadmin.manual.roff import bold, escaped, prose
@@ -120,6 +122,14 @@ def test_each_key_of_a_service_and_each_variable_that_a_command_finds_is_in_the_
     given = set(re.findall(r'"(QM\w+)"', "".join(sources)))
     assert {"QM_QUEUE", "QMCONFIG", "QM_SPACE"} < given
     assert set(re.findall(r"^\.B (QM\w+)$", services, re.MULTILINE)) == given
+
+
+def test_each_metric_of_the_forwarder_is_in_its_page():
+    page = ROOT / "man" / "tmqforward.8"
+    for family in FiguresCollector("QSPACE", lambda: [Figures("Q")]).collect():
+        suffix = "_total" if family.type == "counter" else ""
+        said = entry(section(page, "METRICS"), f"{bold(family.name + suffix)} ({family.type})")
+        assert said.startswith(f"{prose(family.documentation)}\n")
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -49,7 +49,7 @@ def run(site, *arguments, **settings):
 def refusal(site, *arguments, **settings):
     """Return the sentence with which a forwarder refuses to start."""
     done = run(site, *arguments, **settings)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
     lines = done.stderr.splitlines()
     assert len(lines) <= 2
     return lines[0]
@@ -65,7 +65,6 @@ def test_version_and_help_are_told(site):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["QUE", "QSPACE"], "no queue is named"),
         (["QUE", "QSPACE", "-q", ""], "-q '': the queue name is empty"),
         (["-q", "STRING"], "QMCONFIG not set"),
         ([], "QMCONFIG not set"),
@@ -84,7 +83,7 @@ def test_wrong_arguments_are_named_and_nothing_is_made(site, monkeypatch, capsys
     assert said.out == ""
     first, second = said.err.splitlines()
     assert first.startswith(f"ERROR: {sentence}")
-    assert second.startswith("Usage: tmqforward [DEVICE] QSPACE -q QUEUE[,QUEUE...]")
+    assert second.startswith("Usage: tmqforward [DEVICE] QSPACE [-q QUEUE[,QUEUE...]]")
     assert list(site.directory.iterdir()) == []
 
 
@@ -115,7 +114,8 @@ def test_device_that_can_only_be_read_is_refused(site, space):
 def test_device_of_somebody_else_that_can_only_be_read_is_refused():
     # Others may not enter the directories of pytest, nor read our Python, which is loaded before.
     become_another = """
-import os, pwd, sqlite3, sys, qmadmin.space, qmadmin.forwarder.daemon, qmstorage.sqlite.opening
+import difflib, os, pwd, sqlite3, sys, qmadmin.space
+import qmadmin.forwarder.functions, qmadmin.forwarder.daemon, qmstorage.sqlite.opening
 from qmadmin.forwarder import program
 os.setuid(pwd.getpwnam("nobody").pw_uid)
 sys.exit(program.main(sys.argv[1:]))
@@ -156,7 +156,7 @@ sys.exit(program.main(sys.argv[1:]))
 )
 def test_what_is_not_there_is_named(site, space, arguments, sentence, hint):
     done = run(site, "QUE", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
     first, *more = done.stderr.splitlines()
     assert first == f"ERROR: {sentence}"
     assert [line.startswith(hint or "nothing") for line in more] == [True] * bool(hint)
@@ -222,7 +222,7 @@ def test_interrupt_while_a_service_is_loaded_is_status_130(site, space):
 
 
 def test_bug_is_one_line_and_the_log_has_its_traceback(site, space):
-    broken = "from qmadmin.forwarder.loop import Forwarder\nForwarder.run = lambda self: 1 / 0\n"
+    broken = "from qmadmin.forwarder.loop import Forwarder\nForwarder.run = lambda *_: 1 / 0\n"
     (site.directory / "server.py").write_text(broken + SERVER)
     done = run(site, "QUE", "QSPACE", "-q", "STRING")
     assert (done.returncode, done.stderr) == (1, "ERROR: the forwarder failed: ZeroDivisionError: division by zero\n")

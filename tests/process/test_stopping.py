@@ -4,10 +4,7 @@ import signal
 
 import pytest
 
-from qmadmin.forwarder.figures import Teller
-from qmadmin.forwarder.loop import Forwarder
-from qmadmin.forwarder.stop import SIGNALS, Stop, StopNow
-from qmcore.errors import NotOpenError
+from qmadmin.forwarder.stop import SIGNALS, Stop
 from qmcore.message import State
 from tests.fix_process import BEGIN_AND_WAIT, eventually, is_running
 
@@ -40,7 +37,7 @@ def space(site):
     return site.lay_out("WORK", "OTHER", "STUBBORN", "COMMAND", "RPLYQ", "ERRQUE")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_a_forwarder_that_sleeps(site, space, number):
     forwarder = site.start("-q", "WORK")
     forwarder.tell(number)
@@ -50,20 +47,19 @@ def test_signal_ends_a_forwarder_that_sleeps(site, space, number):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_in_mid_message_lets_it_be_finished(site, space, number):
+def test_signal_in_mid_message_lets_what_is_in_hand_be_finished(site, space, number):
     for body in ("first", "second"):
         space.enqueue("WORK", body, reply_queue="RPLYQ")
     space.enqueue("OTHER", "third")
     forwarder = site.start("-q", "WORK,OTHER")
-    site.wait_for_calls()
+    site.wait_for_calls(2)
     forwarder.tell(number)
     forwarder.wait_until_logged(f"{number.name}: stopping when the message in hand is done")
     (site.directory / "go").touch()
     assert forwarder.wait() == 0
     assert [reply.text for reply in site.all_of("RPLYQ")] == ["first"]
     assert [(message.text, message.retries) for message in site.all_of("WORK")] == [("second", 0)]
-    assert [message.text for message in site.all_of("OTHER")] == ["third"]
-    assert space.usage("ERRQUE").messages == 0
+    assert [space.usage(queue).messages for queue in ("OTHER", "ERRQUE")] == [0, 0]
 
 
 def stop_at_once(site, space, queue, number=signal.SIGTERM):
@@ -95,13 +91,25 @@ def test_second_signal_ends_a_command_and_what_it_started(site, space):
     assert next(space.messages("COMMAND")).retries == 0
 
 
-def test_further_signal_ends_what_does_not_listen_and_loses_nothing(site, space):
+def test_second_signal_ends_a_forwarder_whose_service_does_not_listen(site, space):
     forwarder = stop_at_once(site, space, "STUBBORN")
-    forwarder.wait_until_logged("stopping at once")
+    assert forwarder.wait() == 143
+    (message,) = space.messages("STUBBORN")
+    assert (message.state, message.retries) == (State.READY, 0)
+
+
+def test_calls_that_do_not_end_in_the_time_for_a_stop_are_ended_and_their_messages_given_back(site, space):
+    space.enqueue("COMMAND", "a")
+    space.enqueue("STUBBORN", "b")
+    forwarder = site.start("-q", "COMMAND,STUBBORN", "--grace", "1")
+    pids = site.wait_for_calls(3)
     forwarder.tell(signal.SIGTERM)
-    assert forwarder.wait() == -signal.SIGTERM
-    # Its death counts as a try.
-    assert eventually(lambda: space.dequeue("ERRQUE")).text == "first"
+    assert forwarder.wait() == 0
+    for line in pids:
+        eventually(lambda: not line.isdigit() or not is_running(int(line)))  # noqa: B023 - asked at once
+    assert "2 calls were ended; their messages are back in their queues" in forwarder.log()
+    for queue in ("COMMAND", "STUBBORN"):
+        assert [(info.state, info.retries) for info in space.messages(queue)] == [(State.READY, 0)]
 
 
 def test_signal_that_is_ignored_at_the_start_stays_ignored(site, space):
@@ -148,22 +156,18 @@ def stop():
         signal.signal(number, handler)
 
 
-def test_second_signal_does_not_cut_short_what_is_shielded_and_keeps_the_long_work_from_beginning(stop):
-    stop.shielded = True
+def test_the_first_signal_asks_for_a_stop_and_the_second_for_one_at_once(stop):
     signal.raise_signal(signal.SIGTERM)
-    assert (stop.asked, stop.status) == ("SIGTERM", 0)
+    assert (stop.asked, stop.at_once, stop.status) == ("SIGTERM", False, 0)
     signal.raise_signal(signal.SIGINT)
-    assert (stop.asked, stop.status) == ("SIGINT", 130)
-    with pytest.raises(StopNow):
-        stop.unshielded(lambda: pytest.fail("it was begun"))
-    assert stop.shielded
+    assert (stop.asked, stop.at_once, stop.status) == ("SIGINT", True, 130)
 
 
-def test_second_signal_cuts_short_what_is_not_shielded(stop):
+def test_the_hangup_of_a_daemon_asks_once_for_the_services_to_be_loaded_anew(stop, monkeypatch):
+    monkeypatch.setattr(stop, "_had_terminal", False)
     signal.raise_signal(signal.SIGHUP)
-    with pytest.raises(StopNow):
-        signal.raise_signal(signal.SIGTERM)
-    assert (stop.asked, stop.status, stop.shielded) == ("SIGTERM", 143, True)
+    assert stop.asked == ""
+    assert [stop.wants_reload(), stop.wants_reload()] == [True, False]
 
 
 def test_stop_ends_every_sleep(stop):
@@ -173,27 +177,3 @@ def test_stop_ends_every_sleep(stop):
     assert woken == ["woken"]
     # It is this test's timeout that would end it otherwise.
     stop.sleep(10_000)
-
-
-def test_stop_needs_nobody_to_wake(stop):
-    def wake():
-        raise NotOpenError("the queue space is closed")
-
-    stop.wake = wake
-    signal.raise_signal(signal.SIGTERM)
-    assert stop.asked == "SIGTERM"
-
-
-def test_only_the_long_work_is_not_shielded(stop):
-    stop.shielded = True
-    assert stop.unshielded(lambda: stop.shielded) is False
-    assert stop.shielded
-    with pytest.raises(ZeroDivisionError):
-        stop.unshielded(lambda: 1 / 0)
-    assert stop.shielded
-
-
-def test_work_on_the_queues_is_shielded(space):
-    stop = Stop()
-    Forwarder(space, [], Teller(space, []), stop, idle_seconds=0, until_empty=True).run()
-    assert stop.shielded

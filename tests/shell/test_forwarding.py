@@ -130,6 +130,11 @@ def test_programs_get_an_object_for_each_forwarder(laid_out, forwarder):
     }
 
 
+def test_each_key_that_programs_get_is_explained():
+    process = AttachedProcess(pid=7, host="h", role="tmqforward", since_us=NOON, alive=True)
+    assert list(forwarding.data([(process, FIGURES)])[0]) == list(forwarding.KEYS)
+
+
 def test_in_csv_they_are_the_json_in_one_cell(laid_out, forwarder):
     forwarder.report_forwarding([FIGURES])
     ran = laid_out.run("format csv\nqopen QSPACE\nqinfo\n")

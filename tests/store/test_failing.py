@@ -1,13 +1,11 @@
 """What whoever rolls back says of a message: that it failed for good, when to try again, or that it is done with."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from qmadmin import NoSpaceError
-from qmcore.acts.enqueue import prepare
-from qmcore.errors import AbortedError, BadQueueError, InvalidArgumentError, ProtocolError
+from qmcore.errors import AbortedError, BadQueueError, InvalidArgumentError
 from qmcore.message import EnqueueControl
 from tests.fix_store import bodies_held, drain, make_queue
 
@@ -29,7 +27,7 @@ def fail(space, name="Q", **terms):
 
 
 def answer(queue, body, **control):
-    return prepare(queue, body, EnqueueControl(**control), 4096)
+    return queue, body, EnqueueControl(**control)
 
 
 class TestForGood:
@@ -161,6 +159,50 @@ class TestAnAnswerToAFailure:
         assert [consumed.info.msgid for consumed in space.history("KEPT")] == [msgid]
 
 
+class TestGivingBackSome:
+    def test_some_go_back_and_the_transaction_goes_on_with_the_others(self, space):
+        first, _, third = (space.enqueue("Q", text) for text in "abc")
+        with space.transaction() as transaction:
+            assert drain(space) == ["a", "b", "c"]
+            transaction.give_back([first], "no")
+            transaction.give_back([third], counts=False)
+        assert [(info.msgid, info.retries) for info in space.messages("Q")] == [(first, 1), (third, 0)]
+        assert space.usage("Q").dequeued == 1
+
+    def test_one_that_failed_for_good_goes_to_the_error_queue_at_once(self, space):
+        msgid, _ = space.enqueue("Q", "a"), space.enqueue("Q", "b")
+        with space.transaction() as transaction:
+            drain(space)
+            transaction.give_back([msgid], "no", permanent=True)
+        assert drain(space, "ERRQUE") == ["a"]
+        assert bodies_held(space, "Q") == (0, 0, 0)
+
+    def test_it_may_be_said_when_to_try_again(self, space, clock):
+        msgid = space.enqueue("Q", "a")
+        with space.transaction() as transaction:
+            space.dequeue("Q")
+            transaction.give_back([msgid], retry_after=5)
+        clock.advance(4)
+        assert space.dequeue("Q") is None
+        clock.advance(1)
+        assert space.dequeue("Q").retries == 1
+
+    def test_what_was_given_back_is_not_given_back_again_by_a_rollback(self, space):
+        msgid, _ = space.enqueue("Q", "a"), space.enqueue("Q", "b")
+        with space.transaction() as transaction:
+            drain(space)
+            transaction.give_back([msgid])
+            transaction.rollback()
+        assert [info.retries for info in space.messages("Q")] == [1, 1]
+
+    def test_what_the_transaction_has_not_dequeued_is_passed_over(self, space):
+        held, other = space.enqueue("Q", "a"), space.enqueue("Q", "b")
+        with space.transaction() as transaction:
+            space.dequeue("Q", msgid=held)
+            transaction.give_back([other, "0" * 32])
+        assert [(info.msgid, info.retries) for info in space.messages("Q")] == [(other, 0)]
+
+
 class TestFromAnotherThread:
     def test_a_transaction_that_is_given_up_counts_a_try_and_refuses_what_comes_after(self, space):
         space.enqueue("Q", "x")
@@ -171,6 +213,13 @@ class TestFromAnotherThread:
             other.join()
             space.enqueue("Q", "y")
         assert [(info.size, info.retries) for info in space.messages("Q")] == [(1, 1)]
+
+    def test_it_may_be_a_try_of_one_message_only(self, space):
+        slow, other = space.enqueue("Q", "a"), space.enqueue("Q", "b")
+        with pytest.raises(AbortedError), space.transaction() as transaction:
+            drain(space)
+            transaction.give_up("too slow", only=slow)
+        assert {info.msgid: info.retries for info in space.messages("Q")} == {slow: 1, other: 0}
 
     def test_its_commit_is_refused(self, space):
         space.enqueue("Q", "x")
@@ -185,18 +234,3 @@ class TestFromAnotherThread:
             space.dequeue("Q")
             transaction.return_untried("stopped")
         assert space.dequeue("Q").retries == 0
-
-    def test_a_transaction_can_be_lent_to_a_thread_and_comes_back(self, space):
-        space.enqueue("Q", "x")
-
-        def use():
-            transaction.join_context()
-            return space.dequeue("Q").text
-
-        with ThreadPoolExecutor(1) as other, space.transaction() as transaction:
-            with transaction.lent_to(other.submit(threading.get_ident).result()):
-                assert other.submit(use).result() == "x"
-                with pytest.raises(ProtocolError, match="another thread"):
-                    transaction.commit()
-            transaction.rollback()
-        assert space.dequeue("Q").retries == 1

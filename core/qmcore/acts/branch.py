@@ -38,6 +38,18 @@ class Branch:
     kept_bytes: int = 0
     reserved: Sequence[int] = ()
 
+    def mark(self) -> Mark:
+        """Return how much has been enqueued by now."""
+        return Mark(len(self.pending), self.spilled)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mark:
+    """How much a branch had enqueued at some time: messages that its process keeps, and ones that the store has."""
+
+    pending: int
+    spilled: int
+
 
 NO_USE = Use(0, 0, 0)
 

@@ -72,17 +72,23 @@ class Ending:
     """How a transaction ends without a commit.
 
     `error` is the last error text of whoever tried, and is kept with a message that goes to the error queue. The
-    verdict is on the message with the identifier `on`, or with None on all that were dequeued.
+    verdict is on the message with the identifier `on`, or with None on all that were dequeued. `tries_others`: the end
+    is as much a try of the other messages.
     """
 
     cause: Cause
     error: str = ""
     verdict: Verdict = PLAIN
     on: str | None = None
+    tries_others: bool = True
 
     def verdict_on(self, msgid: str) -> Verdict:
         """Return what is said of a message."""
         return self.verdict if self.on is None or self.on == msgid else PLAIN
+
+    def counts(self, msgid: str) -> bool:
+        """Tell whether the end counts as a try of a message."""
+        return self.cause.counts and (self.tries_others or self.on == msgid)
 
 
 def give_back(
@@ -106,6 +112,28 @@ def give_back(
                 _give_back_one(unit, opened, store, queue, holding, now, ending)
 
 
+def give_back_some(
+    unit: Unit,
+    opened: OpenSpace,
+    transaction_id: int,
+    queue_ids: Iterable[int],
+    message_ids: Iterable[int],
+    now: int,
+    ending: Ending,
+) -> list[tuple[Store, Holding]]:
+    """Return some of the messages that a transaction has dequeued, which goes on; return where they were."""
+    known = opened.definitions(unit)
+    returned: list[tuple[Store, Holding]] = []
+    for store in stores(unit, known.space.id):
+        for queue in [known.by_id[queue_id] for queue_id in queue_ids if queue_id in known.by_id]:
+            found = [store.give_back_one(transaction_id, queue.id, message_id) for message_id in message_ids]
+            # Those that come before others in the queue come first.
+            for holding in sorted((each for each in found if each), key=lambda each: each.place.order_key):
+                _give_back_one(unit, opened, store, queue, holding, now, ending)
+                returned.append((store, holding))
+    return returned
+
+
 def drop_spilled(opened: OpenSpace, store: Store, queue: Queue, transaction_id: int) -> None:
     """Delete what a transaction has spilled for a queue, and give back the room that was kept for it."""
     use = store.discard_spilled(transaction_id, queue.id)
@@ -120,7 +148,7 @@ def _give_back_one(
         expire_one(unit, opened, store, queue, holding, now)
         return
     place, verdict = holding.place, ending.verdict_on(name_of(opened, holding))
-    if not ending.cause.counts:
+    if not ending.counts(name_of(opened, holding)):
         put_back(store, holding, place.retries, now)
     elif verdict.final or place.retries >= queue.definition.retries:
         _spend(unit, opened, store, queue, holding, now, ending)

@@ -10,11 +10,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from qmcore.acts.dequeue import Nothing, nothing
+from qmcore.acts.dequeue import Nothing
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError, Resource, SystemFailureError
 from qmcore.port import Bell, Unit, Volume, always
-from qmcore.queue import Queue
 from qmcore.records import Owner
 from qmcore.times import MICROS, Clock
 
@@ -73,31 +72,6 @@ def _try_at_each_ring(
             bell.wait(min(left, CHECK_SECONDS, seconds_until(result.next_due_us, clock)))
 
 
-def sleep_until_any(
-    volume: Volume,
-    opened: OpenSpace,
-    clock: Clock,
-    queue_ids: Sequence[int],
-    seconds: float,
-    ready: Callable[[], bool],
-) -> None:
-    """Sleep until one of the queues may have a message, `ready` says so, or the seconds are over.
-
-    `ready` is asked once the bell hangs, so that what came in between is not slept over.
-    """
-    with listening(volume, opened, queue_ids) as bell:
-        end = clock.monotonic() + seconds
-        rang = False
-        while not rang and not ready() and (left := end - clock.monotonic()) > 0:
-            due = volume.read(
-                lambda unit: [nothing(unit, queue).next_due_us for queue in _queues(unit, opened, queue_ids)]
-            )
-            soonest = min((seconds_until(moment, clock) for moment in due), default=float("inf"))
-            if soonest <= 0:
-                return
-            rang = bell.wait(min(left, CHECK_SECONDS, soonest))
-
-
 def pause(volume: Volume, seconds: float) -> None:
     """Sleep, unless the process is woken before."""
     bell = volume.bell()
@@ -132,7 +106,7 @@ def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int]) -> It
     def record(unit: Unit) -> None:
         for queue_id, address in gone:
             unit.remove_waiter(queue_id, address)
-        _refuse_without_action(unit, opened, owner)
+        refuse_without_action(unit, opened, owner)
         for queue_id, address in rows:
             unit.add_waiter(queue_id, address, owner.id)
         # In case that this is done twice.
@@ -157,8 +131,8 @@ def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int]) -> It
             opened.left_waits.update(rows)
 
 
-def _refuse_without_action(unit: Unit, opened: OpenSpace, owner: Owner) -> None:
-    """Refuse a wait beyond one of each process and the actions of the queue space."""
+def refuse_without_action(unit: Unit, opened: OpenSpace, owner: Owner) -> None:
+    """Refuse a wait beyond one of each process and the actions of the queue space (SystemFailureError)."""
     space = opened.definitions(unit).space
     waits = unit.waits(space.id)
     waits[owner.id] = waits.get(owner.id, 0) + 1
@@ -173,8 +147,3 @@ def _refuse_without_action(unit: Unit, opened: OpenSpace, owner: Owner) -> None:
             used=used - 1,
             limit=limit,
         )
-
-
-def _queues(unit: Unit, opened: OpenSpace, queue_ids: Sequence[int]) -> list[Queue]:
-    known = opened.definitions(unit).by_id
-    return [known[queue_id] for queue_id in queue_ids if queue_id in known]

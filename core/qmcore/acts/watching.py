@@ -1,0 +1,124 @@
+"""The act of watching queues for long: a bell that hangs while its owner is at work, and rings for what comes next.
+
+A wait records its bell and takes it down each time. Whoever serves queues for hours would do that for each message; a
+watch keeps its bell, and lets go of queues that need no ring for now, so that those who bring messages ring nobody in
+vain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+from qmcore.acts.dequeue import first_ready, nothing
+from qmcore.acts.waiting import refuse_without_action
+from qmcore.definitions import OpenSpace
+from qmcore.errors import QueueError
+from qmcore.port import Unit, Volume, always
+from qmcore.records import Owner
+from qmcore.selection import FIRST_CHOICE
+
+
+class Watch:
+    """A bell of this process that rings when messages come to the queues that it was hung for."""
+
+    def __init__(self, volume: Volume, opened: OpenSpace) -> None:
+        self._volume = volume
+        self._opened = opened
+        self._bell = volume.bell()
+        self._owner: Owner | None = None
+        self._hung: set[int] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def hang(self, queue_ids: Iterable[int]) -> bool:
+        """Be told of messages of these queues, too; tell whether that is new, so that one has to look again.
+
+        Raises SystemFailureError where as many wait already as the queue space has actions for.
+        """
+        owner = self._opened.owner
+        if owner is not self._owner:
+            # What others took for dead has no bells any more.
+            self._owner, self._hung = owner, set()
+        new = set(queue_ids) - self._hung
+        if not new:
+            return False
+        is_first = not self._hung
+
+        def record(unit: Unit) -> None:
+            if is_first:
+                refuse_without_action(unit, self._opened, owner)
+            for queue_id in new:
+                # In case that this is done twice.
+                unit.remove_waiter(queue_id, self._bell.address)
+                unit.add_waiter(queue_id, self._bell.address, owner.id)
+
+        self._volume.write(record, durable=False, concurrent=True, repeatable=always)
+        self._hung |= new
+        return True
+
+    def let_go(self, queue_ids: Iterable[int]) -> None:
+        """Be told of messages of these queues no longer."""
+        old = self._hung & set(queue_ids)
+        if old and self._opened.owner is self._owner:
+            self._forget(old)
+        self._hung -= old
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until it rings or the seconds are over; tell whether it rang."""
+        return self._bell.wait(seconds)
+
+    def close(self) -> None:
+        """Take the bell down. Rows that cannot be removed go with their owner."""
+        with contextlib.suppress(OSError):
+            self._bell.close()
+        with contextlib.suppress(QueueError):
+            self.let_go(tuple(self._hung))
+
+    def _forget(self, queue_ids: Collection[int]) -> None:
+        def forget(unit: Unit) -> None:
+            for queue_id in queue_ids:
+                unit.remove_waiter(queue_id, self._bell.address)
+
+        self._volume.write(forget, durable=False, concurrent=True, repeatable=always)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at queues has found.
+
+    `found` are the names of those that a dequeue should be tried on, `empty` the numbers of the others, and
+    `next_due_us` tells when the next of these has a message, as far as that is known.
+    """
+
+    found: tuple[str, ...]
+    empty: frozenset[int]
+    next_due_us: int | None
+
+
+def look(unit: Unit, opened: OpenSpace, names: Sequence[str], now: int) -> Look:
+    """Look which queues have messages. One that is absent or stopped counts as if it had: the dequeue tells why."""
+    known = opened.definitions(unit).queues
+    found: list[str] = []
+    empty: dict[int, int | None] = {}
+    for name in names:
+        queue = known.get(name)
+        if queue is None or not queue.dequeue_enabled or first_ready(unit, opened, queue, FIRST_CHOICE) is not None:
+            found.append(name)
+            continue
+        due = nothing(unit, queue).next_due_us
+        if due is not None and due <= now:
+            found.append(name)
+        else:
+            empty[queue.id] = due
+    soonest = min((due for due in empty.values() if due is not None), default=None)
+    return Look(tuple(found), frozenset(empty), soonest)

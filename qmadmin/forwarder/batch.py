@@ -1,0 +1,98 @@
+"""Several messages of a queue that a worker takes at once, works on one after the other, and commits together."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from qmadmin.forwarder.service import Call, Failure, Unavailable
+from qmcore.errors import AbortedError, QueueError
+
+if TYPE_CHECKING:
+    from qmadmin.forwarder.figures import Figures
+    from qmadmin.transaction import Transaction
+    from qmcore.acts.branch import Mark
+    from qmcore.message import Message
+
+_BEGIN_SECONDS: Final = 0.1
+"""How long calls of a batch are begun; the rest goes back then, so that what is done need not wait for it."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Batch:
+    """Messages that were dequeued in one transaction, each of which may take so many seconds.
+
+    `call` makes a call, queues the reply and returns how long the call took. `failed` is told of a failure, and says
+    whether the messages behind it may go on. `ended` says that no further call is to be begun.
+    """
+
+    transaction: Transaction
+    requests: Sequence[Message]
+    seconds: float
+    figures: Figures
+    call: Callable[[Call], float]
+    failed: Callable[[Call, Failure], bool]
+    ended: Callable[[], bool]
+
+    def work(self) -> None:
+        """Work on the messages, and commit; what was not worked on is given back as it was.
+
+        Raises Unavailable and QueueError, after the commit of what was done before, where a call could not be made or
+        its reply not be queued at present; AbortedError, and whatever else a call raises, where nothing is done.
+        """
+        took: list[float] = []
+        try:
+            trouble = self._call_each(took)
+            self.transaction.commit()
+        except BaseException:
+            for _ in took:
+                self.figures.abandoned()
+            raise
+        for seconds in took:
+            self.figures.succeeded(seconds)
+        if trouble is not None:
+            raise trouble
+
+    def _call_each(self, took: list[float]) -> Exception | None:
+        """Call one after the other; return what kept it from going on."""
+        end = time.monotonic() + _BEGIN_SECONDS
+        for number, request in enumerate(self.requests):
+            if number and (time.monotonic() >= end or self.ended()):
+                self._return(number)
+                break
+            call, marks = Call(request, self.seconds), self.transaction.marks()
+            try:
+                took.append(self.call(call))
+            except Failure as failure:
+                self._undo(marks)
+                self.transaction.give_back(
+                    [request.msgid], str(failure), permanent=failure.permanent, retry_after=failure.retry_after
+                )
+                if not self.failed(call, failure):
+                    self._return(number + 1)
+                    break
+            except AbortedError:
+                self.figures.abandoned()
+                raise
+            except (Unavailable, QueueError) as error:
+                if isinstance(error, Unavailable):
+                    self.figures.unavailable(str(error))
+                else:
+                    self.figures.abandoned()
+                self._undo(marks)
+                self._return(number)
+                return error
+        return None
+
+    def _undo(self, marks: Mapping[str, Mark]) -> None:
+        """Forget what a call has enqueued."""
+        if not self.transaction.forget_since(marks):
+            reason = "a call of the batch failed that had enqueued much"
+            self.transaction.rollback(reason, counts=False)
+            raise AbortedError(f"the transaction was rolled back: {reason}")
+
+    def _return(self, first: int) -> None:
+        """Give back the messages from a number on, which were not worked on."""
+        self.transaction.give_back([request.msgid for request in self.requests[first:]], counts=False)

@@ -1,0 +1,54 @@
+"""What is wrong with the services and queues of a forwarder, before it is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder.services_file import ServicesFile
+from qmadmin.opening import open_device
+from qmcore.errors import QueueError
+
+if TYPE_CHECKING:
+    from qmadmin.forwarder.settings import Settings
+    from qmadmin.space import QueueSpace
+
+
+def faults(settings: Settings, environ: Mapping[str, str]) -> list[str]:
+    """Return all that would keep the forwarder from its work, each as one sentence. Nothing is forwarded."""
+    found = ServicesFile.check(settings.services, environ)
+    try:
+        described = ServicesFile.read(settings.services)
+    except StartError:
+        names: tuple[str, ...] = settings.queues
+    else:
+        names = settings.queues or described.names
+        found += [fault for name in names for fault in _faults_of_terms(settings, described, name)]
+    try:
+        with open_device(settings.device) as device, device.open_space(settings.space, role="application") as space:
+            if device.readonly:
+                found.append(f"device {device.path!r} can only be read by this user, and forwarding writes to it")
+            found += [fault for name in names for fault in _faults_of_queue(space, name)]
+    except QueueError as error:
+        found.append(error.message)
+    return found
+
+
+def _faults_of_terms(settings: Settings, described: ServicesFile, name: str) -> Iterator[str]:
+    try:
+        settings.terms(described.description(name))
+    except StartError as error:
+        yield str(error)
+
+
+def _faults_of_queue(space: QueueSpace, name: str) -> Iterator[str]:
+    """Tell of a queue that is not there, or that loses messages."""
+    try:
+        queue = space.queue(name)
+    except QueueError as error:
+        yield error.message
+        return
+    error_queue = queue.definition.error_queue or space.definition.error_queue
+    if error_queue and error_queue not in {each.name for each in space.queues()}:
+        yield f"queue {name!r} has the error queue {error_queue!r}, which does not exist: what fails is discarded"

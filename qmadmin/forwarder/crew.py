@@ -1,0 +1,189 @@
+"""The threads that work for a queue."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from qmadmin.forwarder.feed import Found
+
+if TYPE_CHECKING:
+    from qmadmin.forwarder.feed import Feed
+    from qmadmin.forwarder.places import Places
+
+_LOST_MAX: Final = 10
+"""Threads whose calls do not come back, beyond which a queue is not served any more."""
+
+_LOST_SECONDS: Final = 3600.0
+"""How long it is not served then, unless the services are loaded anew."""
+
+_IDLE_SECONDS: Final = 60.0
+"""How long a thread that has nothing to do is kept."""
+
+
+class Crew:
+    """The workers of a queue, each a thread: they take messages while there are any, and then sleep until roused.
+
+    `told` is called, from any thread, when something has changed that whoever rouses the crew wants to know: a worker
+    has found no message, or cannot go on. `failed` takes an error after which nothing can go on.
+    """
+
+    def __init__(
+        self, feed: Feed, places: Places, told: Callable[[], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        self.feed = feed
+        self._places = places
+        self._told = told
+        self._failed = failed
+        self._changed = threading.Condition()
+        self._is_ended = False
+        self._limit: int | None = None
+        self._tickets = 0
+        self._looking = 0
+        self._busy = 0
+        self._idle = 0
+        self._lost = 0
+        self._next_begin = 0.0
+
+    @property
+    def queue(self) -> str:
+        """The queue."""
+        return self.feed.queue
+
+    @property
+    def busy(self) -> int:
+        """How many workers look for a message or are at a call."""
+        return self._busy + self._tickets
+
+    def wants_watching(self) -> bool:
+        """Tell whether nobody looks for messages here although somebody could."""
+        with self._changed:
+            return not self._tickets and not self._looking and self._has_room() and not self.feed.pause.left()
+
+    def rouse(self) -> None:
+        """Have one more worker look for messages, if there may be one more."""
+        with self._changed:
+            if not self._has_room() or self.feed.pause.left():
+                return
+            self._tickets += 1
+            if self._idle < self._tickets:
+                threading.Thread(target=self._work, name=f"tmqforward {self.queue}", daemon=True).start()
+            self._changed.notify()
+
+    def only(self, messages: int) -> None:
+        """Let no more than so many further messages be taken."""
+        with self._changed:
+            self._limit = messages
+
+    def is_at_rest(self) -> bool:
+        """Tell whether no worker has anything in hand."""
+        return self.busy == 0
+
+    def end(self) -> None:
+        """Let the workers take no further message, and end when they are done with what they have in hand."""
+        with self._changed:
+            self._is_ended = True
+            self._tickets = 0
+            self._changed.notify_all()
+
+    def join(self, seconds: float) -> bool:
+        """Wait until no worker has anything in hand; tell whether that came within the seconds."""
+        with self._changed:
+            return self._changed.wait_for(self.is_at_rest, seconds)
+
+    # ---- a worker ----------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while self._got_ticket():
+            found = Found.NOTHING
+            try:
+                while self._may_take():
+                    found = self._forward()
+                    if found is not Found.MESSAGE:
+                        break
+            except BaseException as error:  # noqa: BLE001 - the main thread decides what becomes of it
+                self._failed(error)
+            if found is Found.ABANDONED:
+                return
+            self._leave()
+
+    def _got_ticket(self) -> bool:
+        """Wait to be roused; False where there is no more to do for this thread."""
+        with self._changed:
+            self._idle += 1
+            try:
+                roused = self._changed.wait_for(lambda: self._tickets or self._is_ended, _IDLE_SECONDS)
+                if self._is_ended or not roused:
+                    return False
+                self._tickets -= 1
+                self._busy += 1
+                return True
+            finally:
+                self._idle -= 1
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._busy -= 1
+            self._changed.notify_all()
+        self._told()
+
+    def _may_take(self) -> bool:
+        with self._changed:
+            if self._is_ended or self.feed.pause.left() or self._limit == 0:
+                return False
+            if self._limit is not None:
+                self._limit -= 1
+            return True
+
+    def _forward(self) -> Found:
+        self._keep_pace()
+        is_looking = [True]
+        with self._changed:
+            self._looking += 1
+
+        def looks_no_more() -> None:
+            with self._changed:
+                if is_looking.pop():
+                    self._looking -= 1
+
+        def taken() -> None:
+            looks_no_more()
+            # There may be more where this one came from.
+            self.rouse()
+
+        try:
+            with self._places.one_for(self.queue, self.feed.head_priority):
+                return (
+                    self.feed.forward(taken, self._lose_one, self._has_ended) if not self._is_ended else Found.NOTHING
+                )
+        finally:
+            if is_looking:
+                looks_no_more()
+
+    def _has_ended(self) -> bool:
+        return self._is_ended
+
+    def _keep_pace(self) -> None:
+        """Wait until the next call may begin, where there is to be some time between two of them."""
+        pace = self.feed.terms.pace
+        if pace:
+            with self._changed:
+                begin = max(self._next_begin, time.monotonic())
+                self._next_begin = begin + pace
+                self._changed.wait_for(lambda: self._is_ended, begin - time.monotonic())
+
+    def _has_room(self) -> bool:
+        workers = self.feed.terms.workers
+        return not self._is_ended and self._busy + self._tickets < workers and self._limit != 0
+
+    def _lose_one(self) -> None:
+        """Let another thread take the place of one whose call does not come back."""
+        with self._changed:
+            self._busy -= 1
+            self._lost += 1
+            self._changed.notify_all()
+        if self._lost >= _LOST_MAX:
+            self.feed.pause.begin(f"{self._lost} calls of its service did not come back", _LOST_SECONDS)
+        self._told()

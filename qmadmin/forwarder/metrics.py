@@ -1,0 +1,162 @@
+"""The figures of a forwarder for Prometheus, served over HTTP while it runs.
+
+prometheus-client, which comes with the extra qmadmin[metrics], is loaded only where metrics are asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Final
+
+from qmadmin.forwarder.errors import StartError, UsageError
+from qmadmin.version import __version__
+from qmcore.times import MICROS
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import HistogramMetricFamily, Metric
+
+    from qmadmin.forwarder.figures import Figures
+
+logger = logging.getLogger("qmadmin.forwarder")
+
+LOOPBACK: Final = "127.0.0.1"
+
+_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+BOUNDS_US: Final = tuple(round(seconds * MICROS) for seconds in _BOUNDS)
+"""Bounds of the histogram of call times; times are kept to two digits, so that these are exact."""
+
+COUNTERS: Final = {
+    "calls": ("calls", "Calls of the service that were begun."),
+    "successes": ("successes", "Calls whose message is gone and whose reply is queued."),
+    "failures": ("failures", "Calls that failed."),
+    "retries": ("retries", "Failed calls after which the message is tried again."),
+    "refused": ("refused", "Calls that were no try, because the service could not work."),
+    "dropped_replies": ("dropped_replies", "Replies for which there was no reply queue."),
+}
+"""Fields of the figures that are counters: what each is called behind tmqforward_, and what it is."""
+
+GAUGES: Final = {
+    "in_flight": ("calls_in_flight", "Calls that run now."),
+    "workers": ("workers", "Calls that may run at the same time."),
+}
+TIMES: Final = {
+    "last_error_us": ("last_error_timestamp_seconds", "When a call last failed or was refused; 0: never."),
+    "paused_until_us": ("paused_until_timestamp_seconds", "Until when the queue is not served; 0: it is served."),
+}
+
+
+DURATIONS: Final = ("call_duration_seconds", "How long calls took that succeeded or failed.")
+INFO: Final = ("info", "The version of tmqforward, as a label; the value is always 1.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Address:
+    """Where metrics are served."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Return what `[HOST:]PORT` says; without a host it is loopback. An IPv6 address stands in brackets."""
+        found = re.fullmatch(
+            r"(?:(?:\[(?P<six>[\da-fA-F:.]+)\]|(?P<host>[^\s\[\]:/]+)):)?(?P<port>\d{1,5})", text, re.ASCII
+        )
+        if found is None or int(found["port"]) > 65535:
+            raise UsageError(
+                f"metrics must be served at [HOST:]PORT, such as 9464 or 0.0.0.0:9464, and not at {text!r}"
+            )
+        return cls(found["six"] or found["host"] or LOOPBACK, int(found["port"]))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class FiguresCollector:
+    """Gives the figures of queues to Prometheus as they are when it asks.
+
+    `figures` returns those of the queues that are forwarded; it is called in a thread of the server.
+    """
+
+    def __init__(self, space: str, figures: Callable[[], Collection[Figures]]) -> None:
+        self._space = space
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric with a sample for each queue."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        labels = ["space", "queue"]
+        counters = {
+            of: CounterMetricFamily(_named(name), help_, labels=labels) for of, (name, help_) in COUNTERS.items()
+        }
+        gauges = {of: GaugeMetricFamily(_named(name), help_, labels=labels) for of, (name, help_) in GAUGES.items()}
+        times = {of: GaugeMetricFamily(_named(name), help_, labels=labels) for of, (name, help_) in TIMES.items()}
+        durations = HistogramMetricFamily(_named(DURATIONS[0]), DURATIONS[1], labels=labels)
+        for each in self._figures():
+            told, values = each.forwarding(), [self._space, each.queue]
+            for of, family in (counters | gauges).items():
+                family.add_metric(values, getattr(told, of))
+            for of, gauge in times.items():
+                gauge.add_metric(values, (getattr(told, of) or 0) / MICROS)
+            _add_durations(durations, values, each)
+        yield from (*counters.values(), *gauges.values(), *times.values(), durations)
+        info = GaugeMetricFamily(_named(INFO[0]), INFO[1], labels=["version"])
+        info.add_metric([__version__], 1)
+        yield info
+
+
+@contextlib.contextmanager
+def served(address: Address | None, space: str, figures: Callable[[], Collection[Figures]]) -> Iterator[None]:
+    """Serve the figures of queues at an address for as long as the block lasts; None is not at all.
+
+    Raises StartError where prometheus-client is missing, or the port is taken or must not be used.
+    """
+    if address is None:
+        yield
+        return
+    registry = _registry(FiguresCollector(space, figures))
+    from prometheus_client import start_http_server
+
+    try:
+        server, thread = start_http_server(address.port, address.host, registry)
+    except OSError as error:
+        raise StartError(
+            f"metrics cannot be served at {address}: {error.strerror or error}", "Name another port with --metrics."
+        ) from error
+    try:
+        logger.info("metrics are served at http://%s/metrics", Address(address.host, server.server_port))
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _registry(collector: FiguresCollector) -> CollectorRegistry:
+    try:
+        from prometheus_client import CollectorRegistry, ProcessCollector
+    except ImportError as error:
+        raise StartError(
+            "metrics need the package prometheus-client, which is not installed", "Install qmadmin[metrics]."
+        ) from error
+    registry = CollectorRegistry()
+    registry.register(collector)
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def _add_durations(family: HistogramMetricFamily, labels: list[str], figures: Figures) -> None:
+    took = figures.took(BOUNDS_US)
+    bounds = [str(bound / MICROS) for bound in BOUNDS_US]
+    buckets = [*zip(bounds, map(float, took.within), strict=True), ("+Inf", float(took.calls))]
+    family.add_metric(labels, buckets, took.seconds)
+
+
+def _named(name: str) -> str:
+    return f"tmqforward_{name}"

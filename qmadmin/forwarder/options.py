@@ -1,0 +1,248 @@
+"""The options of tmqforward, each declared once, and what was given for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from qmadmin.configuration import SECONDS_MAX, ForwarderSettings, LogSettings
+from qmadmin.forwarder import settings as choices
+from qmadmin.forwarder.settings import Settings, Warn
+from qmadmin.options import Option
+from qmadmin.shell.formats import Format
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What was given on the command line, by the names of the options' parameters."""
+
+    queues: tuple[str, ...]
+    trantime: str | None
+    idletime: str | None
+    until_empty: bool
+    gives_up: bool
+    non_transactional: bool
+    pace: str | None
+    blocktime: str | None
+    workers: int | None
+    total_workers: int | None
+    order: str | None
+    batch: int | None
+    grace: int | None
+    once: bool
+    check: bool
+    services: str | None
+    log_format: str | None
+    metrics: str | None
+    status: bool
+    form: str | None
+
+    def settings(self, device: str, space: str, usual: ForwarderSettings, warn: Warn) -> Settings:
+        """Return what the forwarder is to do, with the usual settings where nothing was given."""
+        delay = choices.other_time("-f", self.pace, warn)
+        return Settings(
+            device=device,
+            space=space,
+            queues=choices.queue_names(self.queues),
+            services=self.services or usual.services,
+            trantime=choices.transaction_time(self.trantime, usual.trantime, warn),
+            idletime=choices.idle_time(self.idletime, usual.idletime, warn),
+            grace=usual.grace if self.grace is None else self.grace,
+            workers=choices.worker_count(self.workers, usual.workers, forgets=delay is not None),
+            total_workers=usual.total_workers if self.total_workers is None else self.total_workers,
+            order=self.order or usual.order.replace("auto", ""),
+            batch=self.batch or usual.batch,
+            until_empty=self.until_empty,
+            metrics=choices.metrics_address(self.metrics, usual.metrics),
+            once=self.once,
+            gives_up=self.gives_up,
+            transactional=not self.non_transactional,
+            pace=delay,
+            blocktime=choices.block_time(self.blocktime, warn, has_meaning=self.non_transactional or delay is not None),
+        )
+
+
+_OPTIONS: Final = (
+    click.option(
+        "-q",
+        "queues",
+        cls=Option,
+        metavar="QUEUE[,QUEUE...]",
+        multiple=True,
+        help="The queues, named like their services [default: all services of the file].",
+        more="May be given several times; a queue that is named twice is served once.",
+    ),
+    click.option(
+        "-t",
+        "trantime",
+        cls=Option,
+        metavar="TRANTIME",
+        setting=ForwarderSettings.trantime,
+        help="Seconds that a request may take; 0 is no limit.",
+        more="They limit the transaction around the call. A call that is still running then is ended, and has failed.",
+    ),
+    click.option(
+        "-i",
+        "idletime",
+        cls=Option,
+        metavar="IDLETIME",
+        setting=ForwarderSettings.idletime,
+        help="Most seconds of sleep while there is nothing to do.",
+        more="A message that comes ends the sleep. With 0 there is none, and the queues are looked at all the time.",
+    ),
+    click.option(
+        "-e",
+        "until_empty",
+        cls=Option,
+        is_flag=True,
+        help="End when the queues are empty.",
+        more="Delayed messages, and those that other processes hold, do not count.",
+    ),
+    click.option(
+        "-d",
+        "gives_up",
+        cls=Option,
+        is_flag=True,
+        help="Do not try again where a failure has a reply.",
+        more="When a service fails and says something to its client, the request is deleted, and what it says goes to"
+        " the failure queue that the request names, with its user return code. A request that is out of retries then"
+        " goes to the error queue as well.",
+    ),
+    click.option(
+        "-n",
+        "non_transactional",
+        cls=Option,
+        is_flag=True,
+        help="Call services outside of the transaction.",
+        more="What a service enqueues is there at once then, and stays when the call fails. The message and the reply"
+        " are one transaction all the same.",
+    ),
+    click.option(
+        "-f",
+        "pace",
+        cls=Option,
+        metavar="DELAY",
+        help="Fire and forget: send no replies, and do not try again; seconds between two calls.",
+        more="A message whose call fails goes to the error queue, or is discarded where there is none. The calls of a"
+        " queue begin at least the delay apart; with 0 there is none. Without a number of workers there are 32.",
+    ),
+    click.option(
+        "-b",
+        "blocktime",
+        cls=Option,
+        metavar="TIMEOUT",
+        help="With -n or -f: seconds that a call may take, instead of -t; 0 is no limit.",
+    ),
+    click.option(
+        "-w",
+        "--workers",
+        cls=Option,
+        metavar="NUMBER",
+        type=click.IntRange(1, 1000),
+        setting=ForwarderSettings.workers,
+        help="Calls of a service at a time, where the services file does not say.",
+    ),
+    click.option(
+        "--total-workers",
+        cls=Option,
+        metavar="NUMBER",
+        type=click.IntRange(0, 10_000),
+        setting=ForwarderSettings.total_workers,
+        help="Calls at a time in all; 0 is no limit.",
+        more="With as many as there are queues, or more, one is kept free for each queue that has none, so that a slow"
+        " service does not delay the others. When all are busy, the message with the highest priority is next.",
+    ),
+    click.option(
+        "--order",
+        cls=Option,
+        type=click.Choice(["strict", "skip", "parallel"]),
+        setting=ForwarderSettings.order,
+        help="What becomes of the messages behind one whose service failed, where the services file does not say.",
+        more="`strict`: they wait until it is done with. `skip`: they go first while it waits for its retry."
+        " `parallel`: several go at a time anyway, as far as there are workers.",
+    ),
+    click.option(
+        "--batch",
+        cls=Option,
+        metavar="NUMBER",
+        type=click.IntRange(1, 1000),
+        setting=ForwarderSettings.batch,
+        help="Messages that a worker takes, and commits, at a time, where the services file does not say.",
+        more="More of them cost less each. When the daemon is killed, all that were not committed are called again.",
+    ),
+    click.option(
+        "--grace",
+        cls=Option,
+        metavar="SECONDS",
+        type=click.IntRange(0, SECONDS_MAX),
+        setting=ForwarderSettings.grace,
+        help="How long a stop waits for calls that run.",
+    ),
+    click.option(
+        "--once",
+        cls=Option,
+        is_flag=True,
+        help="Forward one message of each queue that has any, and end.",
+        more="The exit status is 1 where a call failed.",
+    ),
+    click.option(
+        "--check",
+        cls=Option,
+        is_flag=True,
+        help="Say what is wrong with the services, and start nothing.",
+        more="Everything is looked at: the device, the queues, the file, each service. Nothing is forwarded.",
+    ),
+    click.option(
+        "-s",
+        "services",
+        cls=Option,
+        metavar="FILE",
+        setting=ForwarderSettings.services,
+        help="The file that describes the services.",
+    ),
+    click.option(
+        "--log-format",
+        "log_format",
+        cls=Option,
+        type=click.Choice(LogSettings.format.choices),
+        metavar="|".join(LogSettings.format.choices),
+        setting=LogSettings.format,
+        help=LogSettings.format.help,
+    ),
+    click.option(
+        "--metrics",
+        cls=Option,
+        metavar="[HOST:]PORT",
+        setting=ForwarderSettings.metrics,
+        help="Serve figures for Prometheus over HTTP.",
+        more="Without a host only programs on this machine reach them. It takes the extra qmadmin[metrics].",
+    ),
+    click.option(
+        "--status",
+        cls=Option,
+        is_flag=True,
+        help="Show who forwards the queues, and how that goes; forward nothing.",
+        more="Without -q, of all queues that somebody forwards. A device that may only be read will do.",
+    ),
+    click.option(
+        "--format",
+        "form",
+        cls=Option,
+        metavar="FORMAT",
+        type=click.Choice(("auto", *(form.value for form in Format))),
+        help="With --status, write table, plain, json or csv.",
+        more="Without it a table at a terminal, and plain otherwise.",
+    ),
+)
+
+
+def with_options(command: Command) -> Command:
+    """Declare the options for a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command

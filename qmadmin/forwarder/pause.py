@@ -1,0 +1,62 @@
+"""When nothing is to be taken off a queue, and why."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qmadmin.forwarder.figures import Figures
+
+logger = logging.getLogger("qmadmin.forwarder")
+
+_FIRST_SECONDS = 0.1
+_LONGEST_SECONDS = 30.0
+
+
+class Pause:
+    """Whether a queue is left alone for now: each pause for the same trouble is longer, until all is well again.
+
+    `trouble` says why, and is empty while all is well.
+    """
+
+    def __init__(self, queue: str, figures: Figures) -> None:
+        self.trouble = ""
+        self._queue = queue
+        self._figures = figures
+        self._seconds = 0.0
+        self._until = 0.0
+        self._lock = threading.Lock()
+
+    def left(self) -> float:
+        """Return the seconds for which nothing should be tried; 0 when there is no pause."""
+        return max(self._until - time.monotonic(), 0.0)
+
+    def begin(self, trouble: str, seconds: float | None = None) -> None:
+        """Pause because of a trouble: for so many seconds, or each time for longer."""
+        with self._lock:
+            if self.left():
+                # Several workers have met the same trouble at the same time.
+                return
+            self._seconds = min(self._seconds * 2 or _FIRST_SECONDS, _LONGEST_SECONDS)
+            length = self._seconds if seconds is None else seconds
+            self._until = time.monotonic() + length
+            if trouble != self.trouble:
+                logger.error("queue %r is not served for now: %s", self._queue, trouble)
+            self.trouble = trouble
+        self._figures.paused(time.time_ns() // 1000 + int(length * 1_000_000), trouble)
+
+    def block(self, seconds: float) -> None:
+        """Leave the queue alone for so long because its order wants that; that is no trouble."""
+        self._until = time.monotonic() + seconds
+
+    def end(self) -> None:
+        """Note that all is well."""
+        if not self.trouble:
+            return
+        with self._lock:
+            self.trouble, self._seconds = "", 0.0
+        logger.info("queue %r is served again", self._queue)
+        self._figures.resumed()

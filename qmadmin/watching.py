@@ -1,0 +1,52 @@
+"""Watching queues, for a program that serves them for long."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from qmcore.acts import watching
+from qmcore.acts.waiting import seconds_until
+from qmcore.definitions import OpenSpace
+from qmcore.port import Unit, Volume
+from qmcore.times import Clock
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look at queues has found: the names of those to dequeue from, and the seconds until others have some."""
+
+    queues: tuple[str, ...]
+    seconds: float
+
+
+class QueueWatch(watching.Watch):
+    """Tells when messages come to queues, which are given by name and may change while it is open."""
+
+    def __init__(self, volume: Volume, opened: OpenSpace, clock: Clock) -> None:
+        super().__init__(volume, opened)
+        self._volume = volume
+        self._opened = opened
+        self._clock = clock
+
+    def look(self, names: Sequence[str]) -> Seen:
+        """Return which queues a dequeue should be tried on; from now on the watch is told of messages of the others.
+
+        A queue that is absent or stopped is one to try: the dequeue tells why.
+        Raises SystemFailureError where as many wait already as the queue space has actions for.
+        """
+        while True:
+            seen = self._volume.read(lambda unit: watching.look(unit, self._opened, names, self._clock.now()))
+            if not self.hang(seen.empty):
+                return Seen(seen.found, seconds_until(seen.next_due_us, self._clock))
+
+    def leave(self, names: Sequence[str]) -> None:
+        """Be told of messages of these queues no longer, until the next look at them."""
+        self.let_go(self._ids(names))
+
+    def _ids(self, names: Sequence[str]) -> list[int]:
+        def ids(unit: Unit) -> list[int]:
+            known = self._opened.definitions(unit).queues
+            return [known[name].id for name in names if name in known]
+
+        return self._volume.read(ids)
