@@ -34,13 +34,11 @@ class Forwarder:
         self._text = services
         self._services = directory / f"{name}.toml"
         self._process: subprocess.Popen[bytes] | None = None
-        self._reloads: tuple[int, ...] = ()
         self._write_services()
 
     def start(self) -> None:
         """Start it; `has_begun` tells when it is at work."""
         self.lives += 1
-        self._reloads = ()
         command = [
             *(sys.executable, "-m", "qmadmin.forwarder.program", self._device, SPACE),
             *("-q", ",".join(SERVICES), "-t", str(CALL_SECONDS), "-i", "1", "-s", self._services.name),
@@ -65,7 +63,7 @@ class Forwarder:
         """Tell whether it has ended, and note it where that was not by a service that dies."""
         if self._process is None or self._process.poll() is None:
             return False
-        self._check(self._process.returncode, _KILLED, *self._reloads)
+        self._check(self._process.returncode, _KILLED)
         return True
 
     def kill(self) -> None:
@@ -85,7 +83,6 @@ class Forwarder:
         """Let it read its services again; where the file is broken it has to go on with those that it has."""
         self._write_services("[services\n" if broken else f"# {time.monotonic_ns()}\n")
         self._tell(signal.SIGHUP)
-        self._reloads = (0,)
         if broken:
             time.sleep(0.2)
             self._write_services()
