@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 import qmadmin
-from soaking.forwarding.site import SERVICES, name_of, opened, reply_queue
+from soaking.forwarding.site import SERVICES, STEP, name_of, opened, reply_queue
 from soaking.journal import Journal, Outcome
 
 _REST = 0.1
@@ -77,12 +77,15 @@ class _Client:
         self._note(in_transaction)
 
     def _enqueue(self, space: qmadmin.QueueSpace, queue: str, names: list[str]) -> bool:
+        replies = reply_queue(self._name)
         for name in names:
             space.enqueue(
                 queue,
                 f"{name} {'bad' if self._random.random() < _BAD else 'good'}",
                 corrid=name,
-                reply_queue=reply_queue(self._name),
+                # The answer comes from the service that a step hands the request on to.
+                reply_queue=None if queue == STEP else replies,
+                headers={"answer-to": replies} if queue == STEP else None,
                 priority=self._random.randrange(1, 101),
             )
         return True

@@ -12,34 +12,35 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from soaking.forwarding.site import CALL_SECONDS, SERVICES, SPACE, services_text
+from soaking.forwarding.site import CALL_SECONDS, SERVICES, SPACE
 
-PATIENCE: Final = 60.0
+PATIENCE: Final = 30.0
 """Seconds that a forwarder has to start or to stop in."""
 
+_LAST_WORDS_SECONDS = 5.0
 _KILLED = -signal.SIGKILL
 
 
 class Forwarder:
     """One forwarder, which lives many times. `problems` are sentences about what it should not have done."""
 
-    def __init__(self, name: str, directory: Path, url: str) -> None:
+    def __init__(self, name: str, directory: Path, device: str, services: str) -> None:
+        """Take a name; `services` is the text of the services file."""
         self.name = name
         self.problems: list[str] = []
         self.lives = 0
         self._directory = directory
-        self._url = url
+        self._device = device
+        self._text = services
         self._services = directory / f"{name}.toml"
         self._process: subprocess.Popen[bytes] | None = None
-        self._reloads: tuple[int, ...] = ()
         self._write_services()
 
     def start(self) -> None:
         """Start it; `has_begun` tells when it is at work."""
         self.lives += 1
-        self._reloads = ()
         command = [
-            *(sys.executable, "-m", "qmadmin.forwarder.program", self._url, SPACE),
+            *(sys.executable, "-m", "qmadmin.forwarder.program", self._device, SPACE),
             *("-q", ",".join(SERVICES), "-t", str(CALL_SECONDS), "-i", "1", "-s", self._services.name),
         ]
         with self._said.open("ab") as said:
@@ -62,7 +63,7 @@ class Forwarder:
         """Tell whether it has ended, and note it where that was not by a service that dies."""
         if self._process is None or self._process.poll() is None:
             return False
-        self._check(self._process.returncode, _KILLED, *self._reloads)
+        self._check(self._process.returncode, _KILLED)
         return True
 
     def kill(self) -> None:
@@ -82,14 +83,13 @@ class Forwarder:
         """Let it read its services again; where the file is broken it has to go on with those that it has."""
         self._write_services("[services\n" if broken else f"# {time.monotonic_ns()}\n")
         self._tell(signal.SIGHUP)
-        self._reloads = (0,)
         if broken:
             time.sleep(0.2)
             self._write_services()
 
     def _write_services(self, more: str = "") -> None:
         made = self._services.with_suffix(".new")
-        made.write_text(services_text() + more)
+        made.write_text(self._text + more)
         made.replace(self._services)
 
     def _tell(self, number: int) -> None:
@@ -103,14 +103,18 @@ class Forwarder:
         try:
             self._check(self._process.wait(PATIENCE), *expected)
         except subprocess.TimeoutExpired:
+            # It writes into its log where it is; see `_environment`.
+            self._tell(signal.SIGABRT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LAST_WORDS_SECONDS)
             self.kill()
-            self.problems.append(f"forwarder {self.name}, life {self.lives}, did not stop within {PATIENCE:g} seconds")
+            self.problems.append(f"{self.name}, life {self.lives}, did not stop within {PATIENCE:g} seconds")
 
     def _check(self, status: int, *expected: int) -> None:
         if status not in expected:
             lines = self._log().decode(errors="replace").splitlines() or [""]
             self.problems.append(
-                f"forwarder {self.name}, life {self.lives}, ended with status {status}; it said last: {lines[-1]}"
+                f"{self.name}, life {self.lives}, ended with status {status}; it said last: {lines[-1]}"
             )
 
     @property
@@ -130,5 +134,5 @@ def processes_in(directory: Path) -> Iterator[str]:
 
 
 def _environment() -> Mapping[str, str]:
-    # The log goes to the standard error output, and so into one file for each life.
-    return os.environ | {"ULOGPFX": "-", "PYTHONUNBUFFERED": "1"}
+    # The log goes to the standard error output, and so into one file for each life, with what is said at SIGABRT.
+    return os.environ | {"ULOGPFX": "-", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}

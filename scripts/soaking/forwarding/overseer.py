@@ -14,7 +14,8 @@ from pathlib import Path
 import qmadmin
 from soaking.forwarding import client
 from soaking.forwarding.forwarders import PATIENCE, Forwarder, processes_in
-from soaking.forwarding.site import ERRORS, SERVICES, name_of, opened, reply_queue
+from soaking.forwarding.site import ERRORS, SERVICES, name_of, opened, reply_queue, services_text
+from soaking.forwarding.web import WebServer
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -34,7 +35,9 @@ class Overseer:
         self._random = random.Random(seed)  # noqa: S311 - nothing secret
         self._names = clients
         self._clients: dict[str, ForkProcess] = {}
-        self._forwarders = [Forwarder(f"forwarder{number}", directory, url) for number in range(forwarders)]
+        self._web = WebServer()
+        services = services_text(self._web.url)
+        self._forwarders = [Forwarder(f"forwarder{number}", directory, url, services) for number in range(forwarders)]
 
     def run(self, seconds: float, calm_seconds: float) -> None:
         """Let clients and forwarders work for some time, under kills, and the forwarders for some more time in calm.
@@ -42,6 +45,7 @@ class Overseer:
         They have that time to work off what is queued.
         """
         try:
+            self._web.start()
             for name in self._names:
                 self._start_client(name)
             for forwarder in self._forwarders:
@@ -61,6 +65,7 @@ class Overseer:
             for forwarder in self._forwarders:
                 forwarder.stop()
                 self.problems += forwarder.problems
+            self._web.kill()
         self._wait_for_commands()
 
     def left(self) -> dict[str, list[str]]:
@@ -121,7 +126,10 @@ class Overseer:
                 return
 
     def _disturb(self, forwarder: Forwarder) -> None:
-        acts = {"killed": 6, "stopped": 3, "stopped at once": 2, "reloaded": 2, "given a broken file": 1}
+        acts = {
+            "killed": 6, "stopped": 3, "stopped at once": 2, "reloaded": 2, "given a broken file": 1,
+            "left without its web server": 2,
+        }  # fmt: skip
         (act,) = self._random.choices(list(acts), list(acts.values()))
         self.acts[act] += 1
         match act:
@@ -129,6 +137,11 @@ class Overseer:
                 forwarder.kill()
             case "stopped" | "stopped at once":
                 forwarder.stop(at_once=act == "stopped at once")
+            case "left without its web server":
+                self._web.kill()
+                time.sleep(self._random.random() / 2)
+                self._web.start()
+                return
             case _:
                 forwarder.reload(broken=act == "given a broken file")
                 return

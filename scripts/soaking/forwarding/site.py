@@ -13,9 +13,16 @@ import qmadmin
 SPACE: Final = "SOAK"
 ERRORS: Final = "ERRORS"
 
+STEP: Final = "STEP"
+"""The queue of the service that hands its requests on to another one."""
+
 SERVICES: Final = {
-    "PYTHON": 'python = "service:answer"',
+    "PYTHON": 'python = "service:answer"\nworkers = 2',
+    "ASYNC": 'python = "service:answer_later"\nworkers = 4',
+    "PROCESS": 'python = "service:answer"\nrun = "process"\nworkers = 2',
     "COMMAND": 'command = ["./service.sh"]',
+    "HTTP": 'url = "{url}"\nworkers = 2',
+    STEP: 'python = "service:step"',
 }
 """The queues of requests, and what the services file says of the service of each."""
 
@@ -63,9 +70,9 @@ def lay_out_services(directory: Path) -> None:
         shutil.copy(Path(__file__).parent / name, directory / name)
 
 
-def services_text() -> str:
-    """Return the services file."""
-    return "\n".join(f"[services.{name}]\n{text}\n" for name, text in SERVICES.items())
+def services_text(url: str) -> str:
+    """Return the services file; `url` is where the service by HTTP is."""
+    return "\n".join(f"[services.{name}]\n{text.format(url=url)}\n" for name, text in SERVICES.items())
 
 
 @contextlib.contextmanager
