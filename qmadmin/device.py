@@ -17,7 +17,7 @@ from qmadmin.maker import VolumeMaker
 from qmadmin.space import QueueSpace
 from qmcore import device as rules
 from qmcore import names
-from qmcore.acts import attaching, devices, spaces, transactions, upkeep
+from qmcore.acts import attaching, devices, rolling_back, spaces, upkeep
 from qmcore.acts.branch import Branch
 from qmcore.acts.returning import Ending
 from qmcore.definitions import OpenSpace
@@ -100,7 +100,7 @@ class Attachment:
         has nothing to do about it.
         """
         try:
-            transactions.roll_back(self.volume, branch, self._clock.now(), ending)
+            rolling_back.roll_back(self.volume, branch, self._clock.now(), ending)
         except QueueError as refusal:
             self.put_off(branch, ending)
             logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, refusal)  # noqa: TRY400
@@ -108,7 +108,7 @@ class Attachment:
     def _roll_back_later(self, branch: Branch, ending: Ending) -> None:
         """Try a rollback again; that it was put off stands in the log already."""
         try:
-            transactions.roll_back(self.volume, branch, self._clock.now(), ending)
+            rolling_back.roll_back(self.volume, branch, self._clock.now(), ending)
         except QueueError:
             self.put_off(branch, ending)
 

@@ -14,24 +14,27 @@ from qmcore.records import Forwarding
 class Forwardings(SpaceHandle):
     """Telling how the messages of queues are forwarded, and looking at it."""
 
-    def report_forwarding(self, told: Sequence[Forwarding]) -> None:
+    def report_forwarding(self, told: Sequence[Forwarding], *, whole: bool = False) -> None:
         """Tell others what this process forwards, and how that goes; it replaces what was told of these queues before.
 
-        Others see it until the process leaves the queue space, or dies. A queue that is not there is passed over.
-        Where others have taken the process for dead, it is attached again, and seen as who it is now.
+        `whole`: it forwards no other queues, or no longer, and what it has told of others is taken back. A queue that
+        is not there is passed over. Others see what is told until the process leaves the queue space, or dies. Where
+        others have taken it for dead, it is attached again, and seen as who it is now.
         """
         attachment = self._attachment
         try:
-            self._report(told)
+            self._report(told, whole=whole)
         except AbortedError as error:
             attachment.renew(error)
-            self._report(told)
+            self._report(told, whole=whole)
 
-    def _report(self, told: Sequence[Forwarding]) -> None:
+    def _report(self, told: Sequence[Forwarding], *, whole: bool) -> None:
         attachment = self._attachment
         owner = attachment.owner
         attachment.volume.write(
-            lambda unit: forwarding.report(unit, attachment.opened, owner, told), durable=False, concurrent=True
+            lambda unit: forwarding.report(unit, attachment.opened, owner, told, whole=whole),
+            durable=False,
+            concurrent=True,
         )
 
     def forwardings(self) -> list[tuple[AttachedProcess, Forwarding]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from qmadmin.configuration import Setting
+from qmadmin.settings import Setting
 
 
 class Option(click.Option):

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 from qmadmin import ulog
-from qmadmin.configuration import Configuration, ConfigurationError, ShellSettings
+from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.options import Argument, Option
+from qmadmin.settings import ShellSettings
 from qmadmin.shell import notices
 from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError

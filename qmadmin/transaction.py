@@ -12,7 +12,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from qmcore.acts import transactions
+from qmcore.acts import rolling_back, transactions
 from qmcore.acts.branch import Branch, Mark
 from qmcore.acts.enqueue import prepare
 from qmcore.acts.returning import Cause, Ending, Verdict
@@ -147,7 +147,7 @@ class Transaction:
         ending = Ending(Cause.ROLLBACK if counts else Cause.UNTRIED, reason, verdict)
         for attachment, branch in self._branches.values():
             if branch.recorded:
-                transactions.give_back(attachment.volume, branch, msgids, self._device.clock.now(), ending)
+                rolling_back.give_back(attachment.volume, branch, msgids, self._device.clock.now(), ending)
 
     def answer_failure(
         self,
@@ -167,7 +167,7 @@ class Transaction:
         outgoing = [prepare(queue, body, control, self._device.info.page_size) for queue, body, control in answers]
         for attachment, branch in self._branches.values():
             if msgid.startswith(branch.opened.space.incarnation):
-                transactions.answer_failure(attachment.volume, branch, outgoing, self._device.clock.now(), ending)
+                rolling_back.answer_failure(attachment.volume, branch, outgoing, self._device.clock.now(), ending)
         self._roll_back(ending)
 
     def give_up(self, reason: str, *, only: str | None = None) -> None:
@@ -194,7 +194,7 @@ class Transaction:
         """Forget what was enqueued since the marks were made; False where it is too late for that: roll back then."""
         nothing = Mark(0, 0)
         return all(
-            transactions.forget_since(branch, marks.get(name, nothing)) for name, (_, branch) in self._branches.items()
+            rolling_back.forget_since(branch, marks.get(name, nothing)) for name, (_, branch) in self._branches.items()
         )
 
     def join_context(self) -> None:

@@ -24,7 +24,7 @@ from qmcore.redacted import redacted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from qmadmin.configuration import LogSettings
+    from qmadmin.settings import LogSettings
 
 CATALOGUE = "QM_CAT"
 """The name of the message catalogue whose numbers are in the lines."""

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from qmadmin.configuration import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import atmi, diagnostics, figures, mib, options, roff, settings
+from qmadmin.manual import atmi, diagnostics, figures, mib, options, roff, services, settings
 from qmadmin.program import qmadmin
+from qmadmin.settings import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.shell import manpage
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.space import QueueSpace
@@ -49,7 +49,8 @@ def pages() -> dict[Path, str]:
             "ENVIRONMENT": settings.environment(
                 (ShellSettings.device, LogSettings.prefix, ForwarderSettings.services),
             ),
-        },
+        }
+        | services.parts(),
     }
     made = {}
     for name, generated in parts.items():

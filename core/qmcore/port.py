@@ -224,8 +224,11 @@ class TransactionRecords(Protocol):
 class ForwardingRecords(Protocol):
     """What forwarders tell of their work on queues. It goes with its owner, and with its queue."""
 
-    def report_forwarding(self, owner_id: int, figures: Mapping[int, Forwarding]) -> bool:
-        """Record what an owner tells of its queues, by their numbers; False means that the owner was given up."""
+    def report_forwarding(self, owner_id: int, figures: Mapping[int, Forwarding], *, whole: bool) -> bool:
+        """Record what an owner tells of its queues, by their numbers; False means that the owner was given up.
+
+        `whole`: what it has told of other queues is forgotten.
+        """
 
     def forwardings(self, space_id: int) -> list[tuple[int, Forwarding]]:
         """Return what owners tell of the queues of a queue space, by the names of the queues, each with the owner."""

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from qmadmin.configuration import SECONDS_MAX
 from qmadmin.forwarder import keys
+from qmadmin.settings import SECONDS_MAX
 
 WORKERS_MAX: Final = 1000
 BATCH_MAX: Final = 1000
@@ -84,7 +84,7 @@ class CommandDescription(Description):
         default_help="none",
     )
     directory: str | None = keys.key(
-        keys.TEXT,
+        keys.DIRECTORY,
         "The directory that it runs in, as seen from that of the services file.",
         default=None,
         default_help="the daemon's own",
@@ -104,37 +104,37 @@ class HttpDescription(Description):
         default_help="none",
     )
     ca: str | None = keys.key(
-        keys.TEXT,
+        keys.FILE,
         "The file of the certificates that the server's is checked with.",
         default=None,
         default_help="those of the system",
     )
     certificate: str | None = keys.key(
-        keys.TEXT, "The file of the certificate that is shown to the server.", default=None, default_help="none"
+        keys.FILE, "The file of the certificate that is shown to the server.", default=None, default_help="none"
     )
     key: str | None = keys.key(
-        keys.TEXT, "The file of the key of that certificate.", default=None, default_help="that of `certificate`"
+        keys.FILE, "The file of the key of that certificate.", default=None, default_help="that of `certificate`"
     )
     token_env: str | None = keys.key(
-        keys.TEXT,
+        keys.VARIABLE,
         "The environment variable that has the bearer token of the requests.",
         default=None,
         default_help="none",
     )
     token_file: str | None = keys.key(
-        keys.TEXT,
+        keys.FILE,
         "The file that has the bearer token; it is read for each call, so that it can be renewed.",
         default=None,
         default_help="none",
     )
     user: str | None = keys.key(
-        keys.TEXT, "The user that the requests name, with a password.", default=None, default_help="none"
+        keys.USER, "The user that the requests name, with a password.", default=None, default_help="none"
     )
     password_env: str | None = keys.key(
-        keys.TEXT, "The environment variable that has the password.", default=None, default_help="none"
+        keys.VARIABLE, "The environment variable that has the password.", default=None, default_help="none"
     )
     password_file: str | None = keys.key(
-        keys.TEXT, "The file that has the password; it is read for each call.", default=None, default_help="none"
+        keys.FILE, "The file that has the password; it is read for each call.", default=None, default_help="none"
     )
     reply_headers: tuple[str, ...] = keys.key(
         keys.HEADER_NAMES,

@@ -50,7 +50,7 @@ def tell_failure(transaction: Transaction, request: Message, failure: Failure, f
         transaction.answer_failure(request.msgid, reason, [told], permanent=permanent)
     except BadQueueError as error:
         _refuse_if_stopped(error)
-        _tell_of_drop(request, "failure message", request.failure_queue, figures)
+        _tell_of_drop(request, "failure", request.failure_queue, figures)
         transaction.answer_failure(request.msgid, reason, permanent=permanent)
     except (InvalidArgumentError, NoSpaceError, ReleaseError) as error:
         _refuse_if_room_may_come(error)
@@ -106,6 +106,11 @@ def _refuse_if_room_may_come(error: QueueError) -> None:
 
 def _tell_of_drop(request: Message, what: str, queue: str, figures: Figures) -> None:
     logger.warning(
-        "the %s to message %s of queue %r is dropped: there is no queue %r", what, request.msgid, request.queue, queue
+        "the %s to message %s of queue %r is dropped: there is no %s queue %r",
+        what,
+        request.msgid,
+        request.queue,
+        what,
+        queue,
     )
     figures.reply_dropped()

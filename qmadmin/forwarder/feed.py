@@ -90,6 +90,12 @@ class Feed:
             self.pause.begin(f"{error.name}: {error.message}")
         return Found.NOTHING
 
+    def is_back(self) -> None:
+        """Note that the queue was seen, and nothing in it."""
+        if self.is_gone:
+            self.is_gone = False
+            self.pause.end()
+
     def head_priority(self) -> int:
         """Return the priority of the message that comes next; 0 where there is none."""
         try:

@@ -217,8 +217,8 @@ class Figures:
 class Teller:
     """Tells others in the queue space how the work on some queues goes: once a second, where it has changed.
 
-    Now and then it tells all of it, for where others had taken the forwarder for dead and forgotten it. One thread
-    uses it.
+    At first and now and then it tells all of it, and that the forwarder serves no other queues: others may have taken
+    it for dead and forgotten it, and queues that it served before may be left to others now. One thread uses it.
     """
 
     SECONDS: Final = 1.0
@@ -240,18 +240,20 @@ class Teller:
         if now < self._next:
             return
         self._next = now + self.SECONDS
-        if now >= self._next_all:
+        whole = now >= self._next_all
+        if whole:
             self._known = {}
-            self._next_all = now + self.ALL_SECONDS
         changed = [told for each in self._figures if self._is_new(told := each.forwarding())]
-        if not changed:
+        if not changed and not whole:
             return
         try:
-            self._space.report_forwarding(changed)
+            self._space.report_forwarding(changed, whole=whole)
         except QueueError as error:
             logger.debug("how the queues are forwarded cannot be told: %s", error)
         else:
             self._known |= {each.queue: each for each in changed}
+            if whole:
+                self._next_all = now + self.ALL_SECONDS
 
     def _is_new(self, told: Forwarding) -> bool:
         known = self._known.get(told.queue)

@@ -245,12 +245,17 @@ class _Line:
                 headers=request.headers,
                 preload_content=False,
             )
-        except (BrokenPipeError, ConnectionResetError):
-            # A server may answer before it has read everything.
-            with contextlib.suppress(*_ERRORS):
-                return self._connection.getresponse()
-            raise
+        except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError) as error:
+            return self._early_response(error)
         return self._connection.getresponse()
+
+    def _early_response(self, error: OSError) -> urllib3.HTTPResponse:
+        """Return the answer of a server that answered before it had read everything; else raise the error."""
+        try:
+            return self._connection.getresponse()
+        except _ERRORS as worse:
+            # A certificate is refused after the server was reached.
+            raise (worse if _is_refusal(worse) else error) from None
 
 
 class _Plain(HTTPConnection):

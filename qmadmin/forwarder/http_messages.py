@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from qmadmin import tracing
-from qmadmin.configuration import SECONDS_MAX
 from qmadmin.forwarder.keys import is_line, is_token
 from qmadmin.forwarder.service import Body, Failure, Reply, Unavailable
+from qmadmin.settings import SECONDS_MAX
 from qmadmin.version import __version__
 from qmcore import names
 from qmcore.message import BODY_MAX
@@ -37,7 +37,7 @@ ANSWERS: Final = {
     "QM-Urcode": "the user return code of the reply, a whole number",
     "QM-Type": "the type of the reply",
     "QM-Permanent": "`true` or `false`: whether trying again is of no use, whatever the status says",
-    "Retry-After": "seconds, or a date: when the message is tried again, or its queue after `Unavailable`",
+    "Retry-After": "seconds, or a date: when the message is tried again, or a queue that is paused is served again",
 }
 """What a service may say in the headers of its answer, and what it means."""
 
@@ -63,6 +63,7 @@ def request_headers(request: Message, fixed: Mapping[str, str]) -> dict[str, str
     headers = _Headers()
     headers.add({"User-Agent": f"qmadmin/{__version__}"})
     headers.add({name: value for name, value in request.headers.items() if _travels(name, value)})
+    # The call is a step of the trace that the message tells of.
     headers.add(tracing.headers())
     headers.add({"Content-Type": _content_type(request)})
     headers.add(fixed)

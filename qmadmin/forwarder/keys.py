@@ -148,7 +148,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-TEXT: Final = Form("a text in quotes, without control characters", lambda value: is_line(value) and bool(value))
+def _name(what: str) -> Form:
+    return Form(f"the name of {what}", lambda value: is_line(value) and bool(value))
+
+
+FILE: Final = _name("a file")
+DIRECTORY: Final = _name("a directory")
+VARIABLE: Final = _name("an environment variable")
+USER: Final = _name("a user")
 FUNCTION: Final = Form("of the form 'module:function'", _is_function)
 STATUSES: Final = Form("a list of statuses from 300 to 599", _is_statuses)
 HEADER_NAMES: Final = Form(

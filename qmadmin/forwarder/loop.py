@@ -119,6 +119,8 @@ class Forwarder:
         seen = watch.look(watched)
         for queue in seen.queues:
             self._crews[queue].rouse()
+        for queue in set(watched).difference(seen.queues):
+            self._crews[queue].feed.is_back()
         if seen.queues:
             return 0.0
         if self._until_empty and resting and self._is_drained():

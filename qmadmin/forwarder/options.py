@@ -8,10 +8,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from qmadmin.configuration import SECONDS_MAX, ForwarderSettings, LogSettings
 from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.settings import Settings, Warn
 from qmadmin.options import Option
+from qmadmin.settings import SECONDS_MAX, ForwarderSettings, LogSettings
 from qmadmin.shell.formats import Format
 
 Command = TypeVar("Command", bound=Callable[..., Any])

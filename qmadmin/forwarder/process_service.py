@@ -76,10 +76,10 @@ class ProcessService:
             worker.end()
 
     def _called(self, call: Call) -> tuple[Reply, list[Any]]:
-        worker = self._taken(call)
+        worker = self._at_work(call)
         is_well = False
         try:
-            outcome = worker.call(call)
+            outcome = worker.outcome(call)
             is_well = True
         except TimeoutError:
             raise Failure(too_late(call)) from None
@@ -91,6 +91,25 @@ class ProcessService:
         finally:
             self._put_back(worker, is_well=is_well)
         return _judged(outcome)
+
+    def _at_work(self, call: Call) -> _Worker:
+        """Return a process that has taken the request. One that died before it did has done nothing."""
+        while True:
+            worker = self._taken(call)
+            is_well = False
+            try:
+                worker.begin(call)
+                is_well = True
+                return worker
+            except TimeoutError:
+                raise Failure(too_late(call)) from None
+            except (EOFError, OSError):
+                self._refuse_stopped()
+                if worker.is_new:
+                    raise Unavailable(f"its process {worker.cause_of_death()} before it took a request") from None
+            finally:
+                if not is_well:
+                    self._put_back(worker, is_well=False)
 
     def _taken(self, call: Call) -> _Worker:
         """Take a process without work, or start one."""
@@ -153,6 +172,8 @@ class _Worker:
     """A worker process, a connection to it, and the end of the pipe that keeps it alive."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
+        self.is_new = True
+        """Whether it has never taken a request."""
         self._connection, theirs = socket.socketpair()
         read, self._lifeline = os.pipe()
         try:
@@ -186,9 +207,14 @@ class _Worker:
         frames.send(self._connection, frames.packed(start), left)
         return str(frames.receive_plain(self._connection, left))
 
-    def call(self, call: Call) -> Any:
-        """Return what comes of a request. Raises TimeoutError when its time is over, EOFError at its end."""
+    def begin(self, call: Call) -> None:
+        """Let it take a request. Raises TimeoutError when the time is over, EOFError or OSError where it has ended."""
         frames.send(self._connection, frames.packed((tracing.handed_on(call.request), call.left())), call.left)
+        frames.receive_plain(self._connection, call.left)
+        self.is_new = False
+
+    def outcome(self, call: Call) -> Any:
+        """Return what came of the request that it has taken; raises the same, and UnpicklingError."""
         return frames.receive_plain(self._connection, call.left)
 
     def cause_of_death(self) -> str:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qmadmin import ulog
-from qmadmin.configuration import Configuration, ConfigurationError, ShellSettings
+from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.options import Given, with_options
 from qmadmin.forwarder.settings import Settings
 from qmadmin.options import Argument
+from qmadmin.settings import ShellSettings
 from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
 from qmcore.redacted import redacted

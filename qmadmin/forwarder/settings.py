@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from qmadmin.configuration import SECONDS_MAX
 from qmadmin.forwarder import notices
 from qmadmin.forwarder.descriptions import Description
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.metrics import Address
 from qmadmin.forwarder.terms import Order, Terms
+from qmadmin.settings import SECONDS_MAX
 from qmadmin.shell.results import Notice, Severity
 from qmcore import names
 from qmcore.errors import InvalidArgumentError

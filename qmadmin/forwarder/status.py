@@ -16,7 +16,7 @@ from qmadmin.shell.status import Exit
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
-    from qmadmin.configuration import ShellSettings
+    from qmadmin.settings import ShellSettings
     from qmadmin.shell.forwarding import Told
     from qmadmin.shell.render import Screen
 

@@ -58,6 +58,8 @@ def _work(link: socket.socket) -> None:
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             request, seconds = frames.receive(link, _for_ever)
+            # From here on the function may have been called.
+            frames.send(link, frames.packed(None), _for_ever)
             frames.send(link, _outcome(function, Call(request, seconds)), _for_ever)
 
 

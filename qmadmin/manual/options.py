@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from qmadmin import options
-from qmadmin.configuration import Setting
 from qmadmin.manual.roff import bold, escaped, italic, terms
+from qmadmin.settings import Setting
 
 
 def described(program: click.Command) -> str:

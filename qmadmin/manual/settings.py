@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from qmadmin.configuration import SECTIONS, Kind, Setting
 from qmadmin.manual.roff import bold, escaped, terms
+from qmadmin.settings import SECTIONS, Kind, Setting
 from qmadmin.ulog import JSON_KEYS
 
 

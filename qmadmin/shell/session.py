@@ -21,8 +21,8 @@ from qmcore.redacted import redacted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from qmadmin.configuration import ShellSettings
     from qmadmin.device import Device
+    from qmadmin.settings import ShellSettings
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.render import Screen
     from qmadmin.shell.results import Result

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping
 
-    from qmadmin.configuration import ShellSettings
+    from qmadmin.settings import ShellSettings
 
 _THEME = Theme(
     {

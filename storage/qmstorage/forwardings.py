@@ -17,9 +17,11 @@ _FIELDS = [field.name for field in dataclasses.fields(Forwarding) if field.name 
 # Locked, where several write at the same time: whoever removes the owner then finds its rows, and each row is added by
 # one thread.
 _HOLD_OWNER = select(owner.c.id).where(given(owner.c.id, "of_owner")).with_for_update()
+_OF_OWNER = given(forwarding.c.owner_id, "of_owner")
+_ONE = (_OF_OWNER, given(forwarding.c.queue_id, "of_queue"))
 _CHANGE = (
     update(forwarding)
-    .where(given(forwarding.c.owner_id, "of_owner"), given(forwarding.c.queue_id, "of_queue"))
+    .where(*_ONE)
     .values({name: bindparam(f"new_{name}") for name in _FIELDS})
     .returning(forwarding.c.queue_id)
 )
@@ -32,16 +34,25 @@ _LISTED = (
     .where(given(owner.c.space_id, "of_space"))
     .order_by(queue.c.name, owner.c.since, owner.c.id)
 )
-_REMOVE = delete(forwarding).where(given(forwarding.c.owner_id, "of_owner"))
+_QUEUES = select(forwarding.c.queue_id).where(_OF_OWNER)
+_REMOVE = delete(forwarding).where(_OF_OWNER)
+_REMOVE_ONE = delete(forwarding).where(*_ONE)
 
 
 class Forwardings(Runner):
     """What forwarders tell of their work."""
 
-    def report_forwarding(self, owner_id: int, figures: Mapping[int, Forwarding]) -> bool:
-        """Record what an owner tells of its queues, by their numbers; False means that the owner was given up."""
+    def report_forwarding(self, owner_id: int, figures: Mapping[int, Forwarding], *, whole: bool) -> bool:
+        """Record what an owner tells of its queues, by their numbers; False means that the owner was given up.
+
+        `whole`: what it has told of other queues is forgotten.
+        """
         if self.one(_HOLD_OWNER, of_owner=owner_id) is None:
             return False
+        if whole:
+            for (queue_id,) in self.all(_QUEUES, of_owner=owner_id):
+                if queue_id not in figures:
+                    self.run(_REMOVE_ONE, of_owner=owner_id, of_queue=queue_id)
         for queue_id, told in figures.items():
             values = {name: getattr(told, name) for name in _FIELDS}
             new = {f"new_{name}": value for name, value in values.items()}

@@ -400,11 +400,11 @@ def test_a_transaction_that_others_have_rolled_back_is_qmeaborted(joined: Path, 
     record = volume.read(lambda unit: unit.transactions(space._attachment.opened.space.id))[0]
 
     def give_up(unit: object) -> None:
-        from qmcore.acts.returning import Cause, give_back
+        from qmcore.acts.returning import Cause, Ending, give_back
 
         opened = space._attachment.opened
         assert unit.end_transaction(record.id, record.owner_id)
-        give_back(unit, opened, record.id, opened.definitions(unit).by_id, 0, Cause.DEATH)
+        give_back(unit, opened, record.id, opened.definitions(unit).by_id, 0, Ending(Cause.DEATH))
 
     volume.write(give_up)
     assert dequeue("errq") == "QMEABORTED"

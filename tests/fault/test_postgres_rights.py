@@ -7,6 +7,7 @@ import pytest
 
 from qmadmin.opening import create_device, open_device
 from qmcore.errors import OperatingSystemError, QueueError
+from qmcore.records import Forwarding
 from tests.fix_store import Work, drain, eventually, make_queue, space_definition, waiting_for
 
 SCHEMAS = '"{schema}", "{schema}_memory"'
@@ -61,6 +62,8 @@ def test_a_role_that_may_only_read_reads_and_changes_nothing(database_url, role)
                     act()
         with device.open_space("SPACE") as space:
             assert drain(space) == ["x"]
+            space.report_forwarding([Forwarding(queue="Q", calls=7)])
+            assert [(process.alive, told.calls) for process, told in reader.forwardings("SPACE")] == [(True, 7)]
 
 
 def test_the_role_that_the_device_is_for_works_with_it_and_wakes_others(database_url, role):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from qmadmin.opening import create_device, open_device
+from qmcore.records import Forwarding
 from tests.fix_store import make_queue, space_definition
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -206,6 +207,25 @@ class TestReader:
             space.dequeue("Q")
             space.enqueue("Q", b"xyz")
             self.says(start(READ, device_file))
+
+    def test_whoever_may_read_it_sees_who_forwards_its_queues(self, device_file, start, monkeypatch):
+        monkeypatch.setenv("QMADMIN_TOML", os.devnull)
+        device_file.chmod(0o644)
+        with open_device(device_file) as device, device.open_space("SPACE", role="tmqforward") as space:
+            space.report_forwarding([Forwarding(queue="Q", calls=7)])
+            child = start(
+                "import difflib, qmadmin.forwarder.status, tomllib\n"
+                "from qmadmin.forwarder.program import main\n"
+                "other_user()\n"
+                "sys.exit(main([sys.argv[1], 'SPACE', '--status', '-q', 'Q']))\n",
+                device_file,
+            )
+            assert [line.split()[:3] for line in (child.line(), *child.lines_left())] == [
+                ["Queue", "Process", "Calls"],
+                ["Q", str(os.getpid()), "7"],
+                ["tmqforward", str(os.getpid()), "on"],
+            ]
+            child.finish()
 
     def test_whoever_may_read_it_reads_it_after_the_last_user_was_killed(self, device_file, start):
         device_file.chmod(0o644)

@@ -183,6 +183,17 @@ def test_process_that_died_without_work_is_no_failure(serve):
     assert int(call(service).body.split()[1]) != pid
 
 
+def test_process_that_dies_before_it_takes_the_request_is_no_failure(serve):
+    service = serve("tell")
+    pid = int(call(service).body.split()[1])
+    # It looks alive, and takes nothing any more.
+    os.kill(pid, signal.SIGSTOP)
+    calling = Calling(service)
+    eventually(lambda: service._busy)
+    os.kill(pid, signal.SIGKILL)
+    assert int(calling.wait().body.split()[1]) != pid
+
+
 def test_call_that_takes_too_long_ends_the_process_with_all_that_it_started(serve, services):
     service = serve("spin")
     assert str(failure_of(service, seconds=1)) == "no reply within 1 seconds"

@@ -89,7 +89,7 @@ def services(directory, text, *names, **settings):
         ("[services.S]\ncommand = ['']", f"{S}: command must be a list of text such as ["),
         ("[services.S]\ncommand = ['true']\nenvironment = {'a=b' = 'c'}", f"{S}: environment must be a table of text"),
         ("[services.S]\ncommand = ['true']\nenvironment = {a = 1}", f"{S}: environment must be a table of text such a"),
-        ("[services.S]\ncommand = ['true']\ndirectory = ''", f"{S}: directory must be a text in quotes, without"),
+        ("[services.S]\ncommand = ['true']\ndirectory = ''", f"{S}: directory must be the name of a directory, got ''"),
         ("[services.S]\ncommand = ['true']\ndirectory = 'x'", "service 'S': there is no directory 'x'"),
         ("[services.S]\ncommand = ['./folder']", "service 'S': command './folder' was not found, or may not be run"),
         ("[services.S]\ncommand = ['no-such-tool']", "service 'S': command 'no-such-tool' was not found, or may not"),
@@ -184,7 +184,7 @@ def test_keys_that_are_not_given_have_their_defaults(directory):
         if (one := file.description(name))
     ]
     assert told == [
-        (1, "skip", 1, None, "thread"), (3, "parallel", 1, None, "thread"), (3, "skip", 5, 0.5, "process"),
+        (None, "", None, None, "thread"), (3, "", None, None, "thread"), (3, "skip", 5, 0.5, "process"),
     ]  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
-from qmadmin.configuration import SECTIONS
 from qmadmin.forwarder.program import tmqforward
+from qmadmin.settings import SECTIONS
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 UNIT = SCRIPTS / "systemd" / "tmqforward@.service"

@@ -1,23 +1,22 @@
 """What the pages say of options and settings is what the programs have."""
 
-import inspect
 import re
-from pathlib import Path
 
 import click
 import pytest
 
-from qmadmin.configuration import SECTIONS, ForwarderSettings, Kind, LogSettings, ShellSettings
-from qmadmin.forwarder import command_service, daemon
+from qmadmin.forwarder import command_service, http_messages, outcome
 from qmadmin.forwarder.descriptions import KINDS
 from qmadmin.forwarder.figures import Figures
+from qmadmin.forwarder.keys import keys_of
 from qmadmin.forwarder.metrics import FiguresCollector
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import options, settings
+from qmadmin.manual import options, services, settings
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
 from qmadmin.options import Option
 from qmadmin.program import qmadmin
+from qmadmin.settings import SECTIONS, ForwarderSettings, Kind, LogSettings, ShellSettings
 from qmadmin.shell.formats import Format
 from qmadmin.ulog import JSON_KEYS
 from tests.fix_shell import ROOT
@@ -115,13 +114,33 @@ def test_keys_of_the_log_are_in_the_page():
     assert [entry(said, bold(key)) for key in JSON_KEYS] == [f"{escaped(text)}.\n" for text in JSON_KEYS.values()]
 
 
-def test_each_key_of_a_service_and_each_variable_that_a_command_finds_is_in_the_page_of_the_forwarder():
-    services = section(ROOT / "man" / "tmqforward.8", "SERVICES")
-    assert all(re.search(rf"^\.BR? {key}\b", services, re.MULTILINE) for key in KINDS)
-    sources = [Path(inspect.getfile(module)).read_text() for module in (command_service, daemon)]
-    given = set(re.findall(r'"(QM\w+)"', "".join(sources)))
-    assert {"QM_QUEUE", "QMCONFIG", "QM_SPACE"} < given
-    assert set(re.findall(r"^\.B (QM\w+)$", services, re.MULTILINE)) == given
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.__name__)
+def test_each_key_of_a_service_is_in_the_page_with_what_it_may_be_and_its_default(kind):
+    said = section(ROOT / "man" / "tmqforward.8", "SERVICES")
+    for key in keys_of(kind).values():
+        allowed = escaped(key.form.allowed.removeprefix("a ").removeprefix("an "))
+        text = entry(said, f"{bold(key.name)} ({allowed})")
+        assert prose(key.help) in text
+        assert ("The default is" in text) is not key.required
+        assert key.required or prose(f"The default is {services.default(key)}.") in text
+
+
+def test_default_of_a_key_stands_as_in_the_file():
+    found = {key.name: services.default(key) for kind in KINDS.values() for key in keys_of(kind).values()}
+    expected = {
+        "workers": "that of `--workers`", "run": '"thread"', "method": '"POST"', "reply_headers": '["content-type"]',
+        "timeout": "that of `-t`", "ca": "those of the system", "directory": "the daemon's own",
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "meanings", [command_service.FACTS, outcome.NAMES, http_messages.HEADERS, http_messages.ANSWERS]
+)
+def test_what_a_service_is_given_and_may_say_is_in_the_page(meanings):
+    said = section(ROOT / "man" / "tmqforward.8", "SERVICES")
+    for name, meaning in meanings.items():
+        assert f"\n{bold(name)}\n{prose(meaning)}\n" in said
 
 
 def test_each_metric_of_the_forwarder_is_in_its_page():

@@ -96,7 +96,8 @@ def test_neither_does_one_at_work_on_a_server(site, space, part):
     run_until_killed(site, space, 0)
     steps = int((site.directory / "steps").read_text())
     (site.directory / "calls").unlink()
-    run_until_killed(site, space, 1 + (steps - 2) * part // 8)
+    # The driver waits in loops, so that there are not always as many steps.
+    run_until_killed(site, space, 1 + (steps * 4 // 5) * part // 8)
 
 
 @pytest.mark.parametrize("site", ["file", "postgres"], indirect=True)

@@ -110,6 +110,15 @@ def test_a_document_says_that_a_queue_is_not_forwarded(site, space, status):
     assert document["notices"][0]["text"] == "nobody forwards queue 'SLOW'"
 
 
+def test_a_queue_that_a_reload_has_left_out_is_forwarded_no_more(site, space, status):
+    daemon = site.start()
+    eventually(lambda: status("-q", "STRING,FAILS,SLOW")[0] == 0, "its first figures")
+    site.services(SERVICES.partition("[services.FAILS]")[0])
+    daemon.tell(signal.SIGHUP)
+    eventually(lambda: status("-q", "FAILS")[0] == NOT_FORWARDED, "the reload")
+    assert status("-q", "STRING")[0] == 0
+
+
 def test_a_daemon_that_was_killed_forwards_nothing(site, space, status):
     daemon = site.start("-q", "STRING")
     eventually(lambda: status("-q", "STRING")[0] == 0, "its first figures")

@@ -80,6 +80,18 @@ class TestTelling:
         space.report_forwarding([of_queue("a", calls=2), of_queue("C", calls=2), of_queue("B", calls=2)])
         assert [(each.queue, each.calls) for each in told(space)] == [("B", 2), ("C", 2), ("Q", 1), ("a", 2)]
 
+    def test_what_is_told_as_a_whole_takes_back_what_this_process_has_told_of_other_queues(self, shared_store):
+        space = shared_store.space()
+        for name in ("A", "B", "Q"):
+            make_queue(space, name)
+        other = shared_store.another().open_space("SPACE", role="tmqforward")
+        other.report_forwarding([of_queue("A", calls=5)])
+        space.report_forwarding([of_queue("A"), of_queue("B"), of_queue("Q")])
+        space.report_forwarding([of_queue("B", calls=1)], whole=True)
+        assert [(each.queue, each.calls) for each in told(space)] == [("A", 5), ("B", 1)]
+        space.report_forwarding([], whole=True)
+        assert [(each.queue, each.calls) for each in told(space)] == [("A", 5)]
+
     def test_a_queue_that_is_not_there_is_passed_over(self, space):
         space.report_forwarding([of_queue("GONE"), of_queue("Q")])
         space.report_forwarding([])
@@ -162,7 +174,7 @@ class TestTheEnd:
 
     def test_a_store_takes_nothing_of_an_owner_who_was_given_up(self, store, space):
         volume = space._attachment.volume
-        assert volume.write(lambda unit: unit.report_forwarding(77, {1: FULL})) is False
+        assert volume.write(lambda unit: unit.report_forwarding(77, {1: FULL}, whole=False)) is False
         assert count_rows(space, "forwarding") == (0,)
 
     def test_a_process_that_died_is_told_as_dead_until_somebody_looks_after_it(self, real_device, start):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from qmadmin.configuration import SECTIONS, Configuration, ConfigurationError, Kind, Setting, ShellSettings
+from qmadmin.configuration import Configuration, ConfigurationError
+from qmadmin.settings import SECTIONS, Kind, Setting, ShellSettings
 from tests.fix_shell import ROOT
 
 ALL = [setting for section in SECTIONS.values() for setting in section.declared().values()]

@@ -191,12 +191,14 @@ class Listener:
 
     def __init__(self):
         self.told = []
+        self.whole = []
         self.broken = False
 
-    def report_forwarding(self, told):
+    def report_forwarding(self, told, *, whole):
         if self.broken:
             raise SystemFailureError("the store failed")
         self.told.append([(each.queue, each.calls) for each in told])
+        self.whole.append(whole)
 
 
 class TestTelling:
@@ -244,6 +246,26 @@ class TestTelling:
             teller.tell()
             clock.advance(1)
         assert listener.told == [[("A", 0), ("B", 0)]] * 2
+        assert listener.whole == [True, True]
+
+    def test_what_has_changed_is_told_beside_the_rest(self, teller, listener, two, clock):
+        teller.tell()
+        two[0].began()
+        clock.advance(1)
+        teller.tell()
+        assert listener.whole == [True, False]
+
+    def test_a_whole_that_could_not_be_told_is_told_as_soon_as_it_can(self, teller, listener, clock):
+        listener.broken = True
+        teller.tell()
+        listener.broken = False
+        clock.advance(1)
+        teller.tell()
+        assert (listener.told, listener.whole) == ([[("A", 0), ("B", 0)]], [True])
+
+    def test_who_serves_nothing_any_more_tells_it(self, listener, clock):
+        Teller(listener, [], clock).tell()
+        assert (listener.told, listener.whole) == ([[]], [True])
 
     def test_what_could_not_be_told_is_told_later(self, teller, listener, two, clock):
         teller.tell()

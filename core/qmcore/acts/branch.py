@@ -6,12 +6,15 @@ import dataclasses
 import secrets
 from collections.abc import Sequence
 
-from qmcore.acts.enqueue import Accepted
+from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.definitions import OpenSpace
 from qmcore.errors import AbortedError, NoSpaceError, Resource
 from qmcore.port import Unit
 from qmcore.queue import Delivery
 from qmcore.records import Outcome, Owner, TransactionRecord, Use
+
+_CONTROL_BYTES = 512
+"""About what a message takes of the memory of its process beside its body and headers."""
 
 _RESERVED_AT_A_TIME = 8
 """Sequence numbers that a transaction takes at a time for the identifiers of what it enqueues."""
@@ -112,3 +115,16 @@ def adds(branch: Branch, delivery: Delivery) -> Use:
 def sum_of(one: Use, other: Use) -> Use:
     """Return what two uses take together."""
     return Use(one.messages + other.messages, one.pages + other.pages, one.size + other.size)
+
+
+def count_pending(branch: Branch) -> None:
+    """Count anew what the process keeps of what the transaction enqueues."""
+    branch.kept_bytes = sum(bytes_kept(item.outgoing) for item in branch.pending)
+    branch.brings = {}
+    for item in branch.pending:
+        branch.brings[item.delivery] = sum_of(branch.brings.get(item.delivery, NO_USE), item.outgoing.use)
+
+
+def bytes_kept(outgoing: Outgoing) -> int:
+    """Return how much memory a message takes of its process, about."""
+    return outgoing.size + len(outgoing.headers or "") + _CONTROL_BYTES

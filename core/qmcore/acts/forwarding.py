@@ -15,14 +15,15 @@ from qmcore.records import Forwarding, Owner
 from qmcore.redacted import redacted
 
 
-def report(unit: Unit, opened: OpenSpace, owner: Owner, told: Sequence[Forwarding]) -> None:
+def report(unit: Unit, opened: OpenSpace, owner: Owner, told: Sequence[Forwarding], *, whole: bool) -> None:
     """Record what an owner tells of its queues; one that is not there, or no longer, is passed over.
 
+    `whole`: it forwards no others, and what it has told of others is forgotten.
     Raises AbortedError where the owner was given up: what it told went with it, and it has to attach again to be seen.
     """
     queues = opened.definitions(unit).queues
     kept = {queues[each.queue].id: _kept(each) for each in told if each.queue in queues}
-    if not unit.report_forwarding(owner.id, kept):
+    if not unit.report_forwarding(owner.id, kept, whole=whole):
         raise AbortedError(
             f"others took this process for dead, and it is not attached to queue space {opened.space.name!r} any more",
             space=opened.space.name,

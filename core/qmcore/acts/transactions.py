@@ -12,13 +12,22 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from qmcore.acts import enqueue as enqueuing
-from qmcore.acts import returning
-from qmcore.acts.branch import NO_USE, Branch, Mark, adds, given_up, lost_in_part, record_once, reserve, sum_of
+from qmcore.acts.branch import (
+    NO_USE,
+    Branch,
+    adds,
+    bytes_kept,
+    count_pending,
+    given_up,
+    lost_in_part,
+    record_once,
+    reserve,
+    sum_of,
+)
 from qmcore.acts.consuming import consume
 from qmcore.acts.dequeue import Nothing, first_ready, is_nothing, nothing, reserved_queue, rest_of_group, take
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.acts.making_room import with_room
-from qmcore.acts.returning import Ending, give_back_some
 from qmcore.acts.spilling import spill
 from qmcore.acts.stores import store_for, stores
 from qmcore.acts.upkeep import freshen
@@ -27,9 +36,8 @@ from qmcore.errors import (
     QueueError,
     SystemFailureError,
 )
-from qmcore.message import Message, message_id, sequence_of
-from qmcore.numbers import number
-from qmcore.port import Unit, Volume, always
+from qmcore.message import Message, message_id
+from qmcore.port import Unit, Volume
 from qmcore.queue import KEPT, Delivery, Queue
 from qmcore.records import Holding, Outcome, Place, Role, Use
 from qmcore.selection import Choice, Selection
@@ -40,13 +48,10 @@ logger = logging.getLogger("qmadmin.transaction")
 SPILL_BYTES = 8 * 1024 * 1024
 """What a transaction enqueues is kept by its process up to this many bytes, and above them in the store."""
 
-_CONTROL_BYTES = 512
-"""About what a message takes of the memory of its process beside its body and headers."""
-
 
 def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: int) -> list[str]:
     """Let the transaction enqueue messages when it commits, and return the identifiers that they will have."""
-    kept = branch.kept_bytes + sum(map(_bytes_kept, outgoing))
+    kept = branch.kept_bytes + sum(map(bytes_kept, outgoing))
     spills = kept > SPILL_BYTES
     renumbers = len(branch.reserved) < len(outgoing)
 
@@ -142,70 +147,6 @@ def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
                 raise
             logger.warning("a transaction is committed on disk, and memory has to follow: %s", error)
             volume.write(lambda unit: _bring_to_disk(unit, busy))
-
-
-def roll_back(volume: Volume, branch: Branch, now: int, ending: Ending) -> None:
-    """Give back what the transaction holds and forget what it enqueued.
-
-    A transaction that was given up meanwhile has been rolled back already.
-    """
-    if not branch.may_hold:
-        return
-
-    def undone(unit: Unit) -> None:
-        if unit.end_transaction(branch.id, branch.owner.id):
-            returning.give_back(unit, branch.opened, branch.id, branch.queue_ids, now, ending)
-
-    volume.write(undone, durable=False, concurrent=True, repeatable=always)
-
-
-def forget_since(branch: Branch, mark: Mark) -> bool:
-    """Forget what was enqueued since; False where that cannot be, because it stands in the store by now."""
-    if branch.spilled != mark.spilled or len(branch.pending) < mark.pending:
-        return False
-    branch.pending = branch.pending[: mark.pending]
-    _count_pending(branch)
-    return True
-
-
-def give_back(volume: Volume, branch: Branch, msgids: Sequence[str], now: int, ending: Ending) -> None:
-    """Return some of the messages that the transaction has dequeued to where they belong; it goes on without them.
-
-    Raises AbortedError where it was given up meanwhile.
-    """
-    space = branch.opened.space
-    sequences = [sequence for msgid in msgids if (sequence := sequence_of(msgid, space.incarnation)) is not None]
-
-    def returned(unit: Unit) -> list[tuple[Delivery, Use]]:
-        if not unit.is_active(branch.id, branch.owner.id):
-            raise given_up(branch)
-        ids = [number(space.id, sequence) for sequence in sequences]
-        found = give_back_some(unit, branch.opened, branch.id, branch.queue_ids, ids, now, ending)
-        return [
-            (Delivery.PERSIST if store is unit else Delivery.NONPERSIST, Use(1, holding.pages, holding.size))
-            for store, holding in found
-        ]
-
-    for delivery, use in volume.write(returned, durable=False, concurrent=True):
-        less = Use(-use.messages, -use.pages, -use.size)
-        branch.holds[delivery] = sum_of(branch.holds.get(delivery, NO_USE), less)
-
-
-def answer_failure(volume: Volume, branch: Branch, answers: Sequence[Outgoing], now: int, ending: Ending) -> None:
-    """Roll back as the ending says, and tell of it: both at once and for good, or neither.
-
-    What was enqueued before is forgotten; the answers are enqueued now. Raises AbortedError where the transaction was
-    given up meanwhile, and as an enqueue does; the transaction goes on then.
-    """
-
-    def undone(unit: Unit) -> None:
-        if not unit.end_transaction(branch.id, branch.owner.id):
-            raise given_up(branch)
-        returning.give_back(unit, branch.opened, branch.id, branch.queue_ids, now, ending)
-        if answers:
-            enqueuing.enqueue(unit, branch.opened, answers, now)
-
-    with_room(volume, [branch.opened], now, lambda: volume.write(undone, concurrent=True))
 
 
 # ---- what is taken --------------------------------------------------------------------------------------------------
@@ -360,18 +301,7 @@ def _keep_no_longer(branch: Branch, spilled: Sequence[Accepted]) -> None:
     gone = {item.sequence for item in spilled}
     branch.spilled += sum(item.delivery is Delivery.PERSIST for item in spilled)
     branch.pending = [item for item in branch.pending if item.sequence not in gone]
-    _count_pending(branch)
-
-
-def _count_pending(branch: Branch) -> None:
-    branch.kept_bytes = sum(_bytes_kept(item.outgoing) for item in branch.pending)
-    branch.brings = {}
-    for item in branch.pending:
-        branch.brings[item.delivery] = sum_of(branch.brings.get(item.delivery, NO_USE), item.outgoing.use)
-
-
-def _bytes_kept(outgoing: Outgoing) -> int:
-    return outgoing.size + len(outgoing.headers or "") + _CONTROL_BYTES
+    count_pending(branch)
 
 
 # ---- the commit -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,81 @@
+"""The act of rolling back: all of a transaction, some of the messages that it dequeued, or what it has enqueued."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qmcore.acts import enqueue as enqueuing
+from qmcore.acts import returning
+from qmcore.acts.branch import NO_USE, Branch, Mark, count_pending, given_up, sum_of
+from qmcore.acts.enqueue import Outgoing
+from qmcore.acts.making_room import with_room
+from qmcore.acts.returning import Ending
+from qmcore.message import sequence_of
+from qmcore.numbers import number
+from qmcore.port import Unit, Volume, always
+from qmcore.queue import Delivery
+from qmcore.records import Use
+
+
+def roll_back(volume: Volume, branch: Branch, now: int, ending: Ending) -> None:
+    """Give back what the transaction holds and forget what it enqueued.
+
+    A transaction that was given up meanwhile has been rolled back already.
+    """
+    if not branch.may_hold:
+        return
+
+    def undone(unit: Unit) -> None:
+        if unit.end_transaction(branch.id, branch.owner.id):
+            returning.give_back(unit, branch.opened, branch.id, branch.queue_ids, now, ending)
+
+    volume.write(undone, durable=False, concurrent=True, repeatable=always)
+
+
+def forget_since(branch: Branch, mark: Mark) -> bool:
+    """Forget what was enqueued since; False where that cannot be, because it stands in the store by now."""
+    if branch.spilled != mark.spilled or len(branch.pending) < mark.pending:
+        return False
+    branch.pending = branch.pending[: mark.pending]
+    count_pending(branch)
+    return True
+
+
+def give_back(volume: Volume, branch: Branch, msgids: Sequence[str], now: int, ending: Ending) -> None:
+    """Return some of the messages that the transaction has dequeued to where they belong; it goes on without them.
+
+    Raises AbortedError where it was given up meanwhile.
+    """
+    space = branch.opened.space
+    sequences = [sequence for msgid in msgids if (sequence := sequence_of(msgid, space.incarnation)) is not None]
+
+    def returned(unit: Unit) -> list[tuple[Delivery, Use]]:
+        if not unit.is_active(branch.id, branch.owner.id):
+            raise given_up(branch)
+        ids = [number(space.id, sequence) for sequence in sequences]
+        found = returning.give_back_some(unit, branch.opened, branch.id, branch.queue_ids, ids, now, ending)
+        return [
+            (Delivery.PERSIST if store is unit else Delivery.NONPERSIST, Use(1, holding.pages, holding.size))
+            for store, holding in found
+        ]
+
+    for delivery, use in volume.write(returned, durable=False, concurrent=True):
+        less = Use(-use.messages, -use.pages, -use.size)
+        branch.holds[delivery] = sum_of(branch.holds.get(delivery, NO_USE), less)
+
+
+def answer_failure(volume: Volume, branch: Branch, answers: Sequence[Outgoing], now: int, ending: Ending) -> None:
+    """Roll back as the ending says, and tell of it: both at once and for good, or neither.
+
+    What was enqueued before is forgotten; the answers are enqueued now. Raises AbortedError where the transaction was
+    given up meanwhile, and as an enqueue does; the transaction goes on then.
+    """
+
+    def undone(unit: Unit) -> None:
+        if not unit.end_transaction(branch.id, branch.owner.id):
+            raise given_up(branch)
+        returning.give_back(unit, branch.opened, branch.id, branch.queue_ids, now, ending)
+        if answers:
+            enqueuing.enqueue(unit, branch.opened, answers, now)
+
+    with_room(volume, [branch.opened], now, lambda: volume.write(undone, concurrent=True))

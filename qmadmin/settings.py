@@ -1,0 +1,241 @@
+"""The settings that the programs have, each declared once: its name, what it may be, and what it means."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, overload
+
+SECONDS_MAX: Final = 2**31 - 1
+
+Value = str | int | bool
+T = TypeVar("T", bound=Value)
+
+
+class Kind(enum.Enum):
+    """What a setting is; its value is how the manual calls it."""
+
+    TEXT = "text"
+    PATH = "path"
+    """`~` at its beginning is the home directory."""
+    STATE_PATH = "path, or empty"
+    """A relative one is beneath the directory for the state of qmadmin; empty is none."""
+    CHOICE = "one of"
+    FLAG = "true or false"
+    NUMBER = "whole number"
+
+
+class Setting(Generic[T]):
+    """A setting, declared as an attribute of its section, where it gives the value.
+
+    `variable` is the environment variable that wins over it; `meaning` is the value that it gives, if not its own.
+    `default_help` describes a default that says nothing by itself.
+    """
+
+    # No dataclass, nor the sections below: what makes those would take a large part of the time that a program starts.
+    def __init__(
+        self,
+        kind: Kind,
+        default: T,
+        help: str,  # noqa: A002 - as click names it
+        *,
+        choices: tuple[str, ...] = (),
+        low: int = 0,
+        high: int = 0,
+        variable: str = "",
+        meaning: str = "",
+        default_help: str = "",
+    ) -> None:
+        self.kind = kind
+        self.default = default
+        self.help = help
+        self.choices = choices
+        self.low = low
+        self.high = high
+        self.variable = variable
+        self.meaning = meaning
+        self.default_help = default_help
+        self.section = ""
+        self.key = ""
+
+    def __set_name__(self, section: type[Section], key: str) -> None:
+        self.section, self.key = section.name, key
+
+    @overload
+    def __get__(self, section: None, kind: type[Section]) -> Self: ...
+
+    @overload
+    def __get__(self, section: Section, kind: type[Section]) -> T: ...
+
+    def __get__(self, section: Section | None, kind: type[Section]) -> Self | T:
+        if section is None:
+            return self
+        value: T = section.values[self.key]
+        return value
+
+    def __set__(self, section: Section, value: object) -> NoReturn:
+        raise AttributeError(f"the setting {self.key} is given by the file and the environment")
+
+    @property
+    def allowed(self) -> str:
+        """What its value may be, for a message."""
+        match self.kind:
+            case Kind.CHOICE:
+                return f"one of {', '.join(self.choices)}"
+            case Kind.NUMBER:
+                return f"a whole number from {self.low} to {self.high}"
+            case Kind.FLAG:
+                return "true or false"
+            case _:
+                return "a text in quotes, without control characters"
+
+    def allows(self, value: object) -> bool:
+        """Tell whether the file may give it this value."""
+        match self.kind:
+            case Kind.FLAG:
+                return isinstance(value, bool)
+            case Kind.NUMBER:
+                return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+            case Kind.CHOICE:
+                return value in self.choices
+            case _:
+                return isinstance(value, str) and not any(ord(char) < 32 or ord(char) == 127 for char in value)
+
+
+class Section:
+    """A section of the settings; `values` are its settings by name."""
+
+    name: ClassVar[str]
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = dict(values)
+
+    @classmethod
+    def declared(cls) -> dict[str, Setting[Any]]:
+        """Return its settings by name, in the order of their declaration."""
+        return {key: found for key, found in vars(cls).items() if isinstance(found, Setting)}
+
+
+class ShellSettings(Section):
+    """The section [qmadmin]: the shell, and the device of all programs."""
+
+    name = "qmadmin"
+
+    device = Setting(
+        Kind.PATH, "", "The device, where no argument names one.", variable="QMCONFIG", default_help="none"
+    )
+    format = Setting(
+        Kind.CHOICE,
+        "auto",
+        "How results are written: as a table, in plain lines that a script can take apart, as JSON or as CSV. `auto` is"
+        " a table at a terminal, and plain otherwise.",
+        choices=("auto", "table", "plain", "json", "csv"),
+    )
+    paginate = Setting(
+        Kind.FLAG, True, "Whether output that is longer than the screen goes through a pager, at a terminal."
+    )
+    verbose = Setting(Kind.FLAG, False, "Whether commands show more at first.")
+    echo = Setting(Kind.FLAG, False, "Whether a script repeats its lines at first.")
+    pager = Setting(
+        Kind.TEXT,
+        "",
+        "The shell command that long output goes through; `cat` is none.",
+        variable="PAGER",
+        default_help="`less -FRX`, or `more` where there is no less",
+    )
+    history = Setting(
+        Kind.STATE_PATH,
+        "history",
+        "The file of the command lines that were typed. A relative path is beneath the directory qmadmin of"
+        " `XDG_STATE_HOME`, which is `~/.local/state` where that is not set. Empty, none is kept.",
+    )
+    history_lines = Setting(Kind.NUMBER, 10_000, "How many command lines the history keeps.", low=1, high=1_000_000)
+    bottom_line = Setting(
+        Kind.FLAG, True, "Whether a line at the bottom of the terminal shows the device, the queue space and the modes."
+    )
+    hints = Setting(Kind.FLAG, True, "Whether earlier command lines are suggested while one is typed.")
+    color = Setting(
+        Kind.CHOICE,
+        "auto",
+        "Whether there are colours, at a terminal that has them.",
+        choices=("auto", "never"),
+        variable="NO_COLOR",
+        meaning="never",
+    )
+
+
+class LogSettings(Section):
+    """The section [log]: the log of all programs."""
+
+    name = "log"
+
+    prefix = Setting(
+        Kind.PATH,
+        "ULOG",
+        "How the names of the log files begin; the day follows behind a dot. `-` is the standard error output instead.",
+        variable="ULOGPFX",
+    )
+    format = Setting(
+        Kind.CHOICE, "text", "Whether an event is a line of text or a JSON object.", choices=("text", "json")
+    )
+
+
+class ForwarderSettings(Section):
+    """The section [tmqforward]: the forwarder."""
+
+    name = "tmqforward"
+
+    services = Setting(Kind.PATH, "services.toml", "The file that describes the services.", variable="QM_SERVICES")
+    trantime = Setting(
+        Kind.NUMBER,
+        60,
+        "How many seconds the transaction around a call may take; 0 is no limit.",
+        high=SECONDS_MAX,
+    )
+    idletime = Setting(
+        Kind.NUMBER,
+        30,
+        "The most seconds to sleep while the queues have no messages; 0 is no sleep.",
+        high=SECONDS_MAX,
+    )
+    grace = Setting(
+        Kind.NUMBER,
+        30,
+        "How many seconds calls that run are waited for at a stop; then they are ended, and their messages given back.",
+        high=SECONDS_MAX,
+    )
+    workers = Setting(
+        Kind.NUMBER,
+        1,
+        "How many calls of a service run at a time, where the services file does not say.",
+        low=1,
+        high=1000,
+    )
+    total_workers = Setting(Kind.NUMBER, 0, "How many calls run at a time in all; 0 is no limit.", high=10_000)
+    order = Setting(
+        Kind.CHOICE,
+        "auto",
+        "What becomes of the messages behind one whose service failed, where the services file does not say: they wait"
+        " (strict), they go first (skip), or several go at a time anyway (parallel). `auto` is `parallel` with several"
+        " workers, and `skip` with one.",
+        choices=("auto", "strict", "skip", "parallel"),
+    )
+    batch = Setting(
+        Kind.NUMBER,
+        1,
+        "How many messages a worker takes, and commits, at a time, where the services file does not say.",
+        low=1,
+        high=1000,
+    )
+    metrics = Setting(
+        Kind.TEXT,
+        "",
+        "Where figures for Prometheus are served over HTTP: a port of this machine's loopback address, or `host:port`;"
+        " empty is nowhere.",
+        default_help="none",
+    )
+
+
+SECTIONS: Final[dict[str, type[Section]]] = {
+    kind.name: kind for kind in (ShellSettings, LogSettings, ForwarderSettings)
+}
