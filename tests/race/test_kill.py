@@ -126,6 +126,7 @@ class TestConsumer:
             assert bodies_held(space) == (0, 0, 0)
             message = space.dequeue("ERRORS")
             assert (message.text, message.origin.msgid, message.origin.reason) == ("poison", msgid, Reason.RETRIES)
+            assert message.origin.error == "its process died"
 
     def test_without_an_error_queue_they_stay_and_it_is_logged(self, real_device, start, caplog):
         from tests.fix_store import space_definition

@@ -82,6 +82,11 @@ class Ending:
     on: str | None = None
     tries_others: bool = True
 
+    @property
+    def words(self) -> str:
+        """The last error text; where nobody could leave one behind, how the transaction ended says it."""
+        return self.error or ("" if self.cause is Cause.ROLLBACK else self.cause.value)
+
     def verdict_on(self, msgid: str) -> Verdict:
         """Return what is said of a message."""
         return self.verdict if self.on is None or self.on == msgid else PLAIN
@@ -180,7 +185,7 @@ def _spend(
             priority=routing.priority,
             reason=Reason.RETRIES,
             now=now,
-            error=ending.error,
+            error=ending.words,
         )
         _tell(unit, f"{what} {why} and went to {target.name!r}")
     elif verdict.consumed:

@@ -18,11 +18,12 @@ STEP: Final = "STEP"
 
 SERVICES: Final = {
     "PYTHON": 'python = "service:answer"\nworkers = 2',
-    "ASYNC": 'python = "service:answer_later"\nworkers = 4',
+    "BATCH": 'python = "service:answer"\nbatch = 5',
+    "ASYNC": 'python = "service:answer_later"\nworkers = 4\nbatch = 3',
     "PROCESS": 'python = "service:answer"\nrun = "process"\nworkers = 2',
-    "COMMAND": 'command = ["./service.sh"]',
+    "COMMAND": 'command = ["./service.sh"]\norder = "strict"',
     "HTTP": 'url = "{url}"\nworkers = 2',
-    STEP: 'python = "service:step"',
+    STEP: 'python = "service:step"\nbatch = 2',
 }
 """The queues of requests, and what the services file says of the service of each."""
 
