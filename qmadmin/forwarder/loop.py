@@ -59,13 +59,15 @@ class Forwarder:
         self._tick = tick
         self._next_tick = self._last_look = 0.0
         self._crews: dict[str, Crew] = {}
+        self._leaving: list[Crew] = []
         self._seen_busy: dict[str, float] = {}
         self._error: BaseException | None = None
 
     def serve(self, feeds: Mapping[str, Feed]) -> None:
         """Serve these queues from now on, and on these terms; calls that run are not disturbed."""
         for queue in self._crews.keys() - feeds.keys():
-            self._crews.pop(queue).end()
+            self._leaving.append(self._crews.pop(queue))
+            self._leaving[-1].end()
         for queue, feed in feeds.items():
             if queue not in self._crews:
                 self._crews[queue] = Crew(feed, self._places, self._space.wake, self._fail)
@@ -171,14 +173,15 @@ class Forwarder:
             self._tick()
 
     def _is_at_rest(self) -> bool:
-        return all(crew.is_at_rest() for crew in self._crews.values())
+        self._leaving = [crew for crew in self._leaving if not crew.is_at_rest()]
+        return not self._leaving and all(crew.is_at_rest() for crew in self._crews.values())
 
     def _is_drained(self) -> bool:
         return all(not crew.feed.pause.trouble or crew.feed.is_gone for crew in self._crews.values())
 
     def _wait_for_rest(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        for crew in self._crews.values():
+        for crew in (*self._crews.values(), *self._leaving):
             crew.join(max(end - time.monotonic(), 0.0))
 
     def _fail(self, error: BaseException) -> None:
