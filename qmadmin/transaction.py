@@ -112,6 +112,7 @@ class Transaction:
         permanent: bool = False,
         retry_after: float | timedelta | None = None,
         only: str | None = None,
+        others: bool = True,
     ) -> None:
         """Give back everything that the transaction dequeued and forget what it enqueued.
 
@@ -120,13 +121,13 @@ class Transaction:
 
         `permanent`: the messages are out of tries now, because trying again would fail again. `retry_after`: the
         seconds (or a timedelta) for which they are kept back, instead of the retry delay of their queue. `only`: the
-        identifier of the one message that these two are said of.
+        identifier of the one message that these two are said of. `others` False: only for that one it is a try.
         """
         verdict = Verdict(permanent, None if retry_after is None else span(retry_after, "time to retry after"))
         if self._ended:
             raise ProtocolError(f"the transaction was {self._ended} already")
         self._check_thread()
-        self._roll_back(Ending(Cause.ROLLBACK if counts else Cause.UNTRIED, reason, verdict, only))
+        self._roll_back(Ending(Cause.ROLLBACK if counts else Cause.UNTRIED, reason, verdict, only, others))
 
     def give_back(
         self,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.forwarder import current
 from qmadmin.forwarder.event_loop import EventLoop
-from qmadmin.forwarder.functions import described, reply_of
-from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable, too_late
+from qmadmin.forwarder.functions import raise_failure_of, reply_of
+from qmadmin.forwarder.service import Call, Failure, Reply, too_late
 
 if TYPE_CHECKING:
     from qmcore.message import Message
@@ -75,10 +75,11 @@ class _Running:
     def reply(self) -> Reply:
         """Return the reply, or raise how the call failed."""
         error, self._error = self._error, None
-        if isinstance(error, (Failure, Unavailable)):
-            raise error
-        if error is not None:
-            raise Failure(described(error)) from error
+        try:
+            if error is not None:
+                raise_failure_of(error)
+        finally:
+            del error
         return reply_of(self._answer)
 
     async def _run(self) -> None:

@@ -66,11 +66,9 @@ class Batch:
             try:
                 took.append(self.call(call))
             except Failure as failure:
-                self._undo(marks)
-                self.transaction.give_back(
-                    [request.msgid], str(failure), permanent=failure.permanent, retry_after=failure.retry_after
-                )
-                if not self.failed(call, failure):
+                goes_on = self.failed(call, failure)
+                self._give_back(call, failure, marks)
+                if not goes_on:
                     self._return(number + 1)
                     break
             except AbortedError:
@@ -86,10 +84,20 @@ class Batch:
                 return error
         return None
 
+    def _give_back(self, call: Call, failure: Failure, marks: Mapping[str, Mark]) -> None:
+        """Give back the message of a call that failed, and forget what the call has enqueued."""
+        msgid, reason, permanent, retry_after = call.request.msgid, str(failure), failure.permanent, failure.retry_after
+        if self.transaction.forget_since(marks):
+            self.transaction.give_back([msgid], reason, permanent=permanent, retry_after=retry_after)
+            return
+        # It was so much that it is in the store already, together with what others have enqueued.
+        self.transaction.rollback(reason, permanent=permanent, retry_after=retry_after, only=msgid, others=False)
+        raise AbortedError(f"the transaction was rolled back: {reason}")
+
     def _undo(self, marks: Mapping[str, Mark]) -> None:
-        """Forget what a call has enqueued."""
+        """Forget what a call has enqueued that is not to blame."""
         if not self.transaction.forget_since(marks):
-            reason = "a call of the batch failed that had enqueued much"
+            reason = "a call that has enqueued much could not be ended"
             self.transaction.rollback(reason, counts=False)
             raise AbortedError(f"the transaction was rolled back: {reason}")
 

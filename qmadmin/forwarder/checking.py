@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 def faults(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     """Return all that would keep the forwarder from its work, each as one sentence. Nothing is forwarded."""
-    found = ServicesFile.check(settings.services, environ)
-    try:
-        described = ServicesFile.read(settings.services)
-    except StartError:
-        names: tuple[str, ...] = settings.queues
-    else:
-        names = settings.queues or described.names
-        found += [fault for name in names for fault in _faults_of_terms(settings, described, name)]
+    described, found = ServicesFile.check(settings.services, environ)
+    names = settings.queues or described.names
+    if not names and not found:
+        found.append(f"services file {settings.services!r} has no services")
+    for name in names:
+        try:
+            settings.terms(described.description(name))
+        except StartError as error:
+            found.append(str(error))
     try:
         with open_device(settings.device) as device, device.open_space(settings.space, role="application") as space:
             if device.readonly:
@@ -33,13 +34,6 @@ def faults(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     except QueueError as error:
         found.append(error.message)
     return found
-
-
-def _faults_of_terms(settings: Settings, described: ServicesFile, name: str) -> Iterator[str]:
-    try:
-        settings.terms(described.description(name))
-    except StartError as error:
-        yield str(error)
 
 
 def _faults_of_queue(space: QueueSpace, name: str) -> Iterator[str]:

@@ -63,6 +63,9 @@ class Deadlines:
                 self._thread.start()
             self._watches.add(watch)
             if watch.at < self._wakes_at:
+                # Told here, not found by the thread: a call that is over before the thread is awake would leave it
+                # with nothing to wake for, and each call after it would wake it again.
+                self._wakes_at = watch.at
                 self._condition.notify()
 
     def remove(self, watch: Watch) -> None:
@@ -81,8 +84,11 @@ class Deadlines:
     def _keep(self) -> None:
         with self._condition:
             while not self._is_closed:
-                self._wakes_at = self._act()
-                self._condition.wait(max(self._wakes_at - time.monotonic(), 0.0))
+                left = self._wakes_at - time.monotonic()
+                if left > 0:
+                    self._condition.wait(left)
+                else:
+                    self._wakes_at = self._act()
 
     def _act(self) -> float:
         """Let those act whose time has come; return when the next one is to."""

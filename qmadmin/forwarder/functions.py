@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from qmadmin.forwarder.errors import StartError
-from qmadmin.forwarder.service import Failure, Reply
+from qmadmin.forwarder.service import Failure, Reply, Unavailable, shortened
+from qmadmin.settings import SECONDS_MAX
+from qmcore import names
 
 if TYPE_CHECKING:
     from qmcore.message import Message
@@ -46,12 +48,32 @@ def is_coroutine_function(function: Callable[[Message], object]) -> bool:
 
 def reply_of(answer: object) -> Reply:
     """Return the reply that a function gave, or raise Failure for what is none."""
-    reply = answer if isinstance(answer, Reply) else Reply(answer)  # type: ignore[arg-type]
-    if reply.body is not None and not isinstance(reply.body, _BODIES):
-        raise Failure(f"it returned {type(reply.body).__name__}, and not bytes, str, None or a Reply")
-    if not isinstance(reply.urcode, int):
-        raise Failure(f"its user return code is {type(reply.urcode).__name__}, and not int")
-    return reply
+    if not isinstance(answer, Reply):
+        if answer is not None and not isinstance(answer, _BODIES):
+            raise Failure(f"it returned {type(answer).__name__}, and not bytes, str, None or a Reply")
+        answer = Reply(answer)
+    if fault := _fault_of_reply(answer):
+        raise Failure(fault)
+    return answer
+
+
+def failure_of(error: BaseException) -> Failure | Unavailable:
+    """Return what an exception of a function means: itself, where it is one that says so and makes sense."""
+    if not isinstance(error, (Failure, Unavailable)):
+        return Failure(described(error))
+    if fault := _fault_of_failure(error):
+        return Failure(f"{described(error)}; {fault}")
+    return error
+
+
+def raise_failure_of(error: BaseException) -> NoReturn:
+    """Raise what an exception of a function means, with the exception as its cause where that is another one."""
+    failure = failure_of(error)
+    try:
+        raise failure from (error.__cause__ if failure is error else error)
+    finally:
+        # An exception knows this frame, which should not know it in turn: what it holds would wait for the collector.
+        del failure, error
 
 
 def described(error: BaseException) -> str:
@@ -60,4 +82,46 @@ def described(error: BaseException) -> str:
         text = str(error)
     except Exception:  # noqa: BLE001 - an exception that cannot be shown is still one
         text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return names.storable(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _fault_of_reply(reply: Reply) -> str:
+    """Return why a reply cannot be taken as it is, as far as its fields are not what they are declared to be."""
+    body: object = reply.body
+    urcode: object = reply.urcode
+    kind: object = reply.type
+    headers: object = reply.headers
+    if body is not None and not isinstance(body, _BODIES):
+        return f"its body is {type(body).__name__}, and not bytes, str or None"
+    if isinstance(body, str) and not _has_utf8(body):
+        return "its body has no UTF-8 form"
+    if not isinstance(urcode, int):
+        return f"its user return code is {type(urcode).__name__}, and not int"
+    if not isinstance(kind, (str, type(None))):
+        return f"its type is {type(kind).__name__}, and not str"
+    if not isinstance(headers, (Mapping, type(None))):
+        return f"its headers are {type(headers).__name__}, and no mapping of names to values"
+    return ""
+
+
+def _fault_of_failure(error: Failure | Unavailable) -> str:
+    try:
+        text, retry_after = str(error), error.retry_after
+        fault = _fault_of_reply(error.reply) if isinstance(error, Failure) else ""
+    except Exception as wrong:  # noqa: BLE001 - a class of the service may have made anything of it
+        return f"it cannot be read: {described(wrong)}"
+    if fault:
+        return fault
+    if not _has_utf8(text) or "\0" in text:
+        return "its reason cannot be kept as it is"
+    is_number = isinstance(retry_after, (int, float)) and not isinstance(retry_after, bool)
+    if retry_after is not None and not (is_number and 0 <= retry_after <= SECONDS_MAX):
+        return f"its retry_after must be seconds from 0 to {SECONDS_MAX}, got {shortened(repr(retry_after))}"
+    return ""
+
+
+def _has_utf8(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False

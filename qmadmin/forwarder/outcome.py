@@ -7,6 +7,7 @@ import math
 from typing import Final
 
 from qmadmin.forwarder.service import Body, Failure, Reply, Unavailable
+from qmadmin.settings import SECONDS_MAX
 
 NAMES: Final = {
     "urcode": "the user return code of the reply, a whole number",
@@ -97,6 +98,6 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not (math.isfinite(seconds) and seconds >= 0):
+    if not 0 <= seconds <= SECONDS_MAX:
         raise ValueError(f"retry_after must be seconds, got {text!r}")
     return seconds

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from qmadmin.forwarder import current
 from qmadmin.forwarder.deadlines import Deadlines, Watch
-from qmadmin.forwarder.functions import described, reply_of
-from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable, too_late
+from qmadmin.forwarder.functions import raise_failure_of, reply_of
+from qmadmin.forwarder.service import Call, Failure, Reply, too_late
 
 if TYPE_CHECKING:
     from qmcore.message import Message
@@ -36,10 +36,10 @@ class PythonService:
         """Work on a request."""
         try:
             answer = self.function(call.request) if call.seconds == math.inf else self._within(call)
-        except (Failure, Unavailable, KeyboardInterrupt):
+        except KeyboardInterrupt:
             raise
-        except BaseException as error:
-            raise Failure(described(error)) from error
+        except BaseException as error:  # noqa: BLE001 - it raises
+            raise_failure_of(error)
         reply = reply_of(answer)
         current.deliver()
         return reply

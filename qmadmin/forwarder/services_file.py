@@ -53,11 +53,11 @@ class ServicesFile:
         return cls(Path(path), described)
 
     @classmethod
-    def check(cls, path: str, environ: Mapping[str, str]) -> list[str]:
-        """Return all that is wrong with a services file, each as one sentence; the good services are tried out.
+    def check(cls, path: str, environ: Mapping[str, str]) -> tuple[ServicesFile, list[str]]:
+        """Return the services that a file describes well, and all that is wrong with it, each as one sentence.
 
-        Their modules are imported, worker processes are started and ended, commands and files are looked for. No
-        service is called.
+        The good ones are tried out: their modules are imported, worker processes are started and ended, commands and
+        files are looked for. No service is called.
         """
         described: dict[str, Description] = {}
         faults = []
@@ -68,14 +68,14 @@ class ServicesFile:
                 else:
                     described[name] = found
         except StartError as error:
-            return [str(error)]
+            faults.append(str(error))
         file = cls(Path(path), described)
         for name in described:
             try:
                 file.service(name, environ).close()
             except StartError as error:
                 faults.append(str(error))
-        return faults
+        return file, faults
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from qmadmin.forwarder import current, frames
 from qmadmin.forwarder.errors import StartError
-from qmadmin.forwarder.functions import described, find_function, is_coroutine_function, reply_of
+from qmadmin.forwarder.functions import described, failure_of, find_function, is_coroutine_function, reply_of
 from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
 from qmadmin.forwarder.tracing import call_span
 
@@ -85,18 +85,17 @@ def _outcome(function: Callable[[Message], object], call: Call) -> bytes:
             with call_span(call.request, os.environ.get("QM_SPACE", "")):
                 reply = reply_of(function(call.request))
             return frames.packed(("reply", _plain(reply), this.collected))
-        except Unavailable as error:
-            return frames.packed(("unavailable", str(error), error.retry_after))
-        except Failure as error:
-            return _failure(error, "")
         except BaseException as error:  # noqa: BLE001 - as in the forwarder, where it would be a failure too
-            return _failure(Failure(described(error)), traceback.format_exc())
+            failure = failure_of(error)
+            return _failed(failure, "" if failure is error else traceback.format_exc())
 
 
-def _failure(failure: Failure, trace: str) -> bytes:
-    told = failure.permanent, failure.retry_after, trace
+def _failed(failure: Failure | Unavailable, trace: str) -> bytes:
+    if isinstance(failure, Unavailable):
+        return frames.packed(("unavailable", str(failure), failure.retry_after))
+    told = bool(failure.permanent), failure.retry_after, trace
     try:
-        return frames.packed(("failure", str(failure), _plain(reply_of(failure.reply)), *told))
+        return frames.packed(("failure", str(failure), _plain(failure.reply), *told))
     except Exception as error:  # noqa: BLE001 - what cannot be sent is left out
         return frames.packed(("failure", f"{failure}; {described(error)}", (None, 0, None, None), *told))
 

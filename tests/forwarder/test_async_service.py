@@ -99,6 +99,11 @@ def test_failure_and_unavailable_come_through_as_they_are(serve):
     assert unavailability_of(serve(raising(closed))) is closed
 
 
+def test_failure_that_makes_no_sense_is_one_without_what_it_says(serve):
+    told = "Failure: no; its body is int, and not bytes, str or None"
+    assert str(failure_of(serve(raising(Failure("no", body=17))))) == told
+
+
 def test_answer_that_is_no_reply_is_a_failure(serve):
     async def function(request):
         return 17

@@ -77,7 +77,8 @@ def test_command_may_say_that_it_cannot_work_at_present():
         ("permanent=yes", "'yes' is neither true nor false"),
         ("retry_after=soon", "retry_after must be seconds, got 'soon'"),
         ("retry_after=-1", "retry_after must be seconds, got '-1'"),
-        ("retry_after=inf", "retry_after must be seconds, got 'inf'"),
+        ("retry_after=nan", "retry_after must be seconds, got 'nan'"),
+        ("retry_after=1e10", "retry_after must be seconds, got '1e10'"),
     ],
 )
 def test_outcome_that_makes_no_sense_is_a_failure_also_of_a_command_that_went_well(line, told):

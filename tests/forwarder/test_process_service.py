@@ -54,6 +54,8 @@ def fail(request):
     more = {"urcode": 3, "type": "JSON", "headers": {"a": "b"}}
     raise {"failure": Failure("no", body=b"b", **more, permanent=True, retry_after=2),
            "unavailable": Unavailable("closed", retry_after=5),
+           "nonsense": Failure("no", body=17),
+           "headers": Failure("no", headers={"a": Wrong()}),
            "wrong": Wrong("no account 17"),
            "exit": SystemExit("enough")}[request.text]
 
@@ -154,6 +156,9 @@ def test_failures_come_back_as_they_were_raised(serve):
     assert str(wrong) == "Wrong: no account 17"
     assert 'server.py", line ' in str(wrong.__cause__)
     assert str(failure_of(service, "exit")) == "SystemExit: enough"
+    told = "Failure: no; its body is int, and not bytes, str or None"
+    assert str(failure_of(service, "nonsense")) == told
+    assert str(failure_of(service, "headers")) == "its reply cannot be read: server.Wrong is no plain value"
 
 
 def test_answer_that_is_no_reply_is_a_failure(serve):

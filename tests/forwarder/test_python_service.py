@@ -75,6 +75,38 @@ def test_failure_says_more_and_comes_through_as_it_is(serve):
     assert failure_of(serve(raising(error))) is error
 
 
+class Careless(Failure):
+    def __init__(self, number):
+        self.number = number
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Failure("no", body=17), "Failure: no; its body is int, and not bytes, str or None"),
+        (Failure("no", body="\ud800"), "Failure: no; its body has no UTF-8 form"),
+        (Failure("no", retry_after=-1), "Failure: no; its retry_after must be seconds from 0 to 2147483647, got -1"),
+        (
+            Failure("no", retry_after=float("nan")),
+            "Failure: no; its retry_after must be seconds from 0 to 2147483647, got",
+        ),
+        (Failure("no", retry_after="5"), "Failure: no; its retry_after must be seconds from 0 to 2147483647, got '5'"),
+        (Unavailable("no", retry_after=1e20), "Unavailable: no; its retry_after must be seconds from 0 to 2147483647"),
+        (Failure("a\0\ud800"), "Failure: a\\x00\\ud800; its reason cannot be kept as it is"),
+        (
+            Careless(17),
+            "Careless: 17; it cannot be read: AttributeError: 'Careless' object has no attribute 'retry_after'",
+        ),
+        (ValueError("a\0\ud800"), "ValueError: a\\x00\\ud800"),
+    ],
+)
+def test_failure_that_makes_no_sense_is_one_without_what_it_says(serve, error, reason):
+    failed = failure_of(serve(raising(error)))
+    assert str(failed).startswith(reason)
+    assert (failed.reply, failed.permanent, failed.retry_after) == (Reply(), False, None)
+    assert failed.__cause__ is error
+
+
 def test_service_that_cannot_work_at_present_says_so(serve):
     error = Unavailable("closed", retry_after=5)
     assert unavailability_of(serve(raising(error))) is error
@@ -85,7 +117,10 @@ def test_service_that_cannot_work_at_present_says_so(serve):
     [
         ({"a": 1}, "it returned dict, and not bytes, str, None or a Reply"),
         (Reply(b"", urcode="7"), "its user return code is str, and not int"),
-        (Reply(17), "it returned int, and not bytes, str, None or a Reply"),
+        (Reply(17), "its body is int, and not bytes, str or None"),
+        ("\ud800", "its body has no UTF-8 form"),
+        (Reply(b"", type=7), "its type is int, and not str"),
+        (Reply(b"", headers=["a"]), "its headers are list, and no mapping of names to values"),
     ],
 )
 def test_answer_that_is_no_reply_is_a_failure(serve, answer, reason):

@@ -199,12 +199,12 @@ def test_check_tells_all_that_is_wrong_and_tries_out_the_rest(directory):
         TOOL.command = ["no-such-tool"]
         """
     )
-    faults = ServicesFile.check("services.toml", os.environ)
+    _, faults = ServicesFile.check("services.toml", os.environ)
     assert [fault.partition(":")[0] for fault in faults] == [
         "service 'TYPO' in services file 'services.toml' has the unknown key 'pyhton'; did you mean 'python'?",
         "service 'GONE'",
         "service 'TOOL'",
     ]
-    assert ServicesFile.check("none.toml", {}) == ["there is no services file 'none.toml'"]
+    assert ServicesFile.check("none.toml", {})[1] == ["there is no services file 'none.toml'"]
     (directory / "services.toml").write_text('[services]\nGOOD.python = "server:upper"')
-    assert ServicesFile.check("services.toml", os.environ) == []
+    assert ServicesFile.check("services.toml", os.environ)[1] == []

@@ -198,8 +198,8 @@ def test_queues_are_served_in_turn_although_one_is_full(site, space):
         for number in range(50):
             space.enqueue("ONE", str(number))
     space.enqueue("OTHER", "the only one")
-    site.start("-q", "ONE,OTHER")
-    assert site.wait_for_calls(3)[:3] == ["ONE 0", "OTHER the only one", "ONE 1"]
+    site.start("-q", "ONE,OTHER", "--total-workers", "1")
+    assert "OTHER the only one" in site.wait_for_calls(2)[:2]
 
 
 def test_two_forwarders_share_a_queue(site):

@@ -10,7 +10,17 @@ from tests.fix_process import eventually, is_running
 
 SERVER = """
 import asyncio, os, pathlib, time
-from qmadmin.forwarder import enqueue
+from qmadmin.forwarder import Failure, Reply, Unavailable, enqueue
+
+
+class Careless(Failure):
+    def __init__(self):
+        pass
+
+
+def nonsense(request):
+    exec(f"def answer():\\n    {request.text}", globals())
+    return answer()
 
 
 def chain(request):
@@ -34,6 +44,7 @@ def spin(request):
 SERVICES = """
 [services]
 THREAD.python = "server:chain"
+NONSENSE.python = "server:nonsense"
 LOOP.python = "server:later"
 PROCESS = {python = "server:chain", run = "process"}
 SPIN = {python = "server:spin", run = "process"}
@@ -43,7 +54,7 @@ SPIN = {python = "server:spin", run = "process"}
 @pytest.fixture
 def space(site):
     site.services(SERVICES, server=SERVER)
-    return site.lay_out("THREAD", "LOOP", "PROCESS", "SPIN", "WEB", "NEXT", "RPLYQ", "ERRQUE")
+    return site.lay_out("NONSENSE", "THREAD", "LOOP", "PROCESS", "SPIN", "WEB", "NEXT", "RPLYQ", "ERRQUE")
 
 
 def ask(space, queue, body):
@@ -62,6 +73,29 @@ def test_what_a_service_enqueues_is_there_if_and_only_if_its_request_is_done(sit
     assert failed.origin.error == "ValueError: it is bad"
     assert [message.text for message in site.all_of("NEXT")] == ["good"]
     assert "Traceback" in forwarder.log()
+    forwarder.stop()
+
+
+@pytest.mark.parametrize("options", [(), ("-d",)])
+def test_answers_and_failures_that_make_no_sense_are_failures_and_never_end_the_daemon(site, space, options):
+    forwarder = site.start("-q", "NONSENSE", *options)
+    for text, error in (
+        ("return Reply(headers=['a'])", "its headers are list, and no mapping of names to values"),
+        ("return Reply(headers={'a': 1})", "its reply cannot be queued: the header 'a' must be a str, got 1"),
+        ("return Reply(type='x' * 128)", "its reply cannot be queued: the type "),
+        ("return '\\ud800'", "its body has no UTF-8 form"),
+        ("raise Failure('no', body=17)", "Failure: no; its body is int, and not bytes, str or None"),
+        (
+            "raise Failure('no', retry_after='soon')",
+            "Failure: no; its retry_after must be seconds from 0 to 2147483647",
+        ),
+        ("raise ValueError('a\\0\\ud800')", "ValueError: a\\x00\\ud800"),
+        ("raise Careless", "Careless; it cannot be read: AttributeError: "),
+    ):
+        space.enqueue("NONSENSE", text, reply_queue="RPLYQ")
+        failed = space.dequeue("ERRQUE", wait=60)
+        assert failed is not None, text
+        assert failed.origin.error.startswith(error)
     forwarder.stop()
 
 

@@ -1,0 +1,109 @@
+"""Whose turn it is when as many calls run as may."""
+
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from qmadmin.forwarder.places import Places
+from tests.fix_process import eventually
+
+
+@pytest.fixture
+def places():
+    made = Places()
+    made.serve({"A", "B", "C"}, 3)
+    return made
+
+
+class Worker:
+    """Somebody who asks for a place in a thread, and holds it until told to leave."""
+
+    def __init__(self, places, queue, priority=50):
+        self.has = threading.Event()
+        self._leave = threading.Event()
+
+        def work():
+            with places.one_for(queue, lambda: priority):
+                self.has.set()
+                self._leave.wait()
+
+        self.thread = threading.Thread(target=work, daemon=True)
+        self.thread.start()
+
+    def leave(self):
+        self._leave.set()
+        self.thread.join()
+
+
+def waiting(places, queue, priority=50):
+    """Let a worker wait for a place; it is certain to wait when this returns."""
+    before = len(places._waiting)
+    worker = Worker(places, queue, priority)
+    eventually(lambda: len(places._waiting) > before)
+    return worker
+
+
+def test_without_a_limit_all_have_a_place():
+    places = Places()
+    with ExitStack() as held:
+        for _ in range(50):
+            held.enter_context(places.one_for("A", lambda: 0))
+
+
+def test_a_place_is_kept_for_each_queue_that_has_none(places):
+    with places.one_for("A", lambda: 50):
+        second = waiting(places, "A")
+        with places.one_for("B", lambda: 50), places.one_for("C", lambda: 50):
+            assert not second.has.is_set()
+        # B and C have none again, and theirs are kept.
+        assert not second.has.is_set()
+    assert second.has.wait(60)
+    second.leave()
+
+
+def test_where_there_are_fewer_places_than_queues_any_queue_may_have_several():
+    places = Places()
+    places.serve({"A", "B", "C"}, 2)
+    with places.one_for("A", lambda: 50), places.one_for("A", lambda: 50):
+        other = waiting(places, "B")
+    assert other.has.wait(60)
+    other.leave()
+
+
+def test_the_highest_priority_is_next():
+    places = Places()
+    places.serve({"A", "B", "C"}, 1)
+    with places.one_for("A", lambda: 50):
+        low, high = waiting(places, "B", 10), waiting(places, "C", 90)
+    assert high.has.wait(60)
+    assert not low.has.is_set()
+    high.leave()
+    assert low.has.wait(60)
+    low.leave()
+
+
+def test_what_is_less_urgent_comes_to_its_turn_in_the_end():
+    places = Places()
+    places.serve({"A", "B"}, 1)
+    held = Worker(places, "A")
+    assert held.has.wait(60)
+    low = waiting(places, "B", 1)
+    urgent = []
+    while not low.has.is_set():
+        urgent.append(waiting(places, "A", 100))
+        assert len(urgent) <= 10
+        held.leave()
+        held = urgent[-1]
+        eventually(lambda: low.has.is_set() or held.has.is_set())  # noqa: B023 - asked at once
+    low.leave()
+
+
+def test_a_limit_that_is_raised_lets_those_in_who_wait():
+    places = Places()
+    places.serve({"A"}, 1)
+    with places.one_for("A", lambda: 50):
+        second = waiting(places, "A")
+        places.serve({"A"}, 2)
+        assert second.has.wait(60)
+        second.leave()
