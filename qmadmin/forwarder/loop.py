@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from qmadmin.forwarder.calls import Calls
 from qmadmin.forwarder.crew import Crew
+from qmcore.acts.waiting import is_unreachable
+from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
     from qmadmin.forwarder.feed import Feed
@@ -86,7 +88,10 @@ class Forwarder:
                 between()
                 self._work_of_the_main_thread()
                 self._let_some_time_pass()
-                seconds = self._rouse(watch)
+                try:
+                    seconds = self._rouse(watch)
+                except QueueError as error:
+                    seconds = self._wait_for_the_store(error)
                 if seconds is None:
                     return
                 if seconds:
@@ -127,6 +132,13 @@ class Forwarder:
             return None
         self._leave_busy(watch, watched)
         return self._sleep(seen.seconds)
+
+    def _wait_for_the_store(self, error: QueueError) -> float:
+        """Return how long to wait for a server that is away, so that calls that run may end with it back."""
+        if not is_unreachable(error):
+            raise error
+        logger.warning("%s: %s; looked for again in a second", error.name, error.message)
+        return _TICK_SECONDS
 
     def _let_some_time_pass(self) -> None:
         """Wait a moment where the last look was only just now, because of messages for other queues."""
