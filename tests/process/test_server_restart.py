@@ -7,7 +7,7 @@ from tests.fix_process import BEGIN_AND_WAIT, Site, eventually
 
 pytest.importorskip("psycopg")
 
-from tests.cluster import Cluster  # noqa: E402 - there is nothing to test without psycopg
+from tests.cluster import Cluster
 
 
 @pytest.fixture
