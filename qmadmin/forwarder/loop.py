@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from qmadmin.forwarder.calls import Calls
 from qmadmin.forwarder.crew import Crew
+from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
     from qmadmin.forwarder.feed import Feed
@@ -57,16 +59,21 @@ class Forwarder:
         self._tick = tick
         self._next_tick = self._last_look = 0.0
         self._crews: dict[str, Crew] = {}
+        self._leaving: list[Crew] = []
         self._seen_busy: dict[str, float] = {}
+        self._left: set[str] = set()
         self._error: BaseException | None = None
 
     def serve(self, feeds: Mapping[str, Feed]) -> None:
         """Serve these queues from now on, and on these terms; calls that run are not disturbed."""
+        self._leaving = [crew for crew in self._leaving if not crew.is_at_rest()]
         for queue in self._crews.keys() - feeds.keys():
-            self._crews.pop(queue).end()
+            crew = self._crews.pop(queue)
+            self._leaving.append(crew)
+            crew.end()
         for queue, feed in feeds.items():
             if queue not in self._crews:
-                self._crews[queue] = Crew(feed, self._places, self._space.wake, self._fail)
+                self._crews[queue] = Crew(feed, self._places, self._wake, self._fail)
                 if self._once:
                     self._crews[queue].only(1)
             else:
@@ -123,7 +130,7 @@ class Forwarder:
             self._crews[queue].feed.is_back()
         if seen.queues:
             return 0.0
-        if self._until_empty and resting and self._is_drained():
+        if self._until_empty and resting and self._is_drained(watched):
             return None
         self._leave_busy(watch, watched)
         return self._sleep(seen.seconds)
@@ -148,7 +155,10 @@ class Forwarder:
         busy = [queue for queue in self._crews if queue not in watched]
         for queue in busy:
             self._seen_busy.setdefault(queue, now)
-        watch.leave([queue for queue in busy if now - self._seen_busy[queue] >= _LEAVE_SECONDS])
+        left = {queue for queue in busy if now - self._seen_busy[queue] >= _LEAVE_SECONDS}
+        if not left <= self._left:
+            watch.leave(sorted(left))
+        self._left = left
 
     def _work_of_the_main_thread(self) -> None:
         if self._error is not None:
@@ -159,14 +169,15 @@ class Forwarder:
             self._tick()
 
     def _is_at_rest(self) -> bool:
-        return all(crew.is_at_rest() for crew in self._crews.values())
+        return all(crew.is_at_rest() for crew in (*self._crews.values(), *self._leaving))
 
-    def _is_drained(self) -> bool:
-        return all(not crew.feed.pause.trouble or crew.feed.is_gone for crew in self._crews.values())
+    def _is_drained(self, watched: Collection[str]) -> bool:
+        """Tell whether there is nothing to dequeue; `watched` are the queues in which a look has found nothing."""
+        return all(queue in watched or _is_empty(crew.feed) for queue, crew in self._crews.items())
 
     def _wait_for_rest(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        for crew in self._crews.values():
+        for crew in (*self._crews.values(), *self._leaving):
             crew.join(max(end - time.monotonic(), 0.0))
 
     def _fail(self, error: BaseException) -> None:
@@ -175,4 +186,14 @@ class Forwarder:
             self._stop.ask("KeyboardInterrupt")
         else:
             self._error = self._error or error
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wake the main thread. A worker may come back when the queue space is closed, and nobody sleeps any more."""
+        with contextlib.suppress(QueueError):
             self._space.wake()
+
+
+def _is_empty(feed: Feed) -> bool:
+    """Tell of a queue that pauses whether it has nothing to dequeue, or is absent."""
+    return feed.pause.is_gone or not (feed.pause.trouble or feed.head_priority())
