@@ -140,12 +140,14 @@ class Crew:
         with self._changed:
             if self._is_ended or self.feed.pause.left() or self._limit == 0:
                 return False
+            if self.feed.terms.pace and self._looking:
+                # One waits for the time of the next call already, and rouses another when it comes.
+                return False
             if self._limit is not None:
                 self._limit -= 1
             return True
 
     def _forward(self) -> Found:
-        self._keep_pace()
         is_looking = [True]
         with self._changed:
             self._looking += 1
@@ -161,6 +163,7 @@ class Crew:
             self.rouse()
 
         try:
+            self._keep_pace()
             with self._places.one_for(self.queue, self.feed.head_priority) as leave_place:
 
                 def abandoned() -> None:

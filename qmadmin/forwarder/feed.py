@@ -88,8 +88,8 @@ class Feed:
 
         `abandoned` is called, in another thread, where the service does not come back in time. `ended` says that no
         further call is to be begun.
-        Raises QueueError where the store has failed, or takes us for dead: the device has to be opened again; NoSpaceError
-        where the queue space has too few transactions. Raises KeyboardInterrupt where the service did.
+        Raises QueueError where the store has failed, or takes us for dead: the device has to be opened again. Raises
+        NoSpaceError where the queue space has too few transactions, and KeyboardInterrupt where the service did.
         """
         try:
             with self._slot.service() as service:

@@ -114,7 +114,8 @@ class Forwarder:
             return
         returned = self._calls.return_all("the forwarder was stopped")
         stop_calls()
-        logger.warning("%d calls were ended; their messages are back in their queues", returned)
+        if returned:
+            logger.warning("%d calls were ended; their messages are back in their queues", returned)
         self._wait_for_rest(_TICK_SECONDS)
 
     def _rouse(self, watch: QueueWatch) -> float | None:

@@ -78,8 +78,8 @@ class Settings:
             seconds=min(said.timeout or math.inf, self.call_seconds),
             workers=workers,
             # What tells the client of a failure, and the end of its request, are one commit of their own; --once takes
-            # one message.
-            batch=1 if self.gives_up or self.once else said.batch or self.batch,
+            # one message; the calls of a batch have no time between them.
+            batch=1 if self.gives_up or self.once or self.pace else said.batch or self.batch,
             order=order,
             transactional=self.transactional,
             answers=self.pace is None,

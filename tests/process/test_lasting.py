@@ -1,5 +1,6 @@
 """What a forwarder keeps to over reloads, stops, kills and trouble."""
 
+import itertools
 import signal
 
 import pytest
@@ -63,9 +64,17 @@ def kill_once(request):
     note(request)
     if request.text == "bad" and not request.retries:
         os.kill(os.getpid(), 9)
+
+
+def paced(request):
+    import threading
+
+    threads = [each for each in threading.enumerate() if each.name == "tmqforward paced"]
+    with open(HERE / "calls", "a") as calls:
+        calls.write(f"{request.text} {time.monotonic()} {len(threads)}\\n")
 """
 
-NAMES = ("answer", "slow", "fail_once", "sulk", "stubborn", "kill_once")
+NAMES = ("answer", "slow", "fail_once", "sulk", "stubborn", "kill_once", "paced")
 SERVICES = "".join(f'[services.{name}]\npython = "server:{name}"\n' for name in NAMES)
 RELOADED = "the services are loaded anew"
 
@@ -213,3 +222,15 @@ def test_more_workers_than_transactions_do_not_keep_a_queue_from_being_served(si
     assert forwarder.wait() == 0
     assert "is not served for now" not in forwarder.log()
     assert len(site.calls()) == 50
+
+
+def test_calls_that_keep_a_distance_are_not_waited_for_by_many_workers(site, space):
+    for text in "abcd":
+        space.enqueue("paced", text)
+    site.start("-q", "paced", "-f", "1", "--batch", "4")
+    begun = [line.split() for line in site.wait_for_calls(4)]
+    assert [text for text, _, _ in begun] == ["a", "b", "c", "d"]
+    times = [float(moment) for _, moment, _ in begun]
+    assert min(later - earlier for earlier, later in itertools.pairwise(times)) > 0.9
+    # The one at work and the one that waits for the next message's time.
+    assert max(int(threads) for _, _, threads in begun) <= 2
