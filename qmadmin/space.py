@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from qmcore import times
 from qmcore.acts import looking, purging, queues, upkeep, waiting
 from qmcore.condition import Condition
 from qmcore.errors import InUseError
-from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, sequence_of
+from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, State, sequence_of
 from qmcore.numbers import number
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 from qmcore.space import SpaceDefinition
@@ -142,8 +142,10 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
 
         return self._read(seen)
 
-    def messages(self, queue: str, *, condition: str | Condition | None = None) -> Iterator[MessageInfo]:
-        """Yield the messages of a queue that fulfil a condition, without their bodies.
+    def messages(
+        self, queue: str, *, condition: str | Condition | None = None, states: Iterable[State] = STORED
+    ) -> Iterator[MessageInfo]:
+        """Yield the messages of a queue that fulfil a condition and are in certain states, without their bodies.
 
         Ready ones come in the order of the queue, then those that are kept back by time, then those that a
         transaction holds. They are read a step at a time, so that a long queue takes little memory, and a message
@@ -151,7 +153,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         """
         restriction = parsed(condition)
         self._freshen(queue)
-        for state in STORED:
+        for state in states:
             for _, info in listed(self._attachment, queue, state, restriction):
                 yield info
 

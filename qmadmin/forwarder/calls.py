@@ -34,17 +34,22 @@ class Running:
 
 
 class Calls:
-    """The calls that run now."""
+    """The calls that run now; none begins when all were given back."""
 
     def __init__(self) -> None:
+        self._is_over = False
+        self._lock = threading.Lock()
         self._running: set[Running] = set()
 
     def __len__(self) -> int:
         return len(self._running)
 
-    def begin(self, running: Running) -> None:
-        """Note a call that begins."""
-        self._running.add(running)
+    def begin(self, running: Running) -> bool:
+        """Note a call that begins; False means that it must not, because all were given back."""
+        with self._lock:
+            if not self._is_over:
+                self._running.add(running)
+            return not self._is_over
 
     def end(self, running: Running) -> bool:
         """Note that a call has come back; False means that it is too late, and its transaction rolled back."""
@@ -66,6 +71,8 @@ class Calls:
 
     def return_all(self, reason: str) -> int:
         """Roll back the transactions of all calls, because they cannot be waited for; that is no try."""
+        with self._lock:
+            self._is_over = True
         returned = [running for running in self._running.copy() if running.end()]
         for running in returned:
             self._running.discard(running)

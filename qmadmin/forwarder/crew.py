@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from qmadmin.forwarder.feed import Found
+from qmcore.errors import NoSpaceError
 
 if TYPE_CHECKING:
     from qmadmin.forwarder.feed import Feed
@@ -21,6 +22,9 @@ _LOST_SECONDS: Final = 3600.0
 
 _IDLE_SECONDS: Final = 60.0
 """How long a thread that has nothing to do is kept."""
+
+_FEW_SECONDS: Final = 1.0
+"""How long a crew does with fewer workers when the queue space has no room for a transaction of each."""
 
 
 class Crew:
@@ -46,6 +50,8 @@ class Crew:
         self._idle = 0
         self._lost = 0
         self._next_begin = 0.0
+        self._few = 0
+        self._few_until = 0.0
 
     @property
     def queue(self) -> str:
@@ -106,8 +112,7 @@ class Crew:
             except BaseException as error:  # noqa: BLE001 - the main thread decides what becomes of it
                 self._failed(error)
             if found is Found.ABANDONED:
-                with self._changed:
-                    self._lost -= 1
+                self._come_back()
                 return
             self._leave()
 
@@ -135,12 +140,14 @@ class Crew:
         with self._changed:
             if self._is_ended or self.feed.pause.left() or self._limit == 0:
                 return False
+            if self.feed.terms.pace and self._looking:
+                # One waits for the time of the next call already, and rouses another when it comes.
+                return False
             if self._limit is not None:
                 self._limit -= 1
             return True
 
     def _forward(self) -> Found:
-        self._keep_pace()
         is_looking = [True]
         with self._changed:
             self._looking += 1
@@ -156,10 +163,19 @@ class Crew:
             self.rouse()
 
         try:
-            with self._places.one_for(self.queue, self.feed.head_priority):
-                return (
-                    self.feed.forward(taken, self._lose_one, self._has_ended) if not self._is_ended else Found.NOTHING
-                )
+            self._keep_pace()
+            with self._places.one_for(self.queue, self.feed.head_priority) as leave_place:
+
+                def abandoned() -> None:
+                    leave_place()
+                    self._lose_one()
+
+                if self._is_ended:
+                    return Found.NOTHING
+                return self.feed.forward(taken, abandoned, self._has_ended)
+        except NoSpaceError as error:
+            self._do_with_fewer(f"{error.name}: {error.message}")
+            return Found.NOTHING
         finally:
             if is_looking:
                 looks_no_more()
@@ -178,7 +194,23 @@ class Crew:
 
     def _has_room(self) -> bool:
         workers = self.feed.terms.workers
+        if time.monotonic() < self._few_until:
+            workers = min(workers, self._few)
         return not self._is_ended and self._busy + self._tickets < workers and self._limit != 0
+
+    def _do_with_fewer(self, trouble: str) -> None:
+        """Leave the work to the other workers for a while; without any, pause because of the trouble."""
+        with self._changed:
+            self._few, self._few_until = max(self._busy - 1, 0), time.monotonic() + _FEW_SECONDS
+            is_alone = not self._few
+        if is_alone:
+            self._few_until = 0.0
+            self.feed.pause.begin(trouble)
+
+    def _come_back(self) -> None:
+        """Note that a call has come back after all, whose place another thread has taken."""
+        with self._changed:
+            self._lost -= 1
 
     def _lose_one(self) -> None:
         """Let another thread take the place of one whose call does not come back."""

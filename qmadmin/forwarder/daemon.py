@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from qmadmin.forwarder import metrics
@@ -16,6 +16,7 @@ from qmadmin.forwarder.feed import Feed
 from qmadmin.forwarder.figures import Figures, Teller
 from qmadmin.forwarder.loop import Forwarder
 from qmadmin.forwarder.notify import Notify, for_children
+from qmadmin.forwarder.pause import Pause
 from qmadmin.forwarder.places import Places
 from qmadmin.forwarder.services_file import ServicesFile
 from qmadmin.forwarder.slot import Slot
@@ -54,8 +55,9 @@ class Daemon:
         self._described: ServicesFile | None = None
         self._slots: dict[str, Slot] = {}
         self._figures: dict[str, Figures] = {}
+        self._pauses: dict[str, Pause] = {}
+        self._left: list[Slot] = []
         self._places = Places()
-        self._calls = Calls()
 
     def run(self) -> None:
         """Forward. A store that fails on the way is opened again, for as long as it takes.
@@ -109,9 +111,10 @@ class Daemon:
         with open_device(settings.device) as device, device.open_space(settings.space, role=ROLE) as space:
             if self._described is None:
                 self._start(device, space)
+            calls = Calls()
             forwarder = Forwarder(
                 space,
-                self._calls,
+                calls,
                 self._places,
                 self._stop,
                 idle_seconds=settings.idletime,
@@ -120,11 +123,12 @@ class Daemon:
                 tick=self._report,
             )
             self._stop.wake = functools.partial(_wake, space)
-            self._serve(space, forwarder)
+            serve = functools.partial(self._serve, space, forwarder, calls)
+            serve()
             self._notify.ready(f"Forwards {_named(self._slots)} of queue space {space.name}")
             grace = 0.0
             try:
-                forwarder.run(functools.partial(self._heed, space, forwarder))
+                forwarder.run(functools.partial(self._heed, space, serve))
                 grace = settings.grace
             finally:
                 self._notify.stopping()
@@ -171,25 +175,26 @@ class Daemon:
         workers = self._settings.workers
         return {name: Slot(functools.partial(described.service, name, self._environ, workers)) for name in queues}
 
-    def _serve(self, space: QueueSpace, forwarder: Forwarder) -> None:
+    def _serve(self, space: QueueSpace, forwarder: Forwarder, calls: Calls) -> None:
         """Have the forwarder serve the queues on the terms that hold now."""
         assert self._described is not None  # noqa: S101 - it was read at the start
         feeds = {}
         for name, slot in self._slots.items():
             terms = self._settings.terms(self._described.described.get(name))
             self._figures[name].set_workers(terms.workers)
-            feeds[name] = Feed(space, name, slot, terms, self._calls, self._figures[name])
-            feeds[name].wait_for_tried()
+            pause = self._pauses.setdefault(name, Pause(name, self._figures[name]))
+            pause.renew()
+            feeds[name] = Feed(space, name, slot, terms, calls, self._figures[name], pause)
         self._places.serve(set(feeds), self._settings.total_workers or float("inf"))
         self._teller = Teller(space, [self._figures[name] for name in feeds])
         forwarder.serve(feeds)
 
-    def _heed(self, space: QueueSpace, forwarder: Forwarder) -> None:
+    def _heed(self, space: QueueSpace, serve: Callable[[], None]) -> None:
         """Do what signals ask for while the forwarder goes on."""
         if self._stop.wants_reload():
             self._notify.reloading()
             self._reload(space)
-            self._serve(space, forwarder)
+            serve()
             self._notify.ready(f"Forwards {_named(self._slots)} of queue space {space.name}")
 
     def _reload(self, space: QueueSpace) -> None:
@@ -200,6 +205,8 @@ class Daemon:
             queues = self._queues(described)
             for name in queues:
                 space.queue(name)
+            for name in queues:
+                self._settings.terms(described.described.get(name))
             fresh = self._new_slots(described, queues)
             for error in _broken(fresh).values():
                 raise error
@@ -208,8 +215,11 @@ class Daemon:
             for slot in fresh.values():
                 slot.close()
             return
+        self._left = [slot for slot in self._left if slot.is_used]
         for name in self._slots.keys() - fresh.keys():
-            self._slots.pop(name).close()
+            slot = self._slots.pop(name)
+            self._left.append(slot)
+            slot.close()
         for name, slot in fresh.items():
             if name in self._slots:
                 self._slots[name].replace(slot)
@@ -235,7 +245,7 @@ class Daemon:
     def _stop_calls(self) -> None:
         if self._stop.at_once:
             logger.warning("%s: stopping at once; a message in hand goes back to its queue", self._stop.asked)
-        for slot in self._slots.values():
+        for slot in (*self._slots.values(), *self._left):
             slot.stop_calls()
 
 

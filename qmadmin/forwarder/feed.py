@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from qmadmin.forwarder import current
 from qmadmin.forwarder.batch import Batch
 from qmadmin.forwarder.calls import Calls, Running
 from qmadmin.forwarder.ending import put_reply, says_something, tell_failure
-from qmadmin.forwarder.pause import Pause
 from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
 from qmadmin.forwarder.settings import TRANTIME_MAX
 from qmadmin.forwarder.terms import Order, Terms
@@ -24,15 +24,18 @@ from qmcore.errors import (
     AbortedError,
     BadQueueError,
     BadResourceError,
+    NoSpaceError,
     NotOpenError,
     QueueError,
+    Resource,
     SystemFailureError,
 )
-from qmcore.message import Message, State
+from qmcore.message import Message, MessageInfo, State
 from qmcore.times import MICROS
 
 if TYPE_CHECKING:
     from qmadmin.forwarder.figures import Figures
+    from qmadmin.forwarder.pause import Pause
     from qmadmin.forwarder.slot import Slot
     from qmadmin.space import QueueSpace
     from qmadmin.transaction import Transaction
@@ -42,6 +45,12 @@ logger = logging.getLogger("qmadmin.forwarder")
 GRACE_SECONDS: Final = 5.0
 """By how much a transaction outlives the time of the call in it, so that a call that was too long is ended, and told
 of, by us; whoever else looks at the queue space ends it only when we cannot."""
+
+_ORDER_SECONDS: Final = 5.0
+"""After how long a queue is looked at again, at the latest, whose order waits for a message that is tried again."""
+
+_HELD_SECONDS: Final = 0.5
+"""And so where somebody holds a message, which may be a forwarder that was killed."""
 
 
 class Found(enum.Enum):
@@ -54,17 +63,22 @@ class Found(enum.Enum):
 
 
 class Feed:
-    """Forwards the messages of one queue to one service. Several threads may do so at the same time.
+    """Forwards the messages of one queue to one service. Several threads may do so at the same time."""
 
-    `is_gone`: while it pauses, that is because the queue is absent, or stopped.
-    """
-
-    def __init__(self, space: QueueSpace, queue: str, slot: Slot, terms: Terms, calls: Calls, figures: Figures) -> None:
+    def __init__(
+        self,
+        space: QueueSpace,
+        queue: str,
+        slot: Slot,
+        terms: Terms,
+        calls: Calls,
+        figures: Figures,
+        pause: Pause,
+    ) -> None:
         self.queue = queue
         self.terms = terms
         self.figures = figures
-        self.pause = Pause(queue, figures)
-        self.is_gone = False
+        self.pause = pause
         self._space = space
         self._slot = slot
         self._calls = calls
@@ -75,7 +89,7 @@ class Feed:
         `abandoned` is called, in another thread, where the service does not come back in time. `ended` says that no
         further call is to be begun.
         Raises QueueError where the store has failed, or takes us for dead: the device has to be opened again. Raises
-        KeyboardInterrupt where the service did.
+        NoSpaceError where the queue space has too few transactions, and KeyboardInterrupt where the service did.
         """
         try:
             with self._slot.service() as service:
@@ -88,23 +102,15 @@ class Feed:
         except QueueError as error:
             if isinstance(error, SystemFailureError) and not error.facts.get("unreachable"):
                 raise
-            self.is_gone = isinstance(error, BadQueueError)
+            if isinstance(error, NoSpaceError) and error.resource is Resource.TRANSACTIONS:
+                raise
+            self.pause.is_gone = isinstance(error, BadQueueError) and error.facts.get("queue") == self.queue
             self.pause.begin(f"{error.name}: {error.message}")
         return Found.NOTHING
 
-    def wait_for_tried(self) -> None:
-        """In strict order, wait for a message that is to be tried again; another forwarder may have died with it."""
-        if self.terms.order is not Order.STRICT:
-            return
-        tried = self._space.messages(self.queue, condition="retries > 0")
-        until = [each.available_us for each in tried if each.state is State.DELAYED and each.available_us is not None]
-        if until:
-            self.pause.block(max((min(until) - time.time_ns() // 1000) / MICROS, 0.0))
-
     def is_back(self) -> None:
         """Note that the queue was seen, and nothing in it."""
-        if self.is_gone:
-            self.is_gone = False
+        if self.pause.is_gone:
             self.pause.end()
 
     def head_priority(self) -> int:
@@ -122,6 +128,8 @@ class Feed:
         abandoned: Callable[[], None],
         ended: Callable[[], bool],
     ) -> Found:
+        if self._waits_for_order():
+            return Found.NOTHING
         requests: list[Message] = []
         try:
             with self._space.transaction(self._transaction_seconds()) as transaction:
@@ -135,7 +143,6 @@ class Feed:
         except (AbortedError, Failure):
             if not requests:
                 raise
-        self.is_gone = False
         self.pause.end()
         return Found.MESSAGE if requests else Found.NOTHING
 
@@ -153,6 +160,7 @@ class Feed:
             raise
         except AbortedError as error:
             self._record_failure(call, Failure(error.message))
+            self._ask_for_order()
             raise
         except Unavailable as error:
             _give_back(transaction, str(error))
@@ -184,7 +192,7 @@ class Feed:
             self._record_failure(each, failure)
             if self.terms.order is not Order.STRICT or failure.permanent:
                 return True
-            self._wait_for_retry(each.request, failure)
+            self._ask_for_order()
             return False
 
         Batch(work.transaction, requests, self.terms.seconds, self.figures, call, failed, work.ended).work()
@@ -197,12 +205,16 @@ class Feed:
                 self.figures.abandoned()
             else:
                 self._record_failure(call, Failure(reason))
+                self._ask_for_order()
             work.abandoned()
 
         running = Running(call, work.transaction, given_up)
+        if not self._calls.begin(running):
+            work.transaction.return_untried("the forwarder was stopped")
+            work.abandoned()
+            raise _AbandonedError
         self.figures.began()
         with call_span(call.request, self._space.name):
-            self._calls.begin(running)
             try:
                 reply = self._reply(call, work, collects=collects)
             finally:
@@ -238,15 +250,35 @@ class Feed:
         transaction.rollback(
             str(failure), permanent=failure.permanent, retry_after=failure.retry_after, only=request.msgid
         )
-        if self.terms.order is Order.STRICT:
-            self._wait_for_retry(request, failure)
+        self._ask_for_order()
         return failure
 
-    def _wait_for_retry(self, request: Message, failure: Failure) -> None:
-        """Let what stands behind a message that is tried again wait for it."""
-        if self._is_tried_again(request, failure):
-            delay = failure.retry_after
-            self.pause.block(self._space.queue(self.queue).definition.retry_delay if delay is None else delay)
+    def _ask_for_order(self) -> None:
+        """Have the queue looked at before the next message is taken, because one may be tried again now."""
+        self.pause.asks_for_order = True
+
+    def _waits_for_order(self) -> bool:
+        """Tell whether the order is strict and a message that was tried comes first; nothing is taken until it may be.
+
+        What the queue says of that holds also when it was another forwarder that has tried.
+        """
+        if self.terms.order is not Order.STRICT or not self.pause.asks_for_order:
+            return False
+        left = max((self._seconds_left(info) for info in self._tried()), default=0.0)
+        self.pause.block(min(left, _ORDER_SECONDS))
+        self.pause.asks_for_order = left > 0
+        return left > 0
+
+    def _tried(self) -> Iterator[MessageInfo]:
+        """Yield the messages that are tried now, or will be again."""
+        yield from self._space.messages(self.queue, condition="retries > 0", states=[State.DELAYED])
+        yield from itertools.islice(self._space.messages(self.queue, states=[State.HELD]), 1)
+
+    def _seconds_left(self, info: MessageInfo) -> float:
+        """Return how long a message is kept back; of one that is held nobody knows."""
+        if info.state is State.HELD or info.available_us is None:
+            return _HELD_SECONDS
+        return max(info.available_us - time.time_ns() // 1000, 1000) / MICROS
 
     def _record_failure(self, call: Call, failure: Failure) -> None:
         request = call.request

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from qmadmin.forwarder.calls import Calls
@@ -61,16 +62,19 @@ class Forwarder:
         self._crews: dict[str, Crew] = {}
         self._leaving: list[Crew] = []
         self._seen_busy: dict[str, float] = {}
+        self._left: set[str] = set()
         self._error: BaseException | None = None
 
     def serve(self, feeds: Mapping[str, Feed]) -> None:
         """Serve these queues from now on, and on these terms; calls that run are not disturbed."""
+        self._leaving = [crew for crew in self._leaving if not crew.is_at_rest()]
         for queue in self._crews.keys() - feeds.keys():
-            self._leaving.append(self._crews.pop(queue))
-            self._leaving[-1].end()
+            crew = self._crews.pop(queue)
+            self._leaving.append(crew)
+            crew.end()
         for queue, feed in feeds.items():
             if queue not in self._crews:
-                self._crews[queue] = Crew(feed, self._places, self._space.wake, self._fail)
+                self._crews[queue] = Crew(feed, self._places, self._wake, self._fail)
                 if self._once:
                     self._crews[queue].only(1)
             else:
@@ -114,7 +118,8 @@ class Forwarder:
             return
         returned = self._calls.return_all("the forwarder was stopped")
         stop_calls()
-        logger.warning("%d calls were ended; their messages are back in their queues", returned)
+        if returned:
+            logger.warning("%d calls were ended; their messages are back in their queues", returned)
         self._wait_for_rest(_TICK_SECONDS)
 
     def _rouse(self, watch: QueueWatch) -> float | None:
@@ -130,7 +135,7 @@ class Forwarder:
             self._crews[queue].feed.is_back()
         if seen.queues:
             return 0.0
-        if self._until_empty and resting and self._is_drained():
+        if self._until_empty and resting and self._is_drained(watched):
             return None
         self._leave_busy(watch, watched)
         return self._sleep(seen.seconds)
@@ -162,7 +167,10 @@ class Forwarder:
         busy = [queue for queue in self._crews if queue not in watched]
         for queue in busy:
             self._seen_busy.setdefault(queue, now)
-        watch.leave([queue for queue in busy if now - self._seen_busy[queue] >= _LEAVE_SECONDS])
+        left = {queue for queue in busy if now - self._seen_busy[queue] >= _LEAVE_SECONDS}
+        if not left <= self._left:
+            watch.leave(sorted(left))
+        self._left = left
 
     def _work_of_the_main_thread(self) -> None:
         if self._error is not None:
@@ -173,11 +181,11 @@ class Forwarder:
             self._tick()
 
     def _is_at_rest(self) -> bool:
-        self._leaving = [crew for crew in self._leaving if not crew.is_at_rest()]
-        return not self._leaving and all(crew.is_at_rest() for crew in self._crews.values())
+        return all(crew.is_at_rest() for crew in (*self._crews.values(), *self._leaving))
 
-    def _is_drained(self) -> bool:
-        return all(not crew.feed.pause.trouble or crew.feed.is_gone for crew in self._crews.values())
+    def _is_drained(self, watched: Collection[str]) -> bool:
+        """Tell whether there is nothing to dequeue; `watched` are the queues in which a look has found nothing."""
+        return all(queue in watched or _is_empty(crew.feed) for queue, crew in self._crews.items())
 
     def _wait_for_rest(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -190,4 +198,14 @@ class Forwarder:
             self._stop.ask("KeyboardInterrupt")
         else:
             self._error = self._error or error
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wake the main thread. A worker may come back when the queue space is closed, and nobody sleeps any more."""
+        with contextlib.suppress(QueueError):
             self._space.wake()
+
+
+def _is_empty(feed: Feed) -> bool:
+    """Tell of a queue that pauses whether it has nothing to dequeue, or is absent."""
+    return feed.pause.is_gone or not (feed.pause.trouble or feed.head_priority())

@@ -36,19 +36,28 @@ class Places:
             self._hand_out()
 
     @contextlib.contextmanager
-    def one_for(self, queue: str, priority: Callable[[], int]) -> Iterator[None]:
-        """Wait for a place and hold it. Of those who wait alike, the highest priority comes first."""
+    def one_for(self, queue: str, priority: Callable[[], int]) -> Iterator[Callable[[], None]]:
+        """Wait for a place and hold it. Of those who wait alike, the highest priority comes first.
+
+        What it gives is called to leave the place early, from any thread, for a holder who does not come back.
+        """
         if self._total == math.inf:
-            yield
+            yield _nothing
             return
         if not self._take(queue):
             self._wait(_Waiting(queue, priority()))
-        try:
-            yield
-        finally:
+        held = [queue]
+
+        def leave() -> None:
             with self._lock:
-                self._taken[queue] -= 1
-                self._hand_out()
+                if held:
+                    self._taken[held.pop()] -= 1
+                    self._hand_out()
+
+        try:
+            yield leave
+        finally:
+            leave()
 
     def _take(self, queue: str) -> bool:
         """Take a place if there is one and nobody waits."""
@@ -93,3 +102,7 @@ class _Waiting:
         self.queue = queue
         self.priority = priority
         self.turn = threading.Event()
+
+
+def _nothing() -> None:
+    pass

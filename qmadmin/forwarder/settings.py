@@ -77,8 +77,9 @@ class Settings:
         return Terms(
             seconds=min(said.timeout or math.inf, self.call_seconds),
             workers=workers,
-            # What tells the client of a failure, and the end of its request, are one commit of their own.
-            batch=1 if self.gives_up else said.batch or self.batch,
+            # What tells the client of a failure, and the end of its request, are one commit of their own; --once takes
+            # one message; the calls of a batch have no time between them.
+            batch=1 if self.gives_up or self.once or self.pace else said.batch or self.batch,
             order=order,
             transactional=self.transactional,
             answers=self.pace is None,

@@ -23,6 +23,7 @@ class Slot:
     def __init__(self, load: Callable[[], Service]) -> None:
         self._lock = threading.Lock()
         self._tenant = _Tenant(load)
+        self._leaving: list[_Tenant] = []
 
     @contextlib.contextmanager
     def service(self) -> Iterator[Service]:
@@ -35,6 +36,11 @@ class Slot:
         finally:
             self._leave(tenant)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a call of its service runs, or of one that it has replaced."""
+        return self._tenant.users > 0 or bool(self._leaving)
+
     def load(self) -> None:
         """Load the service now, or raise StartError."""
         self._tenant.load()
@@ -44,12 +50,16 @@ class Slot:
         with self._lock:
             before, self._tenant = self._tenant, other._tenant
             before.users += 1
-        before.is_leaving = True
+            before.is_leaving = True
+            self._leaving.append(before)
         self._leave(before)
 
     def stop_calls(self) -> None:
-        """End at once what the service runs outside of this process."""
-        self._tenant.stop_calls()
+        """End at once what the service runs outside of this process, and so for those that it has replaced."""
+        with self._lock:
+            tenants = [self._tenant, *self._leaving]
+        for tenant in tenants:
+            tenant.stop_calls()
 
     def close(self) -> None:
         """Close the service when its calls are done."""
@@ -63,6 +73,8 @@ class Slot:
         with self._lock:
             tenant.users -= 1
             is_last = tenant.is_leaving and not tenant.users
+            if is_last and tenant in self._leaving:
+                self._leaving.remove(tenant)
         if is_last:
             tenant.close()
 

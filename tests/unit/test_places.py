@@ -107,3 +107,18 @@ def test_a_limit_that_is_raised_lets_those_in_who_wait():
         places.serve({"A"}, 2)
         assert second.has.wait(60)
         second.leave()
+
+
+def test_a_place_that_is_left_early_is_left_once():
+    places = Places()
+    places.serve({"A"}, 1)
+    with places.one_for("A", lambda: 50) as leave:
+        leave()
+        second = Worker(places, "A")
+        assert second.has.wait(60)
+        leave()
+    third = waiting(places, "A")
+    assert not third.has.is_set()
+    second.leave()
+    assert third.has.wait(60)
+    third.leave()
