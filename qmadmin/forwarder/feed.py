@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -14,6 +13,7 @@ from qmadmin.forwarder import current
 from qmadmin.forwarder.batch import Batch
 from qmadmin.forwarder.calls import Calls, Running
 from qmadmin.forwarder.ending import put_reply, says_something, tell_failure
+from qmadmin.forwarder.failure_log import FailureLog
 from qmadmin.forwarder.pause import Pause
 from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
 from qmadmin.forwarder.settings import TRANTIME_MAX
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from qmadmin.forwarder.slot import Slot
     from qmadmin.space import QueueSpace
     from qmadmin.transaction import Transaction
-
-logger = logging.getLogger("qmadmin.forwarder")
 
 GRACE_SECONDS: Final = 5.0
 """By how much a transaction outlives the time of the call in it, so that a call that was too long is ended, and told
@@ -62,6 +60,7 @@ class Feed:
         self.terms = terms
         self.figures = figures
         self.pause = Pause(queue, figures)
+        self.log = FailureLog(queue)
         self.is_gone = False
         self._space = space
         self._slot = slot
@@ -234,14 +233,7 @@ class Feed:
     def _record_failure(self, call: Call, failure: Failure) -> None:
         request = call.request
         self.figures.failed(str(failure), call.taken(), retries=self._is_tried_again(request, failure))
-        logger.warning(
-            "service %r failed on message %s, try %d: %s",
-            self.queue,
-            request.msgid,
-            request.retries + 1,
-            failure,
-            exc_info=failure.__cause__,
-        )
+        self.log.failed(request.msgid, request.retries + 1, failure)
 
     def _is_tried_again(self, request: Message, failure: Failure) -> bool:
         if failure.permanent or not self.terms.answers or (self.terms.gives_up and says_something(failure)):

@@ -63,13 +63,16 @@ class Forwarder:
     def serve(self, feeds: Mapping[str, Feed]) -> None:
         """Serve these queues from now on, and on these terms; calls that run are not disturbed."""
         for queue in self._crews.keys() - feeds.keys():
-            self._crews.pop(queue).end()
+            gone = self._crews.pop(queue)
+            gone.end()
+            gone.feed.log.tell_rest(at_once=True)
         for queue, feed in feeds.items():
             if queue not in self._crews:
                 self._crews[queue] = Crew(feed, self._places, self._space.wake, self._fail)
                 if self._once:
                     self._crews[queue].only(1)
             else:
+                self._crews[queue].feed.log.tell_rest(at_once=True)
                 self._crews[queue].feed = feed
 
     def run(self, between: Callable[[], None]) -> None:
@@ -97,18 +100,9 @@ class Forwarder:
 
         What has not ended by then is rolled back, which is no try.
         """
+        self._end_calls(seconds, stop_calls)
         for crew in self._crews.values():
-            crew.end()
-        end = time.monotonic() + seconds
-        while not self._is_at_rest() and not self._stop.at_once and time.monotonic() < end:
-            self._calls.give_up_late()
-            self._wait_for_rest(min(end - time.monotonic(), self._calls.next_late(), 0.1))
-        if self._is_at_rest():
-            return
-        returned = self._calls.return_all("the forwarder was stopped")
-        stop_calls()
-        logger.warning("%d calls were ended; their messages are back in their queues", returned)
-        self._wait_for_rest(_TICK_SECONDS)
+            crew.feed.log.tell_rest(at_once=True)
 
     def _rouse(self, watch: QueueWatch) -> float | None:
         """Rouse the crews of queues that have messages; return how long to sleep, None where there is no more to do."""
@@ -157,6 +151,22 @@ class Forwarder:
         if time.monotonic() >= self._next_tick:
             self._next_tick = time.monotonic() + _TICK_SECONDS
             self._tick()
+            for crew in self._crews.values():
+                crew.feed.log.tell_rest()
+
+    def _end_calls(self, seconds: float, stop_calls: Callable[[], None]) -> None:
+        for crew in self._crews.values():
+            crew.end()
+        end = time.monotonic() + seconds
+        while not self._is_at_rest() and not self._stop.at_once and time.monotonic() < end:
+            self._calls.give_up_late()
+            self._wait_for_rest(min(end - time.monotonic(), self._calls.next_late(), 0.1))
+        if self._is_at_rest():
+            return
+        returned = self._calls.return_all("the forwarder was stopped")
+        stop_calls()
+        logger.warning("%d calls were ended; their messages are back in their queues", returned)
+        self._wait_for_rest(_TICK_SECONDS)
 
     def _is_at_rest(self) -> bool:
         return all(crew.is_at_rest() for crew in self._crews.values())
