@@ -168,9 +168,9 @@ class Producing(SpaceHandle):
         attachment = self._attachment
         attachment.look_after(connection=connection)
         page_size = self._device.info.page_size
-        if trace := tracing.headers():
-            items = [(queue, body, tracing.with_trace(control, trace)) for queue, body, control in items]
-        outgoing = [enqueuing.prepare(queue, body, control, page_size) for queue, body, control in items]
+        outgoing = [
+            enqueuing.prepare(queue, body, control, page_size) for queue, body, control in tracing.traced(items)
+        ]
         transaction = current(self._device, self.name) if transactional else None
         now = self._device.clock.now()
         if not outgoing:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from qmcore.message import EnqueueControl
+    from qmcore.message import Body, EnqueueControl
 
 HEADERS: Final = ("traceparent", "tracestate")
 """The names of the headers of a trace."""
@@ -36,10 +36,10 @@ def headers() -> dict[str, str]:
     return told
 
 
-def with_trace(control: EnqueueControl, told: Mapping[str, str]) -> EnqueueControl:
-    """Return the control information of a message with the headers of a trace, unless the sender names a trace."""
-    headers = added(control.headers, told)
-    return control if headers is control.headers else dataclasses.replace(control, headers=headers)
+def traced(items: Iterable[tuple[str, Body, EnqueueControl]]) -> Iterable[tuple[str, Body, EnqueueControl]]:
+    """Return messages that are to be enqueued, with the headers of the trace that this thread is in."""
+    told = headers()
+    return [(queue, body, _with_trace(control, told)) for queue, body, control in items] if told else items
 
 
 def added(chosen: Mapping[str, str] | None, told: Mapping[str, str]) -> Mapping[str, str] | None:
@@ -47,3 +47,8 @@ def added(chosen: Mapping[str, str] | None, told: Mapping[str, str]) -> Mapping[
     if not told or any(name.lower() in HEADERS for name in chosen or ()):
         return chosen
     return {**(chosen or {}), **told}
+
+
+def _with_trace(control: EnqueueControl, told: Mapping[str, str]) -> EnqueueControl:
+    chosen = added(control.headers, told)
+    return control if chosen is control.headers else dataclasses.replace(control, headers=chosen)

@@ -12,6 +12,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
+from qmadmin import tracing
 from qmcore.acts import rolling_back, transactions
 from qmcore.acts.branch import Branch, Mark
 from qmcore.acts.enqueue import prepare
@@ -165,7 +166,8 @@ class Transaction:
         """
         self._check_usable()
         ending = Ending(Cause.ROLLBACK, reason, Verdict(final=permanent, consumed=True), msgid)
-        outgoing = [prepare(queue, body, control, self._device.info.page_size) for queue, body, control in answers]
+        page_size = self._device.info.page_size
+        outgoing = [prepare(queue, body, control, page_size) for queue, body, control in tracing.traced(answers)]
         for attachment, branch in self._branches.values():
             if msgid.startswith(branch.opened.space.incarnation):
                 rolling_back.answer_failure(attachment.volume, branch, outgoing, self._device.clock.now(), ending)

@@ -53,7 +53,9 @@ def is_running(number):
     except ProcessLookupError:
         return False
     try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        is_zombie = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        # Its parent is not told before the last of its threads has ended too.
+        return not is_zombie or len(list(Path(f"/proc/{number}/task").iterdir())) > 1
     except OSError:
         return not Path("/proc/self").exists()
 

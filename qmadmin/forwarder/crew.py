@@ -106,6 +106,8 @@ class Crew:
             except BaseException as error:  # noqa: BLE001 - the main thread decides what becomes of it
                 self._failed(error)
             if found is Found.ABANDONED:
+                with self._changed:
+                    self._lost -= 1
                 return
             self._leave()
 

@@ -179,6 +179,7 @@ class Daemon:
             terms = self._settings.terms(self._described.described.get(name))
             self._figures[name].set_workers(terms.workers)
             feeds[name] = Feed(space, name, slot, terms, self._calls, self._figures[name])
+            feeds[name].wait_for_tried()
         self._places.serve(set(feeds), self._settings.total_workers or float("inf"))
         self._teller = Teller(space, [self._figures[name] for name in feeds])
         forwarder.serve(feeds)

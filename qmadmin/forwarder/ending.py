@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from qmadmin.forwarder import tracing
 from qmadmin.forwarder.service import Failure, Reply
 from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError, QueueError, ReleaseError
 from qmcore.message import EnqueueControl, Message
@@ -72,7 +73,7 @@ def _message(request: Message, reply: Reply) -> tuple[bytes, EnqueueControl]:
         appkey=request.appkey,
         client_id=request.client_id,
         delivery=request.reply_delivery,
-        headers=reply.headers,
+        headers=tracing.answered(request, reply.headers),
         type=kind,
     )
     return body, control

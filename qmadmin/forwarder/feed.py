@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import enum
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +28,8 @@ from qmcore.errors import (
     QueueError,
     SystemFailureError,
 )
-from qmcore.message import Message
+from qmcore.message import Message, State
+from qmcore.times import MICROS
 
 if TYPE_CHECKING:
     from qmadmin.forwarder.figures import Figures
@@ -88,6 +90,15 @@ class Feed:
             self.is_gone = isinstance(error, BadQueueError)
             self.pause.begin(f"{error.name}: {error.message}")
         return Found.NOTHING
+
+    def wait_for_tried(self) -> None:
+        """In strict order, wait for a message that is to be tried again; another forwarder may have died with it."""
+        if self.terms.order is not Order.STRICT:
+            return
+        tried = self._space.messages(self.queue, condition="retries > 0")
+        until = [each.available_us for each in tried if each.state is State.DELAYED and each.available_us is not None]
+        if until:
+            self.pause.block(max((min(until) - time.time_ns() // 1000) / MICROS, 0.0))
 
     def is_back(self) -> None:
         """Note that the queue was seen, and nothing in it."""
@@ -170,7 +181,7 @@ class Feed:
 
         def failed(each: Call, failure: Failure) -> bool:
             self._record_failure(each, failure)
-            if self.terms.order is not Order.STRICT or not self.terms.answers or failure.permanent:
+            if self.terms.order is not Order.STRICT or failure.permanent:
                 return True
             self._wait_for_retry(each.request, failure)
             return False
@@ -207,7 +218,12 @@ class Feed:
                 work.transaction.leave_context()
                 stack.callback(work.transaction.join_context)
             stack.enter_context(current.running(self._space, call, collects=collects))
-            return work.service(call)
+            try:
+                return work.service(call)
+            except Failure as failure:
+                # There are no second tries where nobody waits for an answer.
+                failure.permanent = failure.permanent or not self.terms.answers
+                raise
 
     def _end_failed(self, transaction: Transaction, request: Message, failure: Failure) -> Failure:
         """End the transaction of a call that failed, as the terms say; return the failure as it is to be recorded."""
@@ -218,9 +234,10 @@ class Feed:
                 failure = worse
             else:
                 return failure
-        permanent = failure.permanent or not self.terms.answers
-        transaction.rollback(str(failure), permanent=permanent, retry_after=failure.retry_after, only=request.msgid)
-        if self.terms.order is Order.STRICT and not permanent:
+        transaction.rollback(
+            str(failure), permanent=failure.permanent, retry_after=failure.retry_after, only=request.msgid
+        )
+        if self.terms.order is Order.STRICT:
             self._wait_for_retry(request, failure)
         return failure
 
@@ -236,7 +253,7 @@ class Feed:
         self.log.failed(request.msgid, request.retries + 1, failure)
 
     def _is_tried_again(self, request: Message, failure: Failure) -> bool:
-        if failure.permanent or not self.terms.answers or (self.terms.gives_up and says_something(failure)):
+        if failure.permanent or (self.terms.gives_up and says_something(failure)):
             return False
         try:
             return request.retries < self._space.queue(self.queue).definition.retries

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from qmadmin.forwarder.calls import Calls
 from qmadmin.forwarder.crew import Crew
+from qmcore.acts.waiting import is_unreachable
+from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
     from qmadmin.forwarder.feed import Feed
@@ -57,15 +59,16 @@ class Forwarder:
         self._tick = tick
         self._next_tick = self._last_look = 0.0
         self._crews: dict[str, Crew] = {}
+        self._leaving: list[Crew] = []
         self._seen_busy: dict[str, float] = {}
         self._error: BaseException | None = None
 
     def serve(self, feeds: Mapping[str, Feed]) -> None:
         """Serve these queues from now on, and on these terms; calls that run are not disturbed."""
         for queue in self._crews.keys() - feeds.keys():
-            gone = self._crews.pop(queue)
-            gone.end()
-            gone.feed.log.tell_rest(at_once=True)
+            self._leaving.append(self._crews.pop(queue))
+            self._leaving[-1].end()
+            self._leaving[-1].feed.log.tell_rest(at_once=True)
         for queue, feed in feeds.items():
             if queue not in self._crews:
                 self._crews[queue] = Crew(feed, self._places, self._space.wake, self._fail)
@@ -89,7 +92,10 @@ class Forwarder:
                 between()
                 self._work_of_the_main_thread()
                 self._let_some_time_pass()
-                seconds = self._rouse(watch)
+                try:
+                    seconds = self._rouse(watch)
+                except QueueError as error:
+                    seconds = self._wait_for_the_store(error)
                 if seconds is None:
                     return
                 if seconds:
@@ -121,6 +127,13 @@ class Forwarder:
             return None
         self._leave_busy(watch, watched)
         return self._sleep(seen.seconds)
+
+    def _wait_for_the_store(self, error: QueueError) -> float:
+        """Return how long to wait for a server that is away, so that calls that run may end with it back."""
+        if not is_unreachable(error):
+            raise error
+        logger.warning("%s: %s; looked for again in a second", error.name, error.message)
+        return _TICK_SECONDS
 
     def _let_some_time_pass(self) -> None:
         """Wait a moment where the last look was only just now, because of messages for other queues."""
@@ -169,14 +182,15 @@ class Forwarder:
         self._wait_for_rest(_TICK_SECONDS)
 
     def _is_at_rest(self) -> bool:
-        return all(crew.is_at_rest() for crew in self._crews.values())
+        self._leaving = [crew for crew in self._leaving if not crew.is_at_rest()]
+        return not self._leaving and all(crew.is_at_rest() for crew in self._crews.values())
 
     def _is_drained(self) -> bool:
         return all(not crew.feed.pause.trouble or crew.feed.is_gone for crew in self._crews.values())
 
     def _wait_for_rest(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        for crew in self._crews.values():
+        for crew in (*self._crews.values(), *self._leaving):
             crew.join(max(end - time.monotonic(), 0.0))
 
     def _fail(self, error: BaseException) -> None:

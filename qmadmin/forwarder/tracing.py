@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from qmadmin import tracing
@@ -53,6 +53,14 @@ def onward(request: Message) -> dict[str, str]:
     """Return the headers of the trace that goes on in what a service calls: that of its span, else the request's."""
     own = {name.lower(): value for name, value in request.headers.items() if name.lower() in tracing.HEADERS}
     return tracing.headers() or own
+
+
+def answered(request: Message, chosen: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """Return the headers of what the client is told, also when the span of the call has ended: those chosen, and ours.
+
+    Only a forwarder that makes spans takes part in traces.
+    """
+    return tracing.added(chosen, onward(request)) if tracing.is_in_use() else chosen
 
 
 def handed_on(request: Message) -> Message:

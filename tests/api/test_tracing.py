@@ -82,6 +82,13 @@ def put_with_others(space):
     space.put_many([("Q", b"x", PLAIN_CONTROL), ("Q", b"y", EnqueueControl(headers={"a": "b"}))])
 
 
+def answer_failure(space):
+    space.enqueue("Q", b"request", headers={"traceparent": "none"})
+    with space.transaction() as transaction:
+        request = space.dequeue("Q")
+        transaction.answer_failure(request.msgid, "it failed", [("Q", b"sorry", PLAIN_CONTROL)])
+
+
 WAYS = {
     "enqueue": lambda space: space.enqueue("Q", b"x"),
     "enqueue with options": lambda space: space.enqueue("Q", "x", priority=7, headers={"a": "b"}),
@@ -89,6 +96,7 @@ WAYS = {
     "put": lambda space: space.put("Q", b"x", PLAIN_CONTROL),
     "put_many": put_with_others,
     "in a transaction": enqueue_in_transaction,
+    "answer_failure": answer_failure,
 }
 
 

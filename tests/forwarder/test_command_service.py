@@ -90,6 +90,11 @@ def test_outcome_has_an_end():
     assert str(failed) == "it wrote more than 65536 bytes to QM_OUTCOME"
 
 
+def test_outcome_may_be_written_after_all_else_is_closed():
+    service = shell('outcome=$QM_OUTCOME; exec <&- >&- 2>&-; sleep 0.1; echo urcode=5 >"$outcome"')
+    assert call(service).urcode == 5
+
+
 def test_what_a_command_leaves_behind_may_keep_the_outcome_open(tmp_path):
     service = shell(f"sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >{tmp_path}/pid; echo urcode=1 >$QM_OUTCOME")
     assert call(service).urcode == 1

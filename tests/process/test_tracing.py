@@ -14,6 +14,7 @@ WITH_SDK = """
 import json
 from pathlib import Path
 from opentelemetry import trace
+from qmadmin.forwarder import Failure
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 
@@ -24,6 +25,8 @@ provider.add_span_processor(SimpleSpanProcessor(exporter))
 trace.set_tracer_provider(provider)
 
 def call(request):
+    if request.text == "tell":
+        raise Failure("no such account", body="sorry")
     if request.text == "fail":
         raise ValueError("no such account")
     return request.text
@@ -44,10 +47,10 @@ def call(request):
 """
 
 
-def serve(site, source, more=""):
+def serve(site, source, more="", *options):
     site.services(f'[services.Q]\npython = "server:call"\n{more}', server=source)
     space = site.lay_out("Q", "RPLYQ", "ERRQUE")
-    site.start("-q", "Q")
+    site.start("-q", "Q", *options)
     return space
 
 
@@ -82,6 +85,13 @@ def test_a_failure_is_seen_on_the_span(site):
     (span,) = spans(site, 1)
     assert span["status"] == {"status_code": "ERROR", "description": "ValueError: no such account"}
     assert span["events"][0]["attributes"]["exception.message"] == "no such account"
+
+
+def test_what_a_client_is_told_of_a_failure_belongs_to_the_trace_of_the_request(site):
+    space = serve(site, WITH_SDK, "", "-d")
+    space.enqueue("Q", "tell", failure_queue="RPLYQ", headers={"traceparent": PARENT})
+    told = space.dequeue("RPLYQ", wait=60)
+    assert (told.text, told.headers) == ("sorry", {"traceparent": PARENT})
 
 
 def test_without_an_sdk_no_span_is_made_and_the_trace_goes_on(site):

@@ -6,7 +6,7 @@ from qmadmin import QueueDefinition
 from tests.fix_process import eventually
 
 SERVER = """
-import pathlib, threading, time
+import os, pathlib, signal, threading, time
 
 HERE = pathlib.Path(__file__).parent
 LOCK = threading.Lock()
@@ -39,6 +39,12 @@ def fail_once(request):
         raise ValueError("not yet")
 
 
+def die_once(request):
+    note(request.text, request.retries)
+    if request.text == "first" and not request.retries:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def fail(request):
     note(request.text, request.retries)
     raise ValueError("never")
@@ -48,7 +54,7 @@ SERVICES = "".join(
     f'[services.{queue}]\npython = "server:{function}"\n'
     for queue, function in [
         *(("SLOW", "slow"), ("SLOW2", "slow"), ("QUICK", "quick"), ("QUICK2", "quick")),
-        *(("ONCE", "fail_once"), ("FAIL", "fail")),
+        *(("ONCE", "fail_once"), ("FAIL", "fail"), ("DIES", "die_once")),
     ]
 )
 
@@ -60,6 +66,7 @@ def space(site):
         *("SLOW", "SLOW2", "QUICK", "QUICK2", "RPLYQ", "ERRQUE"),
         QueueDefinition(name="ONCE", retries=3, retry_delay=1),
         QueueDefinition(name="FAIL", retries=1, retry_delay=1),
+        QueueDefinition(name="DIES", retries=3, retry_delay=1),
     )
 
 
@@ -139,6 +146,15 @@ def test_in_strict_order_the_messages_behind_one_that_failed_wait_for_it(site, s
         space.enqueue("ONCE", text)
     site.start("-q", "ONCE", "--order", "strict", "--batch", batch)
     assert site.wait_for_calls(4) == ["bad 0", "bad 1", "next 0", "last 0"]
+
+
+def test_strict_order_outlives_a_forwarder_that_is_killed(site, space):
+    for text in ("first", "next"):
+        space.enqueue("DIES", text)
+    assert site.run("-q", "DIES", "--order", "strict").process.returncode == -9
+    site.wait_until_alone()
+    site.start("-q", "DIES", "--order", "strict")
+    assert site.wait_for_calls(3) == ["first 0", "first 1", "next 0"]
 
 
 def test_in_strict_order_a_message_that_is_out_of_tries_makes_way(site, space):

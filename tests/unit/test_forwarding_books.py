@@ -1,7 +1,7 @@
 """The books of scripts/soak forward find a request that is lost or doubled, and nothing else."""
 
 import pytest
-from soaking.forwarding.books import balance
+from soaking.forwarding.books import ERROR, FAILURE, balance
 from soaking.journal import Operation, Outcome
 
 DONE, NOTHING, UNKNOWN = Outcome.DONE, Outcome.NOTHING, Outcome.UNKNOWN
@@ -19,6 +19,8 @@ BALANCED = {
     "a reply that was taken": ([asked("a"), took("a")], {}),
     "a reply that waits": ([asked("a"), took()], {"reply": ["a"]}),
     "an entry in the error queue": ([asked("a", "b"), took("a")], {"error": ["b"]}),
+    "a failure that was told": ([asked("a")], {FAILURE: ["a"]}),
+    "one of a request that is out of tries": ([asked("a")], {FAILURE: ["a"], ERROR: ["a"]}),
     "a request that is queued": ([asked("a")], {"request": ["a"]}),
     "an enqueue of unknown outcome that happened": ([asked("a", outcome=UNKNOWN)], {"request": ["a"]}),
     "an enqueue of unknown outcome that did not": ([asked("a", outcome=UNKNOWN)], {}),
@@ -43,6 +45,8 @@ UNBALANCED = {
     "two replies": ([asked("a"), took("a"), took("a")], {}, "a is there more than once: reply that was taken, reply"),
     "a reply and an entry in the error queue": ([asked("a"), took("a")], {"error": ["a"]}, "taken, error"),
     "a reply and the request": ([asked("a")], {"reply": ["a"], "request": ["a"]}, "reply, request"),
+    "a failure that was told twice": ([asked("a")], {FAILURE: ["a", "a"]}, "told, failure"),
+    "a failure that was told, and a reply": ([asked("a"), took("a")], {FAILURE: ["a"]}, "taken, failure"),
     "a doubled enqueue of unknown outcome": ([asked("a", outcome=UNKNOWN)], {"reply": ["a", "a"]}, "reply, reply"),
     "what was rolled back": ([asked("a", outcome=NOTHING)], {"reply": ["a"]}, "was refused or rolled back"),
     "what nobody asked": ([], {"error": ["a"]}, "nobody has asked it"),

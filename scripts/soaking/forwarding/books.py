@@ -1,4 +1,7 @@
-"""The books: each request has exactly one of a reply, an entry in the error queue, and a place in its queue."""
+"""The books: each request has exactly one of a reply, an entry in the error queue, and a place in its queue.
+
+A failure that its client was told of stands for a reply. With -d such a request may be in the error queue as well.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ _SHOWN = 20
 """Requests of a kind that are shown by name."""
 
 TAKEN = "reply that was taken"
+FAILURE = "failure that was told"
+ERROR = "entry in the error queue"
 
 
 @dataclasses.dataclass
@@ -54,7 +59,9 @@ def balance(operations: Iterable[Operation], left: Mapping[str, Sequence[str]]) 
     missing = sorted(asked.keys() - places.keys())
     problems = [
         *_shown(
-            f"{name} is there more than once: {', '.join(what)}" for name, what in sorted(places.items()) if what[1:]
+            f"{name} is there more than once: {', '.join(what)}"
+            for name, what in sorted(places.items())
+            if what[1:] and what != [FAILURE, ERROR]
         ),
         *_shown(
             f"{name} is there, as {what[0]}, and its enqueue was refused or rolled back"

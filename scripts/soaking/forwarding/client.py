@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 import qmadmin
-from soaking.forwarding.site import SERVICES, STEP, name_of, opened, reply_queue
+from soaking.forwarding.site import FAILURES, SERVICES, STEP, name_of, opened, reply_queue
 from soaking.journal import Journal, Outcome
 
 _REST = 0.1
@@ -85,6 +85,7 @@ class _Client:
                 corrid=name,
                 # The answer comes from the service that a step hands the request on to.
                 reply_queue=None if queue == STEP else replies,
+                failure_queue=FAILURES,
                 headers={"answer-to": replies} if queue == STEP else None,
                 priority=self._random.randrange(1, 101),
             )

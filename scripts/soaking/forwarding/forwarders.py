@@ -24,14 +24,15 @@ _KILLED = -signal.SIGKILL
 class Forwarder:
     """One forwarder, which lives many times. `problems` are sentences about what it should not have done."""
 
-    def __init__(self, name: str, directory: Path, device: str, services: str) -> None:
-        """Take a name; `services` is the text of the services file."""
+    def __init__(self, name: str, directory: Path, device: str, services: str, *options: str) -> None:
+        """Take a name, the text of the services file, and further options of the program."""
         self.name = name
         self.problems: list[str] = []
         self.lives = 0
         self._directory = directory
         self._device = device
         self._text = services
+        self._options = options
         self._services = directory / f"{name}.toml"
         self._process: subprocess.Popen[bytes] | None = None
         self._write_services()
@@ -42,6 +43,7 @@ class Forwarder:
         command = [
             *(sys.executable, "-m", "qmadmin.forwarder.program", self._device, SPACE),
             *("-q", ",".join(SERVICES), "-t", str(CALL_SECONDS), "-i", "1", "-s", self._services.name),
+            *self._options,
         ]
         with self._said.open("ab") as said:
             self._process = subprocess.Popen(

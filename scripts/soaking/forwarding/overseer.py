@@ -13,8 +13,9 @@ from pathlib import Path
 
 import qmadmin
 from soaking.forwarding import client
+from soaking.forwarding.books import ERROR, FAILURE
 from soaking.forwarding.forwarders import PATIENCE, Forwarder, processes_in
-from soaking.forwarding.site import ERRORS, SERVICES, name_of, opened, reply_queue, services_text
+from soaking.forwarding.site import ERRORS, FAILURES, SERVICES, name_of, opened, reply_queue, services_text
 from soaking.forwarding.web import WebServer
 
 _FORK = multiprocessing.get_context("fork")
@@ -37,7 +38,11 @@ class Overseer:
         self._clients: dict[str, ForkProcess] = {}
         self._web = WebServer()
         services = services_text(self._web.url)
-        self._forwarders = [Forwarder(f"forwarder{number}", directory, url, services) for number in range(forwarders)]
+        self._forwarders = [
+            # Each second one does not try again what has failed with something to say.
+            Forwarder(f"forwarder{number}", directory, url, services, *(["-d"] if number % 2 else []))
+            for number in range(forwarders)
+        ]
 
     def run(self, seconds: float, calm_seconds: float) -> None:
         """Let clients and forwarders work for some time, under kills, and the forwarders for some more time in calm.
@@ -77,7 +82,8 @@ class Overseer:
                 self.problems.append(f"{lost:,} messages were discarded or have expired")
             left = {
                 "reply that waits": self._names_in(space, map(reply_queue, self._names)),
-                "entry in the error queue": self._names_in(space, [ERRORS]),
+                FAILURE: self._names_in(space, [FAILURES]),
+                ERROR: self._names_in(space, [ERRORS]),
                 "request that is queued": self._names_in(space, SERVICES),
             }
             self._check_errors(space)

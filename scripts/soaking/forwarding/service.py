@@ -39,7 +39,8 @@ async def answer_later(request: Message) -> str:
 def step(request: Message) -> None:
     """Hand a request on to the next service, and leave the answer to that."""
     # It is there only if this call succeeds, whatever happens behind it.
-    enqueue("PYTHON", request.body, corrid=request.corrid, reply_queue=request.headers["answer-to"])
+    queues = {"reply_queue": request.headers["answer-to"], "failure_queue": request.failure_queue}
+    enqueue("PYTHON", request.body, corrid=request.corrid, **queues)
     time.sleep(_begun(request))
 
 
@@ -48,10 +49,11 @@ def _begun(request: Message) -> float:
     chance = random.random()  # noqa: S311 - nothing secret
     if request.text.endswith(" bad"):
         if chance < 0.5:
-            raise Failure("the request is bad", permanent=True)
+            raise Failure("the request is bad", permanent=True, body="it is bad" if chance < 0.3 else None)
         raise ValueError("the request is bad")
     if (chance := chance - FAILS) < 0:
-        raise Failure("at random", retry_after=random.choice([None, 0.2]))  # noqa: S311
+        said = random.choice([None, "not today"])  # noqa: S311
+        raise Failure("at random", retry_after=random.choice([None, 0.2]), body=said)  # noqa: S311
     if (chance := chance - IS_AWAY) < 0:
         raise Unavailable("at random", retry_after=random.choice([None, 0.2]))  # noqa: S311
     if (chance := chance - HANGS) < 0:

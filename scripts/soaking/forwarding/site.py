@@ -12,6 +12,9 @@ import qmadmin
 
 SPACE: Final = "SOAK"
 ERRORS: Final = "ERRORS"
+FAILURES: Final = "FAILURES"
+"""Where the clients are told of failures."""
+
 
 STEP: Final = "STEP"
 """The queue of the service that hands its requests on to another one."""
@@ -50,7 +53,7 @@ def create(url: str, clients: Sequence[str]) -> None:
                 name=SPACE,
                 ipc_key=40001,
                 pages=_PAGES - 1000,
-                queues=len(SERVICES) + len(replies) + 1,
+                queues=len(SERVICES) + len(replies) + 2,
                 transactions=1000,
                 processes=200,
                 messages=1_000_000,
@@ -61,7 +64,7 @@ def create(url: str, clients: Sequence[str]) -> None:
             for number, name in enumerate(SERVICES):
                 # With and without a time in which a message that failed is kept back.
                 space.create_queue(qmadmin.QueueDefinition(name=name, retries=RETRIES, retry_delay=number % 2))
-            for name in (*replies, ERRORS):
+            for name in (*replies, FAILURES, ERRORS):
                 space.create_queue(qmadmin.QueueDefinition(name=name, retries=1_000_000))
 
 
