@@ -140,10 +140,10 @@ class Crew:
             return True
 
     def _forward(self) -> Found:
-        self._keep_pace()
         is_looking = [True]
         with self._changed:
             self._looking += 1
+        begun = self._keep_pace()
 
         def looks_no_more() -> None:
             with self._changed:
@@ -157,9 +157,12 @@ class Crew:
 
         try:
             with self._places.one_for(self.queue, self.feed.head_priority):
-                return (
+                found = (
                     self.feed.forward(taken, self._lose_one, self._has_ended) if not self._is_ended else Found.NOTHING
                 )
+            if found is Found.NOTHING:
+                self._let_another_begin(begun)
+            return found
         finally:
             if is_looking:
                 looks_no_more()
@@ -167,14 +170,26 @@ class Crew:
     def _has_ended(self) -> bool:
         return self._is_ended
 
-    def _keep_pace(self) -> None:
-        """Wait until the next call may begin, where there is to be some time between two of them."""
+    def _keep_pace(self) -> float:
+        """Wait until the next call may begin, where there is to be some time between two of them.
+
+        Returns from when on the one behind it may begin.
+        """
         pace = self.feed.terms.pace
-        if pace:
-            with self._changed:
-                begin = max(self._next_begin, time.monotonic())
-                self._next_begin = begin + pace
-                self._changed.wait_for(lambda: self._is_ended, begin - time.monotonic())
+        if not pace:
+            return 0.0
+        with self._changed:
+            while (left := self._next_begin - time.monotonic()) > 0 and not self._is_ended:
+                self._changed.wait(left)
+            self._next_begin = time.monotonic() + pace
+            return self._next_begin
+
+    def _let_another_begin(self, begun: float) -> None:
+        """Have others wait no longer for a call that has not come about."""
+        with self._changed:
+            if begun and self._next_begin == begun:
+                self._next_begin = 0.0
+                self._changed.notify_all()
 
     def _has_room(self) -> bool:
         workers = self.feed.terms.workers

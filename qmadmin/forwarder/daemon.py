@@ -150,15 +150,13 @@ class Daemon:
         self._described, self._slots = described, slots
         self._figures = {name: Figures(name) for name in queues}
         logger.info(
-            "tmqforward %s started: %s of queue space %r on %r, services of %r, -t %d -i %d%s",
+            "tmqforward %s started: %s of queue space %r on %r, services of %r, %s",
             __version__,
             _named(queues),
             space.name,
             device.path,
             str(described.path),
-            settings.trantime,
-            settings.idletime,
-            " -e" if settings.until_empty else "",
+            settings.options,
         )
 
     def _queues(self, described: ServicesFile) -> tuple[str, ...]:

@@ -61,6 +61,14 @@ class Settings:
             return self.blocktime or math.inf
         return self.trantime or math.inf
 
+    @property
+    def options(self) -> str:
+        """What of this Tuxedo's options say, as they would be written, and whether each queue is looked at once."""
+        flags = {"-e": self.until_empty, "-d": self.gives_up, "-n": not self.transactional, "--once": self.once}
+        numbers = {"-t": self.trantime, "-i": self.idletime, "-f": self.pace, "-b": self.blocktime}
+        said = [f"{option} {number}" for option, number in numbers.items() if number is not None]
+        return " ".join((*said, *(option for option, given in flags.items() if given)))
+
     def terms(self, description: Description | None) -> Terms:
         """Return on which terms a queue is served whose service is described so; with None nothing is known of it.
 
