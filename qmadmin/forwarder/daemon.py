@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.forwarder import metrics
 from qmadmin.forwarder.calls import Calls
+from qmadmin.forwarder.checking import missing_error_queue
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.feed import Feed
 from qmadmin.forwarder.figures import Figures, Teller
@@ -139,8 +140,7 @@ class Daemon:
             raise StartError(f"device {device.path!r} can only be read by this user, and forwarding writes to it")
         described = ServicesFile.read(settings.services)
         queues = self._queues(described)
-        for name in queues:
-            space.queue(name)
+        served = [space.queue(name) for name in queues]
         slots = self._new_slots(described, queues)
         broken = _broken(slots)
         if len(broken) == len(slots):
@@ -158,6 +158,9 @@ class Daemon:
             str(described.path),
             settings.options,
         )
+        for queue in served:
+            if missing := missing_error_queue(space, queue):
+                logger.warning("%s", missing)
 
     def _queues(self, described: ServicesFile) -> tuple[str, ...]:
         queues = self._settings.queues or described.names
