@@ -101,10 +101,10 @@ def place(arguments: Sequence[str], usual_device: str) -> tuple[str, str]:
         raise UsageError(f"Invalid argument {arguments[2]}")
     if len(arguments) == 2:
         return arguments[0], arguments[1]
-    if not usual_device:
-        raise UsageError("QMCONFIG not set")
     if not arguments:
         raise UsageError("no queue space is named")
+    if not usual_device:
+        raise UsageError(f"QMCONFIG not set, and no device is named before queue space {arguments[0]!r}")
     return usual_device, arguments[0]
 
 
