@@ -61,6 +61,7 @@ class Forwarder:
         self._crews: dict[str, Crew] = {}
         self._leaving: list[Crew] = []
         self._seen_busy: dict[str, float] = {}
+        self._store_is_away = False
         self._error: BaseException | None = None
 
     def serve(self, feeds: Mapping[str, Feed]) -> None:
@@ -94,6 +95,7 @@ class Forwarder:
                 self._let_some_time_pass()
                 try:
                     seconds = self._rouse(watch)
+                    self._store_is_back()
                 except QueueError as error:
                     seconds = self._wait_for_the_store(error)
                 if seconds is None:
@@ -132,8 +134,15 @@ class Forwarder:
         """Return how long to wait for a server that is away, so that calls that run may end with it back."""
         if not is_unreachable(error):
             raise error
-        logger.warning("%s: %s; looked for again in a second", error.name, error.message)
+        if not self._store_is_away:
+            self._store_is_away = True
+            logger.warning("%s: %s; looked for again each second", error.name, error.message)
         return _TICK_SECONDS
+
+    def _store_is_back(self) -> None:
+        if self._store_is_away:
+            self._store_is_away = False
+            logger.info("the server of the device is back")
 
     def _let_some_time_pass(self) -> None:
         """Wait a moment where the last look was only just now, because of messages for other queues."""
