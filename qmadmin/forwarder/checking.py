@@ -13,6 +13,7 @@ from qmcore.errors import QueueError
 if TYPE_CHECKING:
     from qmadmin.forwarder.settings import Settings
     from qmadmin.space import QueueSpace
+    from qmcore.queue import Queue
 
 
 def faults(settings: Settings, environ: Mapping[str, str]) -> list[str]:
@@ -43,6 +44,13 @@ def _faults_of_queue(space: QueueSpace, name: str) -> Iterator[str]:
     except QueueError as error:
         yield error.message
         return
-    error_queue = queue.definition.error_queue or space.definition.error_queue
-    if error_queue and error_queue not in {each.name for each in space.queues()}:
-        yield f"queue {name!r} has the error queue {error_queue!r}, which does not exist: what fails is discarded"
+    if missing := missing_error_queue(space, queue):
+        yield missing
+
+
+def missing_error_queue(space: QueueSpace, queue: Queue) -> str:
+    """Return what becomes of the failures of a queue whose error queue is not there; empty where nothing is wrong."""
+    named = queue.definition.error_queue or space.definition.error_queue
+    if not named or named in {each.name for each in space.queues()}:
+        return ""
+    return f"queue {queue.name!r} has the error queue {named!r}, which does not exist: what fails is discarded"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.forwarder import metrics
 from qmadmin.forwarder.calls import Calls
+from qmadmin.forwarder.checking import missing_error_queue
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.feed import Feed
 from qmadmin.forwarder.figures import Figures, Teller
@@ -143,8 +144,7 @@ class Daemon:
             raise StartError(f"device {device.path!r} can only be read by this user, and forwarding writes to it")
         described = ServicesFile.read(settings.services)
         queues = self._queues(described)
-        for name in queues:
-            space.queue(name)
+        served = [space.queue(name) for name in queues]
         slots = self._new_slots(described, queues)
         broken = _broken(slots)
         if len(broken) == len(slots):
@@ -154,16 +154,17 @@ class Daemon:
         self._described, self._slots = described, slots
         self._figures = {name: Figures(name) for name in queues}
         logger.info(
-            "tmqforward %s started: %s of queue space %r on %r, services of %r, -t %d -i %d%s",
+            "tmqforward %s started: %s of queue space %r on %r, services of %r, %s",
             __version__,
             _named(queues),
             space.name,
             device.path,
             str(described.path),
-            settings.trantime,
-            settings.idletime,
-            " -e" if settings.until_empty else "",
+            settings.options,
         )
+        for queue in served:
+            if missing := missing_error_queue(space, queue):
+                logger.warning("%s", missing)
 
     def _queues(self, described: ServicesFile) -> tuple[str, ...]:
         queues = self._settings.queues or described.names

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import enum
 import itertools
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from qmadmin.forwarder import current
 from qmadmin.forwarder.batch import Batch
 from qmadmin.forwarder.calls import Calls, Running
 from qmadmin.forwarder.ending import put_reply, says_something, tell_failure
+from qmadmin.forwarder.failure_log import FailureLog
 from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
 from qmadmin.forwarder.settings import TRANTIME_MAX
 from qmadmin.forwarder.terms import Order, Terms
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from qmadmin.forwarder.slot import Slot
     from qmadmin.space import QueueSpace
     from qmadmin.transaction import Transaction
-
-logger = logging.getLogger("qmadmin.forwarder")
 
 GRACE_SECONDS: Final = 5.0
 """By how much a transaction outlives the time of the call in it, so that a call that was too long is ended, and told
@@ -79,6 +77,7 @@ class Feed:
         self.terms = terms
         self.figures = figures
         self.pause = pause
+        self.log = FailureLog(queue)
         self._space = space
         self._slot = slot
         self._calls = calls
@@ -283,14 +282,7 @@ class Feed:
     def _record_failure(self, call: Call, failure: Failure) -> None:
         request = call.request
         self.figures.failed(str(failure), call.taken(), retries=self._is_tried_again(request, failure))
-        logger.warning(
-            "service %r failed on message %s, try %d: %s",
-            self.queue,
-            request.msgid,
-            request.retries + 1,
-            failure,
-            exc_info=failure.__cause__,
-        )
+        self.log.failed(request.msgid, request.retries + 1, failure)
 
     def _is_tried_again(self, request: Message, failure: Failure) -> bool:
         if failure.permanent or (self.terms.gives_up and says_something(failure)):

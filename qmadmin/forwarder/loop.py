@@ -63,6 +63,7 @@ class Forwarder:
         self._leaving: list[Crew] = []
         self._seen_busy: dict[str, float] = {}
         self._left: set[str] = set()
+        self._store_is_away = False
         self._error: BaseException | None = None
 
     def serve(self, feeds: Mapping[str, Feed]) -> None:
@@ -72,12 +73,14 @@ class Forwarder:
             crew = self._crews.pop(queue)
             self._leaving.append(crew)
             crew.end()
+            crew.feed.log.tell_rest(at_once=True)
         for queue, feed in feeds.items():
             if queue not in self._crews:
                 self._crews[queue] = Crew(feed, self._places, self._wake, self._fail)
                 if self._once:
                     self._crews[queue].only(1)
             else:
+                self._crews[queue].feed.log.tell_rest(at_once=True)
                 self._crews[queue].feed = feed
 
     def run(self, between: Callable[[], None]) -> None:
@@ -96,6 +99,7 @@ class Forwarder:
                 self._let_some_time_pass()
                 try:
                     seconds = self._rouse(watch)
+                    self._store_is_back()
                 except QueueError as error:
                     seconds = self._wait_for_the_store(error)
                 if seconds is None:
@@ -108,19 +112,9 @@ class Forwarder:
 
         What has not ended by then is rolled back, which is no try.
         """
+        self._end_calls(seconds, stop_calls)
         for crew in self._crews.values():
-            crew.end()
-        end = time.monotonic() + seconds
-        while not self._is_at_rest() and not self._stop.at_once and time.monotonic() < end:
-            self._calls.give_up_late()
-            self._wait_for_rest(min(end - time.monotonic(), self._calls.next_late(), 0.1))
-        if self._is_at_rest():
-            return
-        returned = self._calls.return_all("the forwarder was stopped")
-        stop_calls()
-        if returned:
-            logger.warning("%d calls were ended; their messages are back in their queues", returned)
-        self._wait_for_rest(_TICK_SECONDS)
+            crew.feed.log.tell_rest(at_once=True)
 
     def _rouse(self, watch: QueueWatch) -> float | None:
         """Rouse the crews of queues that have messages; return how long to sleep, None where there is no more to do."""
@@ -144,8 +138,15 @@ class Forwarder:
         """Return how long to wait for a server that is away, so that calls that run may end with it back."""
         if not is_unreachable(error):
             raise error
-        logger.warning("%s: %s; looked for again in a second", error.name, error.message)
+        if not self._store_is_away:
+            self._store_is_away = True
+            logger.warning("%s: %s; looked for again each second", error.name, error.message)
         return _TICK_SECONDS
+
+    def _store_is_back(self) -> None:
+        if self._store_is_away:
+            self._store_is_away = False
+            logger.info("the server of the device is back")
 
     def _let_some_time_pass(self) -> None:
         """Wait a moment where the last look was only just now, because of messages for other queues."""
@@ -179,6 +180,23 @@ class Forwarder:
         if time.monotonic() >= self._next_tick:
             self._next_tick = time.monotonic() + _TICK_SECONDS
             self._tick()
+            for crew in self._crews.values():
+                crew.feed.log.tell_rest()
+
+    def _end_calls(self, seconds: float, stop_calls: Callable[[], None]) -> None:
+        for crew in self._crews.values():
+            crew.end()
+        end = time.monotonic() + seconds
+        while not self._is_at_rest() and not self._stop.at_once and time.monotonic() < end:
+            self._calls.give_up_late()
+            self._wait_for_rest(min(end - time.monotonic(), self._calls.next_late(), 0.1))
+        if self._is_at_rest():
+            return
+        returned = self._calls.return_all("the forwarder was stopped")
+        stop_calls()
+        if returned:
+            logger.warning("%d calls were ended; their messages are back in their queues", returned)
+        self._wait_for_rest(_TICK_SECONDS)
 
     def _is_at_rest(self) -> bool:
         return all(crew.is_at_rest() for crew in (*self._crews.values(), *self._leaving))

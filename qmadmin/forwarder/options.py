@@ -161,10 +161,12 @@ _OPTIONS: Final = (
         "--order",
         cls=Option,
         type=click.Choice(["strict", "skip", "parallel"]),
+        metavar="strict|skip|parallel",
         setting=ForwarderSettings.order,
         help="What becomes of the messages behind one whose service failed, where the services file does not say.",
         more="`strict`: they wait until it is done with. `skip`: they go first while it waits for its retry."
-        " `parallel`: several go at a time anyway, as far as there are workers.",
+        " `parallel`: several go at a time anyway, as far as there are workers. `auto`, which only the"
+        " settings can say, is `parallel` with several workers, and `skip` with one.",
     ),
     click.option(
         "--batch",

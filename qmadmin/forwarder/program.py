@@ -135,8 +135,10 @@ def _call(arguments: Sequence[str] | None) -> int:
 
 
 def _warn(notice: Notice) -> None:
-    """Warn on the terminal and in the log."""
+    """Warn on the terminal, and in the log where there is one."""
     _say(f"{notice.severity.value}: {notice.text}")
+    if not logger.hasHandlers():
+        return
     logger.warning("%s", notice.text, extra={"catalogue": notice.number})
 
 

@@ -61,6 +61,14 @@ class Settings:
             return self.blocktime or math.inf
         return self.trantime or math.inf
 
+    @property
+    def options(self) -> str:
+        """What of this Tuxedo's options say, as they would be written, and whether each queue is looked at once."""
+        flags = {"-e": self.until_empty, "-d": self.gives_up, "-n": not self.transactional, "--once": self.once}
+        numbers = {"-t": self.trantime, "-i": self.idletime, "-f": self.pace, "-b": self.blocktime}
+        said = [f"{option} {number}" for option, number in numbers.items() if number is not None]
+        return " ".join((*said, *(option for option, given in flags.items() if given)))
+
     def terms(self, description: Description | None) -> Terms:
         """Return on which terms a queue is served whose service is described so; with None nothing is known of it.
 
@@ -94,10 +102,10 @@ def place(arguments: Sequence[str], usual_device: str) -> tuple[str, str]:
         raise UsageError(f"Invalid argument {arguments[2]}")
     if len(arguments) == 2:
         return arguments[0], arguments[1]
-    if not usual_device:
-        raise UsageError("QMCONFIG not set")
     if not arguments:
         raise UsageError("no queue space is named")
+    if not usual_device:
+        raise UsageError(f"QMCONFIG not set, and no device is named before queue space {arguments[0]!r}")
     return usual_device, arguments[0]
 
 

@@ -101,7 +101,8 @@ def sentences(told: Sequence[Told]) -> Iterator[Line]:
         where = f"{figures.queue} ({process.pid})"
         if paused and figures.paused_until_us is not None:
             yield Line(f"{where}: paused until {times.show(figures.paused_until_us)}: {figures.trouble}")
-        if not paused and figures.last_error_us is not None:
+        is_told = figures.paused_until_us is not None and figures.last_error == figures.trouble
+        if not paused and figures.last_error_us is not None and not is_told:
             yield Line(f"{where}: last error at {times.show(figures.last_error_us)}: {figures.last_error}")
 
 

@@ -162,6 +162,13 @@ def test_message_without_retries_and_error_queue_is_discarded_and_logged(site):
     assert (space.usage("fail").messages, space.usage("fail").discarded) == (0, 1)
 
 
+def test_an_error_queue_that_is_not_there_is_warned_of_at_the_start(site):
+    site.lay_out("fail", error_queue="ERRQUE")
+    site.services('[services.fail]\npython = "server:fail"', server=FAILING)
+    warning = "WARN: queue 'fail' has the error queue 'ERRQUE', which does not exist: what fails is discarded"
+    assert warning in site.run("-q", "fail", "-e").log()
+
+
 def test_failed_message_waits_for_the_retry_delay_of_its_queue(site):
     space = site.lay_out(QueueDefinition(name="fail", retries=1, retry_delay=1000), "ERRQUE")
     site.services('[services.fail]\npython = "server:fail"', server=FAILING)

@@ -213,9 +213,11 @@ class TestFireAndForget:
     def test_calls_begin_as_far_apart_as_is_said(self, site, space):
         for number in range(3):
             space.enqueue("echo", str(number))
-        site.run("-q", "echo", "-e", "-f", "1")
+        # A delay for each of the 32 workers at the end would be longer than a forwarder is waited for here.
+        forwarder = site.run("-q", "echo", "-e", "-f", "2")
+        assert "-f 2 -e" in forwarder.log()
         times = [float(line.split()[2]) for line in site.calls()]
-        assert all(later - earlier >= 0.9 for earlier, later in itertools.pairwise(times))
+        assert all(later - earlier >= 1.9 for earlier, later in itertools.pairwise(times))
 
     def test_a_call_may_take_as_long_as_the_other_option_says(self, site, space):
         space.enqueue("slow", "a")
@@ -264,6 +266,10 @@ class TestCheck:
         assert (forwarder.process.returncode, forwarder.said) == (0, "services.toml: nothing is wrong\n")
         assert space.usage("echo").messages == 1
         assert list(site.directory.glob("ULOG.*")) == []
+
+    def test_a_warning_is_told_once(self, site, space):
+        said = site.run("--check", "-t", "soon").said
+        assert said.count("-t option ignored") == 1
 
     def test_everything_that_is_wrong_is_told_at_once(self, site, space):
         site.services(

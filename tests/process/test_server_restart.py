@@ -40,7 +40,7 @@ def test_a_forwarder_goes_on_when_its_server_is_back_and_gives_up_no_call(site, 
     sent = space.enqueue("WORK", "a", reply_queue="RPLYQ")
     site.wait_for_calls(1)
     cluster.stop("fast")
-    forwarder.wait_until_logged("looked for again in a second")
+    forwarder.wait_until_logged("looked for again each second")
     cluster.start()
     (site.directory / "go").touch()
     assert eventually(lambda: space.dequeue("RPLYQ", corrid=sent, wait=1)).text == "a"
@@ -49,4 +49,6 @@ def test_a_forwarder_goes_on_when_its_server_is_back_and_gives_up_no_call(site, 
     assert len(site.calls()) == 1
     assert [space.usage(queue).messages for queue in ("WORK", "QUICK", "ERRQUE")] == [0, 0, 0]
     forwarder.stop()
-    assert "2 messages forwarded, 0 calls failed" in forwarder.log()
+    log = forwarder.log()
+    assert "2 messages forwarded, 0 calls failed" in log
+    assert (log.count("looked for again"), log.count("the server of the device is back")) == (1, 1)

@@ -66,9 +66,9 @@ def test_version_and_help_are_told(site):
     ("arguments", "sentence"),
     [
         (["QUE", "QSPACE", "-q", ""], "-q '': the queue name is empty"),
-        (["-q", "STRING"], "QMCONFIG not set"),
-        ([], "QMCONFIG not set"),
-        (["QSPACE", "-q", "STRING"], "QMCONFIG not set"),
+        (["-q", "STRING"], "no queue space is named"),
+        ([], "no queue space is named"),
+        (["QSPACE", "-q", "STRING"], "QMCONFIG not set, and no device is named before queue space 'QSPACE'"),
         (["QUE", "QSPACE", "more", "-q", "STRING"], "Invalid argument more"),
         (["QUE", "QSPACE", "-q", "STRING", "-x"], "Invalid option - -x"),
         (["QUE", "QSPACE", "-q"], "Option '-q' requires an argument"),

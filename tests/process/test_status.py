@@ -156,6 +156,13 @@ def test_a_pause_and_the_last_error_are_told_beneath_the_table(site, space, stat
     ]
 
 
+def test_an_error_for_which_a_queue_is_paused_is_told_once_beneath_the_table(site, space, status):
+    space.report_forwarding(
+        [Forwarding(queue="STRING", last_error="down", last_error_us=0, paused_until_us=10**6, trouble="down")]
+    )
+    assert status()[1].count("down") == 1
+
+
 def test_a_terminal_of_sixty_columns_gets_no_line_that_is_longer(site, space):
     space.report_forwarding(
         [Forwarding(queue="STRING", calls=10**7, last_error="reason " * 30, last_error_us=0, retries=3, p50_us=1500)]

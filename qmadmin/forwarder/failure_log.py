@@ -1,0 +1,106 @@
+"""What the log says of calls that failed: enough to see what is wrong, and no more where a thousand fail."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from qmadmin.forwarder.process_service import RemoteTracebackError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from qmadmin.forwarder.service import Failure
+
+logger = logging.getLogger("qmadmin.forwarder")
+
+FAILURES_A_MINUTE: Final = 20
+"""How many failures of a queue have a line of their own in a minute; the others are counted in one line."""
+
+TRACEBACK_SECONDS: Final = 3600.0
+"""For how long the traceback of an exception is not told again where it comes from the same place."""
+
+_WINDOW_SECONDS: Final = 60.0
+_PLACES_MAX: Final = 100
+_OURS: Final = str(Path(__file__).parent)
+
+
+class FailureLog:
+    """Tells the log of the calls of one service that failed. Threads may share it. `clock` counts seconds."""
+
+    def __init__(self, queue: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since = -math.inf
+        self._told = 0
+        self._held = 0
+        self._last = ""
+        self._places: dict[Hashable, float] = {}
+
+    def failed(self, msgid: str, number: int, failure: Failure) -> None:
+        """Tell that try `number` of a message failed, or count it where the minute has had its lines."""
+        with self._lock:
+            self._begin_window()
+            what = f"message {msgid}, try {number}: {failure}"
+            if self._told == FAILURES_A_MINUTE:
+                self._held, self._last = self._held + 1, what
+                return
+            self._told += 1
+            logger.warning("service %r failed on %s", self._queue, what, exc_info=self._traceback(failure.__cause__))
+
+    def tell_rest(self, *, at_once: bool = False) -> None:
+        """Tell of the failures that were only counted: when their minute is over, or at once."""
+        if self._held:
+            with self._lock:
+                self._begin_window(at_once=at_once)
+
+    def _begin_window(self, *, at_once: bool = False) -> None:
+        now = self._clock()
+        if now - self._since < _WINDOW_SECONDS and not at_once:
+            return
+        if self._held:
+            logger.warning("service %r failed %d more times, the last on %s", self._queue, self._held, self._last)
+        self._since, self._told, self._held, self._last = now, 0, 0, ""
+
+    def _traceback(
+        self, error: BaseException | None
+    ) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
+        """Return the traceback of an exception from where the service begins, if that place is not told of lately."""
+        if error is None:
+            return None
+        trace = error.__traceback__
+        while trace and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+            trace = trace.tb_next
+        if isinstance(error, RemoteTracebackError):
+            return (type(error), error, None) if self._is_news(_end_of_text(str(error))) else None
+        if trace and self._is_news((type(error), *_end(trace))):
+            return type(error), error, trace
+        return None
+
+    def _is_news(self, place: Hashable) -> bool:
+        """Tell whether no exception from a place was told of lately; it counts as told of from now on."""
+        now = self._clock()
+        if now - self._places.get(place, -math.inf) < TRACEBACK_SECONDS:
+            return False
+        if len(self._places) >= _PLACES_MAX:
+            self._places.clear()
+        self._places[place] = now
+        return True
+
+
+def _end_of_text(trace: str) -> str:
+    """Return the line of a traceback that says where the exception was raised."""
+    return next((line for line in reversed(trace.splitlines()) if line.startswith("  File ")), "")
+
+
+def _end(trace: TracebackType) -> tuple[str, int]:
+    """Return file and line in which an exception was raised."""
+    while trace.tb_next:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code.co_filename, trace.tb_lineno
