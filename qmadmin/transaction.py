@@ -262,7 +262,11 @@ class Transaction:
         if self._ended:
             raise ProtocolError(f"the transaction was {self._ended} already")
         if self._doomed is not None:
-            self._abort(_cause(self._doomed), f"an error befell it: {str(self._doomed) or type(self._doomed).__name__}")
+            self._abort(
+                _cause(self._doomed),
+                f"an error befell it: {str(self._doomed) or type(self._doomed).__name__}",
+                of_the_store=_is_of_the_store(self._doomed),
+            )
         if self._deadline_us is not None and self._device.clock.now() >= self._deadline_us:
             seconds = (self._deadline_us - self._started_us) / MICROS
             self._abort(Cause.TIMEOUT, f"its timeout of {seconds:g} seconds is over")
@@ -273,11 +277,13 @@ class Transaction:
         if self._thread != threading.get_ident():
             raise ProtocolError("the transaction belongs to another thread")
 
-    def _abort(self, cause: Cause, reason: str) -> NoReturn:
+    def _abort(self, cause: Cause, reason: str, *, of_the_store: bool = False) -> NoReturn:
         """Roll back by ourselves; from now on every call says so, until the block or the caller ends it."""
         self._roll_back(Ending(cause, reason))
         self._aborted = AbortedError(
-            f"the transaction was rolled back: {reason}", hint="Begin it again; nothing of it remains."
+            f"the transaction was rolled back: {reason}",
+            hint="Begin it again; nothing of it remains.",
+            of_the_store=of_the_store,
         )
         raise copy.copy(self._aborted)
 

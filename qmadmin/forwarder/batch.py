@@ -71,7 +71,7 @@ class Batch:
                 if not goes_on:
                     self._return(number + 1)
                     break
-            except AbortedError:
+            except (AbortedError, KeyboardInterrupt):
                 self.figures.abandoned()
                 raise
             except (Unavailable, QueueError) as error:
@@ -79,7 +79,10 @@ class Batch:
                     self.figures.unavailable(str(error))
                 else:
                     self.figures.abandoned()
-                self._undo(marks)
+                if not self.transaction.forget_since(marks):
+                    # It has enqueued much, which is in the store already, together with what others have.
+                    self.transaction.rollback(str(error), counts=False)
+                    raise
                 self._return(number)
                 return error
         return None
@@ -93,13 +96,6 @@ class Batch:
         # It was so much that it is in the store already, together with what others have enqueued.
         self.transaction.rollback(reason, permanent=permanent, retry_after=retry_after, only=msgid, others=False)
         raise AbortedError(f"the transaction was rolled back: {reason}")
-
-    def _undo(self, marks: Mapping[str, Mark]) -> None:
-        """Forget what a call has enqueued that is not to blame."""
-        if not self.transaction.forget_since(marks):
-            reason = "a call that has enqueued much could not be ended"
-            self.transaction.rollback(reason, counts=False)
-            raise AbortedError(f"the transaction was rolled back: {reason}")
 
     def _return(self, first: int) -> None:
         """Give back the messages from a number on, which were not worked on."""

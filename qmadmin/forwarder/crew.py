@@ -74,9 +74,18 @@ class Crew:
             if not self._has_room() or self.feed.pause.left():
                 return
             self._tickets += 1
-            if self._idle < self._tickets:
-                threading.Thread(target=self._work, name=f"tmqforward {self.queue}", daemon=True).start()
+            if self._idle < self._tickets and not self._has_started_one():
+                self._tickets -= 1
             self._changed.notify()
+
+    def _has_started_one(self) -> bool:
+        """Start a thread, if the system lets us have one more; where there are others they go on."""
+        try:
+            threading.Thread(target=self._work, name=f"tmqforward {self.queue}", daemon=True).start()
+        except RuntimeError as error:
+            self.feed.pause.begin(f"no thread can be started: {error}")
+            return False
+        return True
 
     def only(self, messages: int) -> None:
         """Let no more than so many further messages be taken."""

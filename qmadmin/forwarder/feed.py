@@ -139,8 +139,10 @@ class Feed:
                     work(requests, _Work(service, transaction, abandoned, ended))
         except _AbandonedError:
             return Found.ABANDONED
-        except (AbortedError, Failure):
-            if not requests:
+        except Failure:
+            pass
+        except AbortedError as error:
+            if not requests or error.facts.get("of_the_store"):
                 raise
         self.pause.end()
         return Found.MESSAGE if requests else Found.NOTHING
@@ -158,7 +160,10 @@ class Feed:
             self._record_failure(call, self._end_failed(transaction, call.request, failure))
             raise
         except AbortedError as error:
-            self._record_failure(call, Failure(error.message))
+            if error.facts.get("of_the_store"):
+                self.figures.abandoned()
+            else:
+                self._record_failure(call, Failure(error.message))
             self._ask_for_order()
             raise
         except Unavailable as error:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,11 +66,19 @@ def tmqforward(arguments: tuple[str, ...], **given: Any) -> int:
         return _show_status(device, space, names, options.form or "auto", configuration)
     if options.form:
         raise UsageError("--format is for --status")
-    if not options.check:
-        form = options.log_format or ""
-        ulog.install(_PROGRAM, os.environ, log=configuration.log, form=form, errors=sys.stderr)
+    if options.check:
+        return _check(options.settings(device, space, configuration.tmqforward, _warn))
+    form = options.log_format or ""
+    log = ulog.install(_PROGRAM, os.environ, log=configuration.log, form=form, errors=sys.stderr)
     settings = options.settings(device, space, configuration.tmqforward, _warn)
-    return _check(settings) if options.check else _forward(settings)
+    _tell_of_log(log.path(datetime.now().astimezone()))
+    return _forward(settings)
+
+
+def _tell_of_log(path: str) -> None:
+    """Say at a terminal where to look: the forwarder itself says nothing there."""
+    if path != ulog.TO_STDERR and sys.stderr.isatty():
+        _say(f"{_PROGRAM}: what happens is in {os.path.abspath(path)}; Ctrl-C stops it")
 
 
 def _check(settings: Settings) -> int:

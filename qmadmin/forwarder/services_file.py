@@ -143,9 +143,8 @@ def _described(path: str) -> Iterator[tuple[str, Description | StartError]]:
     where = f"services file {path!r}"
     for word in content:
         if word != "services":
-            raise StartError(
-                f"{where} has the unknown key {word!r}{meant(word, ('services',)) or '; known is services'}"
-            )
+            near = f"; did you mean [services.{word}]?" if isinstance(content[word], dict) else "; known is services"
+            raise StartError(f"{where} has the unknown key {word!r}{meant(word, ('services',)) or near}")
     for name, table in _table(content.get("services", {}), f"services in {where}").items():
         place = f"service {name!r} in {where}"
         try:

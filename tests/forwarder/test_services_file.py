@@ -58,6 +58,7 @@ def services(directory, text, *names, **settings):
             "[services.S]\nzzz = 'a:b'",
             f"{S} has the unknown key 'zzz'; there are workers, order, batch, timeout, python",
         ),
+        ("[UP]\npython = 'a:b'", f"{FILE} has the unknown key 'UP'; did you mean [services.UP]?"),
         ("[services.S]", f"{S} must have one of python, command, url, and has none of them"),
         ("[services.S]\nworkers = 2", f"{S} must have one of python, command, url, and has none of them"),
         ("[services.S]\npython = 'a:b'\ncommand = ['a']", f"{S} must have one of python, command, url, and has both p"),

@@ -33,6 +33,9 @@ def test_a_server_that_crashes_and_comes_back_loses_and_doubles_nothing(site, ow
     replies = sorted(int(reply.text) for reply in site.all_of("RPLYQ"))
     assert replies == list(range(600))
     forwarder.stop()
+    # That the server was away is the fault of no service.
+    assert "failed on message" not in forwarder.log()
+    assert "0 calls failed" in forwarder.log()
 
 
 def test_a_queue_space_that_is_made_anew_is_served_again(site):

@@ -1,12 +1,14 @@
 """What keeps the forwarder from starting: one sentence, exit status 2, and nothing touched."""
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from qmadmin.forwarder import program
@@ -242,3 +244,12 @@ def test_forwarder_beyond_the_processes_of_the_queue_space_is_refused(site):
     site.services(SERVICES, server=SERVER)
     site.lay_out("STRING", processes=1)
     assert "attached processes" in refusal(site, "QUE", "QSPACE", "-q", "STRING")
+
+
+def test_at_a_terminal_it_is_told_where_the_log_is(site, space):
+    command = site.command("-q", "STRING", "-e")
+    terminal = pexpect.spawn(command[0], command[1:], cwd=str(site.directory), env=environment(), timeout=60)
+    terminal.expect(rf"tmqforward: what happens is in {re.escape(str(site.directory))}/ULOG\.\d+; Ctrl-C stops it\r\n")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 0
