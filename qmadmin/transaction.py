@@ -297,7 +297,7 @@ class Transaction:
 def _cause(error: BaseException) -> Cause:
     """Return why a transaction is rolled back after an error: that counts as a try, unless nobody could have tried.
 
-    That there is no room for its replies is not the fault of a request either, nor that a server has crashed.
+    That there is no room for its replies is not the fault of a request either, nor a full disk or a server's crash.
     """
     return (
         Cause.UNTRIED if isinstance(error, NoSpaceError | AbortedError) or _is_of_the_store(error) else Cause.ROLLBACK
@@ -305,8 +305,10 @@ def _cause(error: BaseException) -> Cause:
 
 
 def _is_of_the_store(error: BaseException | None) -> bool:
-    """Tell whether it is the store, or the way to it, that failed."""
-    return isinstance(error, OutcomeUnknownError) or (isinstance(error, QueueError) and is_unreachable(error))
+    """Tell whether it is the store, its disk, or the way to it, that failed."""
+    return isinstance(error, OutcomeUnknownError | OperatingSystemError | SystemFailureError) or (
+        isinstance(error, QueueError) and is_unreachable(error)
+    )
 
 
 def _put_off(branches: dict[str, tuple[Attachment, Branch]]) -> None:

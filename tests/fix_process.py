@@ -69,8 +69,8 @@ def environment(**settings):
 class Daemon:
     """A forwarder that was started."""
 
-    def __init__(self, command, directory, settings):
-        self.directory = directory
+    def __init__(self, command, directory, settings, logs=None):
+        self.directory = logs or directory
         self.process = subprocess.Popen(
             command,
             cwd=directory,
@@ -145,9 +145,9 @@ class Site:
     def command(self, *arguments):
         return [sys.executable, "-m", "qmadmin.forwarder.program", str(self.device), "QSPACE", *arguments]
 
-    def start(self, *arguments, prefix=(), **settings):
-        """Start a forwarder and wait until it is at work."""
-        daemon = Daemon([*prefix, *self.command(*arguments)], self.directory, settings)
+    def start(self, *arguments, prefix=(), logs=None, **settings):
+        """Start a forwarder and wait until it is at work; `logs` is where its log is, if not beside the device."""
+        daemon = Daemon([*prefix, *self.command(*arguments)], self.directory, settings, logs)
         self.daemons.append(daemon)
         daemon.wait_until_logged("started")
         return daemon

@@ -3,8 +3,9 @@
 import pytest
 
 from qmadmin import QueueDefinition
+from tests.fix_disk import fill, mounted
 from tests.fix_postgres import login_of
-from tests.fix_process import eventually
+from tests.fix_process import Site, eventually
 
 SERVER = """
 def answer(request):
@@ -36,6 +37,32 @@ def test_a_server_that_crashes_and_comes_back_loses_and_doubles_nothing(site, ow
     # That the server was away is the fault of no service.
     assert "failed on message" not in forwarder.log()
     assert "0 calls failed" in forwarder.log()
+
+
+@pytest.fixture
+def small_site(tmp_path):
+    """A site on a disk of its own."""
+    with mounted(tmp_path / "disk", "24m") as directory:
+        site = Site(directory)
+        yield site
+        site.close()
+
+
+@pytest.mark.parametrize("batch", ["1", "10"])
+def test_a_full_disk_is_no_failure_of_a_message_and_all_goes_on_when_there_is_room(small_site, tmp_path, batch):
+    small_site.services(SERVICES, server="def answer(request):\n    return request.body * 3\n")
+    space = small_site.lay_out(QueueDefinition(name="WORK", retries=2), "RPLYQ", "ERRQUE")
+    for _ in range(300):
+        space.enqueue("WORK", bytes(3000), reply_queue="RPLYQ")
+    filling = fill(small_site.directory)
+    # The log is on another disk, and has the day in its name.
+    forwarder = small_site.start("-q", "WORK", "--batch", batch, logs=tmp_path, ULOGPFX=str(tmp_path / "ULOG"))
+    forwarder.wait_until_logged("queue 'WORK' is not served for now: QMEOS")
+    filling.unlink()
+    eventually(lambda: space.usage("RPLYQ").messages == 300)
+    forwarder.stop()
+    assert [space.usage(queue).messages for queue in ("WORK", "ERRQUE")] == [0, 0]
+    assert "300 messages forwarded, 0 calls failed" in forwarder.log()
 
 
 def test_a_queue_space_that_is_made_anew_is_served_again(site):
