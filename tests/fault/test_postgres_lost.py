@@ -186,6 +186,8 @@ def commit_of(act):
     """Return the act, with the connection lost while its commit is under way."""
 
     def acts(net, moment, order):
+        # The upkeep of each second must not come now: its commit would be the one that is caught.
+        look_after(net.space)
         net.proxy.trap(COMMIT, moment, order)
         act(net.space)
 

@@ -72,7 +72,7 @@ def test_what_a_service_enqueues_is_there_if_and_only_if_its_request_is_done(sit
     failed = space.dequeue("ERRQUE", wait=60)
     assert failed.origin.error == "ValueError: it is bad"
     assert [message.text for message in site.all_of("NEXT")] == ["good"]
-    assert "Traceback" in forwarder.log()
+    forwarder.wait_until_logged("Traceback")
     forwarder.stop()
 
 
