@@ -12,8 +12,6 @@ from qmadmin.settings import SECONDS_MAX
 WORKERS_MAX: Final = 1000
 BATCH_MAX: Final = 1000
 
-_RUN: Final = "run"
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Description:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from qmadmin.shell.forwarding import Told
     from qmadmin.shell.render import Screen
 
-FORMATS = ("auto", *(form.value for form in Format))
-
 
 class Status:
     """How queues are forwarded. `queues` are those that are asked for; none are all that somebody forwards."""

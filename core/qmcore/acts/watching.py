@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from qmcore.acts.dequeue import first_ready, nothing
+from qmcore.acts.dequeue import first_ready
+from qmcore.acts.stores import stores
 from qmcore.acts.waiting import refuse_without_action
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError
@@ -115,7 +116,7 @@ def look(unit: Unit, opened: OpenSpace, names: Sequence[str], now: int) -> Look:
         if queue is None or not queue.dequeue_enabled or first_ready(unit, opened, queue, FIRST_CHOICE) is not None:
             found.append(name)
             continue
-        due = nothing(unit, queue).next_due_us
+        due = min((at for store in stores(unit, queue.space_id) if (at := store.next_due(queue.id))), default=None)
         if due is not None and due <= now:
             found.append(name)
         else:
