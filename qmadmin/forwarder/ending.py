@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from qmadmin.forwarder import tracing
@@ -11,14 +10,13 @@ from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError, Que
 from qmcore.message import EnqueueControl, Message
 
 if TYPE_CHECKING:
+    from qmadmin.forwarder.failure_log import FailureLog
     from qmadmin.forwarder.figures import Figures
     from qmadmin.space import QueueSpace
     from qmadmin.transaction import Transaction
 
-logger = logging.getLogger("qmadmin.forwarder")
 
-
-def put_reply(space: QueueSpace, request: Message, reply: Reply, figures: Figures) -> None:
+def put_reply(space: QueueSpace, request: Message, reply: Reply, figures: Figures, log: FailureLog) -> None:
     """Enqueue the reply of a service, in the transaction that is open, where the request asks for one.
 
     It is dropped where its queue does not exist. Raises Failure where the reply is no message, and QueueError where
@@ -30,13 +28,16 @@ def put_reply(space: QueueSpace, request: Message, reply: Reply, figures: Figure
         space.put(request.reply_queue, *_message(request, reply))
     except BadQueueError as error:
         _refuse_if_stopped(error)
-        _tell_of_drop(request, "reply", request.reply_queue, figures)
+        figures.reply_dropped()
+        log.dropped(request.msgid, "reply", request.reply_queue)
     except (InvalidArgumentError, NoSpaceError, ReleaseError) as error:
         _refuse_if_room_may_come(error)
         raise Failure(f"its reply cannot be queued: {error.message}") from error
 
 
-def tell_failure(transaction: Transaction, request: Message, failure: Failure, figures: Figures) -> None:
+def tell_failure(
+    transaction: Transaction, request: Message, failure: Failure, figures: Figures, log: FailureLog
+) -> None:
     """End the transaction of a call that failed and has something to say: the request goes, and its client is told.
 
     The request goes to the error queue where it is out of tries. Raises Failure where what the service says is no
@@ -51,7 +52,8 @@ def tell_failure(transaction: Transaction, request: Message, failure: Failure, f
         transaction.answer_failure(request.msgid, reason, [told], permanent=permanent)
     except BadQueueError as error:
         _refuse_if_stopped(error)
-        _tell_of_drop(request, "failure", request.failure_queue, figures)
+        figures.reply_dropped()
+        log.dropped(request.msgid, "failure", request.failure_queue)
         transaction.answer_failure(request.msgid, reason, permanent=permanent)
     except (InvalidArgumentError, NoSpaceError, ReleaseError) as error:
         _refuse_if_room_may_come(error)
@@ -103,15 +105,3 @@ def _refuse_if_room_may_come(error: QueueError) -> None:
     """Raise the error where there is no room now; of what is larger than all the room, waiting is no use."""
     if isinstance(error, NoSpaceError) and error.wanted <= error.limit:
         raise error
-
-
-def _tell_of_drop(request: Message, what: str, queue: str, figures: Figures) -> None:
-    logger.warning(
-        "the %s to message %s of queue %r is dropped: there is no %s queue %r",
-        what,
-        request.msgid,
-        request.queue,
-        what,
-        queue,
-    )
-    figures.reply_dropped()

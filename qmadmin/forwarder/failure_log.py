@@ -23,7 +23,7 @@ FAILURES_A_MINUTE: Final = 20
 """How many failures of a queue have a line of their own in a minute; the others are counted in one line."""
 
 TRACEBACK_SECONDS: Final = 3600.0
-"""For how long the traceback of an exception is not told again where it comes from the same place."""
+"""For how long the traceback of an exception from the same place, or the same missing queue, is not told again."""
 
 _WINDOW_SECONDS: Final = 60.0
 _PLACES_MAX: Final = 100
@@ -53,6 +53,19 @@ class FailureLog:
                 return
             self._told += 1
             logger.warning("service %r failed on %s", self._queue, what, exc_info=self._traceback(failure.__cause__))
+
+    def dropped(self, msgid: str, what: str, queue: str) -> None:
+        """Tell that the reply, or the failure, to a message is dropped for want of its queue: once an hour for each."""
+        with self._lock:
+            if self._is_news((what, queue)):
+                logger.warning(
+                    "the %s to message %s of queue %r is dropped: there is no %s queue %r; others are only counted",
+                    what,
+                    msgid,
+                    self._queue,
+                    what,
+                    queue,
+                )
 
     def tell_rest(self, *, at_once: bool = False) -> None:
         """Tell of the failures that were only counted: when their minute is over, or at once."""

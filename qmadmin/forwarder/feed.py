@@ -226,7 +226,7 @@ class Feed:
                     raise _AbandonedError
             took = call.taken()
             if self.terms.answers:
-                put_reply(self._space, call.request, reply, self.figures)
+                put_reply(self._space, call.request, reply, self.figures, self.log)
         return took
 
     def _reply(self, call: Call, work: _Work, *, collects: bool) -> Reply:
@@ -246,7 +246,7 @@ class Feed:
         """End the transaction of a call that failed, as the terms say; return the failure as it is to be recorded."""
         if self.terms.gives_up and says_something(failure):
             try:
-                tell_failure(transaction, request, failure, self.figures)
+                tell_failure(transaction, request, failure, self.figures, self.log)
             except Failure as worse:
                 failure = worse
             else:

@@ -164,8 +164,13 @@ def test_reply_to_a_queue_that_does_not_exist_is_dropped_and_logged(site, space)
     forwarder = site.start("-q", "ONE")
     msgid = space.enqueue("ONE", "a", reply_queue="NOWHERE")
     forwarder.wait_until_logged(f"the reply to message {msgid} of queue 'ONE' is dropped: there is no reply queue")
+    # A client that names a wrong one, a million times, does not fill the log.
+    space.enqueue("ONE", "b", reply_queue="NOWHERE")
+    space.enqueue("ONE", "c", reply_queue="ELSEWHERE")
+    forwarder.wait_until_logged("there is no reply queue 'ELSEWHERE'")
     forwarder.stop()
-    assert site.calls() == ["ONE a"]
+    assert site.calls() == ["ONE a", "ONE b", "ONE c"]
+    assert forwarder.log().count("there is no reply queue 'NOWHERE'") == 1
     assert [space.usage(queue).messages for queue in ("ONE", "ERRQUE")] == [0, 0]
 
 
