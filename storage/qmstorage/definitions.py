@@ -80,9 +80,15 @@ _REMOVE_SPACE = delete(space).where(given(space.c.id, "space_id"))
 _IS_MAIN = (given(counter.c.space_id, "space_id"), counter.c.queue_id == 0, counter.c.slot == 0)
 _GENERATION = select(counter.c.generation).where(*_IS_MAIN)
 _CHANGE_GENERATION = update(counter).where(*_IS_MAIN).values(generation=bindparam("new_generation"))
-_QUEUES = select(queue).where(given(queue.c.space_id, "space_id")).order_by(queue.c.name)
+_QUEUES = (
+    select(queue)
+    .where(given(queue.c.space_id, "space_id"), given(queue.c.import_id, "of_import"))
+    .order_by(queue.c.name)
+)
 _QUEUE = select(queue).where(given(queue.c.id, "of_queue"))
-_VERSIONS = select(queue.c.id, queue.c.version).where(given(queue.c.space_id, "space_id"))
+_VERSIONS = select(queue.c.id, queue.c.version).where(
+    given(queue.c.space_id, "space_id"), queue.c.import_id == literal(0)
+)
 _ADD_QUEUE = (
     insert(queue).values({c.name: bindparam(c.name) for c in queue.columns if c.name != "id"}).returning(queue.c.id)
 )
@@ -90,7 +96,11 @@ _CHANGE_QUEUE = (
     update(queue)
     .where(given(queue.c.id, "of_queue"))
     .values(
-        {c.name: bindparam(f"new_{c.name}") for c in queue.columns if c.name not in ("id", "space_id", "created_at")}
+        {
+            column.name: bindparam(f"new_{column.name}")
+            for column in queue.columns
+            if column.name not in ("id", "space_id", "created_at", "import_id")
+        }
     )
 )
 _REMOVE_QUEUE = delete(queue).where(given(queue.c.id, "queue_id"))
@@ -243,7 +253,7 @@ class Definitions(Counters):
 
     def queues(self, space_id: int) -> list[Queue]:
         """Return the queues of a queue space by name."""
-        return [_queue(row) for row in self.all(_QUEUES, space_id=space_id)]
+        return [_queue(row) for row in self.all(_QUEUES, space_id=space_id, of_import=0)]
 
     def queue_versions(self, space_id: int) -> dict[int, int]:
         """Return for each queue of a queue space, by its number, a number that changes with each change of it."""
@@ -256,7 +266,11 @@ class Definitions(Counters):
     def add_queue(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
         """Record a queue, its counters at zero, and change the generation."""
         row = self.one(
-            _ADD_QUEUE, space_id=space_id, created_at=created_us, **_queue_values(Queue(0, space_id, definition))
+            _ADD_QUEUE,
+            space_id=space_id,
+            created_at=created_us,
+            import_id=0,
+            **_queue_values(Queue(0, space_id, definition)),
         )
         assert row is not None  # noqa: S101 - RETURNING gives the row
         self.add_counters(space_id, row[0])

@@ -139,7 +139,8 @@ queue = Table(
     Column("dequeue_enabled", Boolean, nullable=False),
     Column("version", BigInteger, nullable=False, comment="another number after each change"),
     Column("created_at", BigInteger, nullable=False),
-    UniqueConstraint("space_id", "name"),
+    Column("import_id", BigInteger, nullable=False, comment="0; else the import that fills it: nobody else sees it"),
+    UniqueConstraint("space_id", "name", "import_id"),
     # A number that was a destroyed queue's must not find that queue's leftovers in another process's memory.
     sqlite_autoincrement=True,
 )
@@ -374,6 +375,34 @@ adopted = Table(
     Column("shift", BigInteger, nullable=False, comment="added to a foreign sequence number to give ours"),
     PrimaryKeyConstraint("space_id", "incarnation", "first_sequence"),
     comment="message ids of other queue spaces that imports keep valid",
+)
+
+import_job = Table(
+    "import_job",
+    metadata,
+    Column("id", _Number, primary_key=True, autoincrement=False, comment="random, so that none is used twice"),
+    Column("space_id", Integer, nullable=False),
+    Column("archive", Text, nullable=False, comment="the identifier of the archive"),
+    Column("plan", Text, nullable=False, comment="JSON: what is imported, and as what"),
+    Column("state", Text, nullable=False, comment="loading, merging, done"),
+    Column("shift", BigInteger, nullable=False, comment="added to a sequence number of the archive to give ours"),
+    Column("started_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    comment="imports, also those that are done: an archive is not imported twice by mistake",
+)
+
+import_batch = Table(
+    "import_batch",
+    metadata,
+    Column("import_id", BigInteger, nullable=False),
+    Column("part", Text, nullable=False, comment="file of the archive"),
+    Column("first_row", BigInteger, nullable=False, comment="in that file, from 0"),
+    Column("messages", BigInteger, nullable=False),
+    Column("pages", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    PrimaryKeyConstraint("import_id", "part", "first_row"),
+    comment="what of an archive is loaded, until its import is done",
+    **_NARROW,
 )
 
 audit = Table(

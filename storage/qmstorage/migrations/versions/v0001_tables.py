@@ -217,6 +217,39 @@ def upgrade() -> None:
     )
     op.create_index("history_by_message", "history", ["message_id"], unique=False)
     op.create_table(
+        "import_batch",
+        sa.Column("import_id", sa.BigInteger(), nullable=False),
+        sa.Column("part", sa.Text(), nullable=False, comment="file of the archive"),
+        sa.Column("first_row", sa.BigInteger(), nullable=False, comment="in that file, from 0"),
+        sa.Column("messages", sa.BigInteger(), nullable=False),
+        sa.Column("pages", sa.BigInteger(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("import_id", "part", "first_row", name=op.f("import_batch_pkey")),
+        comment="what of an archive is loaded, until its import is done",
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "import_job",
+        sa.Column(
+            "id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+            comment="random, so that none is used twice",
+        ),
+        sa.Column("space_id", sa.Integer(), nullable=False),
+        sa.Column("archive", sa.Text(), nullable=False, comment="the identifier of the archive"),
+        sa.Column("plan", sa.Text(), nullable=False, comment="JSON: what is imported, and as what"),
+        sa.Column("state", sa.Text(), nullable=False, comment="loading, merging, done"),
+        sa.Column(
+            "shift", sa.BigInteger(), nullable=False, comment="added to a sequence number of the archive to give ours"
+        ),
+        sa.Column("started_at", sa.BigInteger(), nullable=False),
+        sa.Column("ended_at", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("import_job_pkey")),
+        comment="imports, also those that are done: an archive is not imported twice by mistake",
+    )
+    op.create_table(
         "message",
         sa.Column(
             "id",
@@ -396,8 +429,14 @@ def upgrade() -> None:
         sa.Column("dequeue_enabled", sa.Boolean(), nullable=False),
         sa.Column("version", sa.BigInteger(), nullable=False, comment="another number after each change"),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column(
+            "import_id",
+            sa.BigInteger(),
+            nullable=False,
+            comment="0; else the import that fills it: nobody else sees it",
+        ),
         sa.ForeignKeyConstraint(["space_id"], ["space.id"], name=op.f("queue_space_id_fkey")),
         sa.PrimaryKeyConstraint("id", name=op.f("queue_pkey")),
-        sa.UniqueConstraint("space_id", "name", name=op.f("queue_space_id_name_key")),
+        sa.UniqueConstraint("space_id", "name", "import_id", name=op.f("queue_space_id_name_import_id_key")),
         sqlite_autoincrement=True,
     )
