@@ -54,9 +54,14 @@ class Alone:
     def together(self, enter: Enter, *arguments: Any) -> Iterator[Crew]:
         """Give this process."""
         with enter(*arguments) as entered:
-            yield _Self(entered)
+            yield myself(entered)
 
     apart = together
+
+
+def myself(entered: Any) -> Crew:
+    """Return this process as a crew, with what it has entered already."""
+    return _Self(entered)
 
 
 class _Self:
