@@ -31,6 +31,7 @@ _KEY_OF = select(message.c.order_key).where(
     _ITS_ID, given(message.c.queue_id, "of_queue"), ~exists().where(history.c.message_id == message.c.id)
 )
 _KEY_IN_MEMORY = select(message.c.order_key).where(_ITS_ID, given(message.c.queue_id, "of_queue"))
+_OF_QUEUE = select(message.c.id).where(given(message.c.queue_id, "of_queue"))
 _GROUP_OF = select(message.c.group_id).where(_ITS_ID)
 _ROUTING = select(message.c.priority, message.c.error_queue).where(_ITS_ID)
 _SETTLE = (
@@ -97,6 +98,11 @@ class Messages(Bodies):
         row = self.one(statement, of_message=message_id, of_queue=queue_id)
         # One that is to be enqueued by a commit has no place yet.
         return row[0] if row is not None and row[0] else None
+
+    def among(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
+        """Return which of these messages are stored and belong to the queue, in whatever state."""
+        found = self.built(_OF_QUEUE.where(message.c.id.in_(message_ids)), of_queue=queue_id)
+        return [number for (number,) in found]
 
     def peek(self, space: Space, queue_name: str, queue_id: int, order_key: bytes) -> Message | None:
         """Return the ready message with that order key, which stays where it is."""
@@ -183,7 +189,7 @@ class Messages(Bodies):
     def _message(
         self, row: Row, body: bool, space: Space, queue_name: str, retries: int, state: State = State.HELD
     ) -> Message:
-        facts: dict[str, Any] = rows.facts(row[:_BODY_ID], space.incarnation, queue_name, self.delivery)
+        facts: dict[str, Any] = rows.facts(row[:_BODY_ID], space, queue_name, self.delivery)
         content = None
         if body:
             content = row[_BODY_ID + 1] if row[_BODY_ID] is None else self.body(row[_BODY_ID], row[_SIZE])

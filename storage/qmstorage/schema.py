@@ -373,7 +373,7 @@ adopted = Table(
     Column("first_sequence", BigInteger, nullable=False),
     Column("last_sequence", BigInteger, nullable=False),
     Column("shift", BigInteger, nullable=False, comment="added to a foreign sequence number to give ours"),
-    PrimaryKeyConstraint("space_id", "incarnation", "first_sequence"),
+    PrimaryKeyConstraint("space_id", "incarnation", "first_sequence", "shift"),
     comment="message ids of other queue spaces that imports keep valid",
 )
 

@@ -10,7 +10,6 @@ from qmcore.acts.branch import NO_USE, Branch, Mark, count_pending, given_up, su
 from qmcore.acts.enqueue import Outgoing
 from qmcore.acts.making_room import with_room
 from qmcore.acts.returning import Ending
-from qmcore.message import sequence_of
 from qmcore.numbers import number
 from qmcore.port import Unit, Volume, always
 from qmcore.queue import Delivery
@@ -46,13 +45,12 @@ def give_back(volume: Volume, branch: Branch, msgids: Sequence[str], now: int, e
 
     Raises AbortedError where it was given up meanwhile.
     """
-    space = branch.opened.space
-    sequences = [sequence for msgid in msgids if (sequence := sequence_of(msgid, space.incarnation)) is not None]
 
     def returned(unit: Unit) -> list[tuple[Delivery, Use]]:
         if not unit.is_active(branch.id, branch.owner.id):
             raise given_up(branch)
-        ids = [number(space.id, sequence) for sequence in sequences]
+        space = branch.opened.definitions(unit).space
+        ids = [number(space.id, sequence) for msgid in msgids for sequence in space.sequences_of(msgid)]
         found = returning.give_back_some(unit, branch.opened, branch.id, branch.queue_ids, ids, now, ending)
         return [
             (Delivery.PERSIST if store is unit else Delivery.NONPERSIST, Use(1, holding.pages, holding.size))
