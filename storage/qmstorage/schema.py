@@ -283,7 +283,7 @@ counter = Table(
     Column("dequeued", BigInteger, nullable=False),
     Column("expired", BigInteger, nullable=False),
     Column("discarded", BigInteger, nullable=False),
-    Column("moved", BigInteger, nullable=False, comment="to the error queue"),
+    Column("moved", BigInteger, nullable=False, comment="to another queue, or elsewhere"),
     PrimaryKeyConstraint("space_id", "queue_id", "slot"),
     **_NARROW,
 )

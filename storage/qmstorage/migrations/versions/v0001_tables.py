@@ -79,7 +79,7 @@ def upgrade() -> None:
         sa.Column("dequeued", sa.BigInteger(), nullable=False),
         sa.Column("expired", sa.BigInteger(), nullable=False),
         sa.Column("discarded", sa.BigInteger(), nullable=False),
-        sa.Column("moved", sa.BigInteger(), nullable=False, comment="to the error queue"),
+        sa.Column("moved", sa.BigInteger(), nullable=False, comment="to another queue, or elsewhere"),
         sa.PrimaryKeyConstraint("space_id", "queue_id", "slot", name=op.f("counter_pkey")),
         sqlite_with_rowid=False,
     )
