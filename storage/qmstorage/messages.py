@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, select, update
+from sqlalchemy import bindparam, delete, exists, select, tuple_, update
 
 from qmcore.message import Message, Origin, State
 from qmcore.queue import Delivery
@@ -31,7 +31,13 @@ _KEY_OF = select(message.c.order_key).where(
     _ITS_ID, given(message.c.queue_id, "of_queue"), ~exists().where(history.c.message_id == message.c.id)
 )
 _KEY_IN_MEMORY = select(message.c.order_key).where(_ITS_ID, given(message.c.queue_id, "of_queue"))
-_OF_QUEUE = select(message.c.id).where(given(message.c.queue_id, "of_queue"))
+_AT_ONCE = 8
+_PLACES = [f"number_{at}" for at in range(_AT_ONCE)]
+_AMONG = select(message.c.id).where(
+    # Not in_(), whose parameters are only known when a statement runs.
+    message.c.id.op("IN", is_comparison=True)(tuple_(*(bindparam(name, type_=message.c.id.type) for name in _PLACES))),
+    given(message.c.queue_id, "of_queue"),
+)
 _GROUP_OF = select(message.c.group_id).where(_ITS_ID)
 _ROUTING = select(message.c.priority, message.c.error_queue).where(_ITS_ID)
 _SETTLE = (
@@ -101,8 +107,12 @@ class Messages(Bodies):
 
     def among(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
         """Return which of these messages are stored and belong to the queue, in whatever state."""
-        found = self.built(_OF_QUEUE.where(message.c.id.in_(message_ids)), of_queue=queue_id)
-        return [number for (number,) in found]
+        found: list[int] = []
+        for start in range(0, len(message_ids), _AT_ONCE):
+            part = list(message_ids[start : start + _AT_ONCE])
+            part += part[:1] * (_AT_ONCE - len(part))
+            found += (row[0] for row in self.all(_AMONG, of_queue=queue_id, **dict(zip(_PLACES, part, strict=True))))
+        return found
 
     def peek(self, space: Space, queue_name: str, queue_id: int, order_key: bytes) -> Message | None:
         """Return the ready message with that order key, which stays where it is."""
