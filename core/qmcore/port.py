@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from qmcore.audit import AuditEntry
+from qmcore.carried import Adopted
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.findings import Finding
 from qmcore.message import ConsumedMessage, Message
@@ -102,6 +103,12 @@ class DefinitionRecords(Protocol):
 
     def remove_space(self, space_id: int) -> None:
         """Remove a queue space with everything in it."""
+
+    def adopt(self, space_id: int, adopted: Adopted) -> None:
+        """Let message ids of another queue space be valid in this one, and change the generation.
+
+        Their sequence numbers here are nobody else's.
+        """
 
     def generation(self, space_id: int) -> int | None:
         """Return a number that changes with each change of a definition; None where the queue space is gone."""

@@ -70,6 +70,9 @@ class MessageRecords(Protocol):
     def key_of(self, queue_id: int, message_id: int) -> bytes | None:
         """Return the order key of a message that is still to be consumed from the queue."""
 
+    def among(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
+        """Return which of these messages are stored and belong to the queue, in whatever state."""
+
     def make_ready(self, place: Place) -> None:
         """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +20,7 @@ from sqlalchemy import (
 )
 
 from qmcore import limits, numbers
+from qmcore.carried import Adopted
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.errors import BadResourceError
 from qmcore.limits import Threshold
@@ -68,6 +70,10 @@ _REMOVE_EXTENT = delete(extent).where(
     given(extent.c.first_page, "at_page"),
 )
 
+_PIECE = (adopted.c.incarnation, adopted.c.first_sequence, adopted.c.last_sequence, adopted.c.shift)
+_ADOPTED = select(*_PIECE).where(given(adopted.c.space_id, "space_id"))
+_ALL_ADOPTED = select(adopted.c.space_id, *_PIECE)
+_ADOPT = insert_into(adopted)
 _SPACES = select(space).order_by(space.c.name)
 _SPACE = select(space).where(given(space.c.name, "name"))
 _FREE_SPACE_ID = select(func.coalesce(func.max(space.c.id), 0) + 1)
@@ -211,11 +217,16 @@ class Definitions(Counters):
     def space(self, name: str) -> Space | None:
         """Return the queue space of that name."""
         row = self.one(_SPACE, name=name)
-        return None if row is None else _space(row)
+        if row is None:
+            return None
+        return _space(row, tuple(Adopted(*piece) for piece in self.all(_ADOPTED, space_id=row[0])))
 
     def spaces(self) -> list[Space]:
         """Return all queue spaces of the volume by name."""
-        return [_space(row) for row in self.all(_SPACES)]
+        pieces: defaultdict[int, list[Adopted]] = defaultdict(list)
+        for space_id, *piece in self.all(_ALL_ADOPTED):
+            pieces[space_id].append(Adopted(*piece))
+        return [_space(row, tuple(pieces[row[0]])) for row in self.all(_SPACES)]
 
     def add_space(self, definition: SpaceDefinition, incarnation: str, created_us: int) -> Space:
         """Record a queue space, its counters at zero."""
@@ -250,6 +261,18 @@ class Definitions(Counters):
         for statement in _EMPTY_SPACE:
             self.run(statement, space_id=space_id)
         self.run(_REMOVE_SPACE, space_id=space_id)
+
+    def adopt(self, space_id: int, piece: Adopted) -> None:
+        """Let message ids of another queue space be valid in this one, and change the generation."""
+        self.run(
+            _ADOPT,
+            space_id=space_id,
+            incarnation=piece.incarnation,
+            first_sequence=piece.first,
+            last_sequence=piece.last,
+            shift=piece.shift,
+        )
+        self._change_generation(space_id)
 
     def generation(self, space_id: int) -> int | None:
         """Return a number that changes with each change of a definition; None where the queue space is gone."""
@@ -312,11 +335,11 @@ class Definitions(Counters):
         self._generations.clear()
 
 
-def _space(row: Row) -> Space:
+def _space(row: Row, pieces: tuple[Adopted, ...]) -> Space:
     values = dict(zip(space.columns.keys(), row, strict=True))
     number, incarnation = values.pop("id"), values.pop("incarnation")
     initialized, created_at = bool(values.pop("initialized")), values.pop("created_at")
-    return Space(number, incarnation, SpaceDefinition(**values), initialized, created_at)
+    return Space(number, incarnation, SpaceDefinition(**values), initialized, created_at, pieces)
 
 
 def queue_of(row: Row) -> Queue:

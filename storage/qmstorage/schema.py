@@ -288,7 +288,7 @@ counter = Table(
     Column("dequeued", BigInteger, nullable=False),
     Column("expired", BigInteger, nullable=False),
     Column("discarded", BigInteger, nullable=False),
-    Column("moved", BigInteger, nullable=False, comment="to the error queue"),
+    Column("moved", BigInteger, nullable=False, comment="to another queue, or elsewhere"),
     PrimaryKeyConstraint("space_id", "queue_id", "slot"),
     **_NARROW,
 )
@@ -378,7 +378,7 @@ adopted = Table(
     Column("first_sequence", BigInteger, nullable=False),
     Column("last_sequence", BigInteger, nullable=False),
     Column("shift", BigInteger, nullable=False, comment="added to a foreign sequence number to give ours"),
-    PrimaryKeyConstraint("space_id", "incarnation", "first_sequence"),
+    PrimaryKeyConstraint("space_id", "incarnation", "first_sequence", "shift"),
     comment="message ids of other queue spaces that imports keep valid",
 )
 

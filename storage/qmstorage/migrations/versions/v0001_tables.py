@@ -23,7 +23,7 @@ def upgrade() -> None:
         sa.Column("first_sequence", sa.BigInteger(), nullable=False),
         sa.Column("last_sequence", sa.BigInteger(), nullable=False),
         sa.Column("shift", sa.BigInteger(), nullable=False, comment="added to a foreign sequence number to give ours"),
-        sa.PrimaryKeyConstraint("space_id", "incarnation", "first_sequence", name=op.f("adopted_pkey")),
+        sa.PrimaryKeyConstraint("space_id", "incarnation", "first_sequence", "shift", name=op.f("adopted_pkey")),
         comment="message ids of other queue spaces that imports keep valid",
     )
     op.create_table(
@@ -79,7 +79,7 @@ def upgrade() -> None:
         sa.Column("dequeued", sa.BigInteger(), nullable=False),
         sa.Column("expired", sa.BigInteger(), nullable=False),
         sa.Column("discarded", sa.BigInteger(), nullable=False),
-        sa.Column("moved", sa.BigInteger(), nullable=False, comment="to the error queue"),
+        sa.Column("moved", sa.BigInteger(), nullable=False, comment="to another queue, or elsewhere"),
         sa.PrimaryKeyConstraint("space_id", "queue_id", "slot", name=op.f("counter_pkey")),
         sqlite_with_rowid=False,
     )
