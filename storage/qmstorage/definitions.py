@@ -272,7 +272,7 @@ class Definitions(Counters):
             last_sequence=piece.last,
             shift=piece.shift,
         )
-        self._change_generation(space_id)
+        self.change_generation(space_id)
 
     def generation(self, space_id: int) -> int | None:
         """Return a number that changes with each change of a definition; None where the queue space is gone."""

@@ -17,16 +17,16 @@ import dataclasses
 import secrets
 from collections.abc import Sequence
 
-from qmcore import imports as values
 from qmcore.acts import thresholds
 from qmcore.acts.merging import abandon, hidden_by, job_of, merge, over, refuse_unlike, take_out_of_memory
 from qmcore.acts.planning import refuse_known, refuse_unfit
+from qmcore.acts.queues import refuse_held
 from qmcore.acts.renumbering import Renumbering, sums
 from qmcore.acts.room import refuse_overflow
 from qmcore.acts.stores import stores
-from qmcore.carried import Row
+from qmcore.carried import SEQUENCE, Row
 from qmcore.definitions import Definitions, OpenSpace
-from qmcore.errors import InvalidArgumentError, InUseError, NoSpaceError, ProtocolError, Resource
+from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, ProtocolError, Resource
 from qmcore.imports import (
     NOTHING,
     ImportJob,
@@ -202,8 +202,8 @@ def _shift(unit: Unit, known: Definitions, plan: ImportPlan) -> int:
     last = unit.last_sequence(known.space.id)
     if max(last + 1, plan.first) + plan.count - 1 > SEQUENCE_MAX:
         raise InvalidArgumentError(
-            f"queue space {known.space.name!r} has given {last} of {SEQUENCE_MAX} sequence numbers, and the import takes"
-            f" {plan.count}",
+            f"queue space {known.space.name!r} has given {last} of {SEQUENCE_MAX} sequence numbers, and the import"
+            f" takes {plan.count}",
             hint="Import into another queue space.",
             space=known.space.name,
         )
@@ -278,6 +278,13 @@ def _as_ours(
     planned = next((planned for planned in job.plan.queues if planned.key == source), None)
     if planned is None:
         raise InvalidArgumentError(f"queue {source[1]!r} is not in the plan of the import", queue=source[1])
+    numbers = [row[SEQUENCE] for row in rows]
+    if numbers and not job.plan.first <= min(numbers) <= max(numbers) <= job.plan.last:
+        raise InvalidArgumentError(
+            f"messages of queue {source[1]!r} have numbers from {min(numbers)} to {max(numbers)}, and the plan of the"
+            f" import is for {job.plan.first} to {job.plan.last}",
+            queue=source[1],
+        )
     times = job.plan.times
     renumbering = Renumbering(
         order=planned.definition.order,
@@ -319,7 +326,9 @@ def _refuse_incomplete(unit: Unit, job: ImportJob, hidden: dict[Source, Queue]) 
         if planned.memory_use.messages:
             there = memory.passed(job.space_id, queue_id) if memory is not None and queue_id in counted else 0
             _refuse_lacking(planned, there, planned.memory_use.messages, "non-persistent messages")
-    wanted_use = total(use for planned in job.plan.queues for use in (planned.use, planned.retained, planned.memory_use))
+    wanted_use = total(
+        use for planned in job.plan.queues for use in (planned.use, planned.retained, planned.memory_use)
+    )
     if job_of(unit, _record_of(unit, job)).loaded != wanted_use:
         raise ProtocolError(
             "the import is not what was planned: its messages have other pages or bytes together",

@@ -33,7 +33,7 @@ def merge(unit: Unit, opened: OpenSpace, job: ImportJob, limit: int, now: int) -
         for store in _stores_of(unit, queue):
             if done < limit:
                 done += (
-                    _remove_some(unit, store, queue, limit - done)
+                    _remove_some(store, queue, limit - done)
                     if import_id < 0
                     else _merge_some(unit, opened, store, job, queue, limit - done, now)
                 )
@@ -110,7 +110,7 @@ def over(job: ImportJob, record: ImportRecord | None) -> AbortedError:
     """Return the diagnostic for an import that is loaded no more."""
     gone = record is None or record.stage == Stage.ABANDONED.value
     return AbortedError(
-        f"the import of archive {job.archive} {'was given up' if gone else 'is published'}, and nothing is loaded into it",
+        f"the import of archive {job.archive} {'was given up' if gone else 'is published'}: nothing is loaded any more",
         hint="An attempt that comes so late has nothing to do: leave it.",
         archive=job.archive,
         published=not gone,
@@ -139,9 +139,7 @@ def take_out_of_memory(memory: MemoryStore, space_id: int, queue_id: int) -> Non
     memory.abandon(space_id, queue_id)
 
 
-def _merge_some(
-    unit: Unit, opened: OpenSpace, store: Store, job: ImportJob, queue: Queue, limit: int, now: int
-) -> int:
+def _merge_some(unit: Unit, opened: OpenSpace, store: Store, job: ImportJob, queue: Queue, limit: int, now: int) -> int:
     target = opened.definitions(unit).queue(queue.name)
     refuse_unlike(target, next(planned for planned in job.plan.queues if planned.name == queue.name))
     moved, use = store.rehome(queue.id, target.id, limit)
@@ -154,17 +152,20 @@ def _merge_some(
     return moved
 
 
-def _remove_some(unit: Unit, store: Store, queue: Queue, limit: int) -> int:
+def _remove_some(store: Store, queue: Queue, limit: int) -> int:
     gone, use = store.empty(queue.id, limit)
     if gone:
-        store.leave(
-            queue.space_id, queue.id, count=use.messages, pages=use.pages, size=use.size, how="discarded"
-        )
+        store.leave(queue.space_id, queue.id, count=use.messages, pages=use.pages, size=use.size, how="discarded")
     return gone
 
 
 def _forget(unit: Unit, queue: Queue) -> None:
     """Remove a hidden queue that has no messages, and give back the room that is still kept for it."""
+    for store in _stores_of(unit, queue):
+        kept = store.use(queue)
+        out = Use(-kept.messages, -kept.pages, -kept.size)
+        store.charge(queue.space_id, messages=out.messages, pages=out.pages, size=out.size)
+        store.adjust(queue.space_id, queue.id, out)
     memory = unit.memory(queue.space_id)
     if memory is not None:
         take_out_of_memory(memory, queue.space_id, queue.id)
