@@ -118,6 +118,9 @@ class DefinitionRecords(Protocol):
     def queue_versions(self, space_id: int) -> dict[int, int]:
         """Return for each queue of a queue space, by its number, a number that changes with each change of it."""
 
+    def hidden_queues(self, space_id: int) -> list[tuple[int, Queue]]:
+        """Return the queues of a queue space that only imports know, each with the import; less than 0: replaced."""
+
     def queue(self, queue_id: int) -> Queue:
         """Return a queue that exists, by its number."""
 

@@ -95,6 +95,8 @@ _QUEUE = select(queue).where(given(queue.c.id, "of_queue"))
 _VERSIONS = select(queue.c.id, queue.c.version).where(
     given(queue.c.space_id, "space_id"), queue.c.import_id == literal(0)
 )
+_HIDDEN = select(queue).where(given(queue.c.space_id, "space_id"), queue.c.import_id != literal(0))
+_IMPORT_ID = queue.columns.keys().index("import_id")
 _ADD_QUEUE = (
     insert(queue).values({c.name: bindparam(c.name) for c in queue.columns if c.name != "id"}).returning(queue.c.id)
 )
@@ -281,6 +283,10 @@ class Definitions(Counters):
     def queue_versions(self, space_id: int) -> dict[int, int]:
         """Return for each queue of a queue space, by its number, a number that changes with each change of it."""
         return dict(self.all(_VERSIONS, space_id=space_id))
+
+    def hidden_queues(self, space_id: int) -> list[tuple[int, Queue]]:
+        """Return the queues of a queue space that only imports know, each with the import; less than 0: replaced."""
+        return [(row[_IMPORT_ID], _queue(row)) for row in self.all(_HIDDEN, space_id=space_id)]
 
     def queue(self, queue_id: int) -> Queue:
         """Return a queue that exists, by its number."""
