@@ -5,9 +5,10 @@ It is a part of the port (`qmcore.port`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from qmcore.carried import Row, Run
 from qmcore.findings import Fault
 from qmcore.message import Message, Origin, State
 from qmcore.queue import Queue, QueueUsage
@@ -230,6 +231,28 @@ class HoldRecords(Protocol):
         """Return how many messages each transaction has, and for what."""
 
 
+class Carrying(Protocol):
+    """Messages in bulk, as an export reads them. What is read is to be a snapshot, or comes in one unit."""
+
+    def boundaries(
+        self, space: Space, queue: Queue, state: State, every: int, condition: Condition | None = None
+    ) -> list[tuple[Cursor, int]]:
+        """Return the cursor of each `every`-th message of the queue in one state, and of the last.
+
+        Each comes with how many messages there are from the one before it, without that, to its own: runs of them
+        are about equal parts of the work. Only messages that fulfil the condition are counted.
+        """
+
+    def carried(
+        self, space: Space, queue: Queue, run: Run, condition: Condition | None = None, *, body: bool = True
+    ) -> Iterator[list[Row]]:
+        """Yield the messages of a run that fulfil the condition, in the order of their cursors.
+
+        A batch has at most `carried.ROWS_MAX` messages, and bodies of `carried.BYTES_MAX` bytes; one message may have
+        more. Without `body` there are no bodies. No batch is empty. Other things may be asked of the unit meanwhile.
+        """
+
+
 class Soundness(Protocol):
     """Whether what is stored fits together."""
 
@@ -257,7 +280,7 @@ class Soundness(Protocol):
         """Return how many messages belong to no queue space that there is."""
 
 
-class Store(Counters, MessageRecords, HoldRecords, Soundness, Protocol):
+class Store(Counters, MessageRecords, HoldRecords, Carrying, Soundness, Protocol):
     """Where messages stand: on disk, or in the memory of a queue space."""
 
 
