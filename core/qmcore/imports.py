@@ -149,6 +149,8 @@ class ImportPlan:
             )
         _refuse_twice("queue of the archive", [source for _, source in sources])
         _refuse_twice("name", [planned.name for planned in self.queues])
+        if not self.count and any(planned.use != NOTHING or planned.retained != NOTHING for planned in self.queues):
+            raise InvalidArgumentError("an import of messages takes sequence numbers, and the plan has none")
         if self.count and not 0 <= self.first <= self.last <= SEQUENCE_MAX:
             raise InvalidArgumentError(f"sequence numbers are 0 to {SEQUENCE_MAX}, not {self.first} to {self.last}")
 

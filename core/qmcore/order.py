@@ -108,6 +108,19 @@ class QueueOrder:
             raise InvalidArgumentError(f"an order key cannot be moved by {by}: a number in it is too small") from None
         return moved + _LAST
 
+    def later(self, key: bytes, by_us: int) -> bytes:
+        """Return a key of this order with all times in it moved by microseconds, to earlier ones where negative."""
+        if key.startswith(_TOP):
+            return key
+        at, later = len(_ORDINARY), key
+        for criterion in self.criteria:
+            width = _WIDTHS.get(criterion, 0)
+            field = key[at : at + width]
+            if width == _NUMBER and not (criterion is Criterion.EXPIRATION and field == _NO_EXPIRY):
+                later = later[:at] + _added(field, by_us) + later[at + width :]
+            at += width
+        return later
+
     def is_key(self, key: bytes) -> bool:
         """Tell whether a byte string can be a key of this order."""
         fields = 0 if key.startswith(_TOP) else sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria)

@@ -253,6 +253,32 @@ class Carrying(Protocol):
         """
 
 
+class LoadRecords(Protocol):
+    """Messages that come and go many at a time, in queues that nobody sees."""
+
+    def load(self, space_id: int, queue_id: int, state: State, rows: Sequence[Row]) -> None:
+        """Store messages as they are carried, and let them stand; nobody is told. Nothing is counted.
+
+        Numbers, order keys and times of the rows are those that hold here. Held ones become ready. In memory, one that
+        is there already stays as it is.
+        """
+
+    def adjust(self, space_id: int, queue_id: int, use: Use, *, passed: int = 0) -> None:
+        """Add to what is counted of a queue alone, not of its queue space: its use, and how many were enqueued."""
+
+    def passed(self, space_id: int, queue_id: int) -> int:
+        """Return how many messages of the queue were ever enqueued."""
+
+    def rehome(self, from_queue: int, to_queue: int, limit: int) -> tuple[int, Use]:
+        """Give about `limit` messages of a queue that nobody sees another queue; groups stay whole. Nothing is counted.
+
+        They keep their order keys. Return how many it was, kept ones included, and what they are charged for.
+        """
+
+    def empty(self, queue_id: int, limit: int) -> tuple[int, Use]:
+        """Delete at most `limit` messages of a queue that nobody sees, and return the same. Nothing is counted."""
+
+
 class Soundness(Protocol):
     """Whether what is stored fits together."""
 
@@ -280,7 +306,7 @@ class Soundness(Protocol):
         """Return how many messages belong to no queue space that there is."""
 
 
-class Store(Counters, MessageRecords, HoldRecords, Carrying, Soundness, Protocol):
+class Store(Counters, MessageRecords, HoldRecords, Carrying, LoadRecords, Soundness, Protocol):
     """Where messages stand: on disk, or in the memory of a queue space."""
 
 

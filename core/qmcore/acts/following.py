@@ -26,7 +26,7 @@ def has_to_follow(unit: Unit, opened: OpenSpace) -> bool:
     return (
         any(record.state is Outcome.COMMITTED for record in records)
         or not {record.id for record in records}.issuperset(memory.holders())
-        or any(_missing_and_gone(unit, opened, memory))
+        or _is_behind_queues(unit, opened, memory)
     )
 
 
@@ -51,23 +51,21 @@ def let_memory_follow(unit: Unit, opened: OpenSpace, now: int) -> None:
 
 def _follow_queues(unit: Unit, opened: OpenSpace, memory: MemoryStore) -> None:
     """Count the queues that were created, and give up those that were destroyed."""
-    missing, gone = _missing_and_gone(unit, opened, memory)
-    for queue_id in missing:
-        memory.add_counters(opened.space.id, queue_id)
-    for queue_id in gone:
-        memory.abandon(opened.space.id, queue_id)
+    space_id, counted, present = opened.space.id, memory.counted(opened.space.id), set(opened.definitions(unit).by_id)
+    for queue_id in present - counted:
+        memory.add_counters(space_id, queue_id)
+    for queue_id in counted - present - _hidden(unit, opened):
+        memory.abandon(space_id, queue_id)
 
 
-def _missing_and_gone(unit: Unit, opened: OpenSpace, memory: MemoryStore) -> tuple[set[int], set[int]]:
-    """Return the queues that memory does not count, and those that it counts and that are not there.
+def _is_behind_queues(unit: Unit, opened: OpenSpace, memory: MemoryStore) -> bool:
+    counted, present = memory.counted(opened.space.id), opened.definitions(unit).by_id.keys()
+    return counted != present and (not counted >= present or not counted - present <= _hidden(unit, opened))
 
-    Those that imports fill are the imports' own affair.
-    """
-    present, counted = opened.definitions(unit).by_id.keys(), memory.counted(opened.space.id)
-    gone = counted - present
-    if gone:
-        gone -= {queue.id for _, queue in unit.hidden_queues(opened.space.id)}
-    return present - counted, gone
+
+def _hidden(unit: Unit, opened: OpenSpace) -> set[int]:
+    """Return the queues that imports hide: these look after what they have in memory themselves."""
+    return {queue.id for _, queue in unit.hidden_queues(opened.space.id)}
 
 
 def _follow_commit(unit: Unit, opened: OpenSpace, memory: MemoryStore, transaction_id: int, now: int) -> None:

@@ -240,7 +240,7 @@ def upgrade() -> None:
         sa.Column("space_id", sa.Integer(), nullable=False),
         sa.Column("archive", sa.Text(), nullable=False, comment="the identifier of the archive"),
         sa.Column("plan", sa.Text(), nullable=False, comment="JSON: what is imported, and as what"),
-        sa.Column("state", sa.Text(), nullable=False, comment="loading, merging, done"),
+        sa.Column("state", sa.Text(), nullable=False, comment="loading, merging, done, or abandoned"),
         sa.Column(
             "shift", sa.BigInteger(), nullable=False, comment="added to a sequence number of the archive to give ours"
         ),
@@ -433,7 +433,7 @@ def upgrade() -> None:
             "import_id",
             sa.BigInteger(),
             nullable=False,
-            comment="0; else the import that fills it: nobody else sees it",
+            comment="0; else the import that fills it, less than 0 where it replaced it: hidden",
         ),
         sa.ForeignKeyConstraint(["space_id"], ["space.id"], name=op.f("queue_space_id_fkey")),
         sa.PrimaryKeyConstraint("id", name=op.f("queue_pkey")),
