@@ -86,7 +86,9 @@ def planned(
 def plan_of(*queues: PlannedQueue, first: int = 101, last: int = 200, **changes: Any) -> ImportPlan:
     """Return the plan of an import of messages whose numbers are 101 to 200, if nothing else is said."""
     adopted = (Adopted(FOREIGN, first, last, 0),)
-    return ImportPlan(**{"archive": ARCHIVE, "queues": queues, "first": first, "last": last, "adopted": adopted} | changes)
+    return ImportPlan(
+        **{"archive": ARCHIVE, "queues": queues, "first": first, "last": last, "adopted": adopted} | changes
+    )
 
 
 class Importer:
@@ -167,9 +169,7 @@ def faults_of(space: QueueSpace) -> list[str]:
         known = attachment.opened.definitions(unit)
         stores = [unit, *([unit.memory(known.space.id)] if unit.memory(known.space.id) else [])]
         queues = unit.queues(known.space.id)
-        return [
-            fault.sentence for store in stores for fault in store.faults(known.space, queues, 4096, lambda: None)
-        ]
+        return [fault.sentence for store in stores for fault in store.faults(known.space, queues, 4096, lambda: None)]
 
     return attachment.volume.read(found)
 

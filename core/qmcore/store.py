@@ -282,8 +282,19 @@ class LoadRecords(Protocol):
 class Soundness(Protocol):
     """Whether what is stored fits together."""
 
-    def faults(self, space: Space, queues: Sequence[Queue], page_size: int, step: Callable[[], None]) -> list[Fault]:
-        """Return what is wrong with the messages of a queue space; `step` is called every now and then."""
+    def faults(
+        self,
+        space: Space,
+        queues: Sequence[Queue],
+        page_size: int,
+        step: Callable[[], None],
+        hidden: Sequence[tuple[int, Queue]] = (),
+    ) -> list[Fault]:
+        """Return what is wrong with the messages of a queue space; `step` is called every now and then.
+
+        `hidden` are the queues that only imports know, as `hidden_queues` gives them. They are charged from the
+        beginning on for all that they will hold.
+        """
 
     def last_number(self, space: Space) -> int:
         """Return the highest sequence number of the messages that are stored; 0 where there is none."""
