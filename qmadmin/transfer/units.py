@@ -85,16 +85,30 @@ def write_part(reader: Reader, directory: str, unit: ExportUnit) -> PartEntry:
         return part.close()
 
 
-def _batches(unit: Unit, space: Space, run: Run, condition: Condition | None) -> Iterator[RecordBatch]:
+def read_unit(reader: Reader, unit: ExportUnit, *, body: bool = True) -> Iterator[tuple[State, RecordBatch]]:
+    """Yield the messages of a unit, each batch with the state that they are in; without bodies if not wanted."""
+    for space, run in unit.runs:
+        # A generator cannot stay within the snapshot's turn, so that a run is read as a whole.
+        yield from reader.read(space, lambda work, found, run=run: list(_stated(work, found, run, unit, body=body)))  # type: ignore[misc]
+
+
+def _stated(work: Unit, space: Space, run: Run, unit: ExportUnit, *, body: bool) -> Iterator[tuple[State, RecordBatch]]:
+    for batch in _batches(work, space, run, unit.condition, body=body):
+        yield run.state, batch
+
+
+def _batches(
+    unit: Unit, space: Space, run: Run, condition: Condition | None, *, body: bool = True
+) -> Iterator[RecordBatch]:
     # What a transaction holds stands in the archive where it would stand if that had rolled back.
     state = State.READY if run.state is State.HELD else run.state
-    for rows in _rows(unit, space, run, condition):
+    for rows in _rows(unit, space, run, condition, body=body):
         yield batch_of(space.name, run.queue, state, run.memory, rows, space.msgid)
 
 
-def _rows(unit: Unit, space: Space, run: Run, condition: Condition | None) -> Iterator[list[Row]]:
+def _rows(unit: Unit, space: Space, run: Run, condition: Condition | None, *, body: bool = True) -> Iterator[list[Row]]:
     queue = next(queue for queue in unit.queues(space.id) if queue.name == run.queue)
-    return stores(unit, space.id)[run.memory].carried(space, queue, run, condition)
+    return stores(unit, space.id)[run.memory].carried(space, queue, run, condition, body=body)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
