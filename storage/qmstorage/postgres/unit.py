@@ -16,6 +16,7 @@ from qmstorage.postgres import keys
 from qmstorage.postgres.arrivals import SharedArrivals
 from qmstorage.postgres.carrying import SharedCarrying
 from qmstorage.postgres.counters import SharedCounters
+from qmstorage.postgres.loading import SharedImports, SharedLoading
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
 from qmstorage.postgres.tables import memory_schema
 from qmstorage.runner import Cursor, Row, Texts, given
@@ -45,7 +46,9 @@ class SharedBodies(Bodies):
         return bytes(content)
 
 
-class PostgresMemoryStore(SharedCounters, SharedBodies, SharedArrivals, SharedStates, SharedCarrying, MemoryStore):
+class PostgresMemoryStore(
+    SharedLoading, SharedCounters, SharedBodies, SharedArrivals, SharedStates, SharedCarrying, MemoryStore
+):
     """The non-persistent messages of a queue space, in tables that are not logged."""
 
     gives_numbers = False
@@ -64,7 +67,16 @@ class PostgresMemoryStore(SharedCounters, SharedBodies, SharedArrivals, SharedSt
 
 
 class PostgresUnit(
-    SharedCounters, SharedBodies, SharedArrivals, SharedListings, SharedHistory, SharedCarrying, SharedClaims, SqlUnit
+    SharedLoading,
+    SharedImports,
+    SharedCounters,
+    SharedBodies,
+    SharedArrivals,
+    SharedListings,
+    SharedHistory,
+    SharedCarrying,
+    SharedClaims,
+    SqlUnit,
 ):
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
 

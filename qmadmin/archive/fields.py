@@ -1,0 +1,138 @@
+"""Reading JSON strictly: every field is there, has its type and its range, and there is no other one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final, NoReturn
+
+from qmadmin.archive.faults import Fault, refused
+from qmcore import times
+
+INT64_MAX: Final = 2**63 - 1
+
+
+def document(data: bytes) -> dict[str, Any]:
+    """Return the JSON object that a file holds."""
+    try:
+        found = json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise refused(Fault.MANIFEST, f"the manifest is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise refused(Fault.MANIFEST, "the manifest is no JSON object")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a field twice")
+    return found
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number")
+
+
+class Fields:
+    """The fields of one JSON object; `where` says in sentences which object it is.
+
+    With `newer` fields that nobody has asked for are left alone, for they are of a later minor version.
+    """
+
+    def __init__(self, found: object, where: str, *, newer: bool) -> None:
+        if not isinstance(found, dict):
+            raise refused(Fault.MANIFEST, f"{where} is no JSON object")
+        self._found: dict[str, Any] = found
+        self._asked: set[str] = set()
+        self._newer = newer
+        self.where = where
+
+    def wrong(self, name: str, wanted: str) -> NoReturn:
+        """Refuse the value of a field, which is not what is wanted."""
+        shown = repr(self._found[name])
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        raise refused(Fault.MANIFEST, f"{self.where}: the field {name!r} must be {wanted}, got {shown}", field=name)
+
+    def given(self, name: str) -> Any:
+        """Return whatever a field has."""
+        self._asked.add(name)
+        if name not in self._found:
+            raise refused(Fault.MANIFEST, f"{self.where} lacks the field {name!r}", field=name)
+        return self._found[name]
+
+    def text(self, name: str) -> str:
+        """Return a text."""
+        value = self.given(name)
+        if not isinstance(value, str):
+            self.wrong(name, "a text")
+        return value
+
+    def hexadecimal(self, name: str, digits: int) -> str:
+        """Return a text of so many hexadecimal digits, in lower case."""
+        value = self.given(name)
+        if not isinstance(value, str) or len(value) != digits or not set(value) <= set("0123456789abcdef"):
+            self.wrong(name, f"{digits} hexadecimal digits")
+        return value
+
+    def word(self, name: str, words: tuple[str, ...]) -> str:
+        """Return one of some words."""
+        value = self.given(name)
+        if value not in words:
+            self.wrong(name, f"one of {', '.join(words)}")
+        return str(value)
+
+    def number(self, name: str, low: int = 0, high: int = INT64_MAX) -> int:
+        """Return a whole number of a range."""
+        value = self.given(name)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            self.wrong(name, f"a whole number from {low} to {high}")
+        return value
+
+    def number_or_none(self, name: str) -> int | None:
+        """Return a whole number from 0, or None."""
+        return None if self.given(name) is None else self.number(name)
+
+    def flag(self, name: str) -> bool:
+        """Return true or false."""
+        value = self.given(name)
+        if not isinstance(value, bool):
+            self.wrong(name, "true or false")
+        return value
+
+    def moment(self, name: str) -> int:
+        """Return a time as microseconds, which is given as ISO 8601 in UTC."""
+        value = self.given(name)
+        try:
+            found = times.from_datetime(datetime.fromisoformat(value))
+        except (TypeError, ValueError):
+            self.wrong(name, "a time such as 2026-01-31T23:59:59.000000Z")
+        if times.iso(found) != value:
+            self.wrong(name, "a time such as 2026-01-31T23:59:59.000000Z")
+        return found
+
+    def object(self, name: str) -> dict[str, Any]:
+        """Return a JSON object as it is."""
+        value = self.given(name)
+        if not isinstance(value, dict):
+            self.wrong(name, "a JSON object")
+        return value
+
+    def part(self, name: str, where: str) -> Fields:
+        """Return the fields of an object in this one."""
+        return Fields(self.object(name), where, newer=self._newer)
+
+    def parts(self, name: str, where: str) -> Iterator[Fields]:
+        """Yield the fields of each object of a list; `where` is what each of them is, counted from 1."""
+        value = self.given(name)
+        if not isinstance(value, list):
+            self.wrong(name, "a list")
+        for at, found in enumerate(value, 1):
+            yield Fields(found, f"{where} {at}", newer=self._newer)
+
+    def end(self) -> None:
+        """Refuse fields that nobody has asked for."""
+        for name in self._found.keys() - self._asked:
+            if not self._newer:
+                raise refused(Fault.MANIFEST, f"{self.where} has the unknown field {name!r}", field=name)

@@ -1,0 +1,113 @@
+"""Rows as a store reads and loads them, as Arrow batches of the columns of a part, and back."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from qmadmin.archive.arrays import TYPES, array_of, is_constant, repeated
+from qmadmin.archive.arrow import pa
+from qmadmin.archive.columns import COLUMNS, DELIVERIES, STATES, Column, Kind
+from qmadmin.archive.faults import Fault, refused
+from qmcore import carried
+from qmcore.errors import InvalidArgumentError
+from qmcore.message import State
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Schema
+
+BATCH_BYTES_MAX: Final = 2**30
+"""Bytes of bodies of one batch: an Arrow array of bytes cannot have more than twice as many."""
+
+Group: TypeAlias = tuple[str, str, State, bool, list[carried.Row]]
+"""Rows with what they have in common: queue space, queue, state, and whether they are kept in memory."""
+
+COMMON: Final = ("space", "queue", "state", "delivery")
+"""The columns that a run of rows has in common."""
+
+_PLACES: Final = {name: place for place, name in enumerate(carried.COLUMNS)}
+_CARRIED: Final = {column.carried: column for column in COLUMNS if column.carried}
+_STATES: Final = {state.value: state for state in STATES}
+_MEMORY: Final = {delivery: memory for memory, delivery in DELIVERIES.items()}
+
+
+@functools.cache
+def schema() -> Schema:
+    """Return the schema of a part, in the order of its columns."""
+    return pa.schema([pa.field(c.name, TYPES[c.kind], nullable=not c.required) for c in COLUMNS])
+
+
+def batch_of(
+    space: str, queue: str, state: State, memory: bool, rows: Sequence[carried.Row], msgid: Callable[[int], str]
+) -> RecordBatch:
+    """Return rows, one at least, as a batch of `schema`.
+
+    They are of one queue in one state; `memory` says that they are kept in memory. `msgid` gives the identifier of a
+    sequence number. Bodies of more than BATCH_BYTES_MAX bytes together are refused.
+    """
+    if state not in STATES:
+        raise InvalidArgumentError(f"a message that is {state.value} cannot be in an archive")
+    values = list(zip(*rows, strict=True))
+    if sum(values[carried.SIZE]) > BATCH_BYTES_MAX:
+        raise InvalidArgumentError(f"the bodies of one batch have more than {BATCH_BYTES_MAX} bytes")
+    common = {"space": space, "queue": queue, "state": state.value, "delivery": DELIVERIES[memory]}
+    made = []
+    for column in COLUMNS:
+        if column.carried:
+            made.append(array_of(values[_PLACES[column.carried]], column.kind))
+        elif column.name in common:
+            made.append(repeated(common[column.name], column.kind, len(rows)))
+        else:
+            sequences = values[_PLACES["sequence" if column.name == "msgid" else "group_sequence"]]
+            made.append(array_of([None if number is None else msgid(number) for number in sequences], column.kind))
+    return pa.RecordBatch.from_arrays(made, schema=schema())
+
+
+def rows_of(batch: RecordBatch) -> list[Group]:
+    """Return the rows of a batch in their order, those together that stand in a run of one queue in one state.
+
+    Columns that this release does not know are left out.
+    """
+    if not batch.num_rows:
+        return []
+    rows = list(zip(*(_values(batch, _CARRIED[name]) for name in carried.COLUMNS), strict=True))
+    found: list[Group] = []
+    for first, count in runs(batch):
+        space, queue, state, delivery = (batch.column(name)[first].as_py() for name in COMMON)
+        found.append((space, queue, *_standing(state, delivery), rows[first : first + count]))
+    return found
+
+
+def runs(batch: RecordBatch) -> Iterator[tuple[int, int]]:
+    """Yield the runs of rows of one queue in one state: the first row of each, and how many they are."""
+    arrays = [batch.column(name) for name in COMMON]
+    if all(map(is_constant, arrays)):
+        yield 0, batch.num_rows
+        return
+    first = 0
+    for _, same in itertools.groupby(zip(*(array.to_pylist() for array in arrays), strict=True)):
+        count = sum(1 for _ in same)
+        yield first, count
+        first += count
+
+
+def _standing(state: str, delivery: str) -> tuple[State, bool]:
+    if state not in _STATES or delivery not in _MEMORY:
+        raise refused(Fault.CONTENTS, f"a message of the archive has the unknown state {state!r} or {delivery!r}")
+    return _STATES[state], _MEMORY[delivery]
+
+
+def _values(batch: RecordBatch, column: Column) -> list[Any]:
+    at = batch.schema.get_field_index(column.name)
+    # A column that came with a later minor version is not in the parts of an earlier one.
+    if at < 0 and column.since:
+        return [None] * batch.num_rows
+    array = batch.column(at)
+    if array.null_count == len(array):
+        return [None] * len(array)
+    if column.kind is Kind.TIME:
+        array = array.view(pa.int64())
+    values: list[Any] = array.to_pylist()
+    return values
