@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, Self, TypeAlias
 
 from qmadmin.archive.arrays import lengths, numbers
@@ -15,11 +15,12 @@ from qmadmin.archive.columns import BY_NAME, COLUMNS, DELIVERIES, STATES
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import PartEntry, Portion, check_part_name
 from qmadmin.archive.rows import COMMON, runs, schema
+from qmcore.errors import QueueError
 from qmcore.message import State
 
 if TYPE_CHECKING:
     from pyarrow import Array, ChunkedArray, RecordBatch, Table
-    from pyarrow.parquet import ParquetFile
+    from pyarrow.parquet import ParquetFile, ParquetWriter
 
 GROUP_ROWS: Final = 16_384
 GROUP_BYTES: Final = 16 * 2**20
@@ -52,37 +53,41 @@ class Sink(Protocol):
 class PartWriter:
     """Writes a part into a file that is open for writing; `close` says what the manifest says of it.
 
-    `settle` is called when all is written: it brings the file to the disk and closes it. `staged` is the name that the
-    file has until the archive is finished.
+    `settle` brings all that is written to the disk and closes the file; `dispose` does away with the file, whose part
+    was given up. `staged` is the name that the file has until the archive is finished. As a context manager a writer
+    gives up a part that was not closed.
     """
 
-    def __init__(self, name: str, sink: Sink, settle: Callable[[], None] = lambda: None, *, staged: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        sink: Sink,
+        settle: Callable[[], None] = lambda: None,
+        dispose: Callable[[], None] = lambda: None,
+        *,
+        staged: str = "",
+    ) -> None:
         self.name = check_part_name(name)
         self._staged = staged
         self._sink = _Hashing(sink)
-        self._settle = settle
+        self._settle, self._dispose = settle, dispose
         self._pending: list[RecordBatch] = []
         self._rows = self._bytes = self._written = 0
         self._portions: Portions = {}
-        self._writer = pq.ParquetWriter(
-            pa.PythonFile(self._sink, mode="w"),
-            schema(),
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=[column.name for column in COLUMNS if column.name not in _UNLIKE],
-            write_statistics=[column.name for column in COLUMNS if column.name not in ("headers", "body")],
-            # What Arrow adds for itself would make files differ that say the same.
-            store_schema=False,
-        )
+        self._ended = False
+        try:
+            with _writing(name):
+                self._writer = _parquet(self._sink)
+        except QueueError:
+            dispose()
+            raise
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._settle()
+    def __exit__(self, *_: object) -> None:
+        if not self._ended:
+            self.abandon()
 
     def write(self, batch: RecordBatch) -> None:
         """Write a batch of `rows.schema`, of any length."""
@@ -105,8 +110,10 @@ class PartWriter:
     def close(self) -> PartEntry:
         """Write what is left, and return what the manifest says of the part."""
         self._flush()
-        self._writer.close()
-        self._settle()
+        with _writing(self.name):
+            self._writer.close()
+            self._settle()
+        self._ended = True
         return PartEntry(
             name=self.name,
             rows=self._written,
@@ -116,6 +123,14 @@ class PartWriter:
             staged=self._staged,
         )
 
+    def abandon(self) -> None:
+        """Give the part up."""
+        self._ended = True
+        self._pending = []
+        self._sink.forget()
+        self._writer.close()
+        self._dispose()
+
     def _add(self, batch: RecordBatch, total: int) -> None:
         self._pending.append(batch)
         self._rows += batch.num_rows
@@ -124,10 +139,24 @@ class PartWriter:
     def _flush(self) -> None:
         if not self._pending:
             return
-        self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=self._rows)
+        with _writing(self.name):
+            self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=self._rows)
         self._pending = []
         self._written += self._rows
         self._rows = self._bytes = 0
+
+
+def _parquet(sink: _Hashing) -> ParquetWriter:
+    return pq.ParquetWriter(
+        pa.PythonFile(sink, mode="w"),
+        schema(),
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[column.name for column in COLUMNS if column.name not in _UNLIKE],
+        write_statistics=[column.name for column in COLUMNS if column.name not in ("headers", "body")],
+        # What Arrow adds for itself would make files differ that say the same.
+        store_schema=False,
+    )
 
 
 class _Hashing:
@@ -136,13 +165,18 @@ class _Hashing:
     closed = False
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+        self._sink: Sink | None = sink
         self.digest = hashlib.sha256()
         self.size = 0
 
+    def forget(self) -> None:
+        """Write nothing any more, whatever Arrow still has for the file."""
+        self._sink = None
+
     def write(self, data: bytes) -> int:
-        self._sink.write(data)
-        self.digest.update(data)
+        if self._sink is not None:
+            self._sink.write(data)
+            self.digest.update(data)
         self.size += len(data)
         return len(data)
 
@@ -214,34 +248,36 @@ def slices(sizes: Sequence[int], most_rows: int, most_bytes: int) -> Iterator[tu
         yield first, len(sizes) - first
 
 
-class _reading:  # noqa: N801 - it is used as a function is
+@contextlib.contextmanager
+def _reading(entry: PartEntry) -> Iterator[None]:
     """What goes wrong while a part is read is told as its fault."""
-
-    def __init__(self, entry: PartEntry) -> None:
-        self._entry = entry
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        name = self._entry.name
+    try:
+        yield
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        # Arrow has OSError, without a number, for what it cannot decode.
         if isinstance(error, OSError) and error.errno is not None:
-            raise unreadable(name, error) from None
-        if isinstance(error, (pa.ArrowException, OSError)):
-            raise refused(
-                Fault.PARQUET, f"part {name!r} is no Parquet file that can be read: {_line(error)}", part=name
-            ) from None
+            raise unreadable(entry.name, error) from None
+        raise refused(
+            Fault.PARQUET,
+            f"part {entry.name!r} is no Parquet file that can be read: {' '.join(str(error).split())}",
+            part=entry.name,
+        ) from None
+
+
+@contextlib.contextmanager
+def _writing(name: str) -> Iterator[None]:
+    """What goes wrong while a part is written is told as its fault."""
+    try:
+        yield
+    except OSError as error:
+        raise refused(
+            Fault.UNWRITABLE, f"part {name!r} of the archive cannot be written: {error.strerror or error}", part=name
+        ) from None
 
 
 def unreadable(name: str, error: OSError) -> Exception:
     """Return the diagnostic for a file of an archive that the operating system does not let us read."""
     return refused(Fault.UNREADABLE, f"{name!r} of the archive cannot be read: {error.strerror}", part=name)
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())
 
 
 def _check_digest(entry: PartEntry, opened: BinaryIO) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,8 +19,6 @@ from qmadmin.archive.writing import MARK
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-
-SEALS = (sealing.PLAIN, sealing.SIGNED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ def open_archive(directory: Path, key: bytes | None = None) -> Archive:
     if manifest_file.NAME not in names:
         raise _no_manifest(directory, names)
     data = _read(directory / manifest_file.NAME)
-    seals = {name: _read(directory / name) for name in SEALS if name in names}
+    seals = {name: _read(directory / name) for name in sealing.SEALS if name in names}
     archive = Archive(directory, checked_manifest(data, seals, key))
     check_files(archive.manifest, names)
     for entry in archive.manifest.parts:
@@ -100,7 +99,9 @@ def check_files(manifest: Manifest, names: Collection[str]) -> None:
     missing = sorted(known - set(names))
     if missing:
         raise refused(Fault.MISSING_PART, f"part {missing[0]!r} of the archive is missing", part=missing[0])
-    extra = sorted(name for name in names if not hidden(name) and name not in {*known, manifest_file.NAME, *SEALS})
+    extra = sorted(
+        name for name in names if not hidden(name) and name not in {*known, manifest_file.NAME, *sealing.SEALS}
+    )
     if extra:
         raise refused(Fault.EXTRA_FILE, f"the directory has the file {extra[0]!r}, which is not of the archive")
 
@@ -138,13 +139,14 @@ def _read(path: Path) -> bytes:
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """Have a file of the directory open, and not what a symbolic link leads to."""
     try:
-        if path.is_symlink():
-            raise refused(Fault.LINK, f"{path.name!r} of the archive is a symbolic link", part=path.name)
         # Without waiting for somebody at the other end of a named pipe.
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise refused(Fault.LINK, f"{path.name!r} of the archive is a symbolic link", part=path.name) from None
         raise parts.unreadable(path.name, error) from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise refused(Fault.NO_FILE, f"{path.name!r} of the archive is no file", part=path.name)
     with os.fdopen(number, "rb") as file:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise refused(Fault.LINK, f"{path.name!r} of the archive is no file", part=path.name)
         yield file
