@@ -45,16 +45,16 @@ class Administering(ABC):
 
     def space(self, name: str) -> Space:
         """Return what is defined about a queue space, or raise BadResourceError."""
-        return self._volume_of_space(name).read(lambda unit: spaces.find(unit, name))
+        return self.volume_of_space(name).read(lambda unit: spaces.find(unit, name))
 
     def queues(self, name: str) -> list[Queue]:
         """Return the queues of a queue space by name; nobody is attached for that."""
-        volume = self._volume_of_space(name)
+        volume = self.volume_of_space(name)
         return volume.read(lambda unit: unit.queues(spaces.find(unit, name).id))
 
     def space_usage(self, name: str) -> SpaceUsage:
         """Return how much of each limit of a queue space is in use."""
-        volume = self._volume_of_space(name)
+        volume = self.volume_of_space(name)
         with self._memory(volume, volume.read(lambda unit: spaces.find(unit, name))):
             return volume.read(lambda unit: spaces.usage(unit, spaces.find(unit, name)))
 
@@ -84,7 +84,7 @@ class Administering(ABC):
         Raises NoSpaceError where the file that the queue space is in has too few free pages, or the table of contents
         is full; InvalidArgumentError for less than four pages; OperatingSystemError where the disk is full.
         """
-        volume = self._volume_of_space(name)
+        volume = self.volume_of_space(name)
         opened = self._looked_at(volume.read(lambda unit: spaces.find(unit, name)))
         return growing.extend(self._main, volume, opened, pages, progress or _tell_nobody)
 
@@ -102,7 +102,7 @@ class Administering(ABC):
         non-persistent messages is to change, which loses those messages, while another process is attached or a
         transaction is open. InvalidArgumentError where the pages are not those that the queue space has.
         """
-        volume = self._volume_of_space(definition.name)
+        volume = self.volume_of_space(definition.name)
         present = volume.read(lambda unit: spaces.find(unit, definition.name))
         opened = self._looked_at(present)
         with self._lock:
@@ -130,7 +130,7 @@ class Administering(ABC):
         Raises InUseError while processes are attached to it or messages are stored in it, unless `force`. With
         `dry_run` it stays, and is only refused where it would be; that this process has it open does not count then.
         """
-        volume = self._volume_of_space(name)
+        volume = self.volume_of_space(name)
         present = volume.read(lambda unit: unit.space(name))
         # What a creation that was cut short has listed and not made can be destroyed too.
         # What its memory holds counts, and goes with it.
@@ -159,7 +159,7 @@ class Administering(ABC):
 
         Raises InUseError while processes are attached to the queue space, unless `force`.
         """
-        volume = self._volume_of_space(name)
+        volume = self.volume_of_space(name)
         found = volume.read(lambda unit: spaces.find(unit, name))
         opened = self._looked_at(found)
         if not found.definition.memory:
@@ -176,7 +176,8 @@ class Administering(ABC):
                 raise
         volume.remove_memory(found, unused=True)
 
-    def _volume_of_space(self, name: str) -> Volume:
+    def volume_of_space(self, name: str) -> Volume:
+        """Return the volume that a queue space is on, or raise BadResourceError."""
         return self.volume_of(self._main.read(lambda unit: spaces.path_of(unit, name)))
 
     @contextlib.contextmanager

@@ -59,9 +59,10 @@ class BrowseCursor:
         raise StopIteration
 
     def _message(self, unit: Unit, key: bytes) -> Message | None:
-        space, queue = self._attachment.opened.space, self._known(unit)
-        for store in stores(unit, space.id):
-            found = store.peek(space, queue.name, queue.id, key)
+        known = self._attachment.opened.definitions(unit)
+        queue = known.queue(self._queue)
+        for store in stores(unit, known.space.id):
+            found = store.peek(known.space, queue.name, queue.id, key)
             if found is not None:
                 return found
         return None

@@ -59,7 +59,7 @@ class Care(abc.ABC):
         """Open the memory of a queue space, if it has one, for as long as something is looked at."""
 
     @abc.abstractmethod
-    def _volume_of_space(self, name: str) -> Volume:
+    def volume_of_space(self, name: str) -> Volume:
         """Return the volume that a queue space is on, or raise BadResourceError."""
 
     def attached(self, name: str) -> list[AttachedProcess]:
@@ -158,7 +158,7 @@ class Care(abc.ABC):
         return self._main.read(lambda unit: unit.audited(limit or KEPT))
 
     def _found(self, name: str) -> tuple[Volume, Space]:
-        volume = self._volume_of_space(name)
+        volume = self.volume_of_space(name)
         return volume, volume.read(lambda unit: spaces.find(unit, name))
 
 

@@ -166,6 +166,16 @@ class Device(Administering, Care):
     def __repr__(self) -> str:
         return f"<Device {self.path!r}{' closed' if self._closed else ''}>"
 
+    @property
+    def kind(self) -> str:
+        """What the device is on: "sqlite" or "postgresql"."""
+        return self._maker.kind
+
+    @property
+    def config(self) -> str:
+        """What QMCONFIG says for another process to open the device; it may have a password in it."""
+        return self._maker.config_of(self.path)
+
     def close(self) -> None:
         """Close the device and what is open of it. Transactions that are open roll back; waiting calls end."""
         if self._closed or self._pid != os.getpid():
@@ -243,7 +253,7 @@ class Device(Administering, Care):
 
         That is a matter of milliseconds, unless a process was stopped while it wrote.
         """
-        return self._volume_of_space(names.space_name(name)).comes_free(seconds)
+        return self.volume_of_space(names.space_name(name)).comes_free(seconds)
 
     def volume_of(self, path: str) -> Volume:
         """Return the volume behind a path of the device list."""
@@ -318,7 +328,7 @@ class Device(Administering, Care):
         self._leave = weakref.finalize(self, _leave, self._attachments, self._volumes, self._pid)
 
     def _attach(self, name: str, role: str) -> Attachment:
-        volume = self._volume_of_space(name)
+        volume = self.volume_of_space(name)
         found = volume.read(lambda unit: spaces.find(unit, name))
         opened = OpenSpace(
             found, Commands(self._maker.config_of(self.path), self._main, volume, found).start, self.info.page_size

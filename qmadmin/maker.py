@@ -12,7 +12,12 @@ from qmcore.port import Volume
 
 
 class VolumeMaker(Protocol):
-    """Makes and opens the volumes of a device; a path is what the device list calls a volume."""
+    """Makes and opens the volumes of a device; a path is what the device list calls a volume.
+
+    `kind` is what they are made of: "sqlite" or "postgresql".
+    """
+
+    kind: str
 
     def path_of(self, name: str | os.PathLike[str]) -> str:
         """Return the path of what a caller calls so; QueueError where this device can have no such volume."""

@@ -167,6 +167,8 @@ def _maker(path_or_url: str | os.PathLike[str]) -> VolumeMaker:
 class _FileMaker:
     """Makes and opens the volumes of a device on SQLite: files."""
 
+    kind = "sqlite"
+
     def path_of(self, name: str | os.PathLike[str]) -> str:
         """Return the absolute path of a file."""
         if address_of(name) is not None:
@@ -211,6 +213,8 @@ class _SchemaMaker:
 
     In the device list the device is the URL that may be shown, and other volumes are the bare names of their schemas.
     """
+
+    kind = "postgresql"
 
     def __init__(self, address: Address, url: str) -> None:
         self._address = address

@@ -16,10 +16,10 @@ from qmadmin.transaction import Transaction, refuse_nesting
 from qmadmin.watching import QueueWatch
 from qmcore import times
 from qmcore.acts import looking, purging, queues, upkeep, waiting
+from qmcore.acts.identifying import numbers_of
 from qmcore.condition import Condition
 from qmcore.errors import InUseError
-from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, State, sequence_of
-from qmcore.numbers import number
+from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, State
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 from qmcore.space import SpaceDefinition
 
@@ -185,11 +185,12 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
     def recall(self, queue: str, msgid: str) -> Message | None:
         """Return a message that was consumed and is kept; None where the queue keeps none of this identifier."""
         opened = self._attachment.opened
-        sequence = sequence_of(msgid, opened.space.incarnation)
 
         def found(unit: Unit) -> Message | None:
-            of = opened.definitions(unit).queue(queue)
-            return None if sequence is None else unit.recall(opened.space, of, number(opened.space.id, sequence))
+            known = opened.definitions(unit)
+            of = known.queue(queue)
+            recalled = (unit.recall(known.space, of, number) for number in numbers_of(unit, known.space, of, msgid))
+            return next((message for message in recalled if message), None)
 
         return self._read(found)
 

@@ -169,7 +169,7 @@ class Transaction:
         page_size = self._device.info.page_size
         outgoing = [prepare(queue, body, control, page_size) for queue, body, control in tracing.traced(answers)]
         for attachment, branch in self._branches.values():
-            if msgid.startswith(branch.opened.space.incarnation):
+            if rolling_back.concerns(attachment.volume, branch, msgid):
                 rolling_back.answer_failure(attachment.volume, branch, outgoing, self._device.clock.now(), ending)
         self._roll_back(ending)
 

@@ -28,7 +28,7 @@ from qmcore import condition as tree
 from qmcore import times
 from qmcore.condition import Condition, Kind, Operator, Subject, Value
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
-from qmcore.message import sequence_of
+from qmcore.message import checked_id
 
 TEXT_MAX: Final = 4000
 """Characters of a condition, as it is given and as `str` gives it again."""
@@ -341,10 +341,9 @@ def _moment(micros: int | None, token: _Token) -> int:
 
 def _msgid(token: _Token) -> str:
     try:
-        sequence_of(token.content, "")
+        return checked_id(token.content)
     except BadMessageIdError:
         _refuse(token.column, f"a message identifier has 32 hexadecimal digits, got {token.shown}")
-    return token.content.strip().lower()
 
 
 def _refuse_start(text: str, at: int) -> NoReturn:

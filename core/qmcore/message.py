@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TypeAlias
 
-from qmcore import names, numbers, times
+from qmcore import names, times
 from qmcore.checks import whole
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.queue import Delivery
@@ -244,12 +244,17 @@ def message_id(incarnation: str, sequence: int) -> str:
     return f"{incarnation}{sequence:016x}"
 
 
-def sequence_of(msgid: object, incarnation: str) -> int | None:
-    """Return the sequence number in a message id; None for an id of another queue space; malformed is refused."""
+def parts_of(msgid: object) -> tuple[str, int]:
+    """Return the incarnation and the sequence number in a message id; malformed is refused with BadMessageIdError."""
     text = msgid.strip().lower() if isinstance(msgid, str) else ""
     if len(text) != _MESSAGE_ID_DIGITS or not set(text) <= set("0123456789abcdef"):
         raise BadMessageIdError(
             f"{msgid!r} is not a message identifier, which has {_MESSAGE_ID_DIGITS} hexadecimal digits"
         )
-    sequence = int(text[_INCARNATION_DIGITS:], 16)
-    return sequence if text.startswith(incarnation) and sequence <= numbers.SEQUENCE_MAX else None
+    return text[:_INCARNATION_DIGITS], int(text[_INCARNATION_DIGITS:], 16)
+
+
+def checked_id(msgid: object) -> str:
+    """Return a message id as it is stored and compared; malformed is refused with BadMessageIdError."""
+    incarnation, sequence = parts_of(msgid)
+    return message_id(incarnation, sequence)

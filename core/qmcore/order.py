@@ -33,6 +33,7 @@ _ORDINARY: Final = b"\x80"
 _TOP: Final = b"\x00"
 _BEFORE: Final = b"\x40"
 _LAST: Final = b"\x80"
+_NUMBER: Final = 8
 _SEQUENCE_TOP = 2**64 - 1
 _NO_EXPIRY = b"\xff" * 8
 _TIME_BIAS = 2**63
@@ -90,6 +91,36 @@ class QueueOrder:
         # A key before another one is longer, and counts upwards whatever that one does.
         return _SEQUENCE_TOP - ordinal if inverted else ordinal
 
+    def moved(self, key: bytes, by: int) -> bytes:
+        """Return a key of this order with `by` added to every sequence number in it; it may be less than nothing.
+
+        So a message keeps its place among those whose keys are moved as far. Raises InvalidArgumentError where a
+        number would become negative.
+        """
+        on_top = key.startswith(_TOP)
+        start = len(_TOP) if on_top else len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria)
+        descends = on_top or Criterion.LIFO in self.criteria
+        try:
+            moved = key[:start] + _added(key[start : start + _NUMBER], -by if descends else by)
+            for number in range(start + _NUMBER + len(_BEFORE), len(key) - 1, len(_BEFORE) + _NUMBER):
+                moved += _BEFORE + _added(key[number : number + _NUMBER], by)
+        except OverflowError:
+            raise InvalidArgumentError(f"an order key cannot be moved by {by}: a number in it is too small") from None
+        return moved + _LAST
+
+    def later(self, key: bytes, by_us: int) -> bytes:
+        """Return a key of this order with all times in it moved by microseconds, to earlier ones where negative."""
+        if key.startswith(_TOP):
+            return key
+        at, later = len(_ORDINARY), key
+        for criterion in self.criteria:
+            width = _WIDTHS.get(criterion, 0)
+            field = key[at : at + width]
+            if width == _NUMBER and not (criterion is Criterion.EXPIRATION and field == _NO_EXPIRY):
+                later = later[:at] + _added(field, by_us) + later[at + width :]
+            at += width
+        return later
+
     def is_key(self, key: bytes) -> bool:
         """Tell whether a byte string can be a key of this order."""
         fields = 0 if key.startswith(_TOP) else sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria)
@@ -98,6 +129,10 @@ class QueueOrder:
         # Behind the first sequence number come those of messages that were put before that one.
         rest = key[1 + fields + 8 : -1]
         return len(key) >= 1 + fields + 9 and len(rest) % 9 == 0 and set(rest[::9]) <= set(_BEFORE)
+
+
+def _added(number: bytes, by: int) -> bytes:
+    return (int.from_bytes(number) + by).to_bytes(_NUMBER)
 
 
 _WIDTHS = {Criterion.PRIORITY: 1, Criterion.TIME: 8, Criterion.EXPIRATION: 8}

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from qmcore.audit import AuditEntry
+from qmcore.carried import Adopted
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.findings import Finding
 from qmcore.message import ConsumedMessage, Message
@@ -20,6 +21,7 @@ from qmcore.records import (
     Claim,
     Cursor,
     Forwarding,
+    ImportRecord,
     Owner,
     Place,
     TransactionRecord,
@@ -101,6 +103,12 @@ class DefinitionRecords(Protocol):
 
     def remove_space(self, space_id: int) -> None:
         """Remove a queue space with everything in it."""
+
+    def adopt(self, space_id: int, adopted: Adopted) -> None:
+        """Let message ids of another queue space be valid in this one, and change the generation.
+
+        Their sequence numbers here are nobody else's.
+        """
 
     def generation(self, space_id: int) -> int | None:
         """Return a number that changes with each change of a definition; None where the queue space is gone."""
@@ -234,6 +242,55 @@ class ForwardingRecords(Protocol):
         """Return what owners tell of the queues of a queue space, by the names of the queues, each with the owner."""
 
 
+class ImportRecords(Protocol):
+    """Imports, what of them is loaded, and the queues that they hide."""
+
+    def add_import(self, record: ImportRecord) -> None:
+        """Record an import that begins."""
+
+    def import_records(self, space_id: int) -> list[ImportRecord]:
+        """Return the imports of a queue space, the oldest first."""
+
+    def import_record(self, import_id: int) -> ImportRecord | None:
+        """Return what is recorded of an import."""
+
+    def set_stage(self, import_id: int, stage: str, ended_us: int | None = None) -> None:
+        """Record how far an import is, and when it ended."""
+
+    def remove_import(self, import_id: int) -> None:
+        """Forget an import and its batches."""
+
+    def add_batch(self, import_id: int, part: str, first_row: int, use: Use) -> bool:
+        """Record that a batch is loaded; False where it was before. One that is being recorded is waited for."""
+
+    def batches(self, import_id: int) -> list[tuple[str, int, Use | None]]:
+        """Return the batches that are loaded; None for one that has to be loaded again."""
+
+    def forget_batches(self, import_id: int) -> None:
+        """Forget which batches were loaded."""
+
+    def reload_batches(self, import_id: int, prefix: str) -> None:
+        """Record that the batches of parts whose names begin so have to be loaded again."""
+
+    def reserve_block(self, space_id: int, least: int, count: int) -> int:
+        """Give out `count` sequence numbers in a row, from `least` or later; return the first. The unit is alone."""
+
+    def add_hidden_queue(self, queue: Queue, created_us: int, import_id: int) -> Queue:
+        """Record a queue that only an import knows, its counters at zero."""
+
+    def hidden_queues(self, space_id: int) -> list[tuple[int, Queue]]:
+        """Return the queues of a queue space that only imports know, each with the import; less than 0: replaced."""
+
+    def promised_queues(self, space_id: int) -> int:
+        """Return how many queues imports will bring that have the name of no other one."""
+
+    def reveal_queue(self, queue: Queue) -> None:
+        """Let everybody know a queue, and change the generation."""
+
+    def conceal_queue(self, queue: Queue, import_id: int) -> None:
+        """Let nobody know a queue that an import has replaced, and change the generation."""
+
+
 class Unit(
     DeviceRecords,
     AuditRecords,
@@ -242,6 +299,7 @@ class Unit(
     HistoryRecords,
     TransactionRecords,
     ForwardingRecords,
+    ImportRecords,
     Protocol,
 ):
     """One short database transaction. It is the store on disk itself."""
@@ -273,6 +331,13 @@ class Bell(Protocol):
 
 class Snapshot(Protocol):
     """A volume as it stood at one moment, whatever is written meanwhile."""
+
+    @property
+    def token(self) -> str:
+        """What others, also in other processes, name the snapshot by to have the same picture; "" where none can.
+
+        It holds for as long as this snapshot does.
+        """
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work`, which changes nothing. A fork of this process waits for it, or until it calls `apart`."""
@@ -364,8 +429,12 @@ class Volume(Protocol):
         Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
         """
 
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Give the volume as it stands now, while others go on writing."""
+    def snapshot(self, of: str = "") -> AbstractContextManager[Snapshot]:
+        """Give the volume as it stands now, or as it stands in another's snapshot, while others go on writing.
+
+        `of` is the token of the other's. Raises InvalidArgumentError for one that nobody has, or no longer. Where
+        snapshots have no tokens, several that begin within one `still` are the same picture.
+        """
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the volume have `pages` free pages on disk, so that a full disk is found now; tell the percent done."""

@@ -223,3 +223,17 @@ class Forwarding:
     changed_us: int = 0
 
     TEXT_MAX: ClassVar[int] = 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRecord:
+    """An import as the volume records it: its plan is text, its stage a word, `shift` leads to our sequence numbers."""
+
+    id: int
+    space_id: int
+    archive: str
+    plan: str
+    stage: str
+    shift: int
+    started_us: int
+    ended_us: int | None

@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from qmcore import numbers
 from qmcore.errors import InvalidArgumentError
-from qmcore.message import sequence_of
-from qmcore.space import Space
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
@@ -31,16 +28,6 @@ class Selection:
         given = [name for name in self.__slots__ if getattr(self, name) is not None]
         if len(given) > 1:
             raise InvalidArgumentError(f"a message is asked for by one thing, not by {' and '.join(given)}")
-
-    def choice(self, space: Space) -> Choice | None:
-        """Return what a store looks for; None for an identifier of another queue space, which no message here has.
-
-        Raises BadMessageIdError for an identifier that is none.
-        """
-        if self.msgid is None:
-            return Choice(None, self.corrid, self.corrid_like, self.condition)
-        sequence = sequence_of(self.msgid, space.incarnation)
-        return None if sequence is None else Choice(numbers.number(space.id, sequence))
 
 
 FIRST = Selection()

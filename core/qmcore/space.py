@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from qmcore import names
+from qmcore.carried import Adopted
 from qmcore.checks import whole
 from qmcore.errors import InvalidArgumentError
+from qmcore.identifiers import Identifiers
+from qmcore.message import message_id
 
 PAGE_QUANTUM = 4
 """Pages of a queue space are rounded down to a multiple of this."""
@@ -99,18 +103,47 @@ _LEAST = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Space:
-    """A queue space as it is stored: its number in the volume, the incarnation in its message ids, its definition."""
+    """A queue space as it is stored: its number in the volume, the incarnation in its message ids, its definition.
+
+    `adopted` are the message ids of other queue spaces that are valid in this one; their sequence numbers here do not
+    overlap.
+    """
 
     id: int
     incarnation: str
     definition: SpaceDefinition
     initialized: bool
     created_at: int
+    # Not in the hash: there may be hundreds, and statements are looked up by the queue space that they are for.
+    adopted: tuple[Adopted, ...] = dataclasses.field(default=(), hash=False)
+    _identifiers: Identifiers = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_identifiers", Identifiers(self.incarnation, self.adopted))
 
     @property
     def name(self) -> str:
         """The name of the queue space."""
         return self.definition.name
+
+    def msgid(self, sequence: int) -> str:
+        """Return the identifier that message `sequence` shows: its own, or the one with which it was imported."""
+        return self._identifiers.msgid(sequence) if self.adopted else message_id(self.incarnation, sequence)
+
+    def sequences_of(self, msgid: object) -> tuple[int, ...]:
+        """Return the sequence numbers that an identifier can be of, the newest first; none for a stranger's.
+
+        It is mostly one: several only where messages of one range of identifiers came with several imports. Raises
+        BadMessageIdError for what is no identifier.
+        """
+        return self._identifiers.sequences_of(msgid)
+
+    def pieces(self, first: int, last: int) -> Iterator[Adopted]:
+        """Yield by ascending numbers what identifiers the sequence numbers `first` to `last` of the queue space have.
+
+        Each number is in one piece. The shift is that from the identifier to the number here; our own have none.
+        """
+        return self._identifiers.pieces(first, last)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from qmadmin.mib.values import (
 )
 from qmcore.condition import BY_NAME, And, Comparison, Condition, IsNull, Operator, Or, Value
 from qmcore.errors import BadMessageIdError, InUseError
-from qmcore.message import PRIORITY_RANGE, MessageInfo, State, sequence_of
+from qmcore.message import PRIORITY_RANGE, MessageInfo, State, checked_id
 from qmcore.order import Criterion
 from qmcore.queue import Delivery, Queue
 
@@ -151,11 +151,6 @@ def _no_message(request: Request) -> BadMessageIdError:
 # ---- attributes -----------------------------------------------------------------------------------------------------
 
 
-def _message_id(text: str) -> str:
-    sequence_of(text, "")
-    return text.strip().lower()
-
-
 def _filter(name: str, field: str, kind: Kind, values: str, about: str, read: Any) -> Attribute[MessageSubject]:
     return Attribute(
         name=name,
@@ -191,7 +186,7 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
             marks=Mark.KEY | Mark.SET_KEY,
             get=lambda subject: subject.info.msgid,
             field="msgid",
-            read=_message_id,
+            read=checked_id,
         ),
         Attribute(
             name=QUEUE,

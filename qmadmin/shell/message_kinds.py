@@ -31,10 +31,9 @@ class MessageId(Kind[str]):
 
     def read(self, text: str, _given: Given, /) -> str:
         """Return the identifier."""
-        from qmcore.message import sequence_of
+        from qmcore.message import checked_id
 
-        sequence_of(text, "")
-        return text.strip().lower()
+        return checked_id(text)
 
     def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
         """Return the first messages of the current queue."""

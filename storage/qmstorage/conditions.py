@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import BigInteger, Boolean, ColumnElement, LargeBinary, Text, and_, literal, not_, or_, tuple_
@@ -21,7 +21,6 @@ from sqlalchemy.sql.functions import FunctionElement
 from qmcore import condition as tree
 from qmcore import numbers
 from qmcore.condition import Condition, Header, Kind, Operator, Subject, Value, wildcards
-from qmcore.message import sequence_of
 from qmcore.space import Space
 from qmstorage.schema import message
 
@@ -108,10 +107,7 @@ class _Writer:
             case tree.IsNull(of):
                 return self._column(of).is_(None)
             case tree.OneOf(of, values):
-                # Not in_(), whose parameters are only known when a statement runs.
-                return self._column(of).op("IN", is_comparison=True)(
-                    tuple_(*(self._literal(of, value) for value in values))
-                )
+                return self._is_one_of(of, values)
             case tree.Like(of, pattern):
                 return self._like(of, pattern)
             case tree.Between(of, low, high):
@@ -123,6 +119,9 @@ class _Writer:
                 return self._compared(of, how, value)
 
     def _compared(self, of: Subject, how: Operator, value: Value) -> ColumnElement[bool]:
+        if of.kind is Kind.MSGID:
+            is_it = self._is_one_of(of, (value,))
+            return is_it if how is Operator.EQUAL else not_(is_it)
         column = self._column(of)
         if of.kind is Kind.TEXT and how not in tree.EQUALITY:
             column = _InOrderOfBytes(column)
@@ -142,24 +141,32 @@ class _Writer:
             return _HeaderText(message.c.headers, literal(_path(of.name)), literal(of.name))
         return self._columns[of.name] if of.name in self._columns else message.c[of.name]
 
+    def _is_one_of(self, of: Subject, values: Sequence[Value]) -> ColumnElement[bool]:
+        column = self._column(of)
+        if of.kind is Kind.MSGID:
+            values = [number for msgid in values for number in _message_numbers(msgid, self._space)]
+        if len(values) == 1:
+            return column == self._literal(of, values[0])
+        # Not in_(), whose parameters are only known when a statement runs.
+        return column.op("IN", is_comparison=True)(tuple_(*(self._literal(of, value) for value in values)))
+
     def _literal(self, of: Subject, value: Value) -> ColumnElement[Any]:
-        return literal(_message_number(value, self._space) if of.kind is Kind.MSGID else value, _TYPES[of.kind])
+        return literal(value, _TYPES[of.kind])
 
 
-def named(condition: Condition, space: Space) -> int | None:
-    """Return the number of the one message that a condition can be true for, if it names one."""
+def named(condition: Condition, space: Space) -> Sequence[int]:
+    """Return the numbers of the only messages that a condition can be true for, if it names one; mostly it is one."""
     if isinstance(condition, tree.And):
-        return next((found for part in condition.parts if (found := named(part, space)) is not None), None)
+        return next((found for part in condition.parts if (found := named(part, space))), ())
     match condition:
         case tree.Comparison(tree.Property(kind=Kind.MSGID), Operator.EQUAL, msgid):
-            return _message_number(msgid, space)
+            return _message_numbers(msgid, space)
         case _:
-            return None
+            return ()
 
 
-def _message_number(msgid: Value, space: Space) -> int:
-    sequence = sequence_of(msgid, space.incarnation)
-    return _NO_MESSAGE if sequence is None else numbers.number(space.id, sequence)
+def _message_numbers(msgid: Value, space: Space) -> Sequence[int]:
+    return [numbers.number(space.id, sequence) for sequence in space.sequences_of(msgid)] or [_NO_MESSAGE]
 
 
 def _is_prefix(pattern: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +20,7 @@ from sqlalchemy import (
 )
 
 from qmcore import limits, numbers
+from qmcore.carried import Adopted
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.errors import BadResourceError
 from qmcore.limits import Threshold
@@ -39,6 +41,8 @@ from qmstorage.schema import (
     forwarding,
     held,
     history,
+    import_batch,
+    import_job,
     message,
     owner,
     queue,
@@ -66,6 +70,10 @@ _REMOVE_EXTENT = delete(extent).where(
     given(extent.c.first_page, "at_page"),
 )
 
+_PIECE = (adopted.c.incarnation, adopted.c.first_sequence, adopted.c.last_sequence, adopted.c.shift)
+_ADOPTED = select(*_PIECE).where(given(adopted.c.space_id, "space_id"))
+_ALL_ADOPTED = select(adopted.c.space_id, *_PIECE)
+_ADOPT = insert_into(adopted)
 _SPACES = select(space).order_by(space.c.name)
 _SPACE = select(space).where(given(space.c.name, "name"))
 _FREE_SPACE_ID = select(func.coalesce(func.max(space.c.id), 0) + 1)
@@ -89,6 +97,7 @@ _QUEUE = select(queue).where(given(queue.c.id, "of_queue"))
 _VERSIONS = select(queue.c.id, queue.c.version).where(
     given(queue.c.space_id, "space_id"), queue.c.import_id == literal(0)
 )
+_QUEUE_IDS = select(queue.c.id).where(given(queue.c.space_id, "space_id"))
 _ADD_QUEUE = (
     insert(queue).values({c.name: bindparam(c.name) for c in queue.columns if c.name != "id"}).returning(queue.c.id)
 )
@@ -117,7 +126,14 @@ _EMPTY_QUEUE = [
 ]
 _REMOVE_SPACE_BODIES = delete(chunk).where(chunk.c.body_id.between(bindparam("low"), bindparam("high")))
 _REMOVE_SPACE_MESSAGES = delete(message).where(message.c.id.between(bindparam("low"), bindparam("high")))
-_EMPTY_SPACE = [delete(table).where(given(table.c.space_id, "space_id")) for table in (trans, owner, adopted, counter)]
+_ITS_IMPORTS = select(import_job.c.id).where(given(import_job.c.space_id, "space_id"))
+_EMPTY_SPACE = [
+    delete(import_batch).where(import_batch.c.import_id.in_(_ITS_IMPORTS)),
+    *(
+        delete(table).where(given(table.c.space_id, "space_id"))
+        for table in (trans, owner, adopted, import_job, counter)
+    ),
+]
 
 
 class Definitions(Counters):
@@ -201,11 +217,16 @@ class Definitions(Counters):
     def space(self, name: str) -> Space | None:
         """Return the queue space of that name."""
         row = self.one(_SPACE, name=name)
-        return None if row is None else _space(row)
+        if row is None:
+            return None
+        return _space(row, tuple(Adopted(*piece) for piece in self.all(_ADOPTED, space_id=row[0])))
 
     def spaces(self) -> list[Space]:
         """Return all queue spaces of the volume by name."""
-        return [_space(row) for row in self.all(_SPACES)]
+        pieces: defaultdict[int, list[Adopted]] = defaultdict(list)
+        for space_id, *piece in self.all(_ALL_ADOPTED):
+            pieces[space_id].append(Adopted(*piece))
+        return [_space(row, tuple(pieces[row[0]])) for row in self.all(_SPACES)]
 
     def add_space(self, definition: SpaceDefinition, incarnation: str, created_us: int) -> Space:
         """Record a queue space, its counters at zero."""
@@ -221,7 +242,7 @@ class Definitions(Counters):
         """Record what is new about a queue space, and change the generation."""
         values = dataclasses.asdict(changed.definition)
         self.run(_CHANGE_SPACE, of_space=changed.id, **{f"new_{name}": value for name, value in values.items()})
-        self._change_generation(changed.id)
+        self.change_generation(changed.id)
 
     def set_initialized(self, space_id: int) -> None:
         """Record that the disk of the queue space has been allocated."""
@@ -231,15 +252,27 @@ class Definitions(Counters):
         """Remove a queue space with everything in it."""
         self._generations.clear()
         low = numbers.number(space_id, 0)
-        for old in self.queues(space_id):
+        for (queue_id,) in self.all(_QUEUE_IDS, space_id=space_id):
             for statement in _EMPTY_QUEUE:
-                self.run(statement, queue_id=old.id)
+                self.run(statement, queue_id=queue_id)
         for removal in (_REMOVE_SPACE_MESSAGES, _REMOVE_SPACE_BODIES):
             self.run(removal, low=low, high=numbers.number(space_id + 1, 0) - 1)
         self.run(_REMOVE_SPACE_QUEUES, space_id=space_id)
         for statement in _EMPTY_SPACE:
             self.run(statement, space_id=space_id)
         self.run(_REMOVE_SPACE, space_id=space_id)
+
+    def adopt(self, space_id: int, piece: Adopted) -> None:
+        """Let message ids of another queue space be valid in this one, and change the generation."""
+        self.run(
+            _ADOPT,
+            space_id=space_id,
+            incarnation=piece.incarnation,
+            first_sequence=piece.first,
+            last_sequence=piece.last,
+            shift=piece.shift,
+        )
+        self.change_generation(space_id)
 
     def generation(self, space_id: int) -> int | None:
         """Return a number that changes with each change of a definition; None where the queue space is gone."""
@@ -253,7 +286,7 @@ class Definitions(Counters):
 
     def queues(self, space_id: int) -> list[Queue]:
         """Return the queues of a queue space by name."""
-        return [_queue(row) for row in self.all(_QUEUES, space_id=space_id, of_import=0)]
+        return [queue_of(row) for row in self.all(_QUEUES, space_id=space_id, of_import=0)]
 
     def queue_versions(self, space_id: int) -> dict[int, int]:
         """Return for each queue of a queue space, by its number, a number that changes with each change of it."""
@@ -261,30 +294,30 @@ class Definitions(Counters):
 
     def queue(self, queue_id: int) -> Queue:
         """Return a queue that exists, by its number."""
-        return _queue(self.all(_QUEUE, of_queue=queue_id)[0])
+        return queue_of(self.all(_QUEUE, of_queue=queue_id)[0])
 
     def add_queue(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
         """Record a queue, its counters at zero, and change the generation."""
-        row = self.one(
-            _ADD_QUEUE,
-            space_id=space_id,
-            created_at=created_us,
-            import_id=0,
-            **_queue_values(Queue(0, space_id, definition)),
-        )
+        new = self.add_hidden_queue(Queue(0, space_id, definition), created_us, 0)
+        self.change_generation(space_id)
+        return new
+
+    def add_hidden_queue(self, new: Queue, created_us: int, import_id: int) -> Queue:
+        """Record a queue that only an import knows, its counters at zero."""
+        own = {"space_id": new.space_id, "created_at": created_us, "import_id": import_id}
+        row = self.one(_ADD_QUEUE, **own, **queue_values(new))
         assert row is not None  # noqa: S101 - RETURNING gives the row
-        self.add_counters(space_id, row[0])
-        self._change_generation(space_id)
-        return Queue(row[0], space_id, definition)
+        self.add_counters(new.space_id, row[0])
+        return dataclasses.replace(new, id=row[0])
 
     def change_queue(self, changed: Queue) -> None:
         """Record what is new about a queue, and change the generation."""
         self.run(
             _CHANGE_QUEUE,
             of_queue=changed.id,
-            **{f"new_{name}": value for name, value in _queue_values(changed).items()},
+            **{f"new_{name}": value for name, value in queue_values(changed).items()},
         )
-        self._change_generation(changed.space_id)
+        self.change_generation(changed.space_id)
 
     def remove_queue(self, old: Queue) -> None:
         """Remove a queue with the messages and counters that it has, and change the generation."""
@@ -292,23 +325,25 @@ class Definitions(Counters):
             self.run(statement, queue_id=old.id)
         self.remove_counters(old.space_id, old.id)
         self.run(_REMOVE_QUEUE, queue_id=old.id)
-        self._change_generation(old.space_id)
+        self.change_generation(old.space_id)
 
-    def _change_generation(self, space_id: int) -> None:
+    def change_generation(self, space_id: int) -> None:
+        """Let everybody read the definitions of a queue space anew."""
         # By chance, not by counting: a number that was used in a transaction which then failed must not come again,
         # nor one of a destroyed queue space whose own number is used again.
         self.run(_CHANGE_GENERATION, space_id=space_id, new_generation=secrets.randbits(62))
         self._generations.clear()
 
 
-def _space(row: Row) -> Space:
+def _space(row: Row, pieces: tuple[Adopted, ...]) -> Space:
     values = dict(zip(space.columns.keys(), row, strict=True))
     number, incarnation = values.pop("id"), values.pop("incarnation")
     initialized, created_at = bool(values.pop("initialized")), values.pop("created_at")
-    return Space(number, incarnation, SpaceDefinition(**values), initialized, created_at)
+    return Space(number, incarnation, SpaceDefinition(**values), initialized, created_at, pieces)
 
 
-def _queue(row: Row) -> Queue:
+def queue_of(row: Row) -> Queue:
+    """Return the queue of a row of its table."""
     values = dict(zip(queue.columns.keys(), row, strict=True))
     definition = QueueDefinition(
         name=values["name"],
@@ -334,7 +369,8 @@ def _queue(row: Row) -> Queue:
     )
 
 
-def _queue_values(of: Queue) -> dict[str, Any]:
+def queue_values(of: Queue) -> dict[str, Any]:
+    """Return the column values of a queue but for its numbers, with a new version."""
     definition = of.definition
     return {
         "name": definition.name,

@@ -97,7 +97,7 @@ class History(Holdings):
                 (consumed, number),
                 ConsumedMessage(
                     info=rows.to_info(
-                        rows.facts(row, space.incarnation, of.name, self.delivery),
+                        rows.facts(row, space, of.name, self.delivery),
                         retries=0,
                         state=State.CONSUMED,
                         until=None,

@@ -97,7 +97,7 @@ class Listings(States, Holdings):
             (
                 (at, then),
                 rows.to_info(
-                    rows.facts(row, space.incarnation, in_queue.name, self.delivery),
+                    rows.facts(row, space, in_queue.name, self.delivery),
                     retries=retries,
                     state=state,
                     until=until,
@@ -138,11 +138,16 @@ def _restricted(form: _Form, condition: Condition, space: Space) -> Select[Any]:
         conditions.where(condition, retries=form.retries, space=space, available_at=form.until)
     )
     named = conditions.named(condition, space)
-    if named is None or form is not _FORMS[State.READY]:
+    if not named or form is not _FORMS[State.READY]:
         return statement
     # The message itself tells where it stands, so that no other has to be looked at.
-    place = select(message.c.order_key).where(message.c.id == literal(named)).correlate(None).scalar_subquery()
-    return statement.where(ready.c.order_key == place)
+    places = [
+        select(message.c.order_key).where(message.c.id == literal(number)).correlate(None).scalar_subquery()
+        for number in named
+    ]
+    if len(places) == 1:
+        return statement.where(ready.c.order_key == places[0])
+    return statement.where(ready.c.order_key.op("IN", is_comparison=True)(tuple_(*places)))
 
 
 @functools.lru_cache(maxsize=64)

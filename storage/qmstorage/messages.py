@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, select, update
+from sqlalchemy import bindparam, delete, exists, select, tuple_, update
 
 from qmcore.message import Message, Origin, State
 from qmcore.queue import Delivery
@@ -31,6 +31,13 @@ _KEY_OF = select(message.c.order_key).where(
     _ITS_ID, given(message.c.queue_id, "of_queue"), ~exists().where(history.c.message_id == message.c.id)
 )
 _KEY_IN_MEMORY = select(message.c.order_key).where(_ITS_ID, given(message.c.queue_id, "of_queue"))
+_AT_ONCE = 8
+_PLACES = [f"number_{at}" for at in range(_AT_ONCE)]
+_AMONG = select(message.c.id).where(
+    # Not in_(), whose parameters are only known when a statement runs.
+    message.c.id.op("IN", is_comparison=True)(tuple_(*(bindparam(name, type_=message.c.id.type) for name in _PLACES))),
+    given(message.c.queue_id, "of_queue"),
+)
 _GROUP_OF = select(message.c.group_id).where(_ITS_ID)
 _ROUTING = select(message.c.priority, message.c.error_queue).where(_ITS_ID)
 _SETTLE = (
@@ -97,6 +104,15 @@ class Messages(Bodies):
         row = self.one(statement, of_message=message_id, of_queue=queue_id)
         # One that is to be enqueued by a commit has no place yet.
         return row[0] if row is not None and row[0] else None
+
+    def among(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
+        """Return which of these messages are stored and belong to the queue, in whatever state."""
+        found: list[int] = []
+        for start in range(0, len(message_ids), _AT_ONCE):
+            part = list(message_ids[start : start + _AT_ONCE])
+            part += part[:1] * (_AT_ONCE - len(part))
+            found += (row[0] for row in self.all(_AMONG, of_queue=queue_id, **dict(zip(_PLACES, part, strict=True))))
+        return found
 
     def peek(self, space: Space, queue_name: str, queue_id: int, order_key: bytes) -> Message | None:
         """Return the ready message with that order key, which stays where it is."""
@@ -183,7 +199,7 @@ class Messages(Bodies):
     def _message(
         self, row: Row, body: bool, space: Space, queue_name: str, retries: int, state: State = State.HELD
     ) -> Message:
-        facts: dict[str, Any] = rows.facts(row[:_BODY_ID], space.incarnation, queue_name, self.delivery)
+        facts: dict[str, Any] = rows.facts(row[:_BODY_ID], space, queue_name, self.delivery)
         content = None
         if body:
             content = row[_BODY_ID + 1] if row[_BODY_ID] is None else self.body(row[_BODY_ID], row[_SIZE])

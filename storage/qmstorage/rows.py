@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from qmcore import numbers
-from qmcore.message import Message, MessageInfo, Origin, Reason, State, message_id
+from qmcore.message import Message, MessageInfo, Origin, Reason, State
 from qmcore.queue import Delivery
 from qmcore.records import NewMessage
+from qmcore.space import Space
 from qmstorage.schema import message
 
 _COLUMNS: Final = tuple(column.name for column in message.columns)
@@ -60,7 +61,7 @@ def to_info(facts: dict[str, Any], *, retries: int, state: State, until: int | N
     return MessageInfo(**facts, retries=retries, state=state)
 
 
-def facts(row: Sequence[Any], incarnation: str, queue: str, delivery: Delivery) -> dict[str, Any]:
+def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> dict[str, Any]:
     """Return what a row without its body says of the message."""
     (
         number,
@@ -92,7 +93,7 @@ def facts(row: Sequence[Any], incarnation: str, queue: str, delivery: Delivery) 
         headers,
     ) = row
     return {
-        "msgid": message_id(incarnation, numbers.sequence(number)),
+        "msgid": space.msgid(numbers.sequence(number)),
         "queue": queue,
         "priority": priority,
         "enqueued_us": enqueued_at,
@@ -112,7 +113,7 @@ def facts(row: Sequence[Any], incarnation: str, queue: str, delivery: Delivery) 
         "type": kind,
         "subtype": subtype or "",
         "headers": json.loads(headers) if headers else {},
-        "group": None if group_id is None else message_id(incarnation, numbers.sequence(group_id)),
+        "group": None if group_id is None else space.msgid(numbers.sequence(group_id)),
         "origin": origin_queue
         and Origin(origin_queue, origin_msgid, Reason(origin_reason), moved_at, origin_error or ""),
     }

@@ -139,7 +139,12 @@ queue = Table(
     Column("dequeue_enabled", Boolean, nullable=False),
     Column("version", BigInteger, nullable=False, comment="another number after each change"),
     Column("created_at", BigInteger, nullable=False),
-    Column("import_id", BigInteger, nullable=False, comment="0; else the import that fills it: nobody else sees it"),
+    Column(
+        "import_id",
+        BigInteger,
+        nullable=False,
+        comment="0; else the import that fills it, less than 0 where it replaced it: hidden",
+    ),
     UniqueConstraint("space_id", "name", "import_id"),
     # A number that was a destroyed queue's must not find that queue's leftovers in another process's memory.
     sqlite_autoincrement=True,
@@ -283,7 +288,7 @@ counter = Table(
     Column("dequeued", BigInteger, nullable=False),
     Column("expired", BigInteger, nullable=False),
     Column("discarded", BigInteger, nullable=False),
-    Column("moved", BigInteger, nullable=False, comment="to the error queue"),
+    Column("moved", BigInteger, nullable=False, comment="to another queue, or elsewhere"),
     PrimaryKeyConstraint("space_id", "queue_id", "slot"),
     **_NARROW,
 )
@@ -373,7 +378,7 @@ adopted = Table(
     Column("first_sequence", BigInteger, nullable=False),
     Column("last_sequence", BigInteger, nullable=False),
     Column("shift", BigInteger, nullable=False, comment="added to a foreign sequence number to give ours"),
-    PrimaryKeyConstraint("space_id", "incarnation", "first_sequence"),
+    PrimaryKeyConstraint("space_id", "incarnation", "first_sequence", "shift"),
     comment="message ids of other queue spaces that imports keep valid",
 )
 
@@ -384,7 +389,7 @@ import_job = Table(
     Column("space_id", Integer, nullable=False),
     Column("archive", Text, nullable=False, comment="the identifier of the archive"),
     Column("plan", Text, nullable=False, comment="JSON: what is imported, and as what"),
-    Column("state", Text, nullable=False, comment="loading, merging, done"),
+    Column("state", Text, nullable=False, comment="loading, merging, done, or abandoned"),
     Column("shift", BigInteger, nullable=False, comment="added to a sequence number of the archive to give ours"),
     Column("started_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),

@@ -150,8 +150,8 @@ class TestChangesByOthers:
             make_queue(space, f"Q{number}")
         assert len(other.queues()) == 40
         read = []
-        kept = definitions._queue
-        monkeypatch.setattr(definitions, "_queue", lambda row: read.append(row[2]) or kept(row))
+        kept = definitions.queue_of
+        monkeypatch.setattr(definitions, "queue_of", lambda row: read.append(row[2]) or kept(row))
         make_queue(space, "NEW", error_queue="Q1")
         space.destroy_queue("Q7", force=True)
         space.stop_queue("Q3")

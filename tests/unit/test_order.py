@@ -188,3 +188,34 @@ def test_keys_hold_at_the_ends_of_their_ranges():
     keys = [order.key(priority=50, available_at=at, expires_at=until, sequence=1) for at, until in ends]
     assert keys == sorted(set(keys))
     assert key_on_top(2**48 - 1) < key_on_top(1) < keys[0]
+
+
+@given(st.sampled_from(LEGAL), moves, st.integers(-1000, 2**48))
+def test_keys_that_are_moved_are_those_that_the_moved_numbers_would_have_made(words, moves, by):
+    """So they keep their order, and the number of each is found in it."""
+    order, first = QueueOrder.parse(",".join(words)), 1000
+    keys, anew = {}, {}
+    for number, (move, detail) in enumerate(moves, first):
+        if move == "add":
+            keys[number], anew[number] = key(order, detail, number), key(order, detail, number + by)
+        elif move == "top" or not keys:
+            keys[number], anew[number] = key_on_top(number), key_on_top(number + by)
+        else:
+            successor = sorted(keys)[detail % len(keys)]
+            keys[number] = key_before(keys[successor], number)
+            anew[number] = key_before(anew[successor], number + by)
+    moved = {number: order.moved(each, by) for number, each in keys.items()}
+    assert moved == anew
+    assert all(order.is_key(each) and order.sequence_in(each) == number + by for number, each in moved.items())
+
+
+@pytest.mark.parametrize("words", LEGAL, ids=",".join)
+@pytest.mark.parametrize("place", ["ordinary", "top", "before"])
+def test_a_key_is_not_moved_below_the_first_number(words, place):
+    order = QueueOrder.parse(",".join(words))
+    ordinary = key(order, (50, 0, None), 6)
+    made = {"ordinary": ordinary, "top": key_on_top(6), "before": key_before(ordinary, 5)}[place]
+    least = 5 if place == "before" else 6
+    assert order.sequence_in(order.moved(made, -least)) == 0
+    with pytest.raises(InvalidArgumentError, match=f"cannot be moved by -{least + 1}"):
+        order.moved(made, -least - 1)

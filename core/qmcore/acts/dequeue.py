@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from qmcore.acts.consuming import consume_now
 from qmcore.acts.enqueue import stopped
+from qmcore.acts.identifying import choices
 from qmcore.acts.stores import stores
 from qmcore.acts.upkeep import freshen
 from qmcore.definitions import OpenSpace
@@ -18,6 +19,7 @@ from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Place
 from qmcore.selection import FIRST_CHOICE, Choice, Selection
+from qmcore.space import Space
 from qmcore.store import Store
 
 
@@ -70,10 +72,13 @@ def dequeue(
 def peek(unit: Unit, opened: OpenSpace, name: str, selection: Selection) -> Message | Nothing:
     """Return a message that stays where it is, as it would be dequeued now."""
     queue = dequeuable(unit, opened, name)
-    choice = selection.choice(opened.space)
-    first = choice and _first(unit, opened, queue, choice)
-    message = first and first[1].peek(opened.space, name, queue.id, first[0])
-    return message or nothing(unit, queue)
+    space = opened.definitions(unit).space
+    for choice in choices(unit, space, queue, selection):
+        first = _first(unit, space, queue, choice)
+        message = first and first[1].peek(space, name, queue.id, first[0])
+        if message:
+            return message
+    return nothing(unit, queue)
 
 
 def listen(unit: Unit, opened: OpenSpace, names: Sequence[str], now: int) -> str | Nothing:
@@ -83,7 +88,7 @@ def listen(unit: Unit, opened: OpenSpace, names: Sequence[str], now: int) -> str
         queue = dequeuable(unit, opened, name)
         if not freshen(unit, opened, queue, now):
             return Nothing((queue.id,), None, unfinished=True)
-        if first_ready(unit, opened, queue, FIRST_CHOICE) is not None:
+        if first_ready(unit, opened.space, queue, FIRST_CHOICE) is not None:
             return name
         empty.append(nothing(unit, queue))
     return Nothing(
@@ -114,16 +119,11 @@ def reserved_queue(unit: Unit, opened: OpenSpace, name: str) -> Queue:
 
 def take(unit: Unit, opened: OpenSpace, queue: Queue, selection: Selection, limit: int) -> list[Taken]:
     """Take at most `limit` messages of a reserved queue out of `ready`, in its order, of one group if it has groups."""
-    choice = selection.choice(opened.space)
-    if choice is None:
-        return []
-    if limit > 1 and queue.definition.grouping:
-        return _take_of_group(unit, opened, queue, choice, limit)
-    if limit > 1 and unit.memory(queue.space_id) is None:
-        return [Taken(unit, place) for place in unit.take_many(opened.space, queue.id, choice, limit)]
+    space = opened.definitions(unit).space
     taken: list[Taken] = []
-    while len(taken) < limit and (one := _take_one(unit, opened, queue, choice)):
-        taken.append(one)
+    for choice in choices(unit, space, queue, selection):
+        if len(taken) < limit:
+            taken += _take_chosen(unit, space, queue, choice, limit - len(taken))
     return taken
 
 
@@ -133,9 +133,9 @@ def rest_of_group(store: Store, queue: Queue, place: Place) -> list[Place]:
     return [] if group_id is None else store.take_group(queue.id, group_id)
 
 
-def first_ready(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice) -> bytes | None:
+def first_ready(unit: Unit, space: Space, queue: Queue, choice: Choice) -> bytes | None:
     """Return the order key of the first ready message of a queue that is chosen."""
-    found = _first(unit, opened, queue, choice)
+    found = _first(unit, space, queue, choice)
     return found and found[0]
 
 
@@ -146,36 +146,47 @@ def nothing(unit: Unit, queue: Queue) -> Nothing:
     return Nothing((queue.id,), min(due, default=None), held=any(store.held_in(queue.id) for store in both))
 
 
-def _take_one(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice) -> Taken | None:
+def _take_chosen(unit: Unit, space: Space, queue: Queue, choice: Choice, limit: int) -> list[Taken]:
+    if limit > 1 and queue.definition.grouping:
+        return _take_of_group(unit, space, queue, choice, limit)
+    if limit > 1 and unit.memory(queue.space_id) is None:
+        return [Taken(unit, place) for place in unit.take_many(space, queue.id, choice, limit)]
+    taken: list[Taken] = []
+    while len(taken) < limit and (one := _take_one(unit, space, queue, choice)):
+        taken.append(one)
+    return taken
+
+
+def _take_one(unit: Unit, space: Space, queue: Queue, choice: Choice) -> Taken | None:
     if unit.memory(queue.space_id) is None:
-        place = unit.take(opened.space, queue.id, choice)
+        place = unit.take(space, queue.id, choice)
         return None if place is None else Taken(unit, place)
-    for _, store in _found(unit, opened, queue, choice):
+    for _, store in _found(unit, space, queue, choice):
         # Somebody else may have taken it meanwhile.
-        place = store.take(opened.space, queue.id, choice)
+        place = store.take(space, queue.id, choice)
         if place is not None:
             return Taken(store, place)
     return None
 
 
-def _first(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice) -> tuple[bytes, Store] | None:
+def _first(unit: Unit, space: Space, queue: Queue, choice: Choice) -> tuple[bytes, Store] | None:
     """Return the lowest order key of what is chosen, and the store that it is in."""
-    return next(iter(_found(unit, opened, queue, choice)), None)
+    return next(iter(_found(unit, space, queue, choice)), None)
 
 
-def _found(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice) -> list[tuple[bytes, Store]]:
+def _found(unit: Unit, space: Space, queue: Queue, choice: Choice) -> list[tuple[bytes, Store]]:
     """Return the lowest order key of what is chosen in each store that has any, and the store, the lowest first."""
-    keys = [(store.find(opened.space, queue.id, choice), store) for store in stores(unit, queue.space_id)]
+    keys = [(store.find(space, queue.id, choice), store) for store in stores(unit, queue.space_id)]
     return sorted(((key, store) for key, store in keys if key is not None), key=lambda found: found[0])
 
 
-def _take_of_group(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice, limit: int) -> list[Taken]:
+def _take_of_group(unit: Unit, space: Space, queue: Queue, choice: Choice, limit: int) -> list[Taken]:
     """Take messages of the group of the first one that is chosen. Messages that are grouped stand on disk only."""
-    first = _take_one(unit, opened, queue, choice)
+    first = _take_one(unit, space, queue, choice)
     if first is None:
         return []
     if choice != FIRST_CHOICE:
-        return [first, *_others_chosen(unit, opened, queue, choice, limit - 1, unit.group_of(first.place.message_id))]
+        return [first, *_others_chosen(unit, space, queue, choice, limit - 1, unit.group_of(first.place.message_id))]
     rest = rest_of_group(first.store, queue, first.place)
     for place in rest[limit - 1 :]:
         first.store.make_ready(place)
@@ -183,11 +194,11 @@ def _take_of_group(unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice, 
 
 
 def _others_chosen(
-    unit: Unit, opened: OpenSpace, queue: Queue, choice: Choice, limit: int, group_id: int | None
+    unit: Unit, space: Space, queue: Queue, choice: Choice, limit: int, group_id: int | None
 ) -> Iterator[Taken]:
     """Take what is chosen next, as long as it is of the group."""
     for _ in range(limit if group_id is not None else 0):
-        place = unit.take(opened.space, queue.id, choice)
+        place = unit.take(space, queue.id, choice)
         if place is None:
             return
         if unit.group_of(place.message_id) != group_id:

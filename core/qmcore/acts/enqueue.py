@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from qmcore import numbers
 from qmcore.acts import thresholds
 from qmcore.acts.expiry import expire
+from qmcore.acts.identifying import numbers_of
 from qmcore.acts.room import refuse_overflow
 from qmcore.acts.stores import delivery_of, store_for, stores
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import BadMessageIdError, BadQueueError, InvalidArgumentError
-from qmcore.message import PLAIN_CONTROL, Body, EnqueueControl, checked_body, message_id, pages_of, sequence_of
+from qmcore.message import PLAIN_CONTROL, Body, EnqueueControl, checked_body, message_id, pages_of
 from qmcore.order import OutOfOrder, key_before, key_on_top
 from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue
@@ -326,10 +327,9 @@ def _place_asked_for(unit: Unit, known: Definitions, queue: Queue, control: Enqu
     if control.before is None:
         return b""
     _refuse_unless_granted(queue, OutOfOrder.MSGID, "before another message")
-    sequence = sequence_of(control.before, known.space.incarnation)
-    if sequence is not None:
+    for number in numbers_of(unit, known.space, queue, control.before):
         for store in stores(unit, known.space.id):
-            key = store.key_of(queue.id, numbers.number(known.space.id, sequence))
+            key = store.key_of(queue.id, number)
             if key is not None:
                 return key
     raise BadMessageIdError(

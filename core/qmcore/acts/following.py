@@ -26,7 +26,7 @@ def has_to_follow(unit: Unit, opened: OpenSpace) -> bool:
     return (
         any(record.state is Outcome.COMMITTED for record in records)
         or not {record.id for record in records}.issuperset(memory.holders())
-        or memory.counted(opened.space.id) != opened.definitions(unit).by_id.keys()
+        or _is_behind_queues(unit, opened, memory)
     )
 
 
@@ -54,8 +54,18 @@ def _follow_queues(unit: Unit, opened: OpenSpace, memory: MemoryStore) -> None:
     space_id, counted, present = opened.space.id, memory.counted(opened.space.id), set(opened.definitions(unit).by_id)
     for queue_id in present - counted:
         memory.add_counters(space_id, queue_id)
-    for queue_id in counted - present:
+    for queue_id in counted - present - _hidden(unit, opened):
         memory.abandon(space_id, queue_id)
+
+
+def _is_behind_queues(unit: Unit, opened: OpenSpace, memory: MemoryStore) -> bool:
+    counted, present = memory.counted(opened.space.id), opened.definitions(unit).by_id.keys()
+    return counted != present and (not counted >= present or not counted - present <= _hidden(unit, opened))
+
+
+def _hidden(unit: Unit, opened: OpenSpace) -> set[int]:
+    """Return the queues that imports hide: these look after what they have in memory themselves."""
+    return {queue.id for _, queue in unit.hidden_queues(opened.space.id)}
 
 
 def _follow_commit(unit: Unit, opened: OpenSpace, memory: MemoryStore, transaction_id: int, now: int) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
+from qmcore.acts.identifying import numbers_of
 from qmcore.acts.stores import stores
 from qmcore.condition import Condition
 from qmcore.definitions import OpenSpace
-from qmcore.message import Message, MessageInfo, State, sequence_of
-from qmcore.numbers import number
+from qmcore.message import Message, MessageInfo, State
 from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue, QueueUsage
 from qmcore.records import Cursor, Listing
 from qmcore.selection import FIRST_CHOICE
+from qmcore.space import Space
 from qmcore.store import Store
 
 STORES = 2
@@ -32,7 +33,7 @@ def usage(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> QueueUsage:
         **both,
         nonpersistent=in_memory.messages,
         memory_pages=in_memory.pages,
-        first_us=_first(opened, queue, (unit, on_disk), (memory, in_memory)),
+        first_us=_first(opened.space, queue, (unit, on_disk), (memory, in_memory)),
     )
 
 
@@ -75,26 +76,25 @@ def cursors(
 def content(unit: Unit, opened: OpenSpace, listed: MessageInfo) -> Message | None:
     """Return a message that was listed with its body, wherever it stands now; None if it is gone."""
     known = opened.definitions(unit)
-    sequence = sequence_of(listed.msgid, known.space.incarnation)
     both = stores(unit, known.space.id)
     store_number = int(listed.delivery is Delivery.NONPERSIST)
-    if sequence is None or store_number >= len(both):
+    queue = known.queues.get(listed.queue)
+    if queue is None or store_number >= len(both):
         return None
-    message_id = number(known.space.id, sequence)
-    try:
-        return both[store_number].stored(known.space, listed.queue, message_id, listed.state, listed.retries)
-    except LookupError:
-        return None
+    for message_id in numbers_of(unit, known.space, queue, listed.msgid):
+        try:
+            return both[store_number].stored(known.space, listed.queue, message_id, listed.state, listed.retries)
+        except LookupError:
+            continue
+    return None
 
 
 _ADDED = ("messages", "ready", "delayed", "held", "size", "enqueued", "dequeued", "expired", "discarded", "moved")
 
 
-def _first(opened: OpenSpace, queue: Queue, *uses: tuple[Store, QueueUsage]) -> int | None:
+def _first(space: Space, queue: Queue, *uses: tuple[Store, QueueUsage]) -> int | None:
     """Return when the message was enqueued that is first in order over all stores."""
     keyed = [
-        (key, use.first_us)
-        for store, use in uses
-        if (key := store.find(opened.space, queue.id, FIRST_CHOICE)) is not None
+        (key, use.first_us) for store, use in uses if (key := store.find(space, queue.id, FIRST_CHOICE)) is not None
     ]
     return min(keyed)[1] if keyed else None

@@ -7,7 +7,7 @@ import dataclasses
 from qmcore import numbers
 from qmcore.acts import thresholds
 from qmcore.definitions import OpenSpace
-from qmcore.message import Origin, Reason, message_id
+from qmcore.message import Origin, Reason
 from qmcore.names import storable
 from qmcore.port import Unit
 from qmcore.queue import Queue
@@ -15,9 +15,9 @@ from qmcore.records import Holding, Place, Withdrawn
 from qmcore.store import Store
 
 
-def name_of(opened: OpenSpace, holding: Holding) -> str:
+def name_of(unit: Unit, opened: OpenSpace, holding: Holding) -> str:
     """Return the identifier of a message."""
-    return message_id(opened.space.incarnation, numbers.sequence(holding.place.message_id))
+    return opened.definitions(unit).space.msgid(numbers.sequence(holding.place.message_id))
 
 
 def move(
@@ -35,7 +35,7 @@ def move(
 ) -> None:
     """Move a message that was taken out of its state. It may be consumed at once, and does not expire any more."""
     place = holding.place
-    origin = Origin(queue.name, name_of(opened, holding), reason, now, storable(error))
+    origin = Origin(queue.name, name_of(unit, opened, holding), reason, now, storable(error))
     sequence = _count_over(unit, opened, store, queue, target, holding)
     key = target.definition.order.key(priority=priority, available_at=now, expires_at=None, sequence=sequence)
     new_id = numbers.number(opened.space.id, sequence)
@@ -51,7 +51,7 @@ def move_as_it_is(
     """Move a message for an administrator: it keeps its priority and times."""
     place = found.place
     holding = Holding(place, found.pages, found.size, found.expires_us)
-    origin = Origin(queue.name, name_of(opened, holding), Reason.ADMIN, now)
+    origin = Origin(queue.name, name_of(unit, opened, holding), Reason.ADMIN, now)
     sequence = _count_over(unit, opened, store, queue, target, holding)
     new = Place(numbers.number(opened.space.id, sequence), target.id, _key(target, found, sequence), 0)
     store.move(place.message_id, new_id=new.message_id, queue_id=target.id, order_key=new.order_key, origin=origin)

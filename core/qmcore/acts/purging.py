@@ -14,6 +14,7 @@ from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Holding, Place
 from qmcore.selection import Choice
+from qmcore.space import Space
 from qmcore.store import Store
 
 
@@ -47,15 +48,16 @@ def purge_retained(volume: Volume, opened: OpenSpace, name: str, before: int) ->
 
 
 def _purge_step(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, condition: Condition | None) -> int:
-    places = store.take_many(opened.space, queue.id, Choice(condition=condition), STEP)
-    places += store.take_due(opened.space, queue.id, condition, STEP)
+    space = opened.definitions(unit).space
+    places = store.take_many(space, queue.id, Choice(condition=condition), STEP)
+    places += store.take_due(space, queue.id, condition, STEP)
     for place in places:
-        remove(unit, opened, store, queue, _holding(opened, store, queue, place), "discarded")
+        remove(unit, opened, store, queue, _holding(space, store, queue, place), "discarded")
     return len(places)
 
 
-def _holding(opened: OpenSpace, store: Store, queue: Queue, place: Place) -> Holding:
-    ((message, pages),) = store.read(opened.space, queue.name, [place], body=False)
+def _holding(space: Space, store: Store, queue: Queue, place: Place) -> Holding:
+    ((message, pages),) = store.read(space, queue.name, [place], body=False)
     if message.expires_us is not None:
         store.unmake_expiring(queue.id, place.message_id, message.expires_us)
     return Holding(place, pages, message.size, message.expires_us)

@@ -21,8 +21,9 @@ def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int)
         raise InvalidArgumentError(
             f"queue {definition.name!r} exists already in queue space {known.space.name!r}", queue=definition.name
         )
-    if len(known.queues) >= limit:
-        raise NoSpaceError(f"queue space {known.space.name!r}", Resource.QUEUES, used=len(known.queues), limit=limit)
+    used = len(known.queues) + unit.promised_queues(known.space.id)
+    if used >= limit:
+        raise NoSpaceError(f"queue space {known.space.name!r}", Resource.QUEUES, used=used, limit=limit)
     new = unit.add_queue(known.space.id, definition, now)
     memory = unit.memory(known.space.id)
     if memory is not None:
@@ -76,6 +77,12 @@ def refuse_taken(unit: Unit, queue: Queue) -> None:
         raise _held(queue)
 
 
+def refuse_held(unit: Unit, queue: Queue) -> None:
+    """Refuse what cannot be done while a transaction holds a message of the queue, be it one that it enqueues."""
+    if any(store.held_in(queue.id) for store in stores(unit, queue.space_id)):
+        raise _held(queue)
+
+
 def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, purge: bool, force: bool) -> None:
     """Destroy a queue.
 
@@ -92,8 +99,7 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
 def refuse_in_use(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, purge: bool, force: bool) -> Queue:
     """Return the queue of that name if it can be destroyed, or refuse."""
     queue = opened.definitions(unit).queue(name)
-    if any(store.held_in(queue.id) for store in stores(unit, queue.space_id)):
-        raise _held(queue)
+    refuse_held(unit, queue)
     if not force:
         others = [owner for owner in unit.owners(queue.space_id) if owner.id != me.id]
         if others:

@@ -111,7 +111,7 @@ def give_back(
             tried = store.give_back(transaction_id, queue_id, Role.DEQUEUED)
             # The rest of a group waits as long as those of it that were tried.
             waits = queue.definition.grouping and ending.cause.counts
-            delay = max((_delay(opened, queue, holding, ending) for holding in tried if waits), default=0)
+            delay = max((_delay(unit, opened, queue, holding, ending) for holding in tried if waits), default=0)
             give_back_locked(unit, opened, store, queue, transaction_id, now, delay=delay)
             for holding in tried:
                 _give_back_one(unit, opened, store, queue, holding, now, ending)
@@ -152,28 +152,28 @@ def _give_back_one(
     if is_over(holding, now):
         expire_one(unit, opened, store, queue, holding, now)
         return
-    place, verdict = holding.place, ending.verdict_on(name_of(opened, holding))
-    if not ending.counts(name_of(opened, holding)):
+    place, verdict = holding.place, ending.verdict_on(name_of(unit, opened, holding))
+    if not ending.counts(name_of(unit, opened, holding)):
         put_back(store, holding, place.retries, now)
     elif verdict.final or place.retries >= queue.definition.retries:
         _spend(unit, opened, store, queue, holding, now, ending)
     elif verdict.consumed:
         consume_now(unit, opened, store, queue, [place], now, body=False)
     else:
-        put_back(store, holding, place.retries + 1, now, delay=_delay(opened, queue, holding, ending))
+        put_back(store, holding, place.retries + 1, now, delay=_delay(unit, opened, queue, holding, ending))
 
 
 def _spend(
     unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int, ending: Ending
 ) -> None:
     """Part with a message that is out of tries: it goes to its error queue, if there is one."""
-    verdict = ending.verdict_on(name_of(opened, holding))
+    verdict = ending.verdict_on(name_of(unit, opened, holding))
     routing = store.routing(holding.place.message_id)
     target = opened.definitions(unit).error_queue_for(queue, routing.error_queue)
-    what = f"message {name_of(opened, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
+    what = f"message {name_of(unit, opened, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
     why = "has failed for good" if verdict.final else f"is out of retries ({queue.definition.retries})"
     if target == queue:
-        put_back(store, holding, holding.place.retries + 1, now, delay=_delay(opened, queue, holding, ending))
+        put_back(store, holding, holding.place.retries + 1, now, delay=_delay(unit, opened, queue, holding, ending))
     elif target is not None:
         move(
             unit,
@@ -191,16 +191,16 @@ def _spend(
     elif verdict.consumed:
         consume_now(unit, opened, store, queue, [holding.place], now, body=False)
     elif not ending.cause.discards:
-        put_back(store, holding, holding.place.retries + 1, now, delay=_delay(opened, queue, holding, ending))
+        put_back(store, holding, holding.place.retries + 1, now, delay=_delay(unit, opened, queue, holding, ending))
         _tell(unit, f"{what} {why}, and stays because {ending.cause.value}")
     else:
         remove(unit, opened, store, queue, holding, "discarded")
         _tell(unit, f"{what} {why} and was discarded: there is no error queue")
 
 
-def _delay(opened: OpenSpace, queue: Queue, holding: Holding, ending: Ending) -> int:
+def _delay(unit: Unit, opened: OpenSpace, queue: Queue, holding: Holding, ending: Ending) -> int:
     """Return the microseconds for which a message that was tried is kept back."""
-    asked = ending.verdict_on(name_of(opened, holding)).retry_after
+    asked = ending.verdict_on(name_of(unit, opened, holding)).retry_after
     return retry_delay(queue) if asked is None else asked
 
 

@@ -10,7 +10,7 @@ from qmcore.acts.branch import NO_USE, Branch, Mark, count_pending, given_up, su
 from qmcore.acts.enqueue import Outgoing
 from qmcore.acts.making_room import with_room
 from qmcore.acts.returning import Ending
-from qmcore.message import sequence_of
+from qmcore.acts.stores import stores
 from qmcore.numbers import number
 from qmcore.port import Unit, Volume, always
 from qmcore.queue import Delivery
@@ -46,13 +46,12 @@ def give_back(volume: Volume, branch: Branch, msgids: Sequence[str], now: int, e
 
     Raises AbortedError where it was given up meanwhile.
     """
-    space = branch.opened.space
-    sequences = [sequence for msgid in msgids if (sequence := sequence_of(msgid, space.incarnation)) is not None]
 
     def returned(unit: Unit) -> list[tuple[Delivery, Use]]:
         if not unit.is_active(branch.id, branch.owner.id):
             raise given_up(branch)
-        ids = [number(space.id, sequence) for sequence in sequences]
+        space = branch.opened.definitions(unit).space
+        ids = [number(space.id, sequence) for msgid in msgids for sequence in space.sequences_of(msgid)]
         found = returning.give_back_some(unit, branch.opened, branch.id, branch.queue_ids, ids, now, ending)
         return [
             (Delivery.PERSIST if store is unit else Delivery.NONPERSIST, Use(1, holding.pages, holding.size))
@@ -62,6 +61,19 @@ def give_back(volume: Volume, branch: Branch, msgids: Sequence[str], now: int, e
     for delivery, use in volume.write(returned, durable=False, concurrent=True):
         less = Use(-use.messages, -use.pages, -use.size)
         branch.holds[delivery] = sum_of(branch.holds.get(delivery, NO_USE), less)
+
+
+def concerns(volume: Volume, branch: Branch, msgid: str) -> bool:
+    """Tell whether a message with this identifier stands in a queue that the transaction has taken messages of."""
+
+    def found(unit: Unit) -> bool:
+        space = branch.opened.definitions(unit).space
+        ids = [number(space.id, sequence) for sequence in space.sequences_of(msgid)]
+        return any(
+            store.among(queue_id, ids) for store in stores(unit, space.id) if ids for queue_id in branch.queue_ids
+        )
+
+    return branch.recorded and volume.read(found)
 
 
 def answer_failure(volume: Volume, branch: Branch, answers: Sequence[Outgoing], now: int, ending: Ending) -> None:

@@ -146,7 +146,7 @@ def usage(unit: Unit, of: Space) -> SpaceUsage:
     level, memory = unit.level(of.id), unit.memory(of.id)
     in_memory = memory.level(of.id) if memory is not None else Use(0, 0, 0)
     return SpaceUsage(
-        queues=len(unit.queue_versions(of.id)),
+        queues=len(unit.queue_versions(of.id)) + unit.promised_queues(of.id),
         transactions=unit.transaction_count(of.id),
         processes=len(unit.owners(of.id)),
         messages=level.messages + in_memory.messages,

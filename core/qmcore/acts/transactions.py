@@ -27,6 +27,7 @@ from qmcore.acts.branch import (
 from qmcore.acts.consuming import consume
 from qmcore.acts.dequeue import Nothing, first_ready, is_nothing, nothing, reserved_queue, rest_of_group, take
 from qmcore.acts.enqueue import Accepted, Outgoing
+from qmcore.acts.identifying import choices
 from qmcore.acts.making_room import with_room
 from qmcore.acts.spilling import spill
 from qmcore.acts.stores import store_for, stores
@@ -41,6 +42,7 @@ from qmcore.port import Unit, Volume
 from qmcore.queue import KEPT, Delivery, Queue
 from qmcore.records import Holding, Outcome, Place, Role, Use
 from qmcore.selection import Choice, Selection
+from qmcore.space import Space
 from qmcore.store import Store
 
 logger = logging.getLogger("qmadmin.transaction")
@@ -109,7 +111,8 @@ def dequeue(
         branch.queue_ids.add(queue.id)
         # Numbers for the replies come with this commit, so that they need none of their own.
         reserved = branch.reserved or reserve(unit, branch, 1)
-        return _hold(branch, queue, found, role, body=body), reserved
+        space = branch.opened.definitions(unit).space
+        return _hold(branch, space, queue, found, role, body=body), reserved
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
     branch.may_hold = True
@@ -194,51 +197,51 @@ def _take_ready(unit: Unit, branch: Branch, queue: Queue, selection: Selection, 
 
 def _take_locked(unit: Unit, branch: Branch, queue: Queue, selection: Selection, limit: int) -> list[_Found]:
     """Take what the transaction has locked, and in its turn what stands before that in the order."""
-    choice = selection.choice(branch.opened.space)
+    space = branch.opened.definitions(unit).space
     found: list[_Found] = []
-    while choice is not None and len(found) < limit:
-        locked = _first_locked(unit, branch, queue, choice)
-        if locked is None:
-            break
-        ready = None if queue.definition.grouping else first_ready(unit, branch.opened, queue, choice)
-        if ready is not None and ready < locked.place.order_key:
-            found += _take_ready(unit, branch, queue, selection, 1)
-        else:
-            locked.store.dequeue_locked(branch.id, locked.place)
-            found.append(locked)
+    for choice in choices(unit, space, queue, selection):
+        while len(found) < limit and (locked := _first_locked(unit, branch, space, queue, choice)):
+            ready = None if queue.definition.grouping else first_ready(unit, space, queue, choice)
+            if ready is not None and ready < locked.place.order_key:
+                found += _take_ready(unit, branch, queue, selection, 1)
+            else:
+                locked.store.dequeue_locked(branch.id, locked.place)
+                found.append(locked)
     return found
 
 
-def _first_locked(unit: Unit, branch: Branch, queue: Queue, choice: Choice) -> _Found | None:
+def _first_locked(unit: Unit, branch: Branch, space: Space, queue: Queue, choice: Choice) -> _Found | None:
     locked = [
         _Found(store, holding.place, locked=True)
         for store in stores(unit, queue.space_id)
-        if (holding := store.first_locked(branch.id, branch.opened.space, queue.id, choice)) is not None
+        if (holding := store.first_locked(branch.id, space, queue.id, choice)) is not None
     ]
     return min(locked, key=lambda found: found.place.order_key, default=None)
 
 
-def _hold(branch: Branch, queue: Queue, found: Sequence[_Found], role: Role, *, body: bool) -> list[_Held]:
+def _hold(
+    branch: Branch, space: Space, queue: Queue, found: Sequence[_Found], role: Role, *, body: bool
+) -> list[_Held]:
     """Let the transaction hold messages, and lock the others of their groups."""
     read: dict[int, tuple[Message, int]] = {}
     locks = role is Role.LOCKED
     for store in dict.fromkeys(item.store for item in found):
         its = [item for item in found if item.store is store]
-        read |= _read(store, branch, queue, [item.place for item in its], body=body)
+        read |= _read(store, space, queue, [item.place for item in its], body=body)
         new = [item.place for item in its if not item.locked]
         _hold_read(store, branch, new, read, role)
         if queue.definition.grouping:
             others = [other for place in new for other in rest_of_group(store, queue, place)]
-            _hold_read(store, branch, others, _read(store, branch, queue, others, body=False), Role.LOCKED)
+            _hold_read(store, branch, others, _read(store, space, queue, others, body=False), Role.LOCKED)
             locks = locks or bool(others)
     return [_held(queue, *read[item.place.message_id], locks=locks) for item in found]
 
 
 def _read(
-    store: Store, branch: Branch, queue: Queue, places: Sequence[Place], *, body: bool
+    store: Store, space: Space, queue: Queue, places: Sequence[Place], *, body: bool
 ) -> dict[int, tuple[Message, int]]:
     """Return messages and their pages by their numbers."""
-    rows = store.read(branch.opened.space, queue.name, places, body=body)
+    rows = store.read(space, queue.name, places, body=body)
     return {place.message_id: row for place, row in zip(places, rows, strict=True)}
 
 

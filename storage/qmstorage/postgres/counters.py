@@ -86,6 +86,8 @@ _ARRIVE = _added_and_summed(
 )
 _ARRIVE_IN_MEMORY = _added_and_summed((_WHOLE, _QUEUE), _NUMBER, **_CHANGES, enqueued=_by("count"))
 _CHARGE = _added_and_summed((_WHOLE,), **_CHANGES)
+ADJUST = _added(_QUEUE, **_CHANGES, enqueued=_by("by_passed"))
+"""Counts for a queue alone."""
 _LEAVE = {
     how: _added(_WHOLE, _QUEUE, **_CHANGES, **{how: _by("departed")}).returning(_NUMBER)
     for how in ("dequeued", "expired", "discarded", "moved")

@@ -14,7 +14,9 @@ from qmcore.space import Space, SpaceDefinition
 from qmstorage.bodies import Bodies
 from qmstorage.postgres import keys
 from qmstorage.postgres.arrivals import SharedArrivals
+from qmstorage.postgres.carrying import SharedCarrying
 from qmstorage.postgres.counters import SharedCounters
+from qmstorage.postgres.loading import SharedImports, SharedLoading
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
 from qmstorage.postgres.tables import memory_schema
 from qmstorage.runner import Cursor, Row, Texts, given
@@ -44,7 +46,9 @@ class SharedBodies(Bodies):
         return bytes(content)
 
 
-class PostgresMemoryStore(SharedCounters, SharedBodies, SharedArrivals, SharedStates, MemoryStore):
+class PostgresMemoryStore(
+    SharedLoading, SharedCounters, SharedBodies, SharedArrivals, SharedStates, SharedCarrying, MemoryStore
+):
     """The non-persistent messages of a queue space, in tables that are not logged."""
 
     gives_numbers = False
@@ -62,7 +66,18 @@ class PostgresMemoryStore(SharedCounters, SharedBodies, SharedArrivals, SharedSt
             self.add_counters(space_id, queue_id)
 
 
-class PostgresUnit(SharedCounters, SharedBodies, SharedArrivals, SharedListings, SharedHistory, SharedClaims, SqlUnit):
+class PostgresUnit(
+    SharedLoading,
+    SharedImports,
+    SharedCounters,
+    SharedBodies,
+    SharedArrivals,
+    SharedListings,
+    SharedHistory,
+    SharedCarrying,
+    SharedClaims,
+    SqlUnit,
+):
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
 
     commits_memory = True

@@ -23,7 +23,7 @@ def upgrade() -> None:
         sa.Column("first_sequence", sa.BigInteger(), nullable=False),
         sa.Column("last_sequence", sa.BigInteger(), nullable=False),
         sa.Column("shift", sa.BigInteger(), nullable=False, comment="added to a foreign sequence number to give ours"),
-        sa.PrimaryKeyConstraint("space_id", "incarnation", "first_sequence", name=op.f("adopted_pkey")),
+        sa.PrimaryKeyConstraint("space_id", "incarnation", "first_sequence", "shift", name=op.f("adopted_pkey")),
         comment="message ids of other queue spaces that imports keep valid",
     )
     op.create_table(
@@ -79,7 +79,7 @@ def upgrade() -> None:
         sa.Column("dequeued", sa.BigInteger(), nullable=False),
         sa.Column("expired", sa.BigInteger(), nullable=False),
         sa.Column("discarded", sa.BigInteger(), nullable=False),
-        sa.Column("moved", sa.BigInteger(), nullable=False, comment="to the error queue"),
+        sa.Column("moved", sa.BigInteger(), nullable=False, comment="to another queue, or elsewhere"),
         sa.PrimaryKeyConstraint("space_id", "queue_id", "slot", name=op.f("counter_pkey")),
         sqlite_with_rowid=False,
     )
@@ -240,7 +240,7 @@ def upgrade() -> None:
         sa.Column("space_id", sa.Integer(), nullable=False),
         sa.Column("archive", sa.Text(), nullable=False, comment="the identifier of the archive"),
         sa.Column("plan", sa.Text(), nullable=False, comment="JSON: what is imported, and as what"),
-        sa.Column("state", sa.Text(), nullable=False, comment="loading, merging, done"),
+        sa.Column("state", sa.Text(), nullable=False, comment="loading, merging, done, or abandoned"),
         sa.Column(
             "shift", sa.BigInteger(), nullable=False, comment="added to a sequence number of the archive to give ours"
         ),
@@ -433,7 +433,7 @@ def upgrade() -> None:
             "import_id",
             sa.BigInteger(),
             nullable=False,
-            comment="0; else the import that fills it: nobody else sees it",
+            comment="0; else the import that fills it, less than 0 where it replaced it: hidden",
         ),
         sa.ForeignKeyConstraint(["space_id"], ["space.id"], name=op.f("queue_space_id_fkey")),
         sa.PrimaryKeyConstraint("id", name=op.f("queue_pkey")),

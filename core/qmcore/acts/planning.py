@@ -1,0 +1,61 @@
+"""What is looked at before an import begins: whether it may, and whether there are queues enough for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from qmcore.acts.merging import refuse_unlike
+from qmcore.acts.queues import refuse_held
+from qmcore.definitions import Definitions
+from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, Resource
+from qmcore.imports import ImportJob, ImportPlan, Mode, Stage
+from qmcore.port import Unit
+
+
+def refuse_known(plan: ImportPlan, jobs: Iterable[ImportJob]) -> None:
+    """Refuse what is being imported in another way, or was imported before and is not wanted again."""
+    sources, targets = {planned.key for planned in plan.queues}, {planned.name for planned in plan.queues}
+    for job in jobs:
+        same = [each.source for each in job.plan.queues if job.archive == plan.archive and each.key in sources]
+        if job.state is Stage.DONE:
+            if same and not plan.again:
+                raise InvalidArgumentError(
+                    f"queue {same[0]!r} of archive {plan.archive} was imported into this queue space before",
+                    hint="Say that you want it again, if you do: its messages are then here twice.",
+                    queue=same[0],
+                    archive=plan.archive,
+                    imported_before=True,
+                )
+            continue
+        taken = same or [each.name for each in job.plan.queues if each.name in targets]
+        if taken:
+            was = "was given up and is not removed yet" if job.state is Stage.ABANDONED else "is under way"
+            raise InUseError(
+                f"another import of queue {taken[0]!r}, from archive {job.archive}, {was}",
+                hint="Let it go on as it was begun, or give it up to its end.",
+                queue=taken[0],
+                archive=job.archive,
+                import_id=job.id,
+            )
+
+
+def refuse_unfit(unit: Unit, known: Definitions, plan: ImportPlan) -> None:
+    """Refuse queues that cannot become what the plan says, and more queues than there may be."""
+    new = 0
+    for planned in plan.queues:
+        existing = known.queues.get(planned.name)
+        if planned.mode is Mode.APPEND:
+            refuse_unlike(known.queue(planned.name), planned)
+        elif existing is None:
+            new += 1
+        elif planned.mode is Mode.CREATE:
+            raise InvalidArgumentError(
+                f"queue {planned.name!r} exists already in queue space {known.space.name!r}",
+                hint="Rename it in the import, skip it, replace the one that is there, or append to it.",
+                queue=planned.name,
+            )
+        else:
+            refuse_held(unit, existing)
+    limit, used = known.space.definition.queues, len(known.queues) + unit.promised_queues(known.space.id)
+    if new and used + new > limit:
+        raise NoSpaceError(f"queue space {known.space.name!r}", Resource.QUEUES, used=used, limit=limit, wanted=new)

@@ -1,0 +1,263 @@
+"""What an import of an archive is: which queues it fills, how, with which numbers and times, and how far it is.
+
+A plan is what was asked for, and does not change while its import goes on, whoever continues it: it is stored with the
+import as text, and an import that was cut short is found again by an identical one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Self, TypeAlias
+
+from qmcore import limits
+from qmcore.carried import Adopted
+from qmcore.errors import InvalidArgumentError
+from qmcore.limits import Threshold
+from qmcore.numbers import SEQUENCE_MAX
+from qmcore.order import OutOfOrder, QueueOrder
+from qmcore.queue import Delivery, QueueDefinition
+from qmcore.records import Use
+
+Source: TypeAlias = tuple[str, str]
+"""A queue of an archive: the name of its queue space, and its own."""
+
+NOTHING = Use(0, 0, 0)
+
+
+class Mode(enum.Enum):
+    """What becomes of the queue of that name that may be there."""
+
+    CREATE = "create"
+    """There must be none; the queue appears when the import is published."""
+    REPLACE = "replace"
+    """It is destroyed when the import is published, and the new one takes its place; there may be none."""
+    APPEND = "append"
+    """It stays as it is defined, and gets the messages after the import was published, some at a time."""
+
+
+class Stage(enum.Enum):
+    """How far an import is."""
+
+    LOADING = "loading"
+    """Batches are loaded, and nobody sees them."""
+    MERGING = "merging"
+    """It was published, and some of its messages are still to be moved into their queues, or some to be removed."""
+    DONE = "done"
+    ABANDONED = "abandoned"
+    """It was given up, and what it had loaded is being removed."""
+
+
+class TimePolicy(enum.Enum):
+    """What becomes of the times of messages."""
+
+    KEEP = "keep"
+    SHIFT = "shift"
+    """All times of a message move by the same span, that of its consumption too; when it was moved stays."""
+    RECOMPUTE = "recompute"
+    """Messages are enqueued when the import begins, and their delays and lifetimes begin anew, whole. What a retry has
+    delayed comes when it would have come; what was consumed keeps its times."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Times:
+    """What becomes of the times of messages: `policy`, and for SHIFT either a span or the moment that it begins at.
+
+    `by_us` are the microseconds that times move by, less than nothing for earlier ones. `since_us` is a time of day, as
+    that of the snapshot: times move by what has passed from it until the import begins.
+    """
+
+    policy: TimePolicy = TimePolicy.KEEP
+    by_us: int | None = None
+    since_us: int | None = None
+
+    def __post_init__(self) -> None:
+        given = (self.by_us is not None) + (self.since_us is not None)
+        if given != (self.policy is TimePolicy.SHIFT):
+            raise InvalidArgumentError(
+                "times are shifted by a span or since a moment, and one of them has to be given; others take neither"
+            )
+
+    def shift(self, started_us: int) -> int:
+        """Return the microseconds that all times move by in an import that began at a time; 0 where they do not."""
+        if self.since_us is not None:
+            return started_us - self.since_us
+        return self.by_us or 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedQueue:
+    """A queue of an archive, and what it is imported as.
+
+    `definition` has the name that it gets; its order and grouping are those of the archive. `use` are its persistent
+    messages that are still to be consumed, `memory_use` the non-persistent ones, `retained` those that are kept after
+    they were consumed; their pages are those of the device that they are imported to.
+    """
+
+    source_space: str
+    source: str
+    definition: QueueDefinition
+    mode: Mode = Mode.CREATE
+    enqueue_enabled: bool = True
+    dequeue_enabled: bool = False
+    use: Use = NOTHING
+    memory_use: Use = NOTHING
+    retained: Use = NOTHING
+
+    @property
+    def key(self) -> Source:
+        """Which queue of the archive it is."""
+        return self.source_space, self.source
+
+    @property
+    def name(self) -> str:
+        """The name that it gets."""
+        return self.definition.name
+
+    @property
+    def charged(self) -> Use:
+        """What it is charged for on disk: of what was consumed before, the pages alone."""
+        return Use(self.use.messages, self.use.pages + self.retained.pages, self.use.size)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPlan:
+    """What of an archive is imported into a queue space, and as what. All of it comes from one queue space.
+
+    `archive` is the identifier of the archive. `first` and `last` are the least and the greatest sequence number of
+    the messages that are carried, those of their groups included; `last` is below `first` where there is none.
+    `adopted` are the identifiers that stay valid; their shifts lead to the sequence numbers of the archive. `again`:
+    although queues of it were imported into the queue space before.
+    """
+
+    archive: str
+    queues: tuple[PlannedQueue, ...]
+    first: int = 1
+    last: int = 0
+    adopted: tuple[Adopted, ...] = ()
+    times: Times = dataclasses.field(default_factory=Times)
+    again: bool = False
+
+    def __post_init__(self) -> None:
+        sources = [planned.key for planned in self.queues]
+        if len({space for space, _ in sources}) > 1:
+            raise InvalidArgumentError(
+                "an import takes the queues of one queue space of an archive",
+                hint="Import those of another one by themselves: their messages are numbered apart.",
+            )
+        _refuse_twice("queue of the archive", [source for _, source in sources])
+        _refuse_twice("name", [planned.name for planned in self.queues])
+        if not self.count and any(planned.use != NOTHING or planned.retained != NOTHING for planned in self.queues):
+            raise InvalidArgumentError("an import of messages takes sequence numbers, and the plan has none")
+        if self.count and not 0 <= self.first <= self.last <= SEQUENCE_MAX:
+            raise InvalidArgumentError(f"sequence numbers are 0 to {SEQUENCE_MAX}, not {self.first} to {self.last}")
+
+    @property
+    def count(self) -> int:
+        """How many sequence numbers it takes."""
+        return max(self.last - self.first + 1, 0)
+
+    @property
+    def use(self) -> Use:
+        """What it takes of the disk of the queue space."""
+        return total(planned.charged for planned in self.queues)
+
+    @property
+    def memory_use(self) -> Use:
+        """What it takes of the memory of the queue space."""
+        return total(planned.memory_use for planned in self.queues)
+
+    def to_json(self) -> str:
+        """Return the plan as text; identical plans have the same."""
+        values = {
+            "archive": self.archive,
+            "queues": [_planned_to_json(planned) for planned in self.queues],
+            "first": self.first,
+            "last": self.last,
+            "adopted": [dataclasses.asdict(piece) for piece in self.adopted],
+            "times": {**dataclasses.asdict(self.times), "policy": self.times.policy.value},
+            "again": self.again,
+        }
+        return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the plan of which `to_json` has made the text."""
+        values = json.loads(text)
+        values["queues"] = tuple(_planned_from_json(planned) for planned in values["queues"])
+        values["adopted"] = tuple(Adopted(**piece) for piece in values["adopted"])
+        values["times"] = Times(**{**values["times"], "policy": TimePolicy(values["times"]["policy"])})
+        return cls(**values)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ImportJob:
+    """An import as a queue space records it.
+
+    `shift` is added to a sequence number of the archive to give ours. `queues` are the numbers of the queues that are
+    being filled, by what they are in the archive: none any more where the import is done. `loaded` is what batches have
+    brought so far, kept messages included, on disk and in memory together; nothing any more once it was published.
+    """
+
+    id: int
+    space_id: int
+    archive: str
+    plan: ImportPlan
+    state: Stage
+    shift: int
+    started_us: int
+    ended_us: int | None
+    queues: Mapping[Source, int]
+    loaded: Use
+
+
+def total(uses: Iterable[Use]) -> Use:
+    """Return what all of them are together."""
+    each = list(uses)
+    return Use(sum(use.messages for use in each), sum(use.pages for use in each), sum(use.size for use in each))
+
+
+def _refuse_twice(what: str, named: list[str]) -> None:
+    for name in named:
+        if named.count(name) > 1:
+            raise InvalidArgumentError(f"the {what} {name!r} is in the import twice", queue=name)
+
+
+def _planned_to_json(planned: PlannedQueue) -> dict[str, Any]:
+    values = {field.name: getattr(planned, field.name) for field in dataclasses.fields(planned)}
+    uses = {name: dataclasses.astuple(values[name]) for name in _USES}
+    return {**values, **uses, "mode": planned.mode.value, "definition": _definition_to_json(planned.definition)}
+
+
+def _planned_from_json(values: dict[str, Any]) -> PlannedQueue:
+    uses = {name: Use(*values[name]) for name in _USES}
+    definition = _definition_from_json(values["definition"])
+    return PlannedQueue(**{**values, **uses, "mode": Mode(values["mode"]), "definition": definition})
+
+
+def _definition_to_json(definition: QueueDefinition) -> dict[str, Any]:
+    values = {field.name: getattr(definition, field.name) for field in dataclasses.fields(definition)}
+    for name in ("order", "out_of_order"):
+        values[name] = str(values[name])
+    for name in ("threshold", "memory_threshold"):
+        limit: Threshold = values[name]
+        values[name] = [str(limit.high), str(limit.low), limit.command]
+    return {**values, "delivery": definition.delivery.value}
+
+
+def _definition_from_json(values: dict[str, Any]) -> QueueDefinition:
+    changed: dict[str, Any] = {
+        "order": QueueOrder.parse(values["order"]),
+        "out_of_order": OutOfOrder.parse(values["out_of_order"]),
+        "delivery": Delivery(values["delivery"]),
+    }
+    for name in ("threshold", "memory_threshold"):
+        high, low, command = values[name]
+        upper = limits.parse_high(high)
+        changed[name] = Threshold(upper, limits.parse_low(low, upper), command)
+    return QueueDefinition(**{**values, **changed})
+
+
+_USES = ("use", "memory_use", "retained")

@@ -1,0 +1,17 @@
+"""What Spark says of a job that failed, in one sentence."""
+
+from __future__ import annotations
+
+from qmcore.errors import SystemFailureError
+
+_LONGEST = 300
+
+
+def explained(error: Exception) -> SystemFailureError:
+    """Return the diagnostic for a job that Spark gave up."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    reason = next((line for line in reversed(lines) if "Error: " in line or "Exception: " in line), lines[0])
+    return SystemFailureError(
+        f"Spark gave the job up: {reason[:_LONGEST]}",
+        hint="What was done stays done; the same command goes on where it was.",
+    )

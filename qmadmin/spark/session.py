@@ -1,0 +1,103 @@
+"""Starting Spark quietly, also without a network and on a machine with an odd name."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from qmadmin.spark.java import require_java
+from qmcore.errors import OperatingSystemError, SystemFailureError
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+NAME = "qmspark"
+"""What the programs are called on a cluster."""
+
+LOCAL = "local[*]"
+"""All processors of this machine."""
+
+
+def start(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Return a Spark session: the one that runs already, as under spark-submit, or a new one.
+
+    `master` is as Spark has it, `local[N]` for N processors of this machine; None is what spark-submit says, and all
+    processors of this machine otherwise. `settings` are more of Spark's own. OperatingSystemError where PySpark or Java
+    is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise OperatingSystemError(
+            "qmspark needs PySpark, which is not installed", hint="pip install 'qmadmin[spark]'"
+        ) from error
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # spark-submit has started Java, and said where the cluster is.
+        return _quiet(SparkSession.builder.appName(NAME).getOrCreate())
+    require_java()
+    _started(_conf(master or LOCAL, settings or {}))
+    return _quiet(SparkSession.builder.getOrCreate())
+
+
+def _conf(master: str, settings: Mapping[str, str]) -> SparkConf:
+    from pyspark import SparkConf
+
+    conf = SparkConf().setAppName(NAME).setMaster(master)
+    conf.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
+    conf.set("spark.sql.session.timeZone", "UTC")
+    if master.startswith("local"):
+        _stay_on_this_machine()
+        conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
+    for name, value in settings.items():
+        conf.set(name, value)
+    return conf
+
+
+def _started(conf: SparkConf) -> None:
+    """Start Java with Spark in it. What it says meanwhile is told only where it fails."""
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        try:
+            gateway = launch_gateway(conf, {"stderr": said})  # type: ignore[no-untyped-call]  # PySpark says no types
+            SparkContext(conf=conf, gateway=gateway)
+        except PySparkRuntimeError as error:
+            said.seek(0)
+            lines = [line.strip() for line in said if line.strip()]
+            last = next(
+                (line for line in reversed(lines) if "error" in line.lower() or "exception" in line.lower()), ""
+            )
+            raise SystemFailureError(
+                f"Spark does not start: {last or lines[-1] if lines else error}",
+                hint="Look at JAVA_HOME, SPARK_HOME, and at the memory that was asked for.",
+            ) from error
+
+
+def _quiet(session: SparkSession) -> SparkSession:
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _stay_on_this_machine() -> None:
+    """Say what Spark would find out wrongly, or tell at length, before it starts; what the user has said goes first."""
+    for name, value in (
+        # A host name with an underscore, or one that resolves to nothing, is no reason not to work.
+        ("SPARK_LOCAL_IP", "127.0.0.1"),
+        ("SPARK_LOCAL_HOSTNAME", "localhost"),
+        # It would take the first python3 of the PATH, which need not have this package.
+        ("PYSPARK_PYTHON", sys.executable),
+        ("PYSPARK_DRIVER_PYTHON", sys.executable),
+    ):
+        os.environ.setdefault(name, value)
+    if "SPARK_CONF_DIR" not in os.environ and "SPARK_HOME" not in os.environ:
+        os.environ["SPARK_CONF_DIR"] = str(resources.files("qmadmin.spark") / "conf")

@@ -1,0 +1,159 @@
+"""Worker processes of this machine: each opens for itself what it works on, and keeps it open between the units.
+
+A worker is told functions to call, with values that can be pickled. What the first one gives stays in the worker, and
+each other one gets it: a connection does not cross from process to process. A worker whose driver has died ends by
+itself, because its pipe does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Any, Self
+
+from qmadmin.transfer.workers import Enter, Told, Unit, tell_nobody
+from qmcore.errors import SystemFailureError
+
+_END_SECONDS = 10.0
+_HINT = "Look whether the machine ran out of memory, then do the same again."
+
+
+class Worker:
+    """Whoever does, somewhere else, what comes through a connection."""
+
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self.connection = connection
+
+    def send(self, unit: Unit, *arguments: Any) -> None:
+        """Have it call `unit`; the answer is to be received before anything else is sent."""
+        try:
+            self.connection.send((unit, arguments))
+        except OSError:
+            raise self._died() from None
+
+    def receive(self) -> Any:
+        """Return what the call returned, or raise what it raised."""
+        try:
+            failed, result = self.connection.recv()
+        except (EOFError, OSError):
+            raise self._died() from None
+        if failed:
+            raise result
+        return result
+
+    def end(self, *, at_once: bool) -> None:
+        """Let it end, after what it is at; `at_once` in the middle of it."""
+        del at_once
+        self.connection.close()
+
+    def _died(self) -> SystemFailureError:
+        return SystemFailureError(f"{self._ended()} in the middle of its work", hint=_HINT)
+
+    def _ended(self) -> str:
+        return "a worker ended"
+
+
+class Process(Worker):
+    """A process of this machine. It begins with nothing but the module path of this one.
+
+    The program that this process runs is not run again there, as it would be by multiprocessing: it may be anything.
+    """
+
+    def __init__(self) -> None:
+        ours, theirs = multiprocessing.Pipe()
+        super().__init__(ours)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "qmadmin.transfer.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        finally:
+            theirs.close()
+
+    def end(self, *, at_once: bool) -> None:
+        """Let it end, after what it is at; `at_once` in the middle of it."""
+        if at_once:
+            self._process.terminate()
+        super().end(at_once=at_once)
+        self._process.wait()
+
+    def _ended(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
+        status = self._process.returncode
+        how = f"by signal {-status}" if status is not None and status < 0 else f"with status {status}"
+        return f"the worker process {self._process.pid} ended {how}"
+
+
+class Pool:
+    """Workers, each with what `enter(*arguments)`, a context manager, gives it."""
+
+    def __init__(self, hire: Callable[[int], Worker], count: int, enter: Enter, *arguments: Any) -> None:
+        """`hire` gives a worker, by its number from 0."""
+        self._workers: list[Worker] = []
+        try:
+            for number in range(count):
+                self._workers.append(hire(number))
+            for worker in self._workers:
+                worker.send(enter, *arguments)
+        except BaseException:
+            self._end(at_once=True)
+            raise
+
+    def __enter__(self) -> Self:
+        try:
+            for worker in self._workers:
+                worker.receive()
+        except BaseException:
+            self._end(at_once=True)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(at_once=error is not None)
+
+    def each(self, unit: Unit, *arguments: Any) -> list[Any]:
+        """Have every worker call the same at the same time, and return what they return."""
+        for worker in self._workers:
+            worker.send(unit, *arguments)
+        return [worker.receive() for worker in self._workers]
+
+    def run(self, unit: Unit, tasks: Iterable[tuple[Any, ...]], told: Told = tell_nobody) -> Iterator[Any]:
+        """Have the workers call `unit` with each of the tasks, and yield what it returns as it comes.
+
+        What one of them raises is raised here, and the others get no more.
+        """
+        waiting, ended = iter(tasks), 0
+        busy: dict[Any, Worker] = {}
+        for worker in self._workers:
+            _busy_with_next(worker, unit, waiting, busy)
+        while busy:
+            for connection in wait(list(busy)):
+                worker = busy.pop(connection)
+                result = worker.receive()
+                _busy_with_next(worker, unit, waiting, busy)
+                yield result
+                ended += 1
+                told(ended)
+
+    def _end(self, *, at_once: bool) -> None:
+        for worker in self._workers:
+            worker.end(at_once=at_once)
+        self._workers.clear()
+
+
+def _busy_with_next(worker: Worker, unit: Unit, waiting: Iterator[tuple[Any, ...]], busy: dict[Any, Worker]) -> None:
+    for task in waiting:
+        worker.send(unit, *task)
+        busy[worker.connection] = worker
+        return

@@ -1,0 +1,224 @@
+"""Messages that come and go many at a time, in queues that nobody sees, in SQL."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Table, bindparam, delete, insert, select, update
+
+from qmcore import carried, numbers
+from qmcore.message import State
+from qmcore.records import Use
+from qmstorage import bodies
+from qmstorage.among import Named
+from qmstorage.bodies import Bodies
+from qmstorage.counters import Counters
+from qmstorage.runner import Row, Statement, given, insert_into
+from qmstorage.schema import chunk, counter, due, expiring, history, message, ready
+
+_AT: Final = {name: at for at, name in enumerate(carried.COLUMNS)}
+_KEY, _GROUP, _BODY = _AT["order_key"], _AT["group_sequence"], _AT["body"]
+_EXPIRES, _RETRIES, _UNTIL = _AT["expires_at"], _AT["retries"], _AT["until"]
+_CONSUMED, _CONSUMER, _TRANSACTION = _AT["consumed_at"], _AT["consumer"], _AT["transaction"]
+
+# What stands before and behind the group is the same in both, in the same order.
+_SAME: Final = ("id", "queue_id", *carried.COLUMNS[_KEY:_GROUP], "group_id", *carried.COLUMNS[_GROUP + 1 : _BODY])
+assert tuple(message.columns.keys()) == (*_SAME, "body_id", "body")  # noqa: S101 - `_message_rows` relies on it
+
+_TABLES = (message, ready, due, expiring, history)
+_PUT: Final = {table.name: insert_into(table) for table in _TABLES}
+# A memory may be ahead of the disk, where a process died between the two.
+_PUT_IF_NEW: Final = {
+    table.name: insert(table)
+    .values({column.name: bindparam(column.name) for column in table.columns})
+    .prefix_with("OR IGNORE", dialect="sqlite")
+    for table in _TABLES
+}
+_PASSED = select(counter.c.enqueued).where(given(counter.c.space_id, "of_space"), given(counter.c.queue_id, "of_queue"))
+_ADJUST = (
+    update(counter)
+    .where(given(counter.c.space_id, "of_space"), given(counter.c.queue_id, "of_queue"))
+    .values(
+        messages=counter.c.messages + bindparam("by_messages"),
+        pages=counter.c.pages + bindparam("by_pages"),
+        size=counter.c.size + bindparam("by_size"),
+        enqueued=counter.c.enqueued + bindparam("by_passed"),
+    )
+)
+
+
+class _Place:
+    """A table of states: how the first messages of a queue in it are found, removed, and given another queue."""
+
+    def __init__(self, table: Table, key: ColumnElement[Any], *, counts: bool) -> None:
+        self.counts = counts
+        found = (
+            select(
+                key,
+                table.c.message_id,
+                message.c.pages,
+                message.c.size,
+                message.c.expires_at,
+                message.c.body_id,
+                message.c.group_id,
+            )
+            .join_from(table, message, Named(message.c.id, table.c.message_id))
+            .where(given(table.c.queue_id, "of_queue"))
+        )
+        self.first: Statement = found.order_by(key, table.c.message_id).limit(bindparam("most"))
+        # From the messages of the group: there are few, and an index leads to them.
+        self.of_group: Statement = found.where(
+            given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group")
+        )
+        one = (given(table.c.queue_id, "of_queue"), given(key, "of_key"), given(table.c.message_id, "of_message"))
+        self.remove: Statement = delete(table).where(*one)
+        self.rehome: Statement = update(table).where(*one).values(queue_id=bindparam("to_queue"))
+
+
+_READY = _Place(ready, ready.c.order_key, counts=True)
+_DUE = _Place(due, due.c.available_at, counts=True)
+_PAST = _Place(history, history.c.consumed_at, counts=False)
+_ONE_EXPIRING = (
+    given(expiring.c.queue_id, "of_queue"),
+    given(expiring.c.expires_at, "of_key"),
+    given(expiring.c.message_id, "of_message"),
+)
+_REMOVE_EXPIRING = delete(expiring).where(*_ONE_EXPIRING)
+_REHOME_EXPIRING = update(expiring).where(*_ONE_EXPIRING).values(queue_id=bindparam("to_queue"))
+_REMOVE = delete(message).where(given(message.c.id, "of_message"))
+_REHOME = update(message).where(given(message.c.id, "of_message")).values(queue_id=bindparam("to_queue"))
+_REMOVE_BODY = delete(chunk).where(given(chunk.c.body_id, "of_body"))
+
+
+class Loading(Counters, Bodies):
+    """Messages that come and go many at a time, in queues that nobody sees."""
+
+    in_memory: bool
+
+    def load(self, space_id: int, queue_id: int, state: State, rows: Sequence[carried.Row]) -> None:
+        """Store messages as they are carried, and let them stand; nobody is told. Nothing is counted."""
+        base = numbers.number(space_id, 0)
+        self.put_rows(message, self._message_rows(base, queue_id, rows))
+        if state is State.CONSUMED:
+            past = [(queue_id, row[_CONSUMED], base + row[0], row[_CONSUMER], row[_TRANSACTION]) for row in rows]
+            self.put_rows(history, past)
+            return
+        if state is State.DELAYED:
+            self.put_rows(due, [(queue_id, row[_UNTIL], base + row[0], row[_KEY], row[_RETRIES]) for row in rows])
+        else:
+            self.put_rows(ready, [(queue_id, row[_KEY], base + row[0], row[_RETRIES]) for row in rows])
+        ending = [(queue_id, row[_EXPIRES], base + row[0]) for row in rows if row[_EXPIRES] is not None]
+        if ending:
+            self.put_rows(expiring, ending)
+
+    def adjust(self, space_id: int, queue_id: int, use: Use, *, passed: int = 0) -> None:
+        """Add to what is counted of a queue alone: its use, and how many were enqueued."""
+        self.run(
+            _ADJUST,
+            of_space=space_id,
+            of_queue=queue_id,
+            by_messages=use.messages,
+            by_pages=use.pages,
+            by_size=use.size,
+            by_passed=passed,
+        )
+
+    def passed(self, space_id: int, queue_id: int) -> int:
+        """Return how many messages of the queue were ever enqueued."""
+        return sum(row[0] for row in self.all(_PASSED, of_space=space_id, of_queue=queue_id))
+
+    def rehome(self, from_queue: int, to_queue: int, limit: int) -> tuple[int, Use]:
+        """Give about `limit` messages of a queue that nobody sees another queue; groups stay whole."""
+        moved = 0
+        charged = Use(0, 0, 0)
+        for place in self._places():
+            found = self._with_groups(from_queue, self._first(place, from_queue, limit - moved), place)
+            for its_place, rows in found.items():
+                own = {"of_queue": from_queue, "to_queue": to_queue}
+                self.many(_REHOME, [{"of_message": row[1], "to_queue": to_queue} for row in rows])
+                self.many(its_place.rehome, [{**own, "of_key": row[0], "of_message": row[1]} for row in rows])
+                self.many(_REHOME_EXPIRING, [{**own, **expiry} for expiry in _expiries(its_place, rows)])
+                moved += len(rows)
+                charged = _more(charged, its_place, rows)
+        return moved, charged
+
+    def empty(self, queue_id: int, limit: int) -> tuple[int, Use]:
+        """Delete at most `limit` messages of a queue that nobody sees. Nothing is counted."""
+        gone = 0
+        charged = Use(0, 0, 0)
+        for place in self._places():
+            rows = self._first(place, queue_id, limit - gone)
+            own = {"of_queue": queue_id}
+            self.many(_REMOVE_BODY, [{"of_body": row[5]} for row in rows if row[5] is not None])
+            self.many(_REMOVE_EXPIRING, [{**own, **expiry} for expiry in _expiries(place, rows)])
+            self.many(place.remove, [{**own, "of_key": row[0], "of_message": row[1]} for row in rows])
+            self.many(_REMOVE, [{"of_message": row[1]} for row in rows])
+            gone += len(rows)
+            charged = _more(charged, place, rows)
+        return gone, charged
+
+    def put_rows(self, table: Table, rows: Iterable[Row]) -> None:
+        """Insert rows, whose values stand in the order of the columns."""
+        text = self._texts[(_PUT_IF_NEW if self.in_memory else _PUT)[table.name]][0]
+        self._cursor.executemany(_by_position(text), rows)
+
+    def _message_rows(self, base: int, queue_id: int, rows: Sequence[carried.Row]) -> list[Row]:
+        found: list[Row] = [
+            (
+                base + row[0],
+                queue_id,
+                *row[_KEY:_GROUP],
+                None if row[_GROUP] is None else base + row[_GROUP],
+                *row[_GROUP + 1 : _BODY],
+                None,
+                row[_BODY],
+            )
+            for row in rows
+        ]
+        for at, row in enumerate(rows):
+            if row[carried.SIZE] > bodies.IN_ROW_MAX:
+                number = base + row[0]
+                if self.in_memory:
+                    self.discard_body(number)
+                self.put_body(number, row[_BODY])
+                found[at] = (*found[at][:-2], number, None)
+        return found
+
+    def _places(self) -> tuple[_Place, ...]:
+        return (_READY, _DUE) if self.in_memory else (_READY, _DUE, _PAST)
+
+    def _first(self, place: _Place, queue_id: int, limit: int) -> list[Row]:
+        return self.all(place.first, of_queue=queue_id, most=limit) if limit > 0 else []
+
+    def _with_groups(self, queue_id: int, rows: list[Row], place: _Place) -> dict[_Place, list[Row]]:
+        """Return the messages with all others of their groups, by where they stand."""
+        found = {place: rows}
+        if not place.counts:
+            return found
+        groups = {row[6] for row in rows if row[6] is not None}
+        for other in (_READY, _DUE) if groups else ():
+            known = {row[1] for row in found.get(other, [])}
+            more = [row for group in groups for row in self.all(other.of_group, of_queue=queue_id, of_group=group)]
+            found[other] = found.get(other, []) + [row for row in more if row[1] not in known]
+        return found
+
+
+def _expiries(place: _Place, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    if not place.counts:
+        return []
+    return [{"of_key": row[4], "of_message": row[1]} for row in rows if row[4] is not None]
+
+
+def _more(charged: Use, place: _Place, rows: Sequence[Row]) -> Use:
+    pages = charged.pages + sum(row[2] for row in rows)
+    if not place.counts:
+        return Use(charged.messages, pages, charged.size)
+    return Use(charged.messages + len(rows), pages, charged.size + sum(row[3] for row in rows))
+
+
+@functools.lru_cache(maxsize=256)
+def _by_position(text: str) -> str:
+    return re.sub(r":\w+", "?", text)

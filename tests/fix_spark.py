@@ -1,0 +1,34 @@
+"""Spark for the tests: one session for each test process, on processors of this machine.
+
+Where there is no Java, tests are skipped, and fail where the environment says CI.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from qmcore.errors import OperatingSystemError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on two processors, where a task that fails is tried three more times."""
+    from qmadmin.spark.java import require_java
+    from qmadmin.spark.session import start
+
+    try:
+        require_java()
+    except OperatingSystemError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+    session = start("local[2,4]", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "768m"})
+    yield session
+    session.stop()
