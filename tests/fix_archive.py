@@ -87,7 +87,7 @@ def row(sequence, **given):
     return tuple(values.get(name) for name in carried.COLUMNS)
 
 
-CONSUMED = {"consumed_at": NOON + 6, "consumer": "qmadmin 4711 on host", "transaction": -5, "retries": None}
+CONSUMED = {"consumed_at": NOON + 6, "consumer": "qmadmin 4711 on host", "transaction": -5, "retries": 0}
 
 GROUPS = {
     "part-00000.parquet": [

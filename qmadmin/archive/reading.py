@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from qmadmin.archive import manifest_file, parts, sealing
+from qmadmin.archive import manifest_file, part_reading, sealing
 from qmadmin.archive.columns import MINOR
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """What was verified: how many parts, rows and bytes of parts."""
+    """What was verified: how many parts, rows and bytes of part_reading."""
 
     parts: int
     rows: int
@@ -52,12 +52,12 @@ class Archive:
     def verify_part(self, entry: PartEntry) -> None:
         """Read one part, and refuse it if it is not what the manifest says."""
         with self.opened(entry) as file:
-            parts.verify_part(entry, file, newer=self.newer)
+            part_reading.verify_part(entry, file, newer=self.newer)
 
     def batches(self, entry: PartEntry) -> Iterator[tuple[int, RecordBatch]]:
         """Yield the slices of a part that was verified, each with the number of its first row, counted from 0."""
         with self.opened(entry) as file:
-            yield from parts.batches(entry, file)
+            yield from part_reading.batches(entry, file)
 
     @contextlib.contextmanager
     def opened(self, entry: PartEntry) -> Iterator[BinaryIO]:
@@ -65,7 +65,7 @@ class Archive:
         with _opened(self.directory / check_part_name(entry.name)) as file:
             size = os.fstat(file.fileno()).st_size
             if size != entry.size:
-                raise parts.wrong_size(entry, size)
+                raise part_reading.wrong_size(entry, size)
             yield file
 
 
@@ -118,7 +118,7 @@ def _names(directory: Path) -> list[str]:
         what = "no directory" if isinstance(error, NotADirectoryError) else "not there"
         raise refused(Fault.NO_DIRECTORY, f"the archive {str(directory)!r} is {what}", archive=str(directory)) from None
     except OSError as error:
-        raise parts.unreadable(str(directory), error) from None
+        raise part_reading.unreadable(str(directory), error) from None
 
 
 def _no_manifest(directory: Path, names: list[str]) -> Exception:
@@ -144,7 +144,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise refused(Fault.LINK, f"{path.name!r} of the archive is a symbolic link", part=path.name) from None
-        raise parts.unreadable(path.name, error) from None
+        raise part_reading.unreadable(path.name, error) from None
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise refused(Fault.NO_FILE, f"{path.name!r} of the archive is no file", part=path.name)

@@ -14,7 +14,8 @@ from typing import BinaryIO, Final
 from qmadmin.archive import manifest_file, sealing
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
-from qmadmin.archive.parts import PartWriter, wrong_size
+from qmadmin.archive.part_reading import wrong_size
+from qmadmin.archive.part_writing import PartWriter
 
 MARK: Final = ".unfinished"
 """A file of a directory that an archive is being written into."""

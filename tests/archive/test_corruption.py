@@ -11,7 +11,7 @@ import pytest
 from qmadmin.archive import manifest_file, sealing
 from qmadmin.archive.arrow import pa, pq
 from qmadmin.archive.manifest import PartEntry
-from qmadmin.archive.parts import batches, verify_part
+from qmadmin.archive.part_reading import batches, verify_part
 from qmadmin.archive.reading import check_files, checked_manifest, open_archive
 from qmadmin.archive.writing import ArchiveWriter
 from qmcore.errors import QueueError

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import strategies as st
 
 from qmadmin.archive.arrow import pa
-from qmadmin.archive.columns import BY_NAME, COLUMNS, Kind
-from qmadmin.archive.rows import BATCH_BYTES_MAX, batch_of, rows_of, schema
+from qmadmin.archive.columns import BY_NAME, COLUMNS, Column, Kind
+from qmadmin.archive.rows import BATCH_BYTES_MAX, _values, batch_of, rows_of, schema
 from qmcore import carried
 from qmcore.errors import InvalidArgumentError, SystemFailureError
 from qmcore.message import State
@@ -121,3 +121,8 @@ def test_columns_of_a_later_minor_version_are_left_out_wherever_they_stand():
     columns = [pa.array(["?"]), *reversed(batch.columns)]
     strange = pa.RecordBatch.from_arrays(columns, names=["later", *reversed(batch.schema.names)])
     assert rows_of(strange) == rows_of(batch)
+
+
+def test_a_column_that_an_archive_is_too_old_for_has_no_values():
+    batch = batch_of("S", "Q", State.READY, False, [row(1), row(2)], msgid("S"))
+    assert _values(batch, Column("later", Kind.TEXT, "", carried="later", since=1)) == [None, None]

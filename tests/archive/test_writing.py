@@ -9,18 +9,10 @@ import sys
 
 import pytest
 
-from qmadmin.archive import parts
 from qmadmin.archive.arrow import pa, pq
-from qmadmin.archive.parts import (
-    GROUP_BYTES,
-    GROUP_ROWS,
-    SLICE_BYTES,
-    SLICE_ROWS,
-    PartWriter,
-    batches,
-    slices,
-    verify_part,
-)
+from qmadmin.archive.part_reading import SLICE_BYTES, SLICE_ROWS, batches, verify_part
+from qmadmin.archive.part_writing import GROUP_BYTES, GROUP_ROWS, PartWriter
+from qmadmin.archive.portions import sizes_of, slices
 from qmadmin.archive.reading import open_archive
 from qmadmin.archive.rows import batch_of, rows_of
 from qmadmin.archive.writing import ArchiveWriter, part_in
@@ -353,7 +345,7 @@ from qmadmin.archive.writing import ArchiveWriter
 from qmadmin.archive.rows import rows_of, batch_of
 from tests.archive.test_writing import batch
 from tests.fix_archive import row
-from qmadmin.archive.parts import batches, verify_part
+from qmadmin.archive.part_reading import batches, verify_part
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -361,7 +353,7 @@ def peak():
 path = Path({str(tmp_path)!r}) / "x.parquet"
 body = bytes(16 * 2**20)
 before = peak()
-from qmadmin.archive.parts import PartWriter
+from qmadmin.archive.part_writing import PartWriter
 with path.open("wb") as file, PartWriter("x.parquet", file) as writer:
     for at in range(1, 13):
         writer.write(batch([row(at, body=body)]))
@@ -417,4 +409,4 @@ def test_importing_the_package_loads_no_pyarrow():
 def test_the_parts_module_and_the_arrays_agree_on_lengths():
     rows = batch([row(1), row(2, body=b"abc"), row(3, body=b"")])
     table = pa.Table.from_batches([rows, rows])
-    assert parts._sizes(table.slice(1, 4)) == [3, 0, 0, 3]
+    assert sizes_of(table.slice(1, 4)) == [3, 0, 0, 3]
