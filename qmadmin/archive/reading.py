@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """What was verified: how many parts, rows and bytes of part_reading."""
+    """What was verified: how many parts, rows and bytes of parts."""
 
     parts: int
     rows: int
