@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from qmadmin.archive.arrow import pa, pq
 from qmadmin.archive.columns import BY_NAME
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import PartEntry
 from qmadmin.archive.portions import COUNTED, Portions, check_nulls, count, in_order, sizes_of, slices
-from qmadmin.archive.rows import schema
+from qmadmin.archive.rows import COMMON, Standing, runs, schema, standing_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -25,6 +25,7 @@ SLICE_BYTES: Final = 4 * 2**20
 This never changes: an import that goes on after a failure knows slices by their first rows.
 """
 
+_PLACE: Final = ("sequence", "order_key", "retries")
 _CHUNK: Final = 2**20
 
 
@@ -75,6 +76,19 @@ def batches(entry: PartEntry, opened: BinaryIO) -> Iterator[tuple[int, RecordBat
             for first, many in slices(sizes_of(table), SLICE_ROWS, SLICE_BYTES):
                 yield at + first, table.slice(first, many).combine_chunks().to_batches()[0]
             at += table.num_rows
+
+
+def places(entry: PartEntry, opened: BinaryIO, most_rows: int) -> Iterator[tuple[Standing, list[tuple[Any, ...]]]]:
+    """Yield where the messages of a part stood, at most so many of one queue in one state at a time.
+
+    Of each its sequence number, its order key and its retries. Nothing else of the part is read.
+    """
+    opened.seek(0)
+    with _reading(entry):
+        for batch in pq.ParquetFile(opened).iter_batches(most_rows, columns=[*COMMON, *_PLACE], use_threads=False):
+            for first, many in runs(batch):
+                run = batch.slice(first, many)
+                yield standing_of(run), list(zip(*(run.column(name).to_pylist() for name in _PLACE), strict=True))
 
 
 @contextlib.contextmanager

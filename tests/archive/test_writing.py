@@ -410,3 +410,17 @@ def test_the_parts_module_and_the_arrays_agree_on_lengths():
     rows = batch([row(1), row(2, body=b"abc"), row(3, body=b"")])
     table = pa.Table.from_batches([rows, rows])
     assert sizes_of(table.slice(1, 4)) == [3, 0, 0, 3]
+
+
+def test_where_messages_stood_is_read_without_them(archive):
+    opened = open_archive(archive)
+    for name, groups in GROUPS.items():
+        found = [
+            (*standing, place) for standing, places in opened.places(opened.manifest.part(name), 3) for place in places
+        ]
+        assert found == [
+            (space, queue, state, memory, (row[0], row[1], row[carried.COLUMNS.index("retries")]))
+            for space, queue, state, memory, rows in groups
+            for row in rows
+        ]
+        assert all(len(places) <= 3 for _, places in opened.places(opened.manifest.part(name), 3))
