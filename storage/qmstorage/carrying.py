@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, Table, bindparam, func, literal, null, select, tuple_
+from sqlalchemy import ColumnElement, Select, Table, bindparam, case, func, literal, null, select, tuple_
 
 from qmcore import numbers
 from qmcore.carried import BODY, BYTES_MAX, COLUMNS, ROWS_MAX, SEQUENCE, SIZE, Row, Run
@@ -19,12 +19,13 @@ from qmcore.records import Cursor, Role
 from qmcore.space import Space
 from qmstorage import conditions
 from qmstorage.among import Named
-from qmstorage.bodies import Bodies
+from qmstorage.bodies import IN_ROW_MAX, Bodies
 from qmstorage.runner import given
 from qmstorage.schema import due, held, history, message, ready
 
 _NOTHING: Final = null()
-_BODY_ID = select(message.c.body_id).where(given(message.c.id, "of_message"))
+BODIES: Final = select(message.c.id, message.c.size, message.c.body_id, message.c.body)
+_BODY = BODIES.where(given(message.c.id, "of_message"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +102,9 @@ class Carrying(Bodies):
     in_memory = False
     """Whether this is the memory of a queue space, which has no history."""
 
+    body_max = IN_ROW_MAX
+    """Bytes of the largest body that comes with its row; others are asked for when their sizes are known."""
+
     def boundaries(
         self, space: Space, in_queue: Queue, state: State, every: int, condition: Condition | None = None
     ) -> list[tuple[Cursor, int]]:
@@ -130,7 +134,8 @@ class Carrying(Bodies):
         values: dict[str, Any] = {"of_queue": in_queue.id, "first": first, "second": second}
         if run.until is not None:
             values |= {"last": run.until[0], "last_second": run.until[1]}
-        statement = reading(form, condition, space, body=body, bounded=run.until is not None)
+        most = self.body_max if body else 0
+        statement = reading(form, condition, space, body_max=most, bounded=run.until is not None)
         text, constants = self._texts.of(statement)
         with contextlib.closing(self.rows_of(text, constants | values)) as found:
             yield from self._batches(found, space) if body else _of_facts(found)
@@ -141,25 +146,34 @@ class Carrying(Bodies):
         with contextlib.closing(self._cursor.connection.cursor()) as cursor:
             yield from cursor.execute(text, values)
 
+    def bodies_of(self, message_ids: Sequence[int]) -> Iterator[tuple[int, int, int | None, bytes | None]]:
+        """Yield of each message its number, its size, and its body or where that is kept apart."""
+        for message_id in message_ids:
+            yield from self.all(_BODY, of_message=message_id)
+
     def _batches(self, found: Iterable[Row], space: Space) -> Iterator[list[Row]]:
         batch: list[Row] = []
+        lacking: list[int] = []
         size = 0
         for row in found:
             size += row[SIZE]
-            if size > BYTES_MAX and batch:
-                yield batch
-                batch, size = [], row[SIZE]
-            batch.append(row if row[BODY] is not None or not row[SIZE] else self._whole(row, space))
-            if len(batch) == ROWS_MAX:
-                yield batch
-                batch, size = [], 0
+            if len(batch) == ROWS_MAX or (size > BYTES_MAX and batch):
+                yield self._whole(batch, lacking, space)
+                batch, size, lacking = [], row[SIZE], []
+            if row[BODY] is None and row[SIZE]:
+                lacking.append(len(batch))
+            batch.append(row)
         if batch:
-            yield batch
+            yield self._whole(batch, lacking, space)
 
-    def _whole(self, row: Row, space: Space) -> Row:
-        """Return the row of a message whose body is kept apart, with its body."""
-        ((body_id,),) = self.all(_BODY_ID, of_message=numbers.number(space.id, row[SEQUENCE]))
-        return (*row[:BODY], self.body(body_id, row[SIZE]), *row[BODY + 1 :])
+    def _whole(self, batch: list[Row], lacking: Sequence[int], space: Space) -> list[Row]:
+        """Return a batch with the bodies that its rows at these places lack."""
+        at = {numbers.number(space.id, batch[place][SEQUENCE]): place for place in lacking}
+        for number, size, body_id, content in self.bodies_of(list(at)) if at else ():
+            row = batch[at[number]]
+            body = content if body_id is None else self.body(body_id, size)
+            batch[at[number]] = (*row[:BODY], body, *row[BODY + 1 :])
+        return batch
 
 
 def _of_facts(found: Iterable[Row]) -> Iterator[list[Row]]:
@@ -182,17 +196,23 @@ def _steps(form: Form, condition: Condition | None, space: Space) -> tuple[Selec
 
 
 @functools.lru_cache(maxsize=256)
-def reading(form: Form, condition: Condition | None, space: Space, *, body: bool, bounded: bool) -> Select[Any]:
-    """Return the statement for the rows of a run."""
+def reading(form: Form, condition: Condition | None, space: Space, *, body_max: int, bounded: bool) -> Select[Any]:
+    """Return the statement for the rows of a run, with the bodies that are not larger than so many bytes."""
     says = {
         "sequence": message.c.id.bitwise_and(numbers.SEQUENCE_MAX),
         "group_sequence": message.c.group_id.bitwise_and(numbers.SEQUENCE_MAX),
-        **({} if body else {"body": _NOTHING}),
+        "body": _body(body_max),
         **form.says,
     }
     wanted = [says[name] if name in says else message.c.get(name, _NOTHING) for name in COLUMNS]
     places = _chosen(form, condition, space, bounded=bounded, joined=True)
     return places.with_only_columns(*wanted).order_by(*form.order)
+
+
+def _body(most: int) -> ColumnElement[Any]:
+    if most >= IN_ROW_MAX:
+        return message.c.body
+    return case((message.c.size <= most, message.c.body)) if most else _NOTHING
 
 
 def _chosen(
