@@ -86,7 +86,9 @@ def planned(
 def plan_of(*queues: PlannedQueue, first: int = 101, last: int = 200, **changes: Any) -> ImportPlan:
     """Return the plan of an import of messages whose numbers are 101 to 200, if nothing else is said."""
     adopted = (Adopted(FOREIGN, first, last, 0),)
-    return ImportPlan(**{"archive": ARCHIVE, "queues": queues, "first": first, "last": last, "adopted": adopted} | changes)
+    return ImportPlan(
+        **{"archive": ARCHIVE, "queues": queues, "first": first, "last": last, "adopted": adopted} | changes
+    )
 
 
 class Importer:
@@ -125,9 +127,7 @@ class Importer:
     def load_groups(
         self, groups: Sequence[tuple[Source, State, bool, Sequence[Row]]], batch: tuple[str, int] = ("part-0", 0)
     ) -> bool:
-        return self.volume.write(
-            lambda unit: importing.load(unit, self.at_work, batch, groups), durable=False, concurrent=True
-        )
+        return importing.load(self.volume, self.at_work, batch, groups)
 
     def loaded(self) -> frozenset[tuple[str, int]]:
         return self.volume.read(lambda unit: importing.loaded_batches(unit, self.at_work))
@@ -167,9 +167,7 @@ def faults_of(space: QueueSpace) -> list[str]:
         known = attachment.opened.definitions(unit)
         stores = [unit, *([unit.memory(known.space.id)] if unit.memory(known.space.id) else [])]
         queues = unit.queues(known.space.id)
-        return [
-            fault.sentence for store in stores for fault in store.faults(known.space, queues, 4096, lambda: None)
-        ]
+        return [fault.sentence for store in stores for fault in store.faults(known.space, queues, 4096, lambda: None)]
 
     return attachment.volume.read(found)
 
