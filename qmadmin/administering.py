@@ -177,6 +177,7 @@ class Administering(ABC):
         volume.remove_memory(found, unused=True)
 
     def volume_of_space(self, name: str) -> Volume:
+        """Return the volume that a queue space is on, or raise BadResourceError."""
         return self.volume_of(self._main.read(lambda unit: spaces.path_of(unit, name)))
 
     @contextlib.contextmanager

@@ -294,9 +294,12 @@ class Doctor:
             yield _fault("file", Fault(f"{strays} messages belong to no queue space", strays))
         for at, space in enumerate(here):
             queues = unit.queues(space.id)
-            for fault in unit.faults(space, queues, self._patient.info.page_size, lambda: apart(_pass)):
+            hidden, page_size = unit.hidden_queues(space.id), self._patient.info.page_size
+            for fault in unit.faults(space, queues, page_size, lambda: apart(_pass), hidden):
                 yield _fault(f"queue space {space.name}", fault)
-            yield from checking.sequence(space, unit.last_number(space), unit.last_sequence(space.id))
+            given = unit.last_sequence(space.id)
+            yield from checking.sequence(space, unit.last_number(space), given)
+            yield from checking.identifiers(space, given)
             apart(lambda at=at: step(60 + 40 * (at + 1) // len(here)))  # type: ignore[misc]
 
     def _memory(self, volume: Volume, space: Space) -> Iterator[Finding]:
@@ -308,7 +311,10 @@ class Doctor:
 
         def found(unit: Unit) -> list[Fault]:
             memory = unit.memory(space.id)
-            return [] if memory is None else memory.faults(space, unit.queues(space.id), page_size, lambda: None)
+            if memory is None:
+                return []
+            hidden = unit.hidden_queues(space.id)
+            return memory.faults(space, unit.queues(space.id), page_size, lambda: None, hidden)
 
         with self._patient.memory(volume, space):
             for fault in volume.read(found):

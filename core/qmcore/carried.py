@@ -64,6 +64,12 @@ PAGES: Final = COLUMNS.index("pages")
 HEADERS: Final = COLUMNS.index("headers")
 BODY: Final = COLUMNS.index("body")
 
+ROWS_MAX: Final = 1_000
+"""Messages of a batch at most."""
+
+BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of bodies of a batch at most, unless it has one message only."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:

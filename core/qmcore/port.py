@@ -332,6 +332,13 @@ class Bell(Protocol):
 class Snapshot(Protocol):
     """A volume as it stood at one moment, whatever is written meanwhile."""
 
+    @property
+    def token(self) -> str:
+        """What others, also in other processes, name the snapshot by to have the same picture; "" where none can.
+
+        It holds for as long as this snapshot does.
+        """
+
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work`, which changes nothing. A fork of this process waits for it, or until it calls `apart`."""
 
@@ -422,8 +429,12 @@ class Volume(Protocol):
         Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
         """
 
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Give the volume as it stands now, while others go on writing."""
+    def snapshot(self, of: str = "") -> AbstractContextManager[Snapshot]:
+        """Give the volume as it stands now, or as it stands in another's snapshot, while others go on writing.
+
+        `of` is the token of the other's. Raises InvalidArgumentError for one that nobody has, or no longer. Where
+        snapshots have no tokens, several that begin within one `still` are the same picture.
+        """
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the volume have `pages` free pages on disk, so that a full disk is found now; tell the percent done."""

@@ -5,10 +5,10 @@ It is a part of the port (`qmcore.port`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from qmcore.carried import Row
+from qmcore.carried import Row, Run
 from qmcore.findings import Fault
 from qmcore.message import Message, Origin, State
 from qmcore.queue import Queue, QueueUsage
@@ -231,6 +231,28 @@ class HoldRecords(Protocol):
         """Return how many messages each transaction has, and for what."""
 
 
+class Carrying(Protocol):
+    """Messages in bulk, as an export reads them. What is read is to be a snapshot, or comes in one unit."""
+
+    def boundaries(
+        self, space: Space, queue: Queue, state: State, every: int, condition: Condition | None = None
+    ) -> list[tuple[Cursor, int]]:
+        """Return the cursor of each `every`-th message of the queue in one state, and of the last.
+
+        Each comes with how many messages there are from the one before it, without that, to its own: runs of them
+        are about equal parts of the work. Only messages that fulfil the condition are counted.
+        """
+
+    def carried(
+        self, space: Space, queue: Queue, run: Run, condition: Condition | None = None, *, body: bool = True
+    ) -> Iterator[list[Row]]:
+        """Yield the messages of a run that fulfil the condition, in the order of their cursors.
+
+        A batch has at most `carried.ROWS_MAX` messages, and bodies of `carried.BYTES_MAX` bytes; one message may have
+        more. Without `body` there are no bodies. No batch is empty. Other things may be asked of the unit meanwhile.
+        """
+
+
 class LoadRecords(Protocol):
     """Messages that come and go many at a time, in queues that nobody sees."""
 
@@ -260,8 +282,19 @@ class LoadRecords(Protocol):
 class Soundness(Protocol):
     """Whether what is stored fits together."""
 
-    def faults(self, space: Space, queues: Sequence[Queue], page_size: int, step: Callable[[], None]) -> list[Fault]:
-        """Return what is wrong with the messages of a queue space; `step` is called every now and then."""
+    def faults(
+        self,
+        space: Space,
+        queues: Sequence[Queue],
+        page_size: int,
+        step: Callable[[], None],
+        hidden: Sequence[tuple[int, Queue]] = (),
+    ) -> list[Fault]:
+        """Return what is wrong with the messages of a queue space; `step` is called every now and then.
+
+        `hidden` are the queues that only imports know, as `hidden_queues` gives them. They are charged from the
+        beginning on for all that they will hold.
+        """
 
     def last_number(self, space: Space) -> int:
         """Return the highest sequence number of the messages that are stored; 0 where there is none."""
@@ -273,7 +306,7 @@ class Soundness(Protocol):
         """Return how many messages belong to no queue space that there is."""
 
 
-class Store(Counters, MessageRecords, HoldRecords, LoadRecords, Soundness, Protocol):
+class Store(Counters, MessageRecords, HoldRecords, Carrying, LoadRecords, Soundness, Protocol):
     """Where messages stand: on disk, or in the memory of a queue space."""
 
 

@@ -6,7 +6,6 @@ from qmcore.errors import ReleaseError
 
 try:
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 except ImportError as error:
     raise ReleaseError(
@@ -14,4 +13,4 @@ except ImportError as error:
         hint="Install it with the extra: pip install 'qmadmin[archive]'.",
     ) from None
 
-__all__ = ["pa", "pc", "pq"]
+__all__ = ["pa", "pq"]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, Self
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, Self, TypeAlias
 
-from qmadmin.archive.arrow import pa, pc, pq
+from qmadmin.archive.arrays import lengths, numbers
+from qmadmin.archive.arrow import pa, pq
 from qmadmin.archive.columns import BY_NAME, COLUMNS, DELIVERIES, STATES
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import PartEntry, Portion, check_part_name
-from qmadmin.archive.rows import schema
+from qmadmin.archive.rows import COMMON, runs, schema
 from qmcore.message import State
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch, Table
+    from pyarrow import Array, ChunkedArray, RecordBatch, Table
     from pyarrow.parquet import ParquetFile
 
 GROUP_ROWS: Final = 16_384
@@ -33,6 +36,10 @@ _UNLIKE: Final = ("msgid", "sequence", "order_key", "group_msgid", "group_sequen
 _COUNTED: Final = ("space", "queue", "state", "delivery", "sequence", "group_sequence", "pages", "size")
 _STATES: Final = {state.value: state for state in STATES}
 _MEMORY: Final = {delivery: memory for memory, delivery in DELIVERIES.items()}
+
+
+Portions: TypeAlias = dict[tuple[str, str, State, bool], Portion]
+"""What a part has, by what messages have in common."""
 
 
 class Sink(Protocol):
@@ -56,7 +63,7 @@ class PartWriter:
         self._settle = settle
         self._pending: list[RecordBatch] = []
         self._rows = self._bytes = self._written = 0
-        self._portions: dict[tuple[str, str, State, bool], Portion] = {}
+        self._portions: Portions = {}
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self._sink, mode="w"),
             schema(),
@@ -79,6 +86,11 @@ class PartWriter:
 
     def write(self, batch: RecordBatch) -> None:
         """Write a batch of `rows.schema`, of any length."""
+        if not batch.num_rows:
+            return
+        _check_nulls(self.name, batch)
+        _refuse_wrong_sizes(batch, self.name)
+        _count(batch, self.name, self._portions)
         sizes = _sizes(batch)
         total = sum(sizes)
         if self._rows + batch.num_rows > GROUP_ROWS or self._bytes + total > GROUP_BYTES:
@@ -112,12 +124,9 @@ class PartWriter:
     def _flush(self) -> None:
         if not self._pending:
             return
-        table = pa.Table.from_batches(self._pending)
+        self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=self._rows)
         self._pending = []
-        _refuse_wrong_sizes(table, self.name)
-        _count(table, self.name, self._portions)
-        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
-        self._written += table.num_rows
+        self._written += self._rows
         self._rows = self._bytes = 0
 
 
@@ -151,7 +160,7 @@ def verify_part(entry: PartEntry, opened: BinaryIO, *, newer: bool = False) -> N
     """
     _check_digest(entry, opened)
     opened.seek(0)
-    portions: dict[tuple[str, str, State, bool], Portion] = {}
+    portions: Portions = {}
     with _reading(entry):
         file = pq.ParquetFile(opened)
         _check_schema(entry, file, newer=newer)
@@ -164,8 +173,9 @@ def verify_part(entry: PartEntry, opened: BinaryIO, *, newer: bool = False) -> N
         wanted = [*_COUNTED, *_to_check_for_nulls(file)]
         for group in range(file.num_row_groups):
             table = file.read_row_group(group, columns=wanted, use_threads=False)
-            _check_nulls(entry, table)
-            _count(table, entry.name, portions)
+            for batch in table.combine_chunks().to_batches():
+                _check_nulls(entry.name, batch)
+                _count(batch, entry.name, portions)
     if tuple(portions[key] for key in sorted(portions, key=_in_order)) != entry.portions:
         raise refused(
             Fault.CONTENTS,
@@ -281,59 +291,54 @@ def _to_check_for_nulls(file: ParquetFile) -> list[str]:
     ]
 
 
-def _check_nulls(entry: PartEntry, table: Table) -> None:
-    for name in table.column_names:
-        if BY_NAME[name].required and table.column(name).null_count:
-            raise refused(Fault.CONTENTS, f"part {entry.name!r} has a message without {name!r}", part=entry.name)
+def _check_nulls(part: str, batch: RecordBatch) -> None:
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if array.null_count and BY_NAME[name].required:
+            raise refused(Fault.CONTENTS, f"part {part!r} has a message without {name!r}", part=part)
 
 
 def _sizes(rows: RecordBatch | Table) -> list[int]:
     """Return the bytes of body and headers of each row."""
-    length = [pc.fill_null(pc.binary_length(rows.column(name)), 0).cast(pa.int64()) for name in ("body", "headers")]
-    sizes: list[int] = pc.add(*length).to_pylist()
-    return sizes
+    return list(map(operator.add, _lengths(rows, "body"), _lengths(rows, "headers")))
 
 
-def _refuse_wrong_sizes(table: Table, name: str) -> None:
+def _lengths(rows: RecordBatch | Table, name: str) -> Iterator[int]:
+    return itertools.chain.from_iterable(map(lengths, _chunks(rows.column(name))))
+
+
+def _chunks(column: Array | ChunkedArray) -> list[Array]:
+    chunks: list[Array] = getattr(column, "chunks", None) or [column]
+    return chunks
+
+
+def _refuse_wrong_sizes(batch: RecordBatch, name: str) -> None:
     """Refuse messages whose body does not have the size that they say."""
-    lengths = pc.fill_null(pc.binary_length(table.column("body")), 0).cast(pa.int64())
-    if not pc.all(pc.equal(lengths, table.column("size")), min_count=0).as_py():
+    if lengths(batch.column("body")) != list(numbers(batch.column("size"))):
         raise refused(Fault.CONTENTS, f"a message for part {name!r} has a body of another size than it says", part=name)
 
 
-def _count(table: Table, name: str, portions: dict[tuple[str, str, State, bool], Portion]) -> None:
+def _count(batch: RecordBatch, name: str, portions: Portions) -> None:
     """Add to what a part has of each queue."""
-    found = table.group_by(["space", "queue", "state", "delivery"], use_threads=False).aggregate(
-        [
-            *((column, "sum") for column in ("pages", "size")),
-            *((column, how) for column in ("sequence", "group_sequence") for how in ("min", "max")),
-            ("sequence", "count"),
-        ]
-    )
-    for row in found.to_pylist():
-        if row["state"] not in _STATES or row["delivery"] not in _MEMORY:
+    for first, count in runs(batch):
+        run = batch.slice(first, count)
+        space, queue, state, delivery = (run.column(column)[0].as_py() for column in COMMON)
+        if state not in _STATES or delivery not in _MEMORY:
             raise refused(
                 Fault.CONTENTS,
-                f"part {name!r} has a message of the state {row['state']!r} and the delivery {row['delivery']!r}",
+                f"part {name!r} has a message of the state {state!r} and the delivery {delivery!r}",
                 part=name,
             )
+        sequences = [*numbers(run.column("sequence")), *numbers(run.column("group_sequence"))]
         new = Portion(
-            space=row["space"],
-            queue=row["queue"],
-            state=_STATES[row["state"]],
-            memory=_MEMORY[row["delivery"]],
-            messages=row["sequence_count"],
-            pages=row["pages_sum"],
-            size=row["size_sum"],
-            first=_least(row["sequence_min"], row["group_sequence_min"]),
-            last=max(row["sequence_max"], row["group_sequence_max"] or 0),
+            *(space, queue, _STATES[state], _MEMORY[delivery]),
+            messages=count,
+            pages=sum(numbers(run.column("pages"))),
+            size=sum(numbers(run.column("size"))),
+            first=min(sequences),
+            last=max(sequences),
         )
         key = (new.space, new.queue, new.state, new.memory)
         portions[key] = _together(portions[key], new) if key in portions else new
-
-
-def _least(sequence: int, group: int | None) -> int:
-    return sequence if group is None else min(sequence, group)
 
 
 def _together(one: Portion, other: Portion) -> Portion:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from qmadmin.archive.arrays import TYPES, array_of, is_constant, repeated
 from qmadmin.archive.arrow import pa
 from qmadmin.archive.columns import COLUMNS, DELIVERIES, STATES, Column, Kind
 from qmadmin.archive.faults import Fault, refused
@@ -15,7 +16,7 @@ from qmcore.errors import InvalidArgumentError
 from qmcore.message import State
 
 if TYPE_CHECKING:
-    from pyarrow import Array, DataType, RecordBatch, Schema
+    from pyarrow import RecordBatch, Schema
 
 BATCH_BYTES_MAX: Final = 2**30
 """Bytes of bodies of one batch: an Arrow array of bytes cannot have more than twice as many."""
@@ -23,14 +24,9 @@ BATCH_BYTES_MAX: Final = 2**30
 Group: TypeAlias = tuple[str, str, State, bool, list[carried.Row]]
 """Rows with what they have in common: queue space, queue, state, and whether they are kept in memory."""
 
-_TYPES: Final[dict[Kind, DataType]] = {
-    Kind.TEXT: pa.string(),
-    Kind.BYTES: pa.binary(),
-    Kind.INT16: pa.int16(),
-    Kind.INT32: pa.int32(),
-    Kind.INT64: pa.int64(),
-    Kind.TIME: pa.timestamp("us", tz="UTC"),
-}
+COMMON: Final = ("space", "queue", "state", "delivery")
+"""The columns that a run of rows has in common."""
+
 _PLACES: Final = {name: place for place, name in enumerate(carried.COLUMNS)}
 _CARRIED: Final = {column.carried: column for column in COLUMNS if column.carried}
 _STATES: Final = {state.value: state for state in STATES}
@@ -40,7 +36,7 @@ _MEMORY: Final = {delivery: memory for memory, delivery in DELIVERIES.items()}
 @functools.cache
 def schema() -> Schema:
     """Return the schema of a part, in the order of its columns."""
-    return pa.schema([pa.field(c.name, _TYPES[c.kind], nullable=not c.required) for c in COLUMNS])
+    return pa.schema([pa.field(c.name, TYPES[c.kind], nullable=not c.required) for c in COLUMNS])
 
 
 def batch_of(
@@ -60,24 +56,13 @@ def batch_of(
     made = []
     for column in COLUMNS:
         if column.carried:
-            made.append(_array(values[_PLACES[column.carried]], column))
+            made.append(array_of(values[_PLACES[column.carried]], column.kind))
         elif column.name in common:
-            made.append(pa.repeat(pa.scalar(common[column.name]), len(rows)))
+            made.append(repeated(common[column.name], column.kind, len(rows)))
         else:
             sequences = values[_PLACES["sequence" if column.name == "msgid" else "group_sequence"]]
-            made.append(_array([None if number is None else msgid(number) for number in sequences], column))
+            made.append(array_of([None if number is None else msgid(number) for number in sequences], column.kind))
     return pa.RecordBatch.from_arrays(made, schema=schema())
-
-
-def _array(values: Sequence[Any], column: Column) -> Array:
-    kind = _TYPES[column.kind]
-    first = values[0]
-    # What most messages do not have, or have all alike, costs next to nothing in this way.
-    if first is None and values.count(None) == len(values):
-        return pa.nulls(len(values), kind)
-    if column.kind is not Kind.BYTES and values[-1] == first and values.count(first) == len(values):
-        return pa.repeat(pa.scalar(first, kind), len(values))
-    return pa.array(values, kind)
 
 
 def rows_of(batch: RecordBatch) -> list[Group]:
@@ -89,21 +74,23 @@ def rows_of(batch: RecordBatch) -> list[Group]:
         return []
     rows = list(zip(*(_values(batch, _CARRIED[name]) for name in carried.COLUMNS), strict=True))
     found: list[Group] = []
-    at = 0
-    for (space, queue, state, delivery), many in _runs(batch):
-        found.append((space, queue, *_standing(state, delivery), rows[at : at + many]))
-        at += many
+    for first, count in runs(batch):
+        space, queue, state, delivery = (batch.column(name)[first].as_py() for name in COMMON)
+        found.append((space, queue, *_standing(state, delivery), rows[first : first + count]))
     return found
 
 
-def _runs(batch: RecordBatch) -> Iterable[tuple[tuple[str, ...], int]]:
-    """Yield what rows have in common that stand one behind the other, and how many they are."""
-    arrays = [batch.column(name) for name in ("space", "queue", "state", "delivery")]
-    if all(len(array.unique()) == 1 for array in arrays):
-        yield tuple(array[0].as_py() for array in arrays), batch.num_rows
+def runs(batch: RecordBatch) -> Iterator[tuple[int, int]]:
+    """Yield the runs of rows of one queue in one state: the first row of each, and how many they are."""
+    arrays = [batch.column(name) for name in COMMON]
+    if all(map(is_constant, arrays)):
+        yield 0, batch.num_rows
         return
-    for common, same in itertools.groupby(zip(*(array.to_pylist() for array in arrays), strict=True)):
-        yield common, sum(1 for _ in same)
+    first = 0
+    for _, same in itertools.groupby(zip(*(array.to_pylist() for array in arrays), strict=True)):
+        count = sum(1 for _ in same)
+        yield first, count
+        first += count
 
 
 def _standing(state: str, delivery: str) -> tuple[State, bool]:

@@ -24,11 +24,6 @@ _END_SECONDS = 10.0
 _HINT = "Look whether the machine ran out of memory, then do the same again."
 
 
-def cores() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Worker:
     """Whoever does, somewhere else, what comes through a connection."""
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 Enter = Callable[..., AbstractContextManager[Any]]
 """Opens what the units of a job work on; whoever does the work calls it for itself."""
+
+
+def cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 Unit = Callable[..., Any]

@@ -25,6 +25,10 @@ Row: TypeAlias = tuple[Any, ...]
 class Cursor(Protocol):
     """What a driver's cursor has, on every store."""
 
+    @property
+    def connection(self) -> Any:
+        """What it is a cursor of."""
+
     def execute(self, text: str, values: Any = ..., /) -> Any:
         """Run a statement."""
 

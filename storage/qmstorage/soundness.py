@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -283,7 +283,14 @@ class Soundness(Runner):
 
     in_memory = False
 
-    def faults(self, space: Space, queues: Sequence[Queue], page_size: int, step: Callable[[], None]) -> list[Fault]:
+    def faults(
+        self,
+        space: Space,
+        queues: Sequence[Queue],
+        page_size: int,
+        step: Callable[[], None],
+        hidden: Sequence[tuple[int, Queue]] = (),
+    ) -> list[Fault]:
         """Return what is wrong with the messages of a queue space; `step` is called every now and then."""
         self._step = step
         low = numbers.number(space.id, 0)
@@ -295,8 +302,8 @@ class Soundness(Runner):
             lambda: self._ask(_BODIES, page=page_size),
             lambda: self._ask([] if self.in_memory else _HELD_BY_NOBODY),
             lambda: self._told_by_nobody(space),
-            lambda: self._misplaced(queues),
-            lambda: self._miscounted(space, queues),
+            lambda: self._misplaced([*queues, *(queue for _, queue in hidden)]),
+            lambda: self._miscounted(space, queues, hidden),
         ]
         return [fault for part in parts for fault in part()]
 
@@ -340,11 +347,14 @@ class Soundness(Runner):
         if wrong:
             yield Fault(f"{_messages(wrong)} at a position that the order of the queue does not know", wrong)
 
-    def _miscounted(self, space: Space, queues: Sequence[Queue]) -> Iterator[Fault]:
+    def _miscounted(
+        self, space: Space, queues: Sequence[Queue], hidden: Sequence[tuple[int, Queue]]
+    ) -> Iterator[Fault]:
         names = {queue.id: f"queue {queue.name!r}" for queue in queues}
+        filled = {queue.id: f"queue {queue.name!r} of import {number}" for number, queue in hidden}
         stored, spilled = self._sums(_STORED), self._sums(_SPILLED)
         retained = {} if self.in_memory else self._sums(_RETAINED)
-        strays = sum(count for queue_id, (count, _, _) in stored.items() if queue_id not in names)
+        strays = sum(count for queue_id, (count, _, _) in stored.items() if queue_id not in names | filled)
         # Memory learns of the end of a queue when somebody looks after it.
         if strays and not self.in_memory:
             yield Fault(f"{_messages(strays)} of a queue that is not there", strays)
@@ -352,11 +362,18 @@ class Soundness(Runner):
             queue_id: _expected(
                 stored.get(queue_id, _NONE), retained.get(queue_id, _NONE), spilled.get(queue_id, _NONE)
             )
-            for queue_id in names
+            for queue_id in names | filled
         }
-        # What is retained is counted by its pages alone, and what is spilled in the queue space as a whole.
-        expected[0] = _expected(_total(stored), _total(retained), _NONE)
         counted = {row[0]: tuple(row[1:]) for row in self.all(_COUNTERS, of_space=space.id)}
+        more = []
+        for queue_id, name in filled.items():
+            charged, wanted = counted.get(queue_id, _NONE), expected.pop(queue_id)
+            more.append(tuple(part - there for part, there in zip(charged, wanted, strict=True)))
+            if min(more[-1]) < 0:
+                yield Fault(f"{name} has {_use(wanted)}, and is charged for {_use(charged)}")
+        # What is retained is counted by its pages alone, and what is spilled in the queue space as a whole.
+        whole = _expected(_total(stored.values()), _total(retained.values()), _NONE)
+        expected[0] = _total([whole, *more])
         for queue_id, wanted in expected.items():
             if self.in_memory and wanted == _NONE and queue_id not in counted:
                 # Memory learns of a new queue when somebody looks after it.
@@ -382,8 +399,8 @@ def _expected(
     return (stored[0] - retained[0] - spilled[0], stored[1] - spilled[1], stored[2] - retained[2] - spilled[2])
 
 
-def _total(sums: dict[int, tuple[int, int, int]]) -> tuple[int, int, int]:
-    rows = list(sums.values())
+def _total(sums: Iterable[tuple[int, ...]]) -> tuple[int, int, int]:
+    rows = list(sums)
     return sum(row[0] for row in rows), sum(row[1] for row in rows), sum(row[2] for row in rows)
 
 

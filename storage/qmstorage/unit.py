@@ -10,6 +10,7 @@ from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
 from qmstorage.arrivals import Arrivals
 from qmstorage.auditing import Audits
+from qmstorage.carrying import Carrying
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters
 from qmstorage.history import History
@@ -33,7 +34,7 @@ _COUNTED = select(counter.c.queue_id).where(given(counter.c.space_id, "of_space"
 _CLEAR = [delete(table) for table in IN_MEMORY]
 
 
-class MemoryStore(Loading, Counters, Arrivals, Listings, Soundness):
+class MemoryStore(Loading, Counters, Arrivals, Listings, Carrying, Soundness):
     """The non-persistent messages of a queue space, in its memory."""
 
     delivery = Delivery.NONPERSIST
@@ -57,7 +58,7 @@ class MemoryStore(Loading, Counters, Arrivals, Listings, Soundness):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(Loading, Imports, Arrivals, Listings, History, Transactions, Claims, Audits, Soundness):
+class SqlUnit(Loading, Imports, Arrivals, Listings, History, Carrying, Transactions, Claims, Audits, Soundness):
     """One short database transaction on a volume."""
 
     commits_memory = False

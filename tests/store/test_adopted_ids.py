@@ -196,6 +196,7 @@ class TestOneThatSeveralImportsBrought:
         assert space.peek("Q2", msgid=msgid).text == "three"
         (info,) = space.messages("Q2", condition=f"msgid = '{msgid}'")
         assert space.content(info).text == "three"
+        assert {space.content(info).text for info in space.messages("COPY")} <= {"one", "two"}
         assert space.peek("Q", msgid=msgid) is None
         space.enqueue("Q2", "before", before=msgid)
         assert drain(space, "Q2") == ["before", "three"]

@@ -283,6 +283,32 @@ def sequence(space: Space, highest: int, given: int) -> Iterator[Finding]:
         )
 
 
+def identifiers(space: Space, given: int) -> Iterator[Finding]:
+    """Say which messages have identifiers of other queue spaces that should not."""
+    target = f"queue space {space.name}"
+    pieces = sorted(space.adopted, key=lambda piece: piece.first + piece.shift)
+    for one, other in itertools.pairwise(pieces):
+        if one.last + one.shift >= other.first + other.shift:
+            yield _found(
+                Severity.ERROR,
+                "store-fault",
+                target,
+                f"message number {other.first + other.shift} has two identifiers, of {one.incarnation} and"
+                f" {other.incarnation}",
+                "Restore the device from a backup.",
+            )
+    for piece in pieces:
+        if piece.last + piece.shift > given:
+            yield _found(
+                Severity.ERROR,
+                "store-fault",
+                target,
+                f"message number {piece.last + piece.shift} has an identifier of {piece.incarnation}, and only {given}"
+                " were given: new messages will have it too",
+                "Restore the device from a backup.",
+            )
+
+
 def _most(high: CapacityLimit, messages: int, pages: int, page_size: int) -> int:
     match high.unit:
         case Unit.MESSAGES:

@@ -28,6 +28,21 @@ MOST: Final = 32
 WAIT_SECONDS: Final = 30
 """How long a thread waits for a session, and a session for a lock."""
 
+BY_KEYS: Final = (
+    # What is compiled for a statement of a millisecond costs more than the statement.
+    "jit",
+    # Statistics of a queue's tables are wrong as a rule: they were taken when it was empty, or full, or full of others.
+    # Each statement of a unit is about few rows that keys lead to, and must not become one that reads a table because
+    # of what the planner believes. An index is walked, not gathered into a bitmap, so that dead entries are marked.
+    "enable_seqscan",
+    "enable_bitmapscan",
+    "enable_indexonlyscan",
+    "enable_hashjoin",
+    "enable_mergejoin",
+    "enable_material",
+)
+"""Settings that are off in a session, so that statements find their rows through keys."""
+
 _SETTINGS: Final = (
     f"SET lock_timeout = {WAIT_SECONDS * 1000}",
     # A unit takes milliseconds. One whose client has vanished must not keep its rows locked for longer than this.
@@ -36,17 +51,7 @@ _SETTINGS: Final = (
     "SET tcp_keepalives_interval = 5",
     "SET tcp_keepalives_count = 4",
     "SET client_min_messages = warning",
-    # What is compiled for a statement of a millisecond costs more than the statement.
-    "SET jit = off",
-    # Statistics of a queue's tables are wrong as a rule: they were taken when it was empty, or full, or full of others.
-    # Each statement of a unit is about few rows that keys lead to, and must not become one that reads a table because
-    # of what the planner believes. An index is walked, not gathered into a bitmap, so that dead entries are marked.
-    "SET enable_seqscan = off",
-    "SET enable_bitmapscan = off",
-    "SET enable_indexonlyscan = off",
-    "SET enable_hashjoin = off",
-    "SET enable_mergejoin = off",
-    "SET enable_material = off",
+    *(f"SET {name} = off" for name in BY_KEYS),
 )
 
 

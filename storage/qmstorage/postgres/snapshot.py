@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
+from psycopg import errors, sql
 
 from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.port import Unit
@@ -27,7 +28,7 @@ class PostgresSnapshot:
     """
 
     def __init__(
-        self, path: str, connection: psycopg.Connection[Any], unit: Callable[[Any, int], PostgresUnit]
+        self, path: str, connection: psycopg.Connection[Any], unit: Callable[[Any, int], PostgresUnit], of: str = ""
     ) -> None:
         self._path = path
         self._connection = connection
@@ -35,10 +36,31 @@ class PostgresSnapshot:
         self._closed = False
         whole_numbers(connection.adapters)
         self._unit = unit
+        self._token = ""
         with self._translating():
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            if of:
+                self._join(of)
             # It begins with the first look, not before.
             connection.execute("SELECT 1")
+
+    @property
+    def token(self) -> str:
+        """What others, also in other processes, name the snapshot by to have the same picture."""
+        with self._lock, self._translating():
+            if not self._token:
+                ((self._token,),) = self._connection.execute("SELECT pg_export_snapshot()").fetchall()
+            return self._token
+
+    def _join(self, of: str) -> None:
+        try:
+            self._connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(of))
+        except (errors.InvalidParameterValue, errors.UndefinedObject) as error:
+            raise InvalidArgumentError(
+                f"nobody has a snapshot {of!r} of device {self._path!r}, or no longer",
+                hint="Whoever began it has to keep it until all others have joined.",
+                path=self._path,
+            ) from error
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work`, which changes nothing."""

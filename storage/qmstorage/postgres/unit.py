@@ -14,6 +14,7 @@ from qmcore.space import Space, SpaceDefinition
 from qmstorage.bodies import Bodies
 from qmstorage.postgres import keys
 from qmstorage.postgres.arrivals import SharedArrivals
+from qmstorage.postgres.carrying import SharedCarrying
 from qmstorage.postgres.counters import SharedCounters
 from qmstorage.postgres.loading import SharedImports, SharedLoading
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
@@ -45,7 +46,9 @@ class SharedBodies(Bodies):
         return bytes(content)
 
 
-class PostgresMemoryStore(SharedLoading, SharedCounters, SharedBodies, SharedArrivals, SharedStates, MemoryStore):
+class PostgresMemoryStore(
+    SharedLoading, SharedCounters, SharedBodies, SharedArrivals, SharedStates, SharedCarrying, MemoryStore
+):
     """The non-persistent messages of a queue space, in tables that are not logged."""
 
     gives_numbers = False
@@ -71,6 +74,7 @@ class PostgresUnit(
     SharedArrivals,
     SharedListings,
     SharedHistory,
+    SharedCarrying,
     SharedClaims,
     SqlUnit,
 ):

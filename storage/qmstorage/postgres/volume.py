@@ -138,10 +138,13 @@ class PostgresVolume:
             raise translate.from_psycopg(error, self.path) from error
 
     @contextlib.contextmanager
-    def snapshot(self) -> Iterator[PostgresSnapshot]:
-        """Give the volume as it stands now, while others go on writing."""
+    def snapshot(self, of: str = "") -> Iterator[PostgresSnapshot]:
+        """Give the volume as it stands now, or in the snapshot of that token, while others go on writing."""
         self._check_usable()
-        with contextlib.closing(PostgresSnapshot(self.path, self._connected(), self.unit_on)) as made:
+        with (
+            contextlib.closing(self._connected()) as connection,
+            contextlib.closing(PostgresSnapshot(self.path, connection, self.unit_on, of)) as made,
+        ):
             yield made
 
     # ---- memory ------------------------------------------------------------------------------------------------------

@@ -195,7 +195,8 @@ def _contents(unit: Unit) -> Contents:
     page_size = unit.device().page_size
     faults: list[str] = []
     for space in unit.spaces():
-        found = unit.faults(space, unit.queues(space.id), page_size, lambda: None)
+        hidden = unit.hidden_queues(space.id)
+        found = unit.faults(space, unit.queues(space.id), page_size, lambda: None, hidden)
         faults += [f"queue space {space.name!r}: {fault.sentence}" for fault in found]
     return dataclasses.replace(_counted(unit), faults=tuple(faults))
 

@@ -16,7 +16,7 @@ from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.bells import SocketBell
 from qmstorage.sqlite.locks import same_boot
 from qmstorage.sqlite.residences import memory_files
-from qmstorage.sqlite.snapshot import SqliteSnapshot
+from qmstorage.sqlite.snapshot import SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import read_once
 
 if TYPE_CHECKING:
@@ -90,8 +90,9 @@ class ReadOnlyVolume:
         raise self._refusal()
 
     @contextlib.contextmanager
-    def snapshot(self) -> Iterator[SqliteSnapshot]:
+    def snapshot(self, of: str = "") -> Iterator[SqliteSnapshot]:
         """Give the volume as it stands now, while others go on writing."""
+        refuse_token(of)
         with files.reading(self.path) as connection, contextlib.closing(SqliteSnapshot(self.path, connection)) as made:
             yield made
 

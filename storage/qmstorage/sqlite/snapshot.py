@@ -8,13 +8,20 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from qmcore.errors import NotOpenError
+from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.port import Unit
 from qmstorage.runner import Texts
 from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.unit import SqliteUnit
 
 T = TypeVar("T")
+
+
+def refuse_token(token: str) -> None:
+    """Refuse the name of another's snapshot."""
+    if token:
+        raise InvalidArgumentError(f"no snapshot of an SQLite file has a name, and {token!r} is none")
+
 
 _PAGES_AT_A_TIME = 256
 """What is copied at a time. A fork waits for the end of a step."""
@@ -25,6 +32,9 @@ class SqliteSnapshot:
 
     The log cannot begin anew while it is open, and so grows with what others write.
     """
+
+    token = ""
+    """No other connection can have the same one, but one that begins while nobody writes."""
 
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
         self._path = path

@@ -31,7 +31,7 @@ from qmstorage.sqlite.beside import Beside
 from qmstorage.sqlite.line import Job, fail, settle
 from qmstorage.sqlite.locks import same_boot
 from qmstorage.sqlite.residences import Residences, memory_files
-from qmstorage.sqlite.snapshot import SqliteSnapshot
+from qmstorage.sqlite.snapshot import SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import SqliteUnit, read_once, roll_back
 
 if TYPE_CHECKING:
@@ -214,10 +214,11 @@ class SqliteVolume:
             self._writing.release()
 
     @contextlib.contextmanager
-    def snapshot(self) -> Iterator[SqliteSnapshot]:
+    def snapshot(self, of: str = "") -> Iterator[SqliteSnapshot]:
         """Give the volume as it stands now, while others go on writing. One in memory has none."""
         if self._beside.log is None:
             raise InvalidArgumentError("a device in memory has no other connection that could look at it")
+        refuse_token(of)
         self._check_usable()
         with contextlib.ExitStack() as stack:
             # A fork finds it either whole and known, or not at all.

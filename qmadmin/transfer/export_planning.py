@@ -1,0 +1,252 @@
+"""What an export does, part by part: planned from the snapshot, in which it is known to the message."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, Count, LeftOut, Manifest, PartEntry, Source, counted
+from qmadmin.transfer.picture import Reader
+from qmadmin.transfer.selecting import Content, Outstanding, Selection
+from qmadmin.transfer.units import ExportUnit
+from qmadmin.version import __version__
+from qmcore.acts.stores import stores
+from qmcore.carried import Adopted, Run
+from qmcore.errors import InUseError
+from qmcore.message import State
+from qmcore.records import Outcome, Role
+
+if TYPE_CHECKING:
+    from qmcore.condition import Condition
+    from qmcore.port import Unit
+    from qmcore.queue import Queue
+    from qmcore.space import Space
+
+PART_MESSAGES = 100_000
+PART_BYTES = 96 * 2**20
+"""A part is planned to have at most so many messages, and about so many bytes of bodies."""
+
+_UNITS_OF_EACH = 4
+"""How many parts each worker gets at least, so that all end at about the same time."""
+
+_STATES = (State.READY, State.HELD, State.DELAYED, State.CONSUMED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """How a device is exported.
+
+    `outstanding` says what becomes of messages that open transactions have. `key` are the bytes of a key that signs
+    the archive. `rate` limits the messages per second. `again` begins anew where an export was cut short.
+    """
+
+    selection: Selection = dataclasses.field(default_factory=Selection)
+    outstanding: Outstanding = Outstanding.REFUSE
+    key: bytes | None = None
+    rate: float | None = None
+    again: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpacePlan:
+    """What of a queue space is exported, as the snapshot shows it."""
+
+    space: Space
+    queues: tuple[Queue, ...]
+    runs: tuple[Run, ...]
+    left_out: LeftOut
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """What of all queue spaces is exported."""
+
+    spaces: tuple[SpacePlan, ...]
+    moment: int
+
+    @classmethod
+    def made(cls, own: Reader, names: Sequence[str], asked: ExportOptions, moment: int, workers: int) -> Plan:
+        """Look at the snapshot; refuse what cannot be exported."""
+        condition = asked.selection.whole_condition(moment)
+        spaces = [
+            own.read(name, lambda unit, space: _plan_space(unit, space, asked, condition, workers)) for name in names
+        ]
+        return cls(tuple(spaces), moment)
+
+    @property
+    def queues(self) -> list[str]:
+        """The names of the queues that are exported."""
+        return [queue.name for plan in self.spaces for queue in plan.queues]
+
+    @property
+    def messages(self) -> int:
+        """How many messages are exported."""
+        return sum(run.messages for plan in self.spaces for run in plan.runs)
+
+    def units(self, asked: ExportOptions, workers: int) -> Iterator[ExportUnit]:
+        """Yield the work, a part at a time; small runs go together."""
+        most = self._messages_of_part(workers)
+        gathered: list[tuple[str, Run]] = []
+        number = 0
+        for plan in self.spaces:
+            for run in plan.runs:
+                if gathered and sum(each.messages for _, each in gathered) + run.messages > most:
+                    yield self._unit(number, gathered, asked, workers)
+                    number, gathered = number + 1, []
+                gathered.append((plan.space.name, run))
+        if gathered:
+            yield self._unit(number, gathered, asked, workers)
+
+    def manifest(self, whence: Source, asked: ExportOptions, parts: Sequence[PartEntry]) -> Manifest:
+        """Return what the archive says about itself."""
+        found = counted(parts)
+        return Manifest(
+            archive=secrets.token_hex(16),
+            created_us=self.moment,
+            release=__version__,
+            source=whence,
+            selection=asked.selection.said() | {"transactions": asked.outstanding.value},
+            spaces=tuple(_archived(plan, found, parts) for plan in self.spaces),
+            parts=tuple(parts),
+        )
+
+    def _messages_of_part(self, workers: int) -> int:
+        return max(1, min(PART_MESSAGES, math.ceil(self.messages / (workers * _UNITS_OF_EACH))))
+
+    def _unit(self, number: int, runs: Sequence[tuple[str, Run]], asked: ExportOptions, workers: int) -> ExportUnit:
+        return ExportUnit(
+            name=f"part-{number:05d}.parquet",
+            runs=tuple(runs),
+            condition=asked.selection.whole_condition(self.moment),
+            rate=asked.rate and asked.rate / workers,
+        )
+
+
+def _plan_space(unit: Unit, space: Space, asked: ExportOptions, condition: Condition | None, workers: int) -> SpacePlan:
+    selection = asked.selection
+    queues = tuple(queue for queue in unit.queues(space.id) if selection.has_queue(queue.name))
+    outstanding = _Transactions.found(unit, space)
+    if selection.content is Content.DEFINITIONS:
+        return SpacePlan(space, queues, (), outstanding.left_out(carried=False))
+    if outstanding.held and State.HELD in selection.states and asked.outstanding is Outstanding.REFUSE:
+        raise outstanding.refusal(space)
+    carries_held = asked.outstanding is Outstanding.ROLLED_BACK and State.HELD in selection.states
+    runs: list[Run] = []
+    for queue in queues:
+        runs += _runs(unit, space, queue, selection, condition, workers, carries_held=carries_held)
+    return SpacePlan(space, queues, tuple(runs), outstanding.left_out(carried=carries_held))
+
+
+def _runs(
+    unit: Unit,
+    space: Space,
+    queue: Queue,
+    selection: Selection,
+    condition: Condition | None,
+    workers: int,
+    *,
+    carries_held: bool,
+) -> Iterator[Run]:
+    """Yield the messages of a queue in runs; at most as many as are asked for, the first in the order of the queue."""
+    left = selection.count
+    for state in _STATES:
+        if state not in selection.states or (state is State.HELD and not carries_held):
+            continue
+        for number, store in enumerate(stores(unit, space.id)):
+            if left == 0:
+                return
+            usage = unit.usage(queue, 0)
+            every = _every(usage.messages, usage.size, workers) if left is None else left
+            after = None
+            for until, messages in store.boundaries(space, queue, state, every, condition):
+                yield Run(queue.name, state, bool(number), after, until, messages)
+                after = until
+                if left is not None:
+                    left -= messages
+                    break
+
+
+def _every(messages: int, size: int, workers: int) -> int:
+    """Return how many messages of a queue a run has."""
+    by_size = PART_BYTES * max(messages, 1) // max(size, 1)
+    return max(1, min(PART_MESSAGES, by_size, math.ceil(messages / (workers * _UNITS_OF_EACH))))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Transactions:
+    """The open transactions of a queue space, and how many messages they have and are to enqueue."""
+
+    active: int
+    prepared: int
+    held: int
+    pending: int
+
+    @classmethod
+    def found(cls, unit: Unit, space: Space) -> _Transactions:
+        """Look at a queue space."""
+        records = unit.transactions(space.id)
+        ours = {record.id for record in records}
+        held = pending = 0
+        for store in stores(unit, space.id):
+            for (transaction, role), count in store.count_held().items():
+                if transaction in ours:
+                    held += count if role is not Role.ENQUEUED else 0
+                    pending += count if role is Role.ENQUEUED else 0
+        states = [record.state for record in records]
+        return cls(states.count(Outcome.ACTIVE), states.count(Outcome.PREPARED), held, pending)
+
+    def left_out(self, *, carried: bool) -> LeftOut:
+        """Return what the manifest says of it."""
+        return LeftOut(
+            held=0 if carried else self.held,
+            as_rolled_back=self.held if carried else 0,
+            pending=self.pending,
+            active=self.active,
+            prepared=self.prepared,
+        )
+
+    def refusal(self, space: Space) -> InUseError:
+        """Return the diagnostic for messages of which nobody has said what becomes of them."""
+        count = self.active + self.prepared
+        return InUseError(
+            f"{count} open {'transaction has' if count == 1 else 'transactions have'} {self.held}"
+            f" {'message' if self.held == 1 else 'messages'} of queue space {space.name!r}"
+            f" ({self.active} active, {self.prepared} prepared)",
+            hint="Leave such messages out, carry them as if rolled back, or wait until the transactions have ended.",
+            space=space.name,
+            held=self.held,
+        )
+
+
+def _archived(
+    plan: SpacePlan, found: Mapping[tuple[str, str], tuple[Count, ...]], parts: Sequence[PartEntry]
+) -> ArchivedSpace:
+    name = plan.space.name
+    portions = [portion for part in parts for portion in part.portions if portion.space == name]
+    first = min((portion.first for portion in portions), default=0)
+    last = max((portion.last for portion in portions), default=0)
+    return ArchivedSpace(
+        definition=plan.space.definition,
+        incarnation=plan.space.incarnation,
+        first=first,
+        last=last,
+        adopted=tuple(_within(plan.space.adopted, first, last)),
+        queues=tuple(
+            ArchivedQueue(
+                queue.definition, queue.enqueue_enabled, queue.dequeue_enabled, found.get((name, queue.name), ())
+            )
+            for queue in plan.queues
+        ),
+        left_out=plan.left_out,
+    )
+
+
+def _within(adopted: Sequence[Adopted], first: int, last: int) -> Iterator[Adopted]:
+    """Yield the foreign identifiers of messages with these sequence numbers of ours."""
+    for piece in adopted:
+        low, high = max(piece.first + piece.shift, first), min(piece.last + piece.shift, last)
+        if low <= high:
+            yield Adopted(piece.incarnation, low - piece.shift, high - piece.shift, piece.shift)

@@ -1,0 +1,218 @@
+"""What an import does, queue space by queue space: planned from the manifest and what the device has."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace
+from qmadmin.archive.reading import Archive
+from qmadmin.transfer.selecting import Content, Selection
+from qmcore.carried import Adopted
+from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
+from qmcore.imports import ImportPlan, Mode, PlannedQueue, Times, total
+from qmcore.message import State
+from qmcore.records import Use
+
+if TYPE_CHECKING:
+    from qmadmin.device import Device
+    from qmcore.space import Space
+
+
+class Existing(enum.Enum):
+    """What becomes of a queue that is at the destination already."""
+
+    REFUSE = "refuse"
+    SKIP = "skip"
+    REPLACE = "replace"
+    APPEND = "append"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """How an archive is imported.
+
+    Of the selection the queue spaces, the queues, the states and the content are meant. `spaces` and `queues` give new
+    names, by the old ones. `start` lets messages be dequeued where the archive says so; else imported queues are
+    stopped for dequeuing. `times` is what becomes of the times of messages. `again` takes queues that were imported
+    before. `resume` only goes on with what was cut short. `key` are the bytes of the key that the archive was signed
+    with. `rate` limits the messages per second.
+    """
+
+    selection: Selection = dataclasses.field(default_factory=Selection)
+    existing: Existing = Existing.REFUSE
+    spaces: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    queues: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    start: bool = False
+    times: Times = dataclasses.field(default_factory=Times)
+    again: bool = False
+    resume: bool = False
+    key: bytes | None = None
+    rate: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImportedSpace:
+    """What was imported into a queue space: from which one, which queues as what, and how many messages.
+
+    `resumed` says that it had begun before.
+    """
+
+    source: str
+    name: str
+    queues: Mapping[str, tuple[str, Mode]]
+    skipped: tuple[str, ...]
+    use: Use
+    resumed: bool = False
+    created: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpacePlan:
+    """What of a queue space of the archive is imported, and as what."""
+
+    source: ArchivedSpace
+    name: str
+    plan: ImportPlan
+    skipped: tuple[str, ...]
+    creates: bool
+    resumed: bool = False
+
+    @property
+    def told(self) -> ImportedSpace:
+        """What is told of it."""
+        queues = {planned.source: (planned.name, planned.mode) for planned in self.plan.queues}
+        everything = [
+            use for planned in self.plan.queues for use in (planned.use, planned.memory_use, planned.retained)
+        ]
+        return ImportedSpace(
+            source=self.source.definition.name,
+            name=self.name,
+            queues=queues,
+            skipped=self.skipped,
+            use=total(everything),
+            resumed=self.resumed,
+            created=self.creates,
+        )
+
+
+def plans(archive: Archive, device: Device, asked: ImportOptions) -> Iterator[SpacePlan]:
+    """Yield what is imported into each queue space; refuse what cannot be."""
+    spaces = {space.definition.name: space for space in archive.manifest.spaces}
+    names = asked.selection.chosen_spaces(spaces, "the archive")
+    asked.selection.refuse_unmatched(
+        (queue.definition.name for name in names for queue in spaces[name].queues), "the archive"
+    )
+    present = {space.name: space for space in device.spaces()}
+    for name in names:
+        plan = _plan(archive, spaces[name], device, present, asked)
+        if plan.plan.queues or plan.creates or plan.skipped:
+            yield plan
+
+
+def _plan(
+    archive: Archive, source: ArchivedSpace, device: Device, present: Mapping[str, Space], asked: ImportOptions
+) -> SpacePlan:
+    selection = asked.selection
+    name = asked.spaces.get(source.definition.name, source.definition.name)
+    there = present.get(name)
+    if there is None and selection.content is Content.MESSAGES:
+        raise BadResourceError(
+            f"there is no queue space {name!r} on device {device.path!r}",
+            hint="Import the definitions too, or make it with qspacecreate.",
+            space=name,
+        )
+    known = {} if there is None else {queue.name: queue for queue in device.queues(name)}
+    planned, skipped = [], []
+    for queue in source.queues:
+        if not selection.has_queue(queue.definition.name):
+            continue
+        mode = _mode(_renamed(source, queue, asked), known, name, asked)
+        if mode is None:
+            skipped.append(queue.definition.name)
+        else:
+            planned.append(_planned(source, queue, _renamed(source, queue, asked), mode, asked))
+    plan = ImportPlan(
+        archive=archive.manifest.archive,
+        queues=tuple(planned),
+        first=source.first,
+        last=source.last,
+        adopted=_identifiers(source),
+        times=asked.times,
+        again=asked.again,
+    )
+    return SpacePlan(source, name, plan, tuple(skipped), there is None)
+
+
+def _renamed(source: ArchivedSpace, queue: ArchivedQueue, asked: ImportOptions) -> str:
+    name = queue.definition.name
+    return asked.queues.get(f"{source.definition.name}/{name}", asked.queues.get(name, name))
+
+
+def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptions) -> Mode | None:
+    """Return how a queue is imported; None where it is skipped."""
+    if name not in known:
+        if asked.selection.content is Content.MESSAGES:
+            raise BadQueueError(
+                f"there is no queue {name!r} in queue space {space!r} that the messages could be appended to",
+                hint="Import the definitions too, or make it with qcreate.",
+                queue=name,
+            )
+        return Mode.CREATE
+    if asked.selection.content is Content.MESSAGES and asked.existing in (Existing.REFUSE, Existing.APPEND):
+        return Mode.APPEND
+    match asked.existing:
+        case Existing.SKIP:
+            return None
+        case Existing.REPLACE:
+            return Mode.REPLACE
+        case Existing.APPEND:
+            return Mode.APPEND
+    raise InvalidArgumentError(
+        f"queue {name!r} exists already in queue space {space!r}",
+        hint="Say what becomes of queues that exist (skip, replace, append), or give this one another name.",
+        queue=name,
+        space=space,
+    )
+
+
+def _planned(source: ArchivedSpace, queue: ArchivedQueue, name: str, mode: Mode, asked: ImportOptions) -> PlannedQueue:
+    states = () if asked.selection.content is Content.DEFINITIONS else asked.selection.states
+    counts = [count for count in queue.counts if count.state in states]
+
+    def use(*, memory: bool, retained: bool) -> Use:
+        chosen = [count for count in counts if count.memory == memory and (count.state is State.CONSUMED) == retained]
+        return Use(
+            sum(count.messages for count in chosen),
+            sum(count.pages for count in chosen),
+            sum(count.size for count in chosen),
+        )
+
+    return PlannedQueue(
+        source_space=source.definition.name,
+        source=queue.definition.name,
+        definition=dataclasses.replace(queue.definition, name=name),
+        mode=mode,
+        enqueue_enabled=queue.enqueue_enabled,
+        dequeue_enabled=queue.dequeue_enabled and asked.start,
+        use=use(memory=False, retained=False),
+        memory_use=use(memory=True, retained=False),
+        retained=use(memory=False, retained=True),
+    )
+
+
+def _identifiers(source: ArchivedSpace) -> tuple[Adopted, ...]:
+    """Return the identifiers that messages of the archive have: its own ones, but where it has adopted foreign ones."""
+    if not source.last:
+        return ()
+    pieces, at = list(source.adopted), source.first
+    for piece in sorted(source.adopted, key=lambda piece: piece.first + piece.shift):
+        low, high = piece.first + piece.shift, piece.last + piece.shift
+        if at < low:
+            pieces.append(Adopted(source.incarnation, at, low - 1, 0))
+        at = max(at, high + 1)
+    if at <= source.last:
+        pieces.append(Adopted(source.incarnation, at, source.last, 0))
+    return tuple(pieces)

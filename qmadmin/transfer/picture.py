@@ -1,0 +1,92 @@
+"""Queue spaces of a device as they all stood at one moment, to be read by several processes, while others write.
+
+On SQLite each reader has a read transaction of its own, which they begin while nobody writes: that takes milliseconds.
+On PostgreSQL the first one exports its snapshot, which the others join whenever they come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from qmadmin.opening import open_device
+from qmadmin.transfer.workers import Alone, Crew, Workers, myself
+from qmcore.acts import spaces
+
+if TYPE_CHECKING:
+    from qmadmin.device import Device
+    from qmcore.port import Snapshot, Unit
+    from qmcore.space import Space
+
+T = TypeVar("T")
+
+_STILL_SECONDS = 30.0
+"""How long others may take to come to an end with what they write."""
+
+Tokens = Mapping[str, str]
+"""What makes a snapshot of a volume the same as another one, by the paths of the volumes."""
+
+
+class Reader:
+    """One process's look at queue spaces of a device."""
+
+    def __init__(self, device: Device, names: Sequence[str]) -> None:
+        self.volumes = {name: device.volume_of_space(name) for name in names}
+        self._stack = contextlib.ExitStack()
+        self._snapshots: dict[str, Snapshot] = {}
+
+    def begin(self, tokens: Tokens) -> Tokens:
+        """Have everything stand still from now on, or as it does for whom the tokens are from; return our own."""
+        for volume in self.volumes.values():
+            if volume.path not in self._snapshots:
+                token = tokens.get(volume.path, "") or next(iter(self.tokens.values()), "")
+                self._snapshots[volume.path] = self._stack.enter_context(volume.snapshot(token))
+        return self.tokens
+
+    @property
+    def tokens(self) -> Tokens:
+        """What makes other snapshots the same; "" where nothing does."""
+        return {path: snapshot.token for path, snapshot in self._snapshots.items()}
+
+    def read(self, name: str, work: Callable[[Unit, Space], T]) -> T:
+        """Run `work`, which changes nothing, on a queue space."""
+        return self._snapshots[self.volumes[name].path].read(lambda unit: work(unit, spaces.find(unit, name)))
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._stack.close()
+
+
+@contextlib.contextmanager
+def reading(config: str, names: Sequence[str], tokens: Tokens) -> Iterator[Reader]:
+    """Give a reader of a device of its own; with tokens it has begun."""
+    with open_device(config) as device, contextlib.closing(Reader(device, names)) as reader:
+        if tokens:
+            reader.begin(tokens)
+        yield reader
+
+
+@contextlib.contextmanager
+def pictured(device: Device, names: Sequence[str], workers: Workers) -> Iterator[tuple[Reader, Crew, int]]:
+    """Give a reader of this process, a crew each of which has another one, and the moment that all of them show."""
+    with contextlib.closing(Reader(device, names)) as own, contextlib.ExitStack() as stack:
+        moment = device.clock.now()
+        if isinstance(workers, Alone):
+            _begin_still(own)
+            crew = myself(own)
+        elif device.kind == "postgresql":
+            crew = stack.enter_context(workers.apart(reading, device.config, names, own.begin({})))
+        else:
+            crew = stack.enter_context(workers.together(reading, device.config, names, {}))
+            moment = device.clock.now()
+            _begin_still(own, lambda: crew.each(Reader.begin, {}))
+        yield own, crew, moment
+
+
+def _begin_still(own: Reader, others: Callable[[], object] = lambda: None) -> None:
+    with contextlib.ExitStack() as still:
+        for volume in {volume.path: volume for volume in own.volumes.values()}.values():
+            still.enter_context(volume.still(_STILL_SECONDS))
+        own.begin({})
+        others()
