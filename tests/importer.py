@@ -127,7 +127,7 @@ class Importer:
     def load_groups(
         self, groups: Sequence[tuple[Source, State, bool, Sequence[Row]]], batch: tuple[str, int] = ("part-0", 0)
     ) -> bool:
-        return importing.load(self.volume, self.at_work, batch, groups)
+        return importing.load_batch(self.volume, self.at_work, batch, groups)
 
     def loaded(self) -> frozenset[tuple[str, int]]:
         return self.volume.read(lambda unit: importing.loaded_batches(unit, self.at_work))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from qmcore.acts import thresholds
 from qmcore.acts.merging import abandon, hidden_by, job_of, merge, over, refuse_unlike, take_out_of_memory
@@ -47,7 +48,7 @@ from qmcore.records import ImportRecord, Use
 from qmcore.store import MemoryStore, Store
 
 __all__ = [
-    "Brought",
+    "Group",
     "ImportJob",
     "ImportPlan",
     "Mode",
@@ -60,11 +61,14 @@ __all__ = [
     "begin",
     "imports",
     "load",
-    "load_in",
+    "load_batch",
     "loaded_batches",
     "merge",
     "publish",
 ]
+
+Group: TypeAlias = tuple[Source, State, bool, Sequence[Row]]
+"""Messages of a batch: their queue in the archive, their state, whether they are non-persistent, and they themselves."""
 
 _IN_MEMORY = "memory:"
 """Stands before the name of a part in the record of what a batch has brought into memory."""
@@ -111,32 +115,36 @@ def begin(unit: Unit, opened: OpenSpace, plan: ImportPlan, now: int) -> ImportJo
     return job_of(unit, new)
 
 
-def load(
+def load_batch(
     volume: Volume,
     job: ImportJob,
     batch: tuple[str, int],
-    groups: Sequence[tuple[Source, State, bool, Sequence[Row]]],
+    groups: Sequence[Group],
 ) -> bool:
     """Store a batch of messages in the hidden queues; False: it is there already, and nothing was done.
 
-    `batch` names it: the file of the archive, and the number of its first row in it, from 0. Each of the groups are
-    messages of one queue in one state, held ones are taken for ready; then whether they are non-persistent; then the
-    rows as they are in the archive, whose numbers, order keys, times and pages become those of the queue space. A time
-    that has passed is no reason not to load a message.
+    `batch` names it: the file of the archive, and the number of its first row in it, from 0. The rows are as they are
+    in the archive; their numbers, order keys, times and pages become those of the queue space. Held ones are taken for
+    ready. A time that has passed is no reason not to load a message.
 
     It is one short transaction beside those of others, which is not brought to the disk at once: what is lost is loaded
     again. Raises AbortedError where the import was published or given up meanwhile, and InvalidArgumentError for
     messages that are not in the plan.
     """
     # Before the transaction, for which others wait.
-    brought = [group for source, state, memory, rows in groups for group in _as_ours(job, source, state, memory, rows)]
+    brought = _as_ours(job, groups)
     return volume.write(
-        lambda unit: load_in(unit, job, batch, brought), durable=False, concurrent=True, repeatable=always
+        lambda unit: _load(unit, job, batch, brought), durable=False, concurrent=True, repeatable=always
     )
 
 
+def load(unit: Unit, job: ImportJob, batch: tuple[str, int], groups: Sequence[Group]) -> bool:
+    """Do the same in a unit, which takes longer; it may be concurrent and need not be durable."""
+    return _load(unit, job, batch, _as_ours(job, groups))
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class Brought:
+class _Brought:
     """Messages of one queue in one state, as they are to be stored."""
 
     source: Source
@@ -145,8 +153,7 @@ class Brought:
     rows: list[Row]
 
 
-def load_in(unit: Unit, job: ImportJob, batch: tuple[str, int], brought: Sequence[Brought]) -> bool:
-    """Store a batch of messages that are what they will be here; False: it is there already."""
+def _load(unit: Unit, job: ImportJob, batch: tuple[str, int], brought: Sequence[_Brought]) -> bool:
     record = unit.import_record(job.id)
     if record is None or record.stage != Stage.LOADING.value:
         raise over(job, record)
@@ -294,7 +301,11 @@ def _make_up_for_lost_memory(unit: Unit, known: Definitions, job: ImportJob) -> 
 # ---- loading ---------------------------------------------------------------------------------------------------------
 
 
-def _as_ours(job: ImportJob, source: Source, state: State, memory: bool, rows: Sequence[Row]) -> list[Brought]:
+def _as_ours(job: ImportJob, groups: Sequence[Group]) -> list[_Brought]:
+    return [each for group in groups for each in _group_as_ours(job, *group)]
+
+
+def _group_as_ours(job: ImportJob, source: Source, state: State, memory: bool, rows: Sequence[Row]) -> list[_Brought]:
     planned = next((planned for planned in job.plan.queues if planned.key == source), None)
     if planned is None:
         raise InvalidArgumentError(f"queue {source[1]!r} is not in the plan of the import", queue=source[1])
@@ -316,7 +327,7 @@ def _as_ours(job: ImportJob, source: Source, state: State, memory: bool, rows: S
         page_size=job.page_size,
     )
     as_ready = State.READY if state is State.HELD else state
-    return [Brought(source, becomes, memory, ours) for becomes, ours in renumbering.rows(as_ready, rows) if ours]
+    return [_Brought(source, becomes, memory, ours) for becomes, ours in renumbering.rows(as_ready, rows) if ours]
 
 
 def _memory_of(unit: Unit, job: ImportJob) -> MemoryStore:
