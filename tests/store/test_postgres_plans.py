@@ -340,6 +340,45 @@ def test_listing_touches_no_more_than_it_lists(filled):
     filled.refuse_waste(most=600)
 
 
+def test_reading_in_bulk_touches_no_more_than_it_reads(filled):
+    volume, known = filled.space._attachment.volume, filled.space._attachment.opened.space
+    condition = parse("priority > 10")
+    queues = [filled.space.queue(name) for name in ("PLAIN", "KEPT", "MEMORY")]
+
+    def read(unit):
+        for queue, state, chosen in product(queues, State, (None, condition)):
+            memory = queue.name == "MEMORY"
+            store = unit.memory(known.id) if memory else unit
+            filled.cursor.start_anew()
+            assert store.tally(queue.id, state).messages == stored(queue.name, state)
+            places = store.boundaries(known, queue, state, 400, chosen)
+            assert sum(count for _, count in places) == stored(queue.name, state)
+            if places:
+                (after, _), (until, count), *_ = places
+                run = Run(queue.name, state, memory, after, until, count)
+                assert sum(map(len, store.carried(known, queue, run, chosen))) == 400
+                # A cursor of the server plans what it is declared for in the same way.
+                statement = reading(FORMS[state], chosen, known, body_max=4096, bounded=True)
+                text, constants = store._texts.of(statement)
+                first, last = ({"first": after[0], "second": after[1]}, {"last": until[0], "last_second": until[1]})
+                filled.cursor.execute(text, {**constants, **first, **last, "of_queue": queue.id})
+                assert len(filled.cursor.fetchall()) == 400
+
+    volume.read(read)
+    assert len(filled.cursor.plans) > 100
+    filled.refuse_waste(most=ROWS)
+
+
+def stored(queue, state):
+    """Return how many messages a queue that is filled has in a state."""
+    if state is State.CONSUMED:
+        return ROWS if queue == "KEPT" else 0
+    if state is State.HELD:
+        # A third of them are to be enqueued, which is another thing.
+        return sum(1 for number in range(ROWS) if 0) if queue == "MEMORY" else None
+    return ROWS
+
+
 def test_to_ask_for_the_generations_does_not_read_all_counters(filled):
     volume = filled.space._attachment.volume
     filled.connection.execute(
