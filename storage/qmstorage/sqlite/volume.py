@@ -406,6 +406,8 @@ class SqliteVolume:
                     cursor.execute("COMMIT")
                 # What changed nothing, as a dequeue that found nothing, need not be brought to the disk.
                 settle(jobs, self._note_commit() if self._connection.total_changes > before else 0)
+                if unit.brought_many and self._beside.log is not None:
+                    self._beside.log.keep_short(self._connection)
             except sqlite3.Error as error:
                 raise translate.from_sqlite(error, self.path, self._residences.full()) from error
             except BaseException:
