@@ -343,12 +343,14 @@ def test_listing_touches_no_more_than_it_lists(filled):
     filled.refuse_waste(most=600)
 
 
-def test_reading_in_bulk_touches_no_more_than_it_reads(filled):
+@pytest.mark.parametrize("in_snapshot", [False, True])
+def test_reading_in_bulk_touches_no_more_than_it_reads(filled, in_snapshot):
     volume, known = filled.space._attachment.volume, filled.space._attachment.opened.space
     condition = parse("priority > 10")
     queues = [filled.space.queue(name) for name in ("PLAIN", "KEPT", "MEMORY")]
 
     def read(unit):
+        filled.cursor = unit._cursor = unit.memory(known.id)._cursor = Explaining(unit._cursor)
         for queue, state, chosen in product(queues, State, (None, condition)):
             memory = queue.name == "MEMORY"
             store = unit.memory(known.id) if memory else unit
@@ -364,10 +366,18 @@ def test_reading_in_bulk_touches_no_more_than_it_reads(filled):
                 statement = reading(FORMS[state], chosen, known, body_max=4096, bounded=True)
                 text, constants = store._texts.of(statement)
                 first, last = ({"first": after[0], "second": after[1]}, {"last": until[0], "last_second": until[1]})
-                filled.cursor.execute(text, {**constants, **first, **last, "of_queue": queue.id})
-                assert len(filled.cursor.fetchall()) == 300
+                with store._led_by_keys():
+                    filled.cursor.execute(text, {**constants, **first, **last, "of_queue": queue.id})
+                    assert len(filled.cursor.fetchall()) == 300
+        # A snapshot may be used for what looks at everything, too.
+        found = filled.cursor.execute("SELECT current_setting('enable_seqscan')").fetchone()
+        assert found == (("on" if in_snapshot else "off"),)
 
-    volume.read(read)
+    if in_snapshot:
+        with volume.snapshot(memory=[known.name]) as snapshot:
+            snapshot.read(read)
+    else:
+        volume.read(read)
     assert len(filled.cursor.plans) > 100
     filled.refuse_waste(most=ROWS)
 
