@@ -127,9 +127,7 @@ class Importer:
     def load_groups(
         self, groups: Sequence[tuple[Source, State, bool, Sequence[Row]]], batch: tuple[str, int] = ("part-0", 0)
     ) -> bool:
-        return self.volume.write(
-            lambda unit: importing.load(unit, self.at_work, batch, groups), durable=False, concurrent=True
-        )
+        return importing.load_batch(self.volume, self.at_work, batch, groups)
 
     def loaded(self) -> frozenset[tuple[str, int]]:
         return self.volume.read(lambda unit: importing.loaded_batches(unit, self.at_work))

@@ -41,7 +41,8 @@ class Reader:
         for volume in self.volumes.values():
             if volume.path not in self._snapshots:
                 token = tokens.get(volume.path, "") or next(iter(self.tokens.values()), "")
-                self._snapshots[volume.path] = self._stack.enter_context(volume.snapshot(token))
+                memory = [space for space, its in self.volumes.items() if its.path == volume.path]
+                self._snapshots[volume.path] = self._stack.enter_context(volume.snapshot(token, memory))
         return self.tokens
 
     @property
