@@ -166,8 +166,12 @@ def faults_of(space: QueueSpace) -> list[str]:
     def found(unit: Any) -> list[str]:
         known = attachment.opened.definitions(unit)
         stores = [unit, *([unit.memory(known.space.id)] if unit.memory(known.space.id) else [])]
-        queues = unit.queues(known.space.id)
-        return [fault.sentence for store in stores for fault in store.faults(known.space, queues, 4096, lambda: None)]
+        queues, hidden = unit.queues(known.space.id), unit.hidden_queues(known.space.id)
+        return [
+            fault.sentence
+            for store in stores
+            for fault in store.faults(known.space, queues, 4096, lambda: None, hidden)
+        ]
 
     return attachment.volume.read(found)
 

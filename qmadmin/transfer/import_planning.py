@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace
 from qmadmin.archive.reading import Archive
+from qmadmin.transfer.naming import Names
 from qmadmin.transfer.selecting import Content, Selection
 from qmcore.carried import Adopted
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
@@ -51,6 +52,11 @@ class ImportOptions:
     resume: bool = False
     key: bytes | None = None
     rate: float | None = None
+
+    @property
+    def names(self) -> Names:
+        """What queue spaces and queues of the archive get as names."""
+        return Names(self.spaces, self.queues)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,7 +122,7 @@ def _plan(
     archive: Archive, source: ArchivedSpace, device: Device, present: Mapping[str, Space], asked: ImportOptions
 ) -> SpacePlan:
     selection = asked.selection
-    name = asked.spaces.get(source.definition.name, source.definition.name)
+    name = asked.names.space(source.definition.name)
     there = present.get(name)
     if there is None and selection.content is Content.MESSAGES:
         raise BadResourceError(
@@ -129,11 +135,12 @@ def _plan(
     for queue in source.queues:
         if not selection.has_queue(queue.definition.name):
             continue
-        mode = _mode(_renamed(source, queue, asked), known, name, asked)
+        called = asked.names.queue(source.definition.name, queue.definition.name)
+        mode = _mode(called, known, name, asked)
         if mode is None:
             skipped.append(queue.definition.name)
         else:
-            planned.append(_planned(source, queue, _renamed(source, queue, asked), mode, asked))
+            planned.append(_planned(source, queue, called, mode, asked))
     plan = ImportPlan(
         archive=archive.manifest.archive,
         queues=tuple(planned),
@@ -144,11 +151,6 @@ def _plan(
         again=asked.again,
     )
     return SpacePlan(source, name, plan, tuple(skipped), there is None)
-
-
-def _renamed(source: ArchivedSpace, queue: ArchivedQueue, asked: ImportOptions) -> str:
-    name = queue.definition.name
-    return asked.queues.get(f"{source.definition.name}/{name}", asked.queues.get(name, name))
 
 
 def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptions) -> Mode | None:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from qmadmin.archive.rows import batch_of, rows_of
+from qmadmin.archive.rows import Standing, batch_of, rows_of
 from qmadmin.archive.writing import part_in
 from qmadmin.opening import open_device
 from qmadmin.transfer.digesting import Digest, joined
 from qmcore.acts import importing
+from qmcore.acts.removing import CarriedMessage, remove_carried
 from qmcore.acts.stores import stores
 from qmcore.carried import Row
 from qmcore.errors import SystemFailureError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from qmadmin.archive.manifest import ArchivedSpace, PartEntry
     from qmadmin.archive.reading import Archive
+    from qmadmin.device import Attachment, Device
     from qmadmin.transfer.picture import Reader
     from qmcore.carried import Run
     from qmcore.condition import Condition
@@ -36,8 +38,11 @@ if TYPE_CHECKING:
 ROLE = "import"
 """What others see of a process that imports."""
 
-Standing: TypeAlias = tuple[str, str, State, bool]
-"""Queue space, queue, state, and whether the messages are kept in memory."""
+REMOVED_AT_A_TIME = 500
+"""Messages that are removed in one transaction."""
+
+REMOVED_STATES = (State.READY, State.DELAYED)
+"""The states in which messages can be removed; what was consumed is kept for as long as its queue says."""
 
 Loaded: TypeAlias = tuple[Source, State, bool, Sequence[Row]]
 """Messages of one queue in one state, persistent or not, that are loaded together."""
@@ -80,16 +85,30 @@ def write_part(reader: Reader, directory: str, unit: ExportUnit) -> PartEntry:
         return part.close()
 
 
-def _batches(unit: Unit, space: Space, run: Run, condition: Condition | None) -> Iterator[RecordBatch]:
+def read_unit(reader: Reader, unit: ExportUnit, *, body: bool = True) -> Iterator[tuple[State, RecordBatch]]:
+    """Yield the messages of a unit, each batch with the state that they are in; without bodies if not wanted."""
+    for space, run in unit.runs:
+        # A generator cannot stay within the snapshot's turn, so that a run is read as a whole.
+        yield from reader.read(space, lambda work, found, run=run: list(_stated(work, found, run, unit, body=body)))  # type: ignore[misc]
+
+
+def _stated(work: Unit, space: Space, run: Run, unit: ExportUnit, *, body: bool) -> Iterator[tuple[State, RecordBatch]]:
+    for batch in _batches(work, space, run, unit.condition, body=body):
+        yield run.state, batch
+
+
+def _batches(
+    unit: Unit, space: Space, run: Run, condition: Condition | None, *, body: bool = True
+) -> Iterator[RecordBatch]:
     # What a transaction holds stands in the archive where it would stand if that had rolled back.
     state = State.READY if run.state is State.HELD else run.state
-    for rows in _rows(unit, space, run, condition):
+    for rows in _rows(unit, space, run, condition, body=body):
         yield batch_of(space.name, run.queue, state, run.memory, rows, space.msgid)
 
 
-def _rows(unit: Unit, space: Space, run: Run, condition: Condition | None) -> Iterator[list[Row]]:
+def _rows(unit: Unit, space: Space, run: Run, condition: Condition | None, *, body: bool = True) -> Iterator[list[Row]]:
     queue = next(queue for queue in unit.queues(space.id) if queue.name == run.queue)
-    return stores(unit, space.id)[run.memory].carried(space, queue, run, condition)
+    return stores(unit, space.id)[run.memory].carried(space, queue, run, condition, body=body)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,6 +186,50 @@ def load_part(loader: Loader, unit: ImportUnit) -> int:
 def verify_part(archive: Archive, entry: PartEntry) -> None:
     """Refuse a part that is not what the manifest says."""
     archive.verify_part(entry)
+
+
+@contextlib.contextmanager
+def removing(config: str, archive: Archive) -> Iterator[Remover]:
+    """Give what it takes to remove from a device what an archive has of it."""
+    with open_device(config) as device, contextlib.ExitStack() as stack:
+        for space in archive.manifest.spaces:
+            stack.enter_context(device.open_space(space.definition.name, role=ROLE))
+        attached = {
+            space.definition.name: device.attachment(space.definition.name, ROLE) for space in archive.manifest.spaces
+        }
+        yield Remover(archive, device, attached)
+
+
+class Remover:
+    """What it takes to remove from a device what an archive has of it."""
+
+    def __init__(self, archive: Archive, device: Device, attached: Mapping[str, Attachment]) -> None:
+        self.archive = archive
+        self._device = device
+        self._attached = attached
+
+    def remove(self, standing: Standing, carried: Sequence[CarriedMessage]) -> int:
+        """Remove messages that are as they were, and return how many that is."""
+        space, queue, _, memory = standing
+        its, now = self._attached[space], self._device.clock.now()
+        if self.archive_space(space).incarnation != its.opened.space.incarnation:
+            return 0
+        return its.volume.write(
+            lambda unit: remove_carried(unit, its.opened, queue, carried, now, memory=memory), concurrent=True
+        )
+
+    def archive_space(self, name: str) -> ArchivedSpace:
+        """Return a queue space of the archive."""
+        return next(space for space in self.archive.manifest.spaces if space.definition.name == name)
+
+
+def remove_part(remover: Remover, entry: PartEntry) -> int:
+    """Remove from a device what a part has of it, and return how many messages it was."""
+    removed = 0
+    for standing, rows in remover.archive.places(entry, REMOVED_AT_A_TIME):
+        if standing[2] in REMOVED_STATES:
+            removed += remover.remove(standing, [CarriedMessage(*row) for row in rows])
+    return removed
 
 
 def digest_part(archive: Archive, number: int, entry: PartEntry) -> tuple[int, list[tuple[Standing, Digest]]]:
