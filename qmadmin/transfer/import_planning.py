@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace
+from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, Manifest
 from qmadmin.archive.reading import Archive
 from qmadmin.transfer.selecting import Content, Selection
 from qmcore.carried import Adopted
@@ -57,7 +57,7 @@ class ImportOptions:
 class ImportedSpace:
     """What was imported into a queue space: from which one, which queues as what, and how many messages.
 
-    `resumed` says that it had begun before.
+    `uses` are those of each queue, by its name in the archive; `resumed` says that it had begun before.
     """
 
     source: str
@@ -65,6 +65,7 @@ class ImportedSpace:
     queues: Mapping[str, tuple[str, Mode]]
     skipped: tuple[str, ...]
     use: Use
+    uses: Mapping[str, Use]
     resumed: bool = False
     created: bool = False
 
@@ -84,15 +85,16 @@ class SpacePlan:
     def told(self) -> ImportedSpace:
         """What is told of it."""
         queues = {planned.source: (planned.name, planned.mode) for planned in self.plan.queues}
-        everything = [
-            use for planned in self.plan.queues for use in (planned.use, planned.memory_use, planned.retained)
-        ]
+        uses = {
+            planned.source: total((planned.use, planned.memory_use, planned.retained)) for planned in self.plan.queues
+        }
         return ImportedSpace(
             source=self.source.definition.name,
             name=self.name,
             queues=queues,
             skipped=self.skipped,
-            use=total(everything),
+            use=total(uses.values()),
+            uses=uses,
             resumed=self.resumed,
             created=self.creates,
         )
@@ -101,6 +103,7 @@ class SpacePlan:
 def plans(archive: Archive, device: Device, asked: ImportOptions) -> Iterator[SpacePlan]:
     """Yield what is imported into each queue space; refuse what cannot be."""
     spaces = {space.definition.name: space for space in archive.manifest.spaces}
+    refuse_strangers(archive.manifest, asked.spaces, asked.queues)
     names = asked.selection.chosen_spaces(spaces, "the archive")
     asked.selection.refuse_unmatched(
         (queue.definition.name for name in names for queue in spaces[name].queues), "the archive"
@@ -110,6 +113,26 @@ def plans(archive: Archive, device: Device, asked: ImportOptions) -> Iterator[Sp
         plan = _plan(archive, spaces[name], device, present, asked)
         if plan.plan.queues or plan.creates or plan.skipped:
             yield plan
+
+
+def refuse_strangers(manifest: Manifest, spaces: Iterable[str], queues: Iterable[str]) -> None:
+    """Refuse new names for queue spaces and queues that the archive has not."""
+    known = {space.definition.name: {queue.definition.name for queue in space.queues} for space in manifest.spaces}
+    for name in spaces:
+        if name not in known:
+            raise BadResourceError(
+                f"the archive has no queue space {name!r} that could get another name", hint=_GIVE, space=name
+            )
+    everywhere = set().union(*known.values())
+    for name in queues:
+        space, _, queue = name.partition("/")
+        if name not in everywhere and queue not in known.get(space, ()):
+            raise BadQueueError(
+                f"the archive has no queue {name!r} that could get another name", hint=_GIVE, queue=name
+            )
+
+
+_GIVE = "Give the name that it has in the archive first; qmspark show tells it."
 
 
 def _plan(
