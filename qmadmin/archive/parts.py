@@ -7,14 +7,14 @@ import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, Self, TypeAlias
 
 from qmadmin.archive.arrays import lengths, numbers
 from qmadmin.archive.arrow import pa, pq
 from qmadmin.archive.columns import BY_NAME, COLUMNS, DELIVERIES, STATES
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import PartEntry, Portion, check_part_name
-from qmadmin.archive.rows import COMMON, runs, schema
+from qmadmin.archive.rows import COMMON, Standing, runs, schema, standing_of
 from qmcore.message import State
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ SLICE_ROWS: Final = 2_000
 SLICE_BYTES: Final = 4 * 2**20
 """A slice, likewise. They never change: an import that goes on after a failure knows slices by their first rows."""
 
+_PLACE: Final = ("sequence", "order_key", "retries")
 _CHUNK: Final = 2**20
 _UNLIKE: Final = ("msgid", "sequence", "order_key", "group_msgid", "group_sequence", "headers", "body")
 """Columns whose values differ from row to row, so that a dictionary of them saves nothing."""
@@ -200,6 +201,19 @@ def batches(entry: PartEntry, opened: BinaryIO) -> Iterator[tuple[int, RecordBat
             for first, count in slices(_sizes(table), SLICE_ROWS, SLICE_BYTES):
                 yield at + first, table.slice(first, count).combine_chunks().to_batches()[0]
             at += table.num_rows
+
+
+def places(entry: PartEntry, opened: BinaryIO, most_rows: int) -> Iterator[tuple[Standing, list[tuple[Any, ...]]]]:
+    """Yield where the messages of a part stood, at most so many of one queue in one state at a time.
+
+    Of each its sequence number, its order key and its retries. Nothing else of the part is read.
+    """
+    opened.seek(0)
+    with _reading(entry):
+        for batch in pq.ParquetFile(opened).iter_batches(most_rows, columns=[*COMMON, *_PLACE], use_threads=False):
+            for first, count in runs(batch):
+                run = batch.slice(first, count)
+                yield standing_of(run), list(zip(*(run.column(name).to_pylist() for name in _PLACE), strict=True))
 
 
 def slices(sizes: Sequence[int], most_rows: int, most_bytes: int) -> Iterator[tuple[int, int]]:

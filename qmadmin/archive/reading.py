@@ -8,12 +8,13 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qmadmin.archive import manifest_file, parts, sealing
 from qmadmin.archive.columns import MINOR
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
+from qmadmin.archive.rows import Standing
 from qmadmin.archive.writing import MARK
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ class Archive:
         """Yield the slices of a part that was verified, each with the number of its first row, counted from 0."""
         with self.opened(entry) as file:
             yield from parts.batches(entry, file)
+
+    def places(self, entry: PartEntry, most_rows: int) -> Iterator[tuple[Standing, list[tuple[Any, ...]]]]:
+        """Yield where the messages of a part stood: of each its sequence number, its order key and its retries."""
+        with self.opened(entry) as file:
+            yield from parts.places(entry, file, most_rows)
 
     @contextlib.contextmanager
     def opened(self, entry: PartEntry) -> Iterator[BinaryIO]:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 BATCH_BYTES_MAX: Final = 2**30
 """Bytes of bodies of one batch: an Arrow array of bytes cannot have more than twice as many."""
 
+Standing: TypeAlias = tuple[str, str, State, bool]
+"""Queue space, queue, state, and whether the messages are kept in memory."""
+
 Group: TypeAlias = tuple[str, str, State, bool, list[carried.Row]]
 """Rows with what they have in common: queue space, queue, state, and whether they are kept in memory."""
 
@@ -75,9 +78,14 @@ def rows_of(batch: RecordBatch) -> list[Group]:
     rows = list(zip(*(_values(batch, _CARRIED[name]) for name in carried.COLUMNS), strict=True))
     found: list[Group] = []
     for first, count in runs(batch):
-        space, queue, state, delivery = (batch.column(name)[first].as_py() for name in COMMON)
-        found.append((space, queue, *_standing(state, delivery), rows[first : first + count]))
+        found.append((*standing_of(batch, first), rows[first : first + count]))
     return found
+
+
+def standing_of(batch: RecordBatch, row: int = 0) -> Standing:
+    """Return where the message in a row of a batch stands."""
+    space, queue, state, delivery = (batch.column(name)[row].as_py() for name in COMMON)
+    return space, queue, *_standing(state, delivery)
 
 
 def runs(batch: RecordBatch) -> Iterator[tuple[int, int]]:

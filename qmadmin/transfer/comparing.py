@@ -10,15 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from qmadmin.archive.reading import Archive, open_archive
+from qmadmin.archive.reading import open_archive
+from qmadmin.archive.rows import Standing
 from qmadmin.opening import open_device
 from qmadmin.transfer.digesting import Digest, joined
 from qmadmin.transfer.export_planning import ExportOptions, Plan
 from qmadmin.transfer.exporting import Progress, fitting
-from qmadmin.transfer.import_planning import refuse_strangers
+from qmadmin.transfer.naming import Names, refuse_strangers
 from qmadmin.transfer.picture import pictured
 from qmadmin.transfer.selecting import Outstanding, Selection
-from qmadmin.transfer.units import Standing, digest_part, digest_runs, verify_part
+from qmadmin.transfer.units import digest_part, digest_runs, verify_part
 from qmadmin.transfer.workers import Workers
 from qmcore.message import State
 
@@ -79,40 +80,20 @@ def compare(
     archived = _in_order(found)
     differences: list[Difference] = []
     if config is not None:
-        names = _Names(archive, spaces or {}, queues or {})
-        stored = _stored(config, names, crew_of, progress)
+        names = Names(spaces or {}, queues or {})
+        stored = _stored(config, archive.manifest.spaces, names, crew_of, progress)
         differences = list(_differences(archived, stored, names))
     return Compared(
         archive.manifest.archive, archive.manifest.messages, archived, tuple(differences), time.monotonic() - began
     )
 
 
-class _Names:
-    """What queue spaces and queues of an archive are called on a device."""
-
-    def __init__(self, archive: Archive, spaces: Mapping[str, str], queues: Mapping[str, str]) -> None:
-        self.archived: Sequence[ArchivedSpace] = archive.manifest.spaces
-        self._spaces = spaces
-        self._queues = queues
-
-    def space(self, name: str) -> str:
-        """Return the name of a queue space on the device."""
-        return self._spaces.get(name, name)
-
-    def queue(self, space: str, name: str) -> str:
-        """Return the name of a queue on the device."""
-        return self._queues.get(f"{space}/{name}", self._queues.get(name, name))
-
-    def standing(self, of: Standing) -> Standing:
-        """Return where messages of the archive stand on the device."""
-        space, queue, state, memory = of
-        return self.space(space), self.queue(space, queue), state, memory
-
-
-def _stored(config: str, names: _Names, workers: Workers, progress: Progress) -> dict[Standing, Digest]:
+def _stored(
+    config: str, archived: Sequence[ArchivedSpace], names: Names, workers: Workers, progress: Progress
+) -> dict[Standing, Digest]:
     """Return the digests of what the device has in the queues of the archive."""
-    wanted = tuple(names.space(space.definition.name) for space in names.archived)
-    queues = {names.queue(space.definition.name, q.definition.name) for space in names.archived for q in space.queues}
+    wanted = tuple(names.space(space.definition.name) for space in archived)
+    queues = {names.queue(space.definition.name, q.definition.name) for space in archived for q in space.queues}
     exactly = tuple(glob.escape(name) for name in sorted(queues))
     asked = ExportOptions(selection=Selection(queues=exactly or ("",)), outstanding=Outstanding.LEAVE_OUT)
     with open_device(config) as device:
@@ -136,7 +117,7 @@ def _in_order(found: Iterable[Numbered]) -> dict[Standing, Digest]:
 
 
 def _differences(
-    archived: Mapping[Standing, Digest], stored: Mapping[Standing, Digest], names: _Names
+    archived: Mapping[Standing, Digest], stored: Mapping[Standing, Digest], names: Names
 ) -> Iterator[Difference]:
     for standing, wanted in archived.items():
         space, queue, state, _ = standing

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Final
@@ -22,7 +23,7 @@ _GROUP: Final = carried.COLUMNS.index("group_sequence")
 _LOCAL: Final = ("sequence", "order_key", "pages", "group_sequence")
 """What differs between two places where a message is the same."""
 
-_SAME: Final = tuple(at for at, name in enumerate(carried.COLUMNS) if name not in _LOCAL)
+_SAME: Final = operator.itemgetter(*(at for at, name in enumerate(carried.COLUMNS) if name not in (*_LOCAL, "body")))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,13 +74,16 @@ def message_digest(name: str, row: Row, msgid: Callable[[int], str]) -> int:
 
 def _of_message(name: str, row: Row, msgid: Callable[[int], str]) -> int:
     group = row[_GROUP]
-    values = (name, None if group is None else msgid(group), *(row[at] for at in _SAME))
-    return _hashed(repr(values).encode())
+    values = (name, None if group is None else msgid(group), row[carried.BODY] is None, *_SAME(row))
+    body = row[carried.BODY]
+    return _hashed(repr(values).encode(), b"" if body is None else body)
 
 
 def _of_pair(one: str, other: str) -> int:
     return _hashed(f"{one} {other}".encode())
 
 
-def _hashed(data: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(data, digest_size=_BYTES).digest())
+def _hashed(data: bytes, more: bytes = b"") -> int:
+    digest = hashlib.blake2b(data, digest_size=_BYTES)
+    digest.update(more)
+    return int.from_bytes(digest.digest())

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, Count, LeftOut, Manifest, PartEntry, Source, counted
+from qmadmin.archive.rows import Standing
 from qmadmin.transfer.picture import Reader
 from qmadmin.transfer.selecting import Content, Outstanding, Selection
-from qmadmin.transfer.units import ExportUnit, Standing, state_in_archive
+from qmadmin.transfer.units import ExportUnit, state_in_archive
 from qmadmin.version import __version__
 from qmcore.acts.stores import stores
 from qmcore.carried import Adopted, Run

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from qmadmin.archive.manifest import Manifest, Source
+from qmadmin.archive.rows import Standing
 from qmadmin.archive.writing import ArchiveWriter
 from qmadmin.opening import open_device
 from qmadmin.transfer.export_planning import ExportOptions, Plan
 from qmadmin.transfer.picture import pictured
-from qmadmin.transfer.units import Standing, write_part
+from qmadmin.transfer.units import write_part
 from qmadmin.transfer.workers import Alone, Processes, Workers, cores
 
 SMALL = 20_000

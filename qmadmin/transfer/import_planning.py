@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, Manifest
+from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace
 from qmadmin.archive.reading import Archive
+from qmadmin.transfer.naming import Names, refuse_strangers
 from qmadmin.transfer.selecting import Content, Selection
 from qmcore.carried import Adopted
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
@@ -51,6 +52,11 @@ class ImportOptions:
     resume: bool = False
     key: bytes | None = None
     rate: float | None = None
+
+    @property
+    def names(self) -> Names:
+        """What queue spaces and queues of the archive get as names."""
+        return Names(self.spaces, self.queues)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,31 +121,11 @@ def plans(archive: Archive, device: Device, asked: ImportOptions) -> Iterator[Sp
             yield plan
 
 
-def refuse_strangers(manifest: Manifest, spaces: Iterable[str], queues: Iterable[str]) -> None:
-    """Refuse new names for queue spaces and queues that the archive has not."""
-    known = {space.definition.name: {queue.definition.name for queue in space.queues} for space in manifest.spaces}
-    for name in spaces:
-        if name not in known:
-            raise BadResourceError(
-                f"the archive has no queue space {name!r} that could get another name", hint=_GIVE, space=name
-            )
-    everywhere = set().union(*known.values())
-    for name in queues:
-        space, _, queue = name.partition("/")
-        if name not in everywhere and queue not in known.get(space, ()):
-            raise BadQueueError(
-                f"the archive has no queue {name!r} that could get another name", hint=_GIVE, queue=name
-            )
-
-
-_GIVE = "Give the name that it has in the archive first; qmspark show tells it."
-
-
 def _plan(
     archive: Archive, source: ArchivedSpace, device: Device, present: Mapping[str, Space], asked: ImportOptions
 ) -> SpacePlan:
     selection = asked.selection
-    name = asked.spaces.get(source.definition.name, source.definition.name)
+    name = asked.names.space(source.definition.name)
     there = present.get(name)
     if there is None and selection.content is Content.MESSAGES:
         raise BadResourceError(
@@ -152,11 +138,12 @@ def _plan(
     for queue in source.queues:
         if not selection.has_queue(queue.definition.name):
             continue
-        mode = _mode(_renamed(source, queue, asked), known, name, asked)
+        called = asked.names.queue(source.definition.name, queue.definition.name)
+        mode = _mode(called, known, name, asked)
         if mode is None:
             skipped.append(queue.definition.name)
         else:
-            planned.append(_planned(source, queue, _renamed(source, queue, asked), mode, asked))
+            planned.append(_planned(source, queue, called, mode, asked))
     plan = ImportPlan(
         archive=archive.manifest.archive,
         queues=tuple(planned),
@@ -167,11 +154,6 @@ def _plan(
         again=asked.again,
     )
     return SpacePlan(source, name, plan, tuple(skipped), there is None)
-
-
-def _renamed(source: ArchivedSpace, queue: ArchivedQueue, asked: ImportOptions) -> str:
-    name = queue.definition.name
-    return asked.queues.get(f"{source.definition.name}/{name}", asked.queues.get(name, name))
 
 
 def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptions) -> Mode | None:

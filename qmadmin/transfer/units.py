@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from qmadmin.archive.rows import batch_of, rows_of
+from qmadmin.archive.rows import Standing, batch_of, rows_of
 from qmadmin.archive.writing import part_in
 from qmadmin.opening import open_device
 from qmadmin.transfer.digesting import Digest, joined
 from qmcore.acts import importing
+from qmcore.acts.removing import CarriedMessage, remove_carried
 from qmcore.acts.stores import stores
 from qmcore.carried import Row
 from qmcore.errors import SystemFailureError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from qmadmin.archive.manifest import ArchivedSpace, PartEntry
     from qmadmin.archive.reading import Archive
+    from qmadmin.device import Attachment, Device
     from qmadmin.transfer.picture import Reader
     from qmcore.carried import Run
     from qmcore.condition import Condition
@@ -36,8 +38,11 @@ if TYPE_CHECKING:
 ROLE = "import"
 """What others see of a process that imports."""
 
-Standing: TypeAlias = tuple[str, str, State, bool]
-"""Queue space, queue, state, and whether the messages are kept in memory."""
+REMOVED_AT_A_TIME = 500
+"""Messages that are removed in one transaction."""
+
+REMOVED_STATES = (State.READY, State.DELAYED)
+"""The states in which messages can be removed; what was consumed is kept for as long as its queue says."""
 
 Loaded: TypeAlias = tuple[Source, State, bool, Sequence[Row]]
 """Messages of one queue in one state, persistent or not, that are loaded together."""
@@ -170,6 +175,50 @@ def load_part(loader: Loader, unit: ImportUnit) -> int:
 def verify_part(archive: Archive, entry: PartEntry) -> None:
     """Refuse a part that is not what the manifest says."""
     archive.verify_part(entry)
+
+
+@contextlib.contextmanager
+def removing(config: str, archive: Archive) -> Iterator[Remover]:
+    """Give what it takes to remove from a device what an archive has of it."""
+    with open_device(config) as device, contextlib.ExitStack() as stack:
+        for space in archive.manifest.spaces:
+            stack.enter_context(device.open_space(space.definition.name, role=ROLE))
+        attached = {
+            space.definition.name: device.attachment(space.definition.name, ROLE) for space in archive.manifest.spaces
+        }
+        yield Remover(archive, device, attached)
+
+
+class Remover:
+    """What it takes to remove from a device what an archive has of it."""
+
+    def __init__(self, archive: Archive, device: Device, attached: Mapping[str, Attachment]) -> None:
+        self.archive = archive
+        self._device = device
+        self._attached = attached
+
+    def remove(self, standing: Standing, carried: Sequence[CarriedMessage]) -> int:
+        """Remove messages that are as they were, and return how many that is."""
+        space, queue, _, memory = standing
+        its, now = self._attached[space], self._device.clock.now()
+        if self.archive_space(space).incarnation != its.opened.space.incarnation:
+            return 0
+        return its.volume.write(
+            lambda unit: remove_carried(unit, its.opened, queue, carried, now, memory=memory), concurrent=True
+        )
+
+    def archive_space(self, name: str) -> ArchivedSpace:
+        """Return a queue space of the archive."""
+        return next(space for space in self.archive.manifest.spaces if space.definition.name == name)
+
+
+def remove_part(remover: Remover, entry: PartEntry) -> int:
+    """Remove from a device what a part has of it, and return how many messages it was."""
+    removed = 0
+    for standing, rows in remover.archive.places(entry, REMOVED_AT_A_TIME):
+        if standing[2] in REMOVED_STATES:
+            removed += remover.remove(standing, [CarriedMessage(*row) for row in rows])
+    return removed
 
 
 def digest_part(archive: Archive, number: int, entry: PartEntry) -> tuple[int, list[tuple[Standing, Digest]]]:

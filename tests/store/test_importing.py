@@ -9,14 +9,15 @@ from qmcore.carried import Adopted
 from qmcore.errors import (
     AbortedError,
     BadQueueError,
-    InvalidArgumentError,
     InUseError,
+    InvalidArgumentError,
     NoSpaceError,
     ProtocolError,
     Resource,
 )
 from qmcore.message import State, message_id
 from qmcore.order import QueueOrder, key_before, key_on_top
+from tests.fix_store import count_rows, drain, make_queue, queue_definition
 from tests.importer import (
     BEGAN,
     FOREIGN,
@@ -29,7 +30,6 @@ from tests.importer import (
     rows_of,
     use_of,
 )
-from tests.fix_store import count_rows, drain, make_queue, queue_definition
 
 
 @pytest.fixture
@@ -172,7 +172,9 @@ class TestAnImport:
     def test_messages_that_expire_are_loaded_and_expire_as_ever(self, empty, store):
         now = store.clock.now()
         importer = Importer(empty)
-        importer.all_of([carried_row(101, b"old", expires_at=now - 1), carried_row(102, b"new", expires_at=now + 10**6)])
+        importer.all_of(
+            [carried_row(101, b"old", expires_at=now - 1), carried_row(102, b"new", expires_at=now + 10**6)]
+        )
         assert faults_of(empty) == []
         assert drain(empty) == ["new"]
         assert empty.usage("Q").expired == 1
@@ -187,7 +189,9 @@ class TestAnImport:
         rows = rows_of("b", 102)
         importer = Importer(empty)
         importer.begin(plan_of(planned(rows, queue_definition("Q", retention=-1), retained=kept)))
-        importer.load_groups([(("THERE", "Q"), State.CONSUMED, False, kept), (("THERE", "Q"), State.READY, False, rows)])
+        importer.load_groups(
+            [(("THERE", "Q"), State.CONSUMED, False, kept), (("THERE", "Q"), State.READY, False, rows)]
+        )
         importer.publish()
         (consumed,) = empty.history("Q")
         assert (consumed.consumed_us, consumed.consumer, consumed.transaction) == (BEGAN + 9, "reader 5", 77)

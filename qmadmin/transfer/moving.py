@@ -1,0 +1,168 @@
+"""Moving queues to another device, and removing from a device exactly what an archive has of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qmadmin.archive.reading import open_archive
+from qmadmin.opening import open_device
+from qmadmin.transfer.comparing import Compared, compare
+from qmadmin.transfer.export_planning import ExportOptions
+from qmadmin.transfer.exporting import Exported, Progress, export, fitting
+from qmadmin.transfer.import_planning import ImportOptions
+from qmadmin.transfer.importing import Imported, load_archive
+from qmadmin.transfer.units import REMOVED_STATES, remove_part, removing, verify_part
+from qmcore.errors import BadResourceError, SystemFailureError
+
+if TYPE_CHECKING:
+    from qmadmin.archive.reading import Archive
+    from qmadmin.device import Device
+    from qmadmin.space import QueueSpace
+    from qmadmin.transfer.selecting import Selection
+    from qmadmin.transfer.workers import Workers
+    from qmcore.queue import Queue
+
+ROLE = "move"
+"""What others see of a process that moves queues."""
+
+_WAIT_SECONDS = 30.0
+"""How long transactions that have messages of a queue may take to end before it is moved."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Removed:
+    """How many messages were removed from a device, and how many of the archive were not.
+
+    Those that were `kept` are no longer there, or are not as they were when they were exported.
+    """
+
+    removed: int
+    kept: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moved:
+    """What a move has done, step by step."""
+
+    exported: Exported
+    imported: Imported
+    compared: Compared
+    removed: Removed
+
+
+def remove_exported(
+    directory: Path,
+    config: str,
+    *,
+    key: bytes | None = None,
+    workers: Workers | None = None,
+    progress: Progress = lambda _done, _total: None,
+    dry_run: bool = False,
+) -> Removed:
+    """Remove from the device that an archive was exported from what the archive has, where it is unchanged since.
+
+    The archive is verified before. Messages that were dequeued, changed, moved or tried meanwhile are left alone, and
+    so is what is kept after it was consumed.
+
+    Raises what `open_archive` does of a damaged archive, and BadResourceError where it is not of this device.
+    """
+    began = time.monotonic()
+    archive = open_archive(directory, key)
+    crew_of = workers or fitting(archive.manifest.messages)
+    entries = archive.manifest.parts
+    total = sum(portion.messages for entry in entries for portion in entry.portions if portion.state in REMOVED_STATES)
+    with open_device(config) as device:
+        _refuse_stranger(archive, device)
+        with crew_of.apart(contextlib.nullcontext, archive) as crew:
+            for _ in crew.run(verify_part, [(entry,) for entry in entries]):
+                pass
+        if dry_run:
+            return Removed(0, total, time.monotonic() - began)
+
+        def told(ended: int) -> None:
+            progress(total * ended // max(len(entries), 1), total)
+
+        with crew_of.apart(removing, device.config, archive) as crew:
+            removed = sum(crew.run(remove_part, [(entry,) for entry in entries], told))
+    return Removed(removed, total - removed, time.monotonic() - began)
+
+
+def move(
+    source: str,
+    destination: str,
+    directory: Path,
+    *,
+    exporting: ExportOptions | None = None,
+    importing: ImportOptions | None = None,
+    workers: Workers | None = None,
+    progress: Progress = lambda _done, _total: None,
+) -> Moved:
+    """Move queues from one device to another, by way of an archive that stays.
+
+    The queues are stopped, exported, imported and compared; what arrived is removed from the source, whose queues stay
+    stopped. Where anything fails before that, they are as they were, and the source still has everything.
+
+    Raises InUseError where transactions that have messages of a queue do not end within 30 seconds, SystemFailureError
+    where what arrived is not what was sent, and whatever an export and an import raise.
+    """
+    asked, landing = exporting or ExportOptions(), importing or ImportOptions()
+    with _frozen(source, asked.selection) as stopped:
+        exported = export(source, directory, asked, workers=workers, progress=progress)
+        imported = load_archive(directory, destination, landing, workers=workers, progress=progress)
+        compared = compare(
+            directory, destination, key=asked.key, spaces=landing.spaces, queues=landing.queues, workers=workers
+        )
+        if compared.differences:
+            first = compared.differences[0]
+            raise SystemFailureError(
+                f"queue {first.queue!r} of queue space {first.space!r} did not arrive as it was: {first.sentence}",
+                hint="Nothing was removed from the source. Look at the destination with qmspark verify.",
+            )
+        removed = remove_exported(directory, source, key=asked.key, workers=workers, progress=progress)
+        _start(destination, stopped, landing)
+    return Moved(exported, imported, compared, removed)
+
+
+@contextlib.contextmanager
+def _frozen(config: str, selection: Selection) -> Iterator[dict[tuple[str, str], Queue]]:
+    """Have queues stopped, and give them as they were; where the block fails they are so again."""
+    with open_device(config) as device, contextlib.ExitStack() as opened, contextlib.ExitStack() as undo:
+        stopped: dict[tuple[str, str], Queue] = {}
+        for name in selection.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}"):
+            space = opened.enter_context(device.open_space(name, role=ROLE))
+            for queue in space.queues():
+                if selection.has_queue(queue.name):
+                    undo.callback(_restart, space, queue, dequeue=True)
+                    space.stop_queue(queue.name, wait=_WAIT_SECONDS)
+                    stopped[name, queue.name] = queue
+        yield stopped
+        undo.pop_all()
+
+
+def _start(config: str, stopped: Mapping[tuple[str, str], Queue], landing: ImportOptions) -> None:
+    """Let messages be enqueued where they were before the move, and dequeued if that is asked for."""
+    names = landing.names
+    with open_device(config) as device:
+        for (of_space, of_queue), queue in stopped.items():
+            with device.open_space(names.space(of_space), role=ROLE) as space:
+                _restart(space, queue, names.queue(of_space, of_queue), dequeue=landing.start)
+
+
+def _restart(space: QueueSpace, before: Queue, name: str = "", *, dequeue: bool) -> None:
+    space.start_queue(name or before.name, enqueue=before.enqueue_enabled, dequeue=before.dequeue_enabled and dequeue)
+
+
+def _refuse_stranger(archive: Archive, device: Device) -> None:
+    whence = archive.manifest.source
+    if whence.device_id != device.info.id:
+        raise BadResourceError(
+            f"the archive was exported from device {whence.device!r}, not from {device.path!r}",
+            hint="Name the device that it is of.",
+            device=device.path,
+        )
