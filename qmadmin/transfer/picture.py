@@ -87,7 +87,8 @@ def pictured(device: Device, names: Sequence[str], workers: Workers) -> Iterator
 
 def _begin_still(own: Reader, others: Callable[[], object] = lambda: None) -> None:
     with contextlib.ExitStack() as still:
-        for volume in {volume.path: volume for volume in own.volumes.values()}.values():
+        # In one order, or two exports could hold each other up.
+        for _, volume in sorted({volume.path: volume for volume in own.volumes.values()}.items()):
             still.enter_context(volume.still(_STILL_SECONDS))
         own.begin({})
         others()
