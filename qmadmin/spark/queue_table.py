@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.archive.arrays import TYPES
+from qmadmin.archive.arrow import pa
 from qmadmin.archive.columns import Column, Kind
 from qmadmin.opening import open_device
 
@@ -51,8 +52,6 @@ QUEUE_COLUMNS: Final = (
 
 def queue_batch(config: str, selection: Selection) -> RecordBatch:
     """Return the selected queues of a device as one batch."""
-    import pyarrow as pa
-
     rows = list(_rows(config, selection))
     fields = [pa.field(column.name, TYPES[column.kind], nullable=not column.required) for column in QUEUE_COLUMNS]
     arrays = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(fields)]

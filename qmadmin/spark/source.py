@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from qmadmin.archive.arrow import pa
 from qmadmin.archive.columns import COLUMNS, Column, Kind
 from qmadmin.opening import open_device
 from qmadmin.spark.queue_table import QUEUE_COLUMNS, queue_batch
@@ -123,7 +124,5 @@ def _as_stands(batch: RecordBatch, state: State) -> RecordBatch:
     """Return a batch in which what transactions hold says so; an archive has it as ready."""
     if state is not State.HELD:
         return batch
-    import pyarrow as pa
-
     at = batch.schema.get_field_index("state")
     return batch.set_column(at, batch.schema.field(at), pa.array([state.value] * batch.num_rows))
