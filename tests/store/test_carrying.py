@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from urllib.parse import quote
 
 import pytest
 
@@ -318,6 +319,15 @@ def test_a_snapshot_is_joined_by_its_token_as_long_as_it_is_kept(database_url, c
         pass
     with pytest.raises(InvalidArgumentError, match="nobody has a snapshot"), volume.snapshot("'; SELECT"):
         pass
+    store.close()
+
+
+def test_a_snapshot_may_lie_idle_for_as_long_as_its_readers_need(database_url, clock):
+    limits = "-c idle_in_transaction_session_timeout=9000 -c statement_timeout=9000"
+    store = Store("postgres", f"{database_url}&options={quote(limits)}", clock)
+    with store.space()._attachment.volume.snapshot() as made:
+        for name in ("idle_in_transaction_session_timeout", "statement_timeout"):
+            assert made.read(lambda unit, name=name: unit.asked(f"SHOW {name}")) == ("0",)
     store.close()
 
 
