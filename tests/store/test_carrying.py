@@ -13,7 +13,7 @@ from qmcore.errors import InvalidArgumentError
 from qmcore.message import EnqueueControl, State, message_id
 from qmcore.queue import FOREVER, Delivery
 from qmcore.records import Role
-from tests.fix_store import Store, make_queue
+from tests.fix_store import Store, make_queue, queue_definition
 
 MIB = 1024 * 1024
 PAGE = 4096
@@ -279,6 +279,20 @@ def test_a_condition_leaves_out_what_it_does_not_say(space, clock, state):
         assert runs(space, "KEPT", state, 2, parse("priority > 50")) == []
     finally:
         held.__exit__(None, None, None)
+
+
+def test_a_condition_knows_until_when_a_message_is_kept_back_that_came_back(space, clock):
+    space.change_queue(queue_definition("Q", retries=9, retry_delay=5))
+    space.enqueue("Q", b"x")
+    with space.transaction() as transaction:
+        space.dequeue("Q")
+        transaction.rollback()
+    (row,) = rows(space, whole("Q", State.DELAYED))
+    assert (row["available_at"], row["until"], row["retries"]) == (None, clock.now() + 5_000_000, 1)
+    until = row["until"] // 1_000_000
+    for condition, found in ((f"available_at = {until}", 1), (f"available_at > {until}", 0), ("retries = 1", 1)):
+        assert len(rows(space, whole("Q", State.DELAYED), parse(condition))) == found
+        assert len(runs(space, "Q", State.DELAYED, 5, parse(condition))) == found
 
 
 def test_other_things_may_be_asked_while_messages_are_read(space):
