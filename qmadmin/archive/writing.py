@@ -77,9 +77,10 @@ class ArchiveWriter:
             _sync(self.directory)
 
     def discard(self) -> None:
-        """Remove what was written of an archive that is not to be finished."""
+        """Remove what was written of an archive that is not to be finished; one that is finished stays."""
+        if (self.directory / manifest_file.NAME).exists():
+            return
         with _writing(self.directory):
-            self._refuse_finished()
             self._remove_others(set())
             (self.directory / MARK).unlink(missing_ok=True)
             # Something else may stand in it.

@@ -97,10 +97,13 @@ def _stated(work: Unit, space: Space, run: Run, unit: ExportUnit, *, body: bool)
 def _batches(
     unit: Unit, space: Space, run: Run, condition: Condition | None, *, body: bool = True
 ) -> Iterator[RecordBatch]:
-    # What a transaction holds stands in the archive where it would stand if that had rolled back.
-    state = State.READY if run.state is State.HELD else run.state
     for rows in _rows(unit, space, run, condition, body=body):
-        yield batch_of(space.name, run.queue, state, run.memory, rows, space.msgid)
+        yield batch_of(space.name, run.queue, state_in_archive(run.state), run.memory, rows, space.msgid)
+
+
+def state_in_archive(state: State) -> State:
+    """Return what a state is in an archive: what a transaction holds stands there as if that had rolled back."""
+    return State.READY if state is State.HELD else state
 
 
 def _rows(unit: Unit, space: Space, run: Run, condition: Condition | None, *, body: bool = True) -> Iterator[list[Row]]:
