@@ -24,6 +24,7 @@ from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Line, Notice
 from qmadmin.shell.session import Modes, file_of
 from qmadmin.shell.status import Exit
+from qmadmin.streams import fill_standard_descriptors, leave_quietly
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
 from qmcore.redacted import redacted
@@ -147,7 +148,7 @@ def qmadmin(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status. The console command `qmadmin` calls this."""
-    _fill_standard_descriptors()
+    fill_standard_descriptors()
     try:
         status = qmadmin.main(arguments, prog_name="qmadmin", standalone_mode=False)
     except StartError as error:
@@ -162,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"ERROR: cannot write the output: {error.strerror}")
         return Exit.FAILED
     finally:
-        _leave_quietly()
+        leave_quietly()
     return Exit(status or Exit.OK)
 
 
@@ -361,27 +362,6 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
     """
     sys.unraisablehook = lambda _unraisable: None
     raise SystemExit(Exit.TERMINATED)
-
-
-def _fill_standard_descriptors() -> None:
-    """Give a standard stream that is closed to nobody: else the next file opened would be taken for it by a child."""
-    for descriptor in (0, 1, 2):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            # The lowest free descriptor is the one that is missing.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-
-
-def _leave_quietly() -> None:
-    """Flush the output while its loss can still be ignored; at the very end Python would complain of it."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is None:
-            continue
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import archive, atmi, diagnostics, figures, mib, options, roff, services, settings
+from qmadmin.manual import archive, atmi, diagnostics, figures, mib, options, roff, services, settings, transfers
 from qmadmin.program import qmadmin
 from qmadmin.settings import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.shell import manpage
@@ -30,6 +30,7 @@ def pages() -> dict[Path, str]:
     """Return the text of each page."""
     parts = {
         "qmadmin.1": {"OPTIONS": options.described(qmadmin), "COMMANDS": manpage.commands(Catalogue())},
+        "qmspark.1": transfers.parts() | {"ENVIRONMENT": settings.environment((ShellSettings.device,))},
         "qmadmin-diagnostics.7": {
             "DIAGNOSTICS": diagnostics.diagnostics(),
             "RESOURCES": diagnostics.resources(),

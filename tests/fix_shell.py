@@ -127,6 +127,10 @@ class Shell:
         text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", "(time)", text)
         text = re.sub(r"\b[0-9a-f]{16}(0{8}[0-9a-f]{8})\b", r"(space)\1", text)
         text = re.sub(r"\d+ bytes on disk", "(some) bytes on disk", text)
+        text = re.sub(r"\b[0-9a-f]{64}\b", "(digest)", text)
+        text = re.sub(r"(rchive(?: id: +| ))[0-9a-f]{32}\b", r"\1(archive)", text)
+        text = re.sub(r"\w+ bytes in (\d+ parts?)", r"(some) bytes in \1", text)
+        text = re.sub(r"[\d.]+ seconds, \w+ messages a second", "(some) seconds", text)
         return re.sub(r"(?<=\S) {2,}", "  ", text).replace(" \n", "\n")
 
 

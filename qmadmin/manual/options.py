@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import Any
 
 import click
@@ -12,16 +13,19 @@ from qmadmin.manual.roff import bold, escaped, italic, terms
 from qmadmin.settings import Setting
 
 
-def described(program: click.Command) -> str:
-    """Return the arguments and options of a program, in the order of their declaration."""
+def described(program: click.Command, only: Container[str] | None = None) -> str:
+    """Return the arguments and options of a program, in the order of their declaration; `only` those of these names."""
     rows: list[tuple[str, str]] = []
-    for parameter in program.get_params(click.Context(program)):
+    declared = [
+        parameter for parameter in program.get_params(click.Context(program)) if only is None or parameter.name in only
+    ]
+    for parameter in declared:
         if isinstance(parameter, options.Argument):
             rows += [
                 (italic(name.lower()), _with_default(text, parameter.settings.get(name)))
                 for name, text in parameter.meanings.items()
             ]
-    for parameter in program.get_params(click.Context(program)):
+    for parameter in declared:
         if isinstance(parameter, click.Option):
             rows.append((_term(parameter), _meaning(parameter)))
     return terms(rows)

@@ -19,6 +19,7 @@ from qmadmin.shell import (
     spaces,
     suggest,
     transactions,
+    transfer,
     words,
 )
 from qmadmin.shell.notices import UsageError
@@ -42,6 +43,7 @@ MODULES = (
     live,
     transactions,
     care,
+    transfer,
     control,
 )
 GROUPS = (
@@ -54,6 +56,7 @@ GROUPS = (
     live.WATCHING,
     transactions.TRANSACTIONS,
     care.CARE,
+    transfer.ARCHIVES,
     control.SESSION,
 )
 

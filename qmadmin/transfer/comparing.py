@@ -16,7 +16,7 @@ from qmadmin.opening import open_device
 from qmadmin.transfer.digesting import Digest, joined
 from qmadmin.transfer.export_planning import ExportOptions, Plan
 from qmadmin.transfer.exporting import Progress, fitting
-from qmadmin.transfer.naming import Names
+from qmadmin.transfer.naming import Names, refuse_strangers
 from qmadmin.transfer.picture import pictured
 from qmadmin.transfer.selecting import Outstanding, Selection
 from qmadmin.transfer.units import digest_part, digest_runs, verify_part
@@ -70,6 +70,7 @@ def compare(
     """
     began = time.monotonic()
     archive = open_archive(directory, key)
+    refuse_strangers(archive.manifest, spaces or {}, queues or {})
     crew_of = workers or fitting(archive.manifest.messages)
     with crew_of.apart(contextlib.nullcontext, archive) as crew:
         entries = archive.manifest.parts

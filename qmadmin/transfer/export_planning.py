@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, Count, LeftOut, Manifest, PartEntry, Source, counted
+from qmadmin.archive.rows import Standing
 from qmadmin.transfer.picture import Reader
 from qmadmin.transfer.selecting import Content, Outstanding, Selection
-from qmadmin.transfer.units import ExportUnit
+from qmadmin.transfer.units import ExportUnit, state_in_archive
 from qmadmin.version import __version__
 from qmcore.acts.stores import stores
 from qmcore.carried import Adopted, Run
@@ -85,6 +86,15 @@ class Plan:
     def messages(self) -> int:
         """How many messages are exported."""
         return sum(run.messages for plan in self.spaces for run in plan.runs)
+
+    def counts(self) -> dict[Standing, int]:
+        """Return how many messages there are of each queue, in the states that they have in the archive."""
+        counts: dict[Standing, int] = {}
+        for plan in self.spaces:
+            for run in plan.runs:
+                standing = (plan.space.name, run.queue, state_in_archive(run.state), run.memory)
+                counts[standing] = counts.get(standing, 0) + run.messages
+        return counts
 
     def units(self, asked: ExportOptions, workers: int) -> Iterator[ExportUnit]:
         """Yield the work, a part at a time; small runs go together."""

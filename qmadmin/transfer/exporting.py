@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from qmadmin.archive.manifest import Manifest, Source
+from qmadmin.archive.rows import Standing
 from qmadmin.archive.writing import ArchiveWriter
 from qmadmin.opening import open_device
 from qmadmin.transfer.export_planning import ExportOptions, Plan
@@ -24,12 +25,20 @@ Progress = Callable[[int, int], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Exported:
-    """What was exported, or with a dry run would be; `directory` is None then, and the manifest has no parts."""
+    """What was exported, or with a dry run would be; `directory` is None then, and the manifest has no parts.
+
+    `counts` are the messages of each queue, in their states, on disk and in memory.
+    """
 
     directory: Path | None
     manifest: Manifest
-    messages: int
+    counts: Mapping[Standing, int]
     seconds: float
+
+    @property
+    def messages(self) -> int:
+        """How many messages there are in all."""
+        return sum(self.counts.values())
 
 
 def export(
@@ -59,7 +68,7 @@ def export(
             asked.selection.refuse_unmatched(plan.queues, f"device {device.path!r}")
             whence = Source(device.path, device.info.id, device.kind, device.info.page_size, moment)
             if dry_run:
-                return Exported(None, plan.manifest(whence, asked, ()), plan.messages, time.monotonic() - began)
+                return Exported(None, plan.manifest(whence, asked, ()), plan.counts(), time.monotonic() - began)
             writer = ArchiveWriter.create(directory, asked.key, again=asked.again)
             try:
                 tasks = [(str(directory), unit) for unit in plan.units(asked, crew_of.count)]
@@ -73,7 +82,7 @@ def export(
             except BaseException:
                 writer.discard()
                 raise
-    return Exported(directory, manifest, plan.messages, time.monotonic() - began)
+    return Exported(directory, manifest, plan.counts(), time.monotonic() - began)
 
 
 def fitting(messages: int) -> Workers:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace
 from qmadmin.archive.reading import Archive
-from qmadmin.transfer.naming import Names
+from qmadmin.transfer.naming import Names, refuse_strangers
 from qmadmin.transfer.selecting import Content, Selection
 from qmcore.carried import Adopted
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
@@ -63,7 +63,7 @@ class ImportOptions:
 class ImportedSpace:
     """What was imported into a queue space: from which one, which queues as what, and how many messages.
 
-    `resumed` says that it had begun before.
+    `uses` are those of each queue, by its name in the archive; `resumed` says that it had begun before.
     """
 
     source: str
@@ -71,6 +71,7 @@ class ImportedSpace:
     queues: Mapping[str, tuple[str, Mode]]
     skipped: tuple[str, ...]
     use: Use
+    uses: Mapping[str, Use]
     resumed: bool = False
     created: bool = False
 
@@ -90,15 +91,16 @@ class SpacePlan:
     def told(self) -> ImportedSpace:
         """What is told of it."""
         queues = {planned.source: (planned.name, planned.mode) for planned in self.plan.queues}
-        everything = [
-            use for planned in self.plan.queues for use in (planned.use, planned.memory_use, planned.retained)
-        ]
+        uses = {
+            planned.source: total((planned.use, planned.memory_use, planned.retained)) for planned in self.plan.queues
+        }
         return ImportedSpace(
             source=self.source.definition.name,
             name=self.name,
             queues=queues,
             skipped=self.skipped,
-            use=total(everything),
+            use=total(uses.values()),
+            uses=uses,
             resumed=self.resumed,
             created=self.creates,
         )
@@ -107,6 +109,7 @@ class SpacePlan:
 def plans(archive: Archive, device: Device, asked: ImportOptions) -> Iterator[SpacePlan]:
     """Yield what is imported into each queue space; refuse what cannot be."""
     spaces = {space.definition.name: space for space in archive.manifest.spaces}
+    refuse_strangers(archive.manifest, asked.spaces, asked.queues)
     names = asked.selection.chosen_spaces(spaces, "the archive")
     asked.selection.refuse_unmatched(
         (queue.definition.name for name in names for queue in spaces[name].queues), "the archive"

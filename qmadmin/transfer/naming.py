@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from qmadmin.archive.manifest import Manifest
 from qmadmin.archive.rows import Standing
+from qmcore.errors import BadQueueError, BadResourceError
+
+_HINT = "Give the name that it has in the archive first; qmspark show tells it."
 
 
 class Names:
@@ -26,3 +30,20 @@ class Names:
         """Return where messages of the archive stand on the device."""
         space, queue, state, memory = of
         return self.space(space), self.queue(space, queue), state, memory
+
+
+def refuse_strangers(manifest: Manifest, spaces: Iterable[str], queues: Iterable[str]) -> None:
+    """Refuse new names for queue spaces and queues that the archive has not."""
+    known = {space.definition.name: {queue.definition.name for queue in space.queues} for space in manifest.spaces}
+    for name in spaces:
+        if name not in known:
+            raise BadResourceError(
+                f"the archive has no queue space {name!r} that could get another name", hint=_HINT, space=name
+            )
+    everywhere = set().union(*known.values())
+    for name in queues:
+        space, _, queue = name.partition("/")
+        if name not in everywhere and queue not in known.get(space, ()):
+            raise BadQueueError(
+                f"the archive has no queue {name!r} that could get another name", hint=_HINT, queue=name
+            )

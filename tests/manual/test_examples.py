@@ -11,7 +11,12 @@ import pytest
 from qmadmin.manual.examples import Example, examples
 from tests.manual.test_pages import ROOT, SOURCES, name_of
 
-PROGRAMS = {"qmadmin": "-m qmadmin.program", "tmqforward": "-m qmadmin.forwarder.program", "python3": ""}
+PROGRAMS = {
+    "qmadmin": "-m qmadmin.program",
+    "qmspark": "-m qmadmin.spark.program",
+    "tmqforward": "-m qmadmin.forwarder.program",
+    "python3": "",
+}
 
 
 class Reader:

@@ -90,6 +90,10 @@ SYNOPSES = {
     "qbackup": "[directory]",
     "qrestore": "[-f] [-y] [-n] [backup [device]]",
     "qaudit": "[count]",
+    "qexport": "[-s queue_space_name] [-q queue_name] [-w condition] [-o {refuse|leave-out|as-rolled-back}] [-d]"
+    " [-k file] [directory]",
+    "qimport": "[-s queue_space_name] [-q queue_name] [-e {refuse|skip|replace|append}] [-r new_name] [-t] [-a] [-d]"
+    " [-k file] [-y] [-n] [directory]",
     "echo": "[{off|on}]",
     "verbose": "[{off|on}]",
     "paginate": "[{off|on}]",
@@ -151,6 +155,8 @@ PROMPTS = {
     "qaborttrans": ["Transaction index: "],
     "qbackup": ["Backup directory: "],
     "qrestore": ["Backup directory: ", "Device name [default={default}]: "],
+    "qexport": ["Archive: "],
+    "qimport": ["Archive: "],
     "qcreate": [
         "Queue name: ",
         "Queue order (priority, time, fifo, lifo): ",

@@ -1,0 +1,25 @@
+"""What the manual page says of the commands of qmspark: the options of each, and those that several have."""
+
+from __future__ import annotations
+
+import click
+
+from qmadmin.manual import options
+from qmadmin.spark import commands
+
+_COMMANDS = (commands.export, commands.load, commands.verify, commands.show)
+
+
+def parts() -> dict[str, str]:
+    """Return the parts of the page by their names."""
+    shared = _names(commands.export) & _names(commands.load) & _names(commands.verify)
+    own = {command.name or "": _names(command) - shared for command in _COMMANDS}
+    return {
+        f"OPTIONS OF {name.upper()}": options.described(command, only=own[name])
+        for command, name in zip(_COMMANDS, own, strict=True)
+        if name != "show"
+    } | {"SHARED OPTIONS": options.described(commands.export, only=shared)}
+
+
+def _names(command: click.Command) -> set[str]:
+    return {parameter.name for parameter in command.params if parameter.name}

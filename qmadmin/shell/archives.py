@@ -1,0 +1,289 @@
+"""What people and programs are told of archives: what is in one, what an export wrote, what an import brought."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qmadmin.shell import figures
+from qmadmin.shell.formats import Format
+from qmadmin.shell.results import Column, Field, Moment, Notice, Record, Severity, Shown, Table, Value, field
+from qmcore.imports import Mode
+from qmcore.message import State
+
+if TYPE_CHECKING:
+    from qmadmin.archive.manifest import Manifest
+    from qmadmin.archive.rows import Standing
+    from qmadmin.transfer.comparing import Compared
+    from qmadmin.transfer.exporting import Exported
+    from qmadmin.transfer.importing import Imported
+    from qmadmin.transfer.moving import Moved, Removed
+
+MODES = {Mode.CREATE: "created", Mode.REPLACE: "replaced", Mode.APPEND: "appended to"}
+"""What becomes of a queue that an import names."""
+
+_PLACE = (Column("space", "Space"), Column("queue", "Queue"))
+_MESSAGES = Column("messages", "Messages", right=True)
+_BYTES = Column("bytes", "Bytes", right=True)
+_CONTENT = (
+    *_PLACE,
+    _MESSAGES,
+    Column("ready", "Ready", right=True),
+    Column("delayed", "Delayed", right=True),
+    Column("consumed", "Consumed", right=True),
+    Column("nonpersistent", "In memory", right=True),
+    _BYTES,
+)
+_SELDOM = ("delayed", "consumed", "nonpersistent")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Told:
+    """What is told: a table of queues, what there is to say of them all, and remarks.
+
+    A person gets the table and then the rest; a program one object, which has the rows of the table as `queues`.
+    """
+
+    title: str
+    fields: tuple[Field, ...]
+    queues: Table
+    notices: tuple[Notice, ...] = ()
+
+    def shown(self, form: Format) -> list[Shown]:
+        """Return what is shown in a format."""
+        summary = Record(self.title, self.fields)
+        if form is Format.JSON:
+            keys = [column.key for column in self.queues.columns]
+            queues = tuple(dict(zip(keys, row, strict=True)) for row in self.queues.rows)
+            return [Record(self.title, (*self.fields, _hidden(queues=queues))), *self.notices]
+        queues_shown = _without_zeros(self.queues) if form is Format.TABLE else self.queues
+        return [queues_shown, *([] if form is Format.CSV else [summary]), *self.notices]
+
+
+def written(done: Exported) -> Told:
+    """Return what is told of an export: what was written, or what would be."""
+    manifest = done.manifest
+    if done.directory is None:
+        fields = (field("messages", "Messages", done.messages), _hidden(dry_run=manifest.source.device))
+        return Told("Dry run, nothing is written", fields, _queues(manifest, done.counts), _left_out(manifest))
+    return Told(
+        f"Archive '{done.directory}'",
+        (_hidden(path=str(done.directory)), *_identity(manifest, done.directory), *_pace(done.messages, done.seconds)),
+        _queues(manifest, done.counts),
+        _left_out(manifest),
+    )
+
+
+def content(directory: Path, manifest: Manifest) -> Told:
+    """Return what an archive says about itself."""
+    source = manifest.source
+    fields = (
+        _hidden(path=str(directory)),
+        *_identity(manifest, directory),
+        field("snapshot", "As it stood", Moment(source.snapshot_us)),
+        field("device", "Of device", source.device),
+        _hidden(kind=source.kind, page_size=source.page_size),
+        Field("Written by", f"qmadmin {manifest.release}", {"release": manifest.release}),
+        Field("Asked for", _selection(manifest.selection), {}),
+        _hidden(selection={name: str(value) for name, value in manifest.selection.items()}),
+    )
+    counts: dict[Standing, int] = {
+        (space.definition.name, queue.definition.name, count.state, count.memory): count.messages
+        for space in manifest.spaces
+        for queue in space.queues
+        for count in queue.counts
+    }
+    return Told(f"Archive '{directory}'", fields, _queues(manifest, counts), _left_out(manifest))
+
+
+def with_removed(told: Told, removed: Removed) -> Told:
+    """Add what was removed from the device afterwards."""
+    return dataclasses.replace(
+        told, fields=(*told.fields, *_removed(removed)), notices=(*told.notices, *_kept(removed))
+    )
+
+
+def moved(done: Moved) -> Told:
+    """Return what is told of a move."""
+    told = written(done.exported)
+    spaces = ", ".join(space.name for space in done.imported.spaces)
+    fields = (*told.fields, field("imported_into", "Imported into", spaces), *_removed(done.removed))
+    return dataclasses.replace(told, fields=fields, notices=(*told.notices, *_kept(done.removed)))
+
+
+def abandoned(archive: str, counts: Mapping[str, int]) -> Told:
+    """Return what is told of imports of an archive that were given up, by queue space."""
+    table = Table((_PLACE[0], Column("imports", "Imports", right=True)), list(counts.items()))
+    return Told(
+        "Abandoned", (field("archive", "Archive id", archive), field("imports", "Imports", sum(counts.values()))), table
+    )
+
+
+def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
+    """Return what is told of an import, or of one that would be."""
+    rows: list[tuple[Value, ...]] = []
+    for space in done.spaces:
+        for source, (name, mode) in space.queues.items():
+            use = space.uses[source]
+            renamed = None if (space.source, source) == (space.name, name) else f"{space.source}/{source}"
+            rows.append((space.name, name, MODES[mode], use.messages, use.size, renamed))
+        rows += [(space.name, name, "skipped", None, None, None) for name in space.skipped]
+    created = ", ".join(space.name for space in done.spaces if space.created)
+    again = any(space.resumed for space in done.spaces)
+    title = "Import gone on with and done" if again else "Import done"
+    if dry_run:
+        title = "Dry run, nothing is imported"
+    fields = (
+        field("archive", "Archive id", done.archive),
+        field("messages", "Messages", done.messages),
+        *([Field("New queue spaces", created, {})] if created else []),
+        *([] if dry_run else _pace(done.messages, done.seconds)),
+        _hidden(resumed=again, dry_run=dry_run),
+    )
+    columns = (*_PLACE, Column("mode", "How"), _MESSAGES, _BYTES, Column("archived_as", "In the archive"))
+    stopped = Notice(
+        Severity.INFO, "imported queues are stopped for dequeuing", "Start them with qstart when all is well."
+    )
+    new = any(mode is not Mode.APPEND for space in done.spaces for _, mode in space.queues.values())
+    return Told(title, fields, Table(columns, rows), (stopped,) if new and not (dry_run or started) else ())
+
+
+def _removed(removed: Removed) -> tuple[Field, ...]:
+    return (field("removed", "Removed here", removed.removed), field("kept", "Left here", removed.kept))
+
+
+def _kept(removed: Removed) -> tuple[Notice, ...]:
+    if not removed.kept:
+        return ()
+    text = f"{_count(removed.kept, 'message')} of the archive were not removed: no longer there, or changed since"
+    return (Notice(Severity.WARN, text),)
+
+
+def compared(found: Compared, *, with_device: bool) -> Told:
+    """Return what is told of an archive that was verified, and compared with a device if it was."""
+    differences = {(each.space, each.queue, each.state): each.sentence for each in found.differences}
+    rows: list[tuple[Value, ...]] = []
+    for (space, queue, state, memory), digest in found.digests.items():
+        row: tuple[Value, ...] = (space, queue, state.value, "memory" if memory else "disk", digest.messages)
+        judged = (differences.get((space, queue, state), "same"),) if with_device else ()
+        rows.append((*row, *judged, digest.text))
+    judged_column = (Column("device", "On the device"),) if with_device else ()
+    columns = (*_PLACE, Column("state", "State"), Column("kept", "Kept"), _MESSAGES)
+    fields = (
+        field("archive", "Archive id", found.archive),
+        field("messages", "Messages", found.messages),
+        *_pace(found.messages, found.seconds),
+        *([field("differences", "Differences", len(found.differences))] if with_device else []),
+    )
+    return Told(
+        "The archive is sound",
+        fields,
+        Table((*columns, *judged_column, Column("digest", "Digest")), rows),
+        tuple(
+            Notice(
+                Severity.ERROR,
+                f"queue {each.queue!r} of queue space {each.space!r}, {each.state.value}: {each.sentence}",
+            )
+            for each in found.differences
+        ),
+    )
+
+
+def _queues(manifest: Manifest, counts: Mapping[Standing, int]) -> Table:
+    """Return a row for each queue of an archive."""
+    rows: list[tuple[Value, ...]] = []
+    for space in manifest.spaces:
+        for queue in space.queues:
+            name = (space.definition.name, queue.definition.name)
+            own = {standing[2:]: number for standing, number in counts.items() if standing[:2] == name}
+            of_state = {state: sum(n for (each, _), n in own.items() if each is state) for state in State}
+            size = sum(count.size for count in queue.counts)
+            rows.append(
+                (
+                    *name,
+                    sum(own.values()),
+                    of_state[State.READY],
+                    of_state[State.DELAYED],
+                    of_state[State.CONSUMED],
+                    sum(n for (_, memory), n in own.items() if memory),
+                    size if manifest.parts or not own else None,
+                )
+            )
+    return Table(_CONTENT, rows)
+
+
+def _without_zeros(table: Table) -> Table:
+    """Leave out zeros of what is seldom there, so that a narrow terminal can do without such columns."""
+    seldom = [column.key in _SELDOM for column in table.columns]
+    return Table(
+        table.columns,
+        [
+            [None if left_out and not value else value for value, left_out in zip(row, seldom, strict=True)]
+            for row in table.rows
+        ],
+    )
+
+
+def _identity(manifest: Manifest, directory: Path) -> tuple[Field, ...]:
+    size = manifest.size
+    return (
+        field("archive", "Archive id", manifest.archive),
+        field("manifest_sha256", "Manifest SHA-256", manifest_digest(directory)),
+        field("messages", "Messages", manifest.messages),
+        Field("Size", f"{figures.count(size)} bytes in {_count(len(manifest.parts), 'part')}", {}),
+        _hidden(bytes=size, parts=len(manifest.parts)),
+    )
+
+
+def manifest_digest(directory: Path) -> str:
+    """Return the SHA-256 of the manifest, by which two copies of an archive are told apart."""
+    from qmadmin.archive import manifest_file
+
+    return hashlib.sha256((directory / manifest_file.NAME).read_bytes()).hexdigest()
+
+
+def _pace(messages: int, seconds: float) -> tuple[Field, ...]:
+    rate = messages / seconds if seconds else 0.0
+    return (
+        Field("Time", f"{seconds:.1f} seconds, {figures.count(round(rate))} messages a second", {}),
+        _hidden(seconds=round(seconds, 3), rate=round(rate, 1)),
+    )
+
+
+def _selection(asked: Mapping[str, Any]) -> str:
+    told = [
+        f"{name} {', '.join(value) if isinstance(value, list) else value}"
+        for name, value in asked.items()
+        if (name, value) != ("transactions", "refuse")
+    ]
+    return "; ".join(told) or "everything"
+
+
+def _left_out(manifest: Manifest) -> tuple[Notice, ...]:
+    return tuple(
+        Notice(Severity.WARN, f"queue space {space.definition.name!r}: {sentence}")
+        for space in manifest.spaces
+        for sentence in _sentences(space.left_out)
+    )
+
+
+def _sentences(left: Any) -> Sequence[str]:
+    who = f"{left.active} active and {left.prepared} prepared transactions"
+    told = (
+        (left.held, f"that {who} have are left out"),
+        (left.as_rolled_back, f"that {who} have are in it as if these had rolled back"),
+        (left.pending, f"that {who} are to enqueue are left out"),
+    )
+    return [f"{_count(number, 'message')} {what}" for number, what in told if number]
+
+
+def _hidden(**data: Any) -> Field:
+    """Return what is for programs only."""
+    return Field("", None, data)
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

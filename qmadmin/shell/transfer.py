@@ -1,0 +1,237 @@
+"""Commands that carry queue spaces: into archives, and out of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qmadmin.shell.declare import Confirmation, Group, Option, Positional
+from qmadmin.shell.interrupts import let_through
+from qmadmin.shell.kinds import Choice, FileName, Given, QueueName, SpaceName
+from qmadmin.shell.message_kinds import ConditionText
+from qmadmin.shell.results import Line, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qmadmin.shell.session import Session
+    from qmadmin.transfer.import_planning import ImportOptions
+    from qmadmin.transfer.importing import Imported
+    from qmadmin.transfer.selecting import Selection
+    from qmcore.condition import Condition
+
+ARCHIVES = Group("Archives")
+
+_SPACE = Option("-s", "space", "Only this queue space.", SpaceName(), "queue_space_name")
+_QUEUE = Option("-q", "queue", "Only the queue of this name.", QueueName(), "queue_name")
+_DEFINITIONS = Option("-d", "definitions", "Definitions of queue spaces and queues, no messages.", default=False)
+_KEY = Option("-k", "key", "The file of the key that signs the archive.", FileName(), "file")
+
+
+@ARCHIVES.command(
+    "qexport",
+    Option(
+        "-s",
+        "space",
+        "Only this queue space; without it the open one, or all where none is open.",
+        SpaceName(),
+        "queue_space_name",
+    ),
+    _QUEUE,
+    Option("-w", "condition", "Only messages for which a condition is true.", ConditionText(), "condition"),
+    Option(
+        "-o",
+        "outstanding",
+        "What becomes of messages that open transactions have: nothing is exported (refuse, the default), they are left"
+        " out (leave-out), or carried in their places as if the transactions had rolled back (as-rolled-back).",
+        Choice("choice", ("refuse", "leave-out", "as-rolled-back")),
+        "{refuse|leave-out|as-rolled-back}",
+        "refuse",
+    ),
+    _DEFINITIONS,
+    _KEY,
+    Positional("directory", FileName(), "The archive, a directory that must not exist or be empty.", "Archive: "),
+    extension=True,
+)
+def qexport(
+    session: Session,
+    *,
+    directory: str,
+    space: str | None,
+    queue: str | None,
+    condition: Condition | None,
+    outstanding: str,
+    definitions: bool,
+    key: str | None,
+) -> Outcome:
+    """Write queue spaces into an archive, as they all stand at one moment.
+
+    Others go on working meanwhile, and nothing is changed on the device. An archive can be read on any machine, and
+    imported into any device, by qimport or by qmspark(1), which has more to choose from; qmadmin-archive(5) has its
+    form. The directory is no archive before all is written. It takes the extra qmadmin[archive].
+
+        qexport /archives/monday
+        qexport -s QSPACE -q orders -w "priority > 50" /archives/orders
+    """
+    from qmadmin.shell import archives
+    from qmadmin.transfer.export_planning import ExportOptions
+    from qmadmin.transfer.exporting import export
+    from qmadmin.transfer.selecting import Outstanding
+
+    opened = session.space.name if session.space is not None else None
+    asked = ExportOptions(
+        selection=_selected(space or opened, queue, definitions=definitions, condition=str(condition or "")),
+        outstanding=Outstanding(outstanding),
+        key=_key_in(key),
+    )
+    with let_through(), session.progress("Exporting", 100) as reached:
+        done = export(
+            session.device.config,
+            Path(directory),
+            asked,
+            progress=lambda count, total: reached(100 * count // max(total, 1)),
+        )
+    return archives.written(done).shown(session.modes.format)
+
+
+def _importing(session: Session, given: Given) -> str:
+    done = _import(session, given, dry_run=True)
+    return f"Import {_count(done.messages, 'message')} of archive {done.archive} {'; '.join(_sentences(done))}"
+
+
+def _sentences(done: Imported) -> Sequence[str]:
+    from qmadmin.shell.archives import MODES
+    from qmcore.imports import Mode
+
+    told = []
+    for space in done.spaces:
+        modes = [mode for _, mode in space.queues.values()]
+        what = [f"{_count(modes.count(mode), 'queue')} {MODES[mode]}" for mode in Mode if mode in modes]
+        what += [f"{_count(len(space.skipped), 'queue')} skipped"] if space.skipped else []
+        new = "the new " if space.created else ""
+        told.append(f"into {new}queue space '{space.name}' ({', '.join(what) or 'no queue'})")
+    return told
+
+
+@ARCHIVES.command(
+    "qimport",
+    _SPACE,
+    _QUEUE,
+    Option(
+        "-e",
+        "existing",
+        "What becomes of a queue that is there already: nothing is imported (refuse, the default), it stays as it is"
+        " (skip), the imported one takes its place (replace), or it gets the messages (append).",
+        Choice("choice", ("refuse", "skip", "replace", "append")),
+        "{refuse|skip|replace|append}",
+        "refuse",
+    ),
+    Option("-r", "name", "The name that the queue space gets; -s says which one is meant.", SpaceName(), "new_name"),
+    Option("-t", "start", "Let messages be dequeued where that was so in the archive.", default=False),
+    Option("-a", "again", "Also queues that were imported from this archive before.", default=False),
+    _DEFINITIONS,
+    _KEY,
+    Positional("directory", FileName(), "The directory of the archive.", "Archive: "),
+    confirm=Confirmation(_importing, "Archive '{directory}' not imported"),
+    extension=True,
+)
+def qimport(
+    session: Session,
+    *,
+    directory: str,
+    space: str | None,
+    queue: str | None,
+    existing: str,
+    name: str | None,
+    start: bool,
+    again: bool,
+    definitions: bool,
+    key: str | None,
+) -> Outcome:
+    """Load an archive into the device.
+
+    The archive is verified, and all limits are checked, before anything is changed. The queues of a queue space appear
+    together, when all of their messages are there. When it is cut short nobody sees anything of it, and the same
+    command goes on where it was. With -e append queues get the messages some at a time after that, each once, so that
+    the command as a whole is not atomic. Message identifiers stay valid. Imported queues are stopped for dequeuing
+    unless -t is given. An import that was cut short is given up by qmspark import --abandon. It takes the extra
+    qmadmin[archive].
+
+        qimport /archives/monday
+        qimport -s QSPACE -r COPY /archives/monday
+    """
+    from qmadmin.shell import archives
+
+    given: Given = {
+        "directory": directory,
+        "space": space,
+        "queue": queue,
+        "existing": existing,
+        "name": name,
+        "start": start,
+        "again": again,
+        "definitions": definitions,
+        "key": key,
+    }
+    done = _import(session, given, dry_run=False)
+    return [
+        *archives.brought(done, dry_run=False, started=start).shown(session.modes.format),
+        Line(f"Archive '{directory}' imported"),
+    ]
+
+
+def _import(session: Session, given: Given, *, dry_run: bool) -> Imported:
+    from qmadmin.transfer.importing import load_archive
+
+    with let_through(), session.progress("Importing", 100) as reached:
+        return load_archive(
+            Path(given["directory"]),
+            session.device.config,
+            _asked(given),
+            progress=lambda count, total: reached(100 * count // max(total, 1)),
+            dry_run=dry_run,
+        )
+
+
+def _asked(given: Given) -> ImportOptions:
+    from qmadmin.archive.reading import open_archive
+    from qmadmin.shell.notices import UsageError
+    from qmadmin.transfer.import_planning import Existing, ImportOptions
+
+    key, space = _key_in(given["key"]), given["space"]
+    if given["name"] and space is None:
+        found = open_archive(Path(given["directory"]), key).manifest.spaces
+        if len(found) != 1:
+            raise UsageError("-r names one queue space, and the archive has several", hint="Say with -s which one.")
+        space = found[0].definition.name
+    return ImportOptions(
+        selection=_selected(space, given["queue"], definitions=given["definitions"]),
+        existing=Existing(given["existing"]),
+        spaces={space: given["name"]} if given["name"] else {},
+        start=given["start"],
+        again=given["again"],
+        key=key,
+    )
+
+
+def _selected(space: str | None, queue: str | None, *, definitions: bool, condition: str = "") -> Selection:
+    import glob
+
+    from qmadmin.transfer.selecting import Content, Selection
+
+    return Selection(
+        spaces=("*",) if space is None else (glob.escape(space),),
+        queues=("*",) if queue is None else (glob.escape(queue),),
+        condition=condition,
+        content=Content.DEFINITIONS if definitions else Content.ALL,
+    )
+
+
+def _key_in(file: str | None) -> bytes | None:
+    from qmadmin.archive.sealing import key_of
+
+    return None if file is None else key_of(Path(file))
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

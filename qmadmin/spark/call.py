@@ -1,0 +1,154 @@
+"""What was given to a command of qmspark, as the jobs of `qmadmin.transfer` take it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qmadmin.configuration import Configuration, ConfigurationError
+from qmadmin.shell.status import Exit
+from qmadmin.spark.hiring import Workforce
+from qmadmin.spark.report import Report
+from qmadmin.spark.stopping import UnusableError
+from qmcore.errors import BadQueueError, BadResourceError, QueueError, ReleaseError
+from qmcore.redacted import redacted
+
+if TYPE_CHECKING:
+    from qmadmin.shell.archives import Told
+    from qmadmin.transfer.selecting import Selection
+    from qmadmin.transfer.workers import Workers
+    from qmcore.imports import Times
+
+_NOT_THERE = (BadQueueError, BadResourceError, ReleaseError)
+"""What a command is refused with before it begins: something that was named is not there, or cannot be read here."""
+
+
+class Call:
+    """One call of the command `name`, with the values of its options by the names of their parameters."""
+
+    def __init__(self, name: str, given: Mapping[str, Any]) -> None:
+        try:
+            self._configuration = Configuration.load(os.environ)
+        except ConfigurationError as error:
+            raise UnusableError(str(error), "qmadmin.toml(5) describes the settings.") from None
+        self._given = given
+        self.report = Report(
+            f"qmspark {name}", form=given["form"], quiet=given["quiet"], configuration=self._configuration
+        )
+        self._workforce = Workforce(
+            processes=given.get("processes"),
+            master=given.get("master"),
+            partitions=given.get("partitions"),
+            memory=given.get("memory"),
+            settings=given.get("settings", ()),
+        )
+        self.dry_run: bool = given.get("dry_run", False)
+        self.status = Exit.OK
+
+    def device(self, named: str | None) -> str:
+        """Return what QMCONFIG would say of the device; UnusableError where nothing names one."""
+        device = named or self._configuration.qmadmin.device
+        if not device:
+            raise UnusableError("no device is named", "Name it, or have QMCONFIG name it.")
+        return device
+
+    def selection(self) -> Selection:
+        """Return what is to be carried."""
+        from qmadmin.transfer.selecting import DEFAULT_STATES, Content, Selection
+        from qmcore.message import State
+
+        self.refuse_together("--definitions-only", "definitions", "--messages-only", "messages")
+        given = self._given
+        content = Content.ALL
+        if given["definitions"] or given["messages"]:
+            content = Content.DEFINITIONS if given["definitions"] else Content.MESSAGES
+        states = tuple(State(word) for words in given["states"] for word in words)
+        return Selection(
+            spaces=given["spaces"] or ("*",),
+            queues=given["queues"] or ("*",),
+            states=tuple(dict.fromkeys(states)) or DEFAULT_STATES,
+            condition=given.get("condition") or "",
+            older=given.get("older"),
+            newer=given.get("newer"),
+            count=given.get("count"),
+            content=content,
+        )
+
+    def key(self) -> bytes | None:
+        """Return the key that a file holds, if one was given."""
+        from qmadmin.archive.sealing import key_of
+
+        return None if self._given["key"] is None else key_of(Path(self._given["key"]))
+
+    def times(self, snapshot_us: int) -> Times:
+        """Return what becomes of the times of messages of an archive that was made at a time."""
+        from qmcore.imports import TimePolicy, Times
+        from qmcore.times import MICROS
+
+        policy, by = TimePolicy(self._given["times"]), self._given["shift_by"]
+        if policy is not TimePolicy.SHIFT:
+            return Times(policy)
+        return Times(policy, since_us=snapshot_us) if by is None else Times(policy, by_us=round(by * MICROS))
+
+    def refuse_together(self, one: str, name: str, other: str, other_name: str) -> None:
+        """Refuse two options of which only one can be given."""
+        if self._given[name] and self._given[other_name]:
+            raise UnusableError(f"{one} and {other} exclude each other")
+
+    @contextlib.contextmanager
+    def working(self, what: str) -> Iterator[tuple[Workers | None, Callable[[int, int], None]]]:
+        """Have the workers that were asked for, and show how far the work comes that they are told to do."""
+        with self._workforce.hired() as workers, self.report.progress(what) as progress:
+            yield workers, progress
+
+    def show(self, told: Told) -> None:
+        """Show what came of it; what is an error makes the exit status."""
+        if not self.report.show(told):
+            self.status = Exit.FAILED
+
+    @contextlib.contextmanager
+    def refusals(self) -> Iterator[None]:
+        """Show what the engine refuses inside, which makes the exit status."""
+        try:
+            yield
+        except QueueError as error:
+            self.report.fail(error)
+            self.status = Exit.UNUSABLE if isinstance(error, _NOT_THERE) else Exit.FAILED
+
+    @contextlib.contextmanager
+    def recorded(self, device: str, target: str) -> Iterator[Callable[[str], None]]:
+        """Have the device keep a record of the command, as of destructive ones of the shell.
+
+        The block gets a function to be told what came of it.
+        """
+        from qmadmin.opening import open_device
+
+        if self.dry_run:
+            yield lambda _outcome: None
+            return
+        line = redacted(shlex.join(["qmspark", *sys.argv[1:]]))
+        with open_device(device) as opened:
+            entry = opened.audit(line, target)
+        outcome: list[str] = []
+        try:
+            yield outcome.append
+        except QueueError as error:
+            outcome.append(f"ERROR: {error.message}")
+            raise
+        finally:
+            if outcome:
+                with open_device(device) as opened:
+                    opened.audit_outcome(entry, outcome[-1])
+
+
+def look_at(device: str) -> None:
+    """Refuse a device that cannot be opened, before anything is begun that takes long."""
+    from qmadmin.opening import open_device
+
+    with open_device(device):
+        pass

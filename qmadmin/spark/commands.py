@@ -1,0 +1,238 @@
+"""The commands of qmspark: each gives its options to a job of `qmadmin.transfer`, and shows what came of it.
+
+The jobs load Arrow, which is not loaded before a command is known to be well-formed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from qmadmin.settings import ShellSettings
+from qmadmin.spark import options
+from qmadmin.spark.call import Call, look_at
+from qmadmin.spark.options import with_options
+from qmadmin.spark.stopping import UnusableError
+
+if TYPE_CHECKING:
+    from qmadmin.transfer.export_planning import ExportOptions
+    from qmadmin.transfer.import_planning import ImportOptions
+
+
+@click.command("export", short_help="Write queue spaces of a device into an archive.", add_help_option=False)
+@with_options(*options.EXPORT, *options.WORKERS, *options.OUTPUT)
+@options.device_and_archive
+def export(device: str | None, archive: Path, **given: Any) -> int:
+    """Write queue spaces of a device into an archive.
+
+    The archive has them all as they stood at one moment; others go on working meanwhile. Without options it has
+    everything. ARCHIVE is a directory that must not exist or be empty; it is no archive before all is written.
+    Without DEVICE the environment variable QMCONFIG names the device, of which nothing is changed unless --remove or
+    --move is given.
+    """
+    call = Call("export", given)
+    source = call.device(device)
+    call.refuse_together("--remove", "remove", "--move", "destination")
+    if given["start"] and not given["destination"]:
+        raise UnusableError("--start is for --move")
+    with call.refusals():
+        asked = _export_options(call, given)
+        look_at(source)
+        if given["destination"] and not call.dry_run:
+            _move(call, source, given["destination"], archive, asked, start=given["start"])
+        elif given["remove"] and not call.dry_run:
+            _export_and_remove(call, source, archive, asked)
+        else:
+            _export(call, source, archive, asked)
+    return call.status
+
+
+def _export_options(call: Call, given: dict[str, Any]) -> ExportOptions:
+    from qmadmin.transfer.export_planning import ExportOptions
+    from qmadmin.transfer.selecting import Outstanding
+
+    return ExportOptions(
+        selection=call.selection(),
+        outstanding=Outstanding(given["outstanding"]),
+        key=call.key(),
+        rate=given["rate"],
+        again=given["again"],
+    )
+
+
+def _export(call: Call, source: str, archive: Path, asked: ExportOptions) -> None:
+    from qmadmin.shell import archives
+    from qmadmin.transfer import exporting
+
+    with call.working("Exporting") as (workers, progress):
+        done = exporting.export(source, archive, asked, workers=workers, progress=progress, dry_run=call.dry_run)
+    call.show(archives.written(done))
+
+
+def _export_and_remove(call: Call, source: str, archive: Path, asked: ExportOptions) -> None:
+    from qmadmin.archive import manifest_file
+    from qmadmin.archive.reading import open_archive
+    from qmadmin.shell import archives
+    from qmadmin.transfer import exporting, moving
+
+    with call.recorded(source, f"device {source}") as record, call.working("Exporting") as (workers, progress):
+        exported = None
+        # An export that was done is not done again where only the removal was cut short.
+        if not (asked.again and (archive / manifest_file.NAME).exists()):
+            exported = exporting.export(source, archive, asked, workers=workers, progress=progress)
+        removed = moving.remove_exported(archive, source, key=asked.key, workers=workers, progress=progress)
+        record(f"{removed.removed} messages removed")
+    if exported is not None:
+        told = archives.written(exported)
+    else:
+        told = archives.content(archive, open_archive(archive, asked.key).manifest)
+    call.show(archives.with_removed(told, removed))
+
+
+def _move(call: Call, source: str, destination: str, archive: Path, asked: ExportOptions, *, start: bool) -> None:
+    from qmadmin.shell import archives
+    from qmadmin.transfer import moving
+    from qmadmin.transfer.import_planning import ImportOptions
+
+    look_at(destination)
+    landing = ImportOptions(start=start, key=asked.key, rate=asked.rate)
+    with (
+        call.recorded(source, f"device {source}") as record,
+        call.recorded(destination, f"device {destination}") as record_there,
+        call.working("Moving") as (workers, progress),
+    ):
+        done = moving.move(
+            source, destination, archive, exporting=asked, importing=landing, workers=workers, progress=progress
+        )
+        record(f"{done.removed.removed} messages moved")
+        record_there(f"{done.imported.messages} messages imported")
+    call.show(archives.moved(done))
+
+
+@click.command("import", short_help="Load an archive into a device.", add_help_option=False)
+@with_options(*options.IMPORT, *options.WORKERS, *options.OUTPUT)
+@options.archive_argument
+@options.device_argument("The device: a file, or a URL of PostgreSQL.", ShellSettings.device)
+def load(archive: Path, device: str | None, **given: Any) -> int:
+    """Load an archive into a device.
+
+    The archive is verified, and all limits of the device are checked, before anything is changed. The queues of a queue
+    space appear together, when all of their messages are there. When it is cut short, nobody sees anything of it, and
+    the same command goes on where it was. Message identifiers stay valid. Imported queues are stopped for dequeuing
+    unless --start is given. Without DEVICE the environment variable QMCONFIG names the device.
+    """
+    call = Call("import", given)
+    destination = call.device(device)
+    call.refuse_together("--resume", "resume", "--abandon", "abandon")
+    if given["shift_by"] is not None and given["times"] != "shift":
+        raise UnusableError("--shift-by is for --times shift")
+    with call.refusals():
+        if given["abandon"]:
+            _abandon(call, destination, archive)
+        else:
+            _load(call, destination, archive, given)
+    return call.status
+
+
+def _load(call: Call, destination: str, archive: Path, given: dict[str, Any]) -> None:
+    from qmadmin.shell import archives
+    from qmadmin.transfer import importing
+
+    asked = _import_options(call, archive, given)
+    look_at(destination)
+    with (
+        call.recorded(destination, f"device {destination}") as record,
+        call.working("Importing") as (workers, progress),
+    ):
+        done = importing.load_archive(
+            archive, destination, asked, workers=workers, progress=progress, dry_run=call.dry_run
+        )
+        record(f"{done.messages} messages imported")
+    call.show(archives.brought(done, dry_run=call.dry_run, started=asked.start))
+
+
+def _import_options(call: Call, archive: Path, given: dict[str, Any]) -> ImportOptions:
+    from qmadmin.archive.reading import open_archive
+    from qmadmin.transfer.import_planning import Existing, ImportOptions
+
+    key = call.key()
+    return ImportOptions(
+        selection=call.selection(),
+        existing=Existing(given["existing"]),
+        spaces=dict(given["space_names"]),
+        queues=dict(given["queue_names"]),
+        start=given["start"],
+        times=call.times(open_archive(archive, key).manifest.source.snapshot_us),
+        again=given["again"],
+        resume=given["resume"],
+        key=key,
+        rate=given["rate"],
+    )
+
+
+def _abandon(call: Call, destination: str, archive: Path) -> None:
+    from qmadmin.archive.reading import open_archive
+    from qmadmin.opening import open_device
+    from qmadmin.shell import archives
+    from qmadmin.transfer import importing
+
+    identifier = open_archive(archive, call.key()).manifest.archive
+    with open_device(destination) as device:
+        names = call.selection().chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
+    with call.recorded(destination, f"device {destination}") as record:
+        counts = {} if call.dry_run else {name: importing.abandon(destination, name, identifier) for name in names}
+        record(f"{sum(counts.values())} imports abandoned")
+    call.show(archives.abandoned(identifier, counts))
+
+
+@click.command("verify", short_help="Verify an archive, and compare it with a device.", add_help_option=False)
+@with_options(*options.VERIFY, *options.WORKERS, *options.OUTPUT)
+@options.archive_argument
+@options.device_argument("The device that is compared with the archive; none where it is left out.")
+def verify(archive: Path, device: str | None, **given: Any) -> int:
+    """Verify an archive, and compare it with a device if one is named.
+
+    Everything in the archive is read and checked. The digest of a queue's messages is the same wherever they are, and
+    in whatever parts they were written. On the device each queue of the archive has to have the same messages, each in
+    all that belongs to it, in the same order; what transactions hold there is not looked at. With a difference the
+    exit status is 1.
+    """
+    call = Call("verify", given)
+    with call.refusals():
+        from qmadmin.shell import archives
+        from qmadmin.transfer import comparing
+
+        if device is not None:
+            look_at(device)
+        key = call.key()
+        with call.working("Verifying") as (workers, progress):
+            found = comparing.compare(
+                archive,
+                device,
+                key=key,
+                spaces=dict(given["space_names"]),
+                queues=dict(given["queue_names"]),
+                workers=workers,
+                progress=progress,
+            )
+        call.show(archives.compared(found, with_device=device is not None))
+    return call.status
+
+
+@click.command("show", short_help="Show what is in an archive.", add_help_option=False)
+@with_options(*options.SHOW, *options.OUTPUT)
+@options.archive_argument
+def show(archive: Path, **given: Any) -> int:
+    """Show what is in an archive.
+
+    What it says about itself is shown, and that is checked; verify reads and checks the messages too.
+    """
+    call = Call("show", given)
+    with call.refusals():
+        from qmadmin.archive.reading import open_archive
+        from qmadmin.shell import archives
+
+        call.show(archives.content(archive, open_archive(archive, call.key()).manifest))
+    return call.status

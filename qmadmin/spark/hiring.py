@@ -1,0 +1,70 @@
+"""Who does the work that a command of qmspark is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from qmadmin.spark.stopping import UnusableError
+from qmcore.errors import QueueError
+
+if TYPE_CHECKING:
+    from qmadmin.transfer.workers import Workers
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Workforce:
+    """What was asked for: so many processes of this machine, or Spark at a master with its settings."""
+
+    processes: int | None
+    master: str | None
+    partitions: int | None
+    memory: str | None
+    settings: tuple[tuple[str, str], ...]
+
+    def __post_init__(self) -> None:
+        of_spark = {"--partitions": self.partitions, "--memory": self.memory, "--conf": self.settings}
+        given = [flag for flag, value in of_spark.items() if value]
+        if self.processes is not None and self.on_spark:
+            raise UnusableError("--processes is for work without Spark; --partitions says how many tasks there are")
+        if given and not self.on_spark:
+            raise UnusableError(f"{given[0]} is for work on Spark", "Name one with --master, such as local[4].")
+
+    @property
+    def on_spark(self) -> bool:
+        """Whether Spark does the work, because it was asked to, or has started this program."""
+        return self.master is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+
+    @contextlib.contextmanager
+    def hired(self) -> Iterator[Workers | None]:
+        """Give the workers for a block; None means those that fit the work."""
+        if self.on_spark:
+            with self._session() as workers:
+                yield workers
+        elif self.processes is None:
+            yield None
+        else:
+            from qmadmin.transfer.workers import Alone, Processes
+
+            yield Alone() if self.processes == 1 else Processes(self.processes)
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Workers]:
+        from qmadmin.spark.session import start
+
+        settings = dict(self.settings)
+        if self.memory:
+            settings = {"spark.driver.memory": self.memory, "spark.executor.memory": self.memory} | settings
+        try:
+            session = start(self.master, settings)
+        except QueueError as error:
+            raise UnusableError(error.message, error.hint) from error
+        from qmadmin.spark.crews import SparkWorkers
+
+        try:
+            yield SparkWorkers(session, self.partitions)
+        finally:
+            session.stop()

@@ -1,0 +1,152 @@
+"""What the options of qmspark can be: each reads a text into a value, or refuses it in a sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from qmcore import names
+from qmcore.errors import QueueError
+
+if TYPE_CHECKING:
+    _Type = click.ParamType[Any]
+else:
+    # Earlier releases of click cannot be told what is read.
+    _Type = click.ParamType
+
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Age(_Type):
+    """A span of time: seconds, or a number with `s`, `m`, `h` or `d` behind it."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([smhd]?)", str(value), re.ASCII)
+        if found is None:
+            self.fail(
+                f"{value!r} is no span of time; give seconds, or a number with s, m, h or d behind it", param, ctx
+            )
+        return float(found[1]) * _UNITS[found[2]]
+
+
+class ConditionText(_Type):
+    """A condition of the filter language."""
+
+    name = "condition"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text, of which somebody else makes the condition."""
+        from qmcore.condition_text import parse
+
+        try:
+            parse(value)
+        except QueueError as error:
+            self.fail(f"{error.message}. {error.hint}".removesuffix(" "), param, ctx)
+        return str(value)
+
+
+class SpaceRenamed(_Type):
+    """Two names of a queue space."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Return the old name and the new one."""
+        old, equals, new = str(value).rpartition("=")
+        if not equals:
+            self.fail(f"{value!r} is not of the form OLD=NEW", param, ctx)
+        try:
+            return names.space_name(old), names.space_name(new)
+        except QueueError as error:
+            self.fail(error.message, param, ctx)
+
+
+class QueueRenamed(_Type):
+    """Two names of a queue, the old one perhaps with that of its queue space."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Return the old name and the new one."""
+        old, equals, new = str(value).rpartition("=")
+        if not equals or not old:
+            self.fail(f"{value!r} is not of the form OLD=NEW or SPACE/OLD=NEW", param, ctx)
+        try:
+            return old, names.queue_name(new)
+        except QueueError as error:
+            self.fail(error.message, param, ctx)
+
+
+class States(_Type):
+    """States of messages, with commas between."""
+
+    name = "states"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Return the states."""
+        found = tuple(str(value).split(","))
+        for word in found:
+            if word not in self.words:
+                self.fail(f"{word!r} is no state; there are {', '.join(self.words)}", param, ctx)
+        return found
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Return the states that can follow what was typed."""
+        del ctx, param
+        begun, comma, last = incomplete.rpartition(",")
+        return [
+            click.shell_completion.CompletionItem(f"{begun}{comma}{word}")
+            for word in self.words
+            if word.startswith(last)
+        ]
+
+
+class Memory(_Type):
+    """A size of memory, as Spark has it."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the size."""
+        if re.fullmatch(r"[1-9]\d{0,8}[kmgt]", str(value), re.ASCII) is None:
+            self.fail(f"{value!r} is no size of memory; give a number with k, m, g or t behind it", param, ctx)
+        return str(value)
+
+
+class SparkSetting(_Type):
+    """A setting of Spark."""
+
+    name = "setting"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Return its name and its value."""
+        name, equals, said = str(value).partition("=")
+        if not equals or not name.startswith("spark."):
+            self.fail(f"{value!r} is not of the form spark.NAME=VALUE", param, ctx)
+        return name, said
+
+
+class ArchivePath(click.Path):
+    """The directory of an archive."""
+
+    name = "directory"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if "://" in str(value):
+            self.fail(f"{value!r} is an address, and archives are directories of this machine", param, ctx)
+        return super().convert(value, param, ctx)

@@ -1,0 +1,413 @@
+"""The options of qmspark, each declared once: a command takes the groups that it has a use for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from qmadmin.options import Argument, Option
+from qmadmin.settings import Setting, ShellSettings
+from qmadmin.shell.formats import Format
+from qmadmin.spark.kinds import (
+    Age,
+    ArchivePath,
+    ConditionText,
+    Memory,
+    QueueRenamed,
+    SpaceRenamed,
+    SparkSetting,
+    States,
+)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Declared = Callable[[Any], Any]
+
+_SPACE = click.option(
+    "--space",
+    "spaces",
+    cls=Option,
+    metavar="PATTERN",
+    multiple=True,
+    help="Only queue spaces whose names fit.",
+    more="A pattern is as of file names: `*`, `?` and `[...]`; quote it from the shell. May be given several times.",
+)
+_QUEUE = click.option(
+    "--queue",
+    "queues",
+    cls=Option,
+    metavar="PATTERN",
+    multiple=True,
+    help="Only queues whose names fit.",
+    more="May be given several times.",
+)
+_STATE = click.option(
+    "--state",
+    "states",
+    cls=Option,
+    metavar="STATE[,STATE...]",
+    multiple=True,
+    type=States("ready", "delayed", "held", "consumed"),
+    help="Only messages in these states: ready, delayed, held, consumed.",
+    more="`held` are those that open transactions have, `consumed` those that a queue keeps for the record.",
+)
+_CONTENT = (
+    click.option(
+        "--definitions-only", "definitions", cls=Option, is_flag=True, help="Queue spaces and queues, no messages."
+    ),
+    click.option(
+        "--messages-only",
+        "messages",
+        cls=Option,
+        is_flag=True,
+        help="Messages, no definitions.",
+        more="An import then appends to queues that have to be there.",
+    ),
+)
+_WHERE = (
+    click.option(
+        "--where",
+        "condition",
+        cls=Option,
+        metavar="CONDITION",
+        type=ConditionText(),
+        help="Only messages for which a condition is true.",
+        more="It has the grammar of `qmadmin-queue`(7), such as `\"priority > 50 AND header.region = 'eu'\"`.",
+    ),
+    click.option(
+        "--older-than",
+        "older",
+        cls=Option,
+        metavar="AGE",
+        type=Age(),
+        help="Only messages that were enqueued at least so long ago: 90, 90s, 15m, 2h, 7d.",
+    ),
+    click.option(
+        "--newer-than",
+        "newer",
+        cls=Option,
+        metavar="AGE",
+        type=Age(),
+        help="Only messages that were enqueued at most so long ago.",
+    ),
+    click.option(
+        "--count",
+        "count",
+        cls=Option,
+        metavar="NUMBER",
+        type=click.IntRange(1),
+        help="At most so many messages of each queue, in its order.",
+    ),
+)
+_KEY = click.option(
+    "--key",
+    "key",
+    cls=Option,
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="The file of the key that signs the archive.",
+    more="Whoever has the same key can tell that nobody has altered the archive. It has 16 to 4096 bytes.",
+)
+_RATE = click.option(
+    "--rate",
+    "rate",
+    cls=Option,
+    metavar="NUMBER",
+    type=click.FloatRange(0, min_open=True),
+    help="At most so many messages a second.",
+)
+_DRY_RUN = click.option(
+    "--dry-run",
+    "dry_run",
+    cls=Option,
+    is_flag=True,
+    help="Say what would be done, with the numbers; change nothing.",
+)
+
+RENAMING: Final[tuple[Declared, ...]] = (
+    click.option(
+        "--rename",
+        "space_names",
+        cls=Option,
+        metavar="OLD=NEW",
+        multiple=True,
+        type=SpaceRenamed(),
+        help="The queue space OLD of the archive is called NEW on the device.",
+    ),
+    click.option(
+        "--rename-queue",
+        "queue_names",
+        cls=Option,
+        metavar="[SPACE/]OLD=NEW",
+        multiple=True,
+        type=QueueRenamed(),
+        help="The queue OLD of the archive is called NEW on the device.",
+        more="With the name of a queue space, as it is in the archive, only there.",
+    ),
+)
+
+WORKERS: Final[tuple[Declared, ...]] = (
+    click.option(
+        "--processes",
+        "processes",
+        cls=Option,
+        metavar="NUMBER",
+        type=click.IntRange(1, 1024),
+        help="Work in so many processes of this machine [default: one on each processor].",
+        more="What is small is done by the program itself.",
+    ),
+    click.option(
+        "--master",
+        "master",
+        cls=Option,
+        metavar="MASTER",
+        help="Work on Spark: local[N], or the address of a cluster.",
+        more="Without it no Java is needed and none is started. Under `spark-submit` the work is done on its Spark.",
+    ),
+    click.option(
+        "--partitions",
+        "partitions",
+        cls=Option,
+        metavar="NUMBER",
+        type=click.IntRange(1, 100_000),
+        help="On Spark: how many tasks work at a time [default: one on each processor].",
+    ),
+    click.option(
+        "--memory",
+        "memory",
+        cls=Option,
+        metavar="SIZE",
+        type=Memory(),
+        help="On Spark: the memory of the driver, and of each executor, such as 4g.",
+    ),
+    click.option(
+        "--conf",
+        "settings",
+        cls=Option,
+        metavar="NAME=VALUE",
+        multiple=True,
+        type=SparkSetting(),
+        help="On Spark: a setting of Spark.",
+    ),
+)
+
+OUTPUT: Final[tuple[Declared, ...]] = (
+    click.option(
+        "--format",
+        "form",
+        cls=Option,
+        metavar="FORMAT",
+        type=click.Choice(["auto", *(form.value for form in Format)]),
+        setting=ShellSettings.format,
+        help="Write the result as table, plain, json or csv.",
+        more="JSON is one document; CSV has a line for each queue.",
+    ),
+    click.option(
+        "-q",
+        "--quiet",
+        "quiet",
+        cls=Option,
+        is_flag=True,
+        help="Say nothing but what is wrong.",
+    ),
+    click.help_option("-h", "--help", help="Print a summary of the options."),
+)
+
+EXPORT: Final[tuple[Declared, ...]] = (
+    _SPACE,
+    _QUEUE,
+    _STATE,
+    *_WHERE,
+    *_CONTENT,
+    click.option(
+        "--transactions",
+        "outstanding",
+        cls=Option,
+        metavar="refuse|leave-out|as-rolled-back",
+        type=click.Choice(["refuse", "leave-out", "as-rolled-back"]),
+        default="refuse",
+        help="What becomes of messages that open transactions have [default: refuse].",
+        more="`refuse`: nothing is exported while there is one. `leave-out`: they are left out, as if the transactions"
+        " had committed. `as-rolled-back`: they are carried in their places, as if the transactions had rolled back."
+        " What transactions are to enqueue is always left out. The archive tells how many there were.",
+    ),
+    _KEY,
+    _RATE,
+    click.option(
+        "--resume",
+        "again",
+        cls=Option,
+        is_flag=True,
+        help="Begin again in a directory where an export was cut short.",
+        more="What that has written is removed, for the queues stand differently by now. With --remove, and an archive"
+        " that is complete, only the removal is gone on with.",
+    ),
+    click.option(
+        "--remove",
+        "remove",
+        cls=Option,
+        is_flag=True,
+        help="Then remove from the device exactly what the archive has.",
+        more="The archive is verified before. What was dequeued, changed or tried since the export is left alone, and"
+        " so is what is kept for the record.",
+    ),
+    click.option(
+        "--move",
+        "destination",
+        cls=Option,
+        metavar="DEVICE",
+        type=click.Path(),
+        help="Move it all to that device, by way of the archive.",
+        more="The queues are stopped, exported, imported there and compared; then they are emptied and stay stopped."
+        " Where anything fails before that they are started again, and still have everything.",
+    ),
+    click.option(
+        "--start",
+        "start",
+        cls=Option,
+        is_flag=True,
+        help="With --move: let messages be dequeued there where they could be here.",
+    ),
+    _DRY_RUN,
+)
+
+IMPORT: Final[tuple[Declared, ...]] = (
+    _SPACE,
+    _QUEUE,
+    _STATE,
+    *_CONTENT,
+    click.option(
+        "--existing",
+        "existing",
+        cls=Option,
+        metavar="refuse|skip|replace|append",
+        type=click.Choice(["refuse", "skip", "replace", "append"]),
+        default="refuse",
+        help="What becomes of a queue that is there already [default: refuse].",
+        more="`refuse`: nothing is imported. `skip`: it stays as it is. `replace`: it is destroyed, and the imported"
+        " one takes its place at the same moment. `append`: it gets the messages, behind its own where its order says"
+        " nothing else. They are verified and hidden first, and then merged some at a time, each once: the merge as a"
+        " whole is not atomic.",
+    ),
+    *RENAMING,
+    click.option(
+        "--start",
+        "start",
+        cls=Option,
+        is_flag=True,
+        help="Let messages be dequeued where that was so in the archive.",
+        more="Without it imported queues are stopped for dequeuing, until `qstart` of `qmadmin`(1).",
+    ),
+    click.option(
+        "--times",
+        "times",
+        cls=Option,
+        metavar="keep|shift|recompute",
+        type=click.Choice(["keep", "shift", "recompute"]),
+        default="keep",
+        help="What becomes of the times of messages [default: keep].",
+        more="`shift`: all move by what has passed since the archive was made, or by what --shift-by says, so that what"
+        " was to wait for an hour then waits for an hour now. `recompute`: messages are enqueued now, and their delays"
+        " and lifetimes begin anew.",
+    ),
+    click.option(
+        "--shift-by",
+        "shift_by",
+        cls=Option,
+        metavar="SECONDS",
+        type=float,
+        help="With --times shift: by how much; less than 0 is to earlier times.",
+    ),
+    click.option(
+        "--again",
+        "again",
+        cls=Option,
+        is_flag=True,
+        help="Also queues that were imported from this archive before.",
+        more="They are refused otherwise, so that no message is there twice.",
+    ),
+    click.option(
+        "--resume",
+        "resume",
+        cls=Option,
+        is_flag=True,
+        help="Only go on with an import that was cut short.",
+        more="The same command goes on without it too; with it, it is refused where there is nothing to go on with.",
+    ),
+    click.option(
+        "--abandon",
+        "abandon",
+        cls=Option,
+        is_flag=True,
+        help="Give up an import that was cut short, and remove what it has loaded.",
+        more="--space then means queue spaces of the device.",
+    ),
+    _KEY,
+    _RATE,
+    _DRY_RUN,
+)
+
+VERIFY: Final[tuple[Declared, ...]] = (*RENAMING, _KEY)
+SHOW: Final[tuple[Declared, ...]] = (_KEY,)
+
+_DEVICE_MEANING = "The device: a file, or a URL of PostgreSQL."
+
+
+def device_and_archive(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare the arguments `device`, which may be left out, and `archive`, which is yet to be written."""
+
+    @click.argument(
+        "places",
+        cls=Argument,
+        metavar="[DEVICE] ARCHIVE",
+        nargs=-1,
+        type=click.Path(),
+        meanings={
+            "DEVICE": _DEVICE_MEANING,
+            "ARCHIVE": "The directory of the archive, which must not exist or be empty.",
+        },
+        settings={"DEVICE": ShellSettings.device},
+    )
+    @functools.wraps(command)
+    def called(*, places: tuple[str, ...], **given: Any) -> Any:
+        if not 1 <= len(places) <= 2:
+            raise click.UsageError("Give a device and the directory of an archive", click.get_current_context())
+        archive = ArchivePath().convert(places[-1], None, click.get_current_context())
+        return command(device=places[0] if len(places) > 1 else None, archive=archive, **given)
+
+    return called
+
+
+archive_argument: Final[Declared] = click.argument(
+    "archive",
+    cls=Argument,
+    metavar="ARCHIVE",
+    type=ArchivePath(),
+    meanings={"ARCHIVE": "The directory of the archive."},
+)
+
+
+def device_argument(meaning: str, setting: Setting[Any] | None = None) -> Declared:
+    """Declare an argument that names a device, and may be left out; `setting` then says which."""
+    return click.argument(
+        "device",
+        cls=Argument,
+        metavar="[DEVICE]",
+        required=False,
+        type=click.Path(),
+        meanings={"DEVICE": meaning},
+        settings={} if setting is None else {"DEVICE": setting},
+    )
+
+
+def with_options(*declared: Declared) -> Callable[[Command], Command]:
+    """Declare options for a command, in their order."""
+
+    def declare(command: Command) -> Command:
+        for option in reversed(declared):
+            command = option(command)
+        return command
+
+    return declare

@@ -1,0 +1,88 @@
+"""The program qmspark: its commands, and its exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from qmadmin.shell.render import OutputLostError
+from qmadmin.shell.status import Exit
+from qmadmin.spark import commands
+from qmadmin.spark.stopping import UnusableError, listen
+from qmadmin.streams import fill_standard_descriptors, leave_quietly, take_every_character
+from qmadmin.version import __version__
+from qmcore.redacted import redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PROGRAM = "qmspark"
+_CUT_SHORT = "Interrupted. An import that had begun is hidden; the same command goes on with it."
+
+
+class _InOrder(click.Group):
+    """Commands in the order in which they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        del ctx
+        return list(self.commands)
+
+
+@click.group(
+    cls=_InOrder, subcommand_metavar="COMMAND [OPTIONS] [ARGUMENTS]", options_metavar="", no_args_is_help=False
+)
+@click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version.")
+@click.help_option("-h", "--help", help="Print a summary of the commands, or behind a command of its options.")
+def qmspark() -> None:
+    """Move whole queue spaces between devices, and look into them.
+
+    An archive is a directory that holds queue spaces as they stood at one moment, in a form that no machine and no
+    database is needed for. The work is done by processes of this machine, or on Spark where --master says so. The
+    manual page qmspark(1) describes the commands.
+    """
+
+
+for _command in (commands.export, commands.load, commands.verify, commands.show):
+    qmspark.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit status. The console command `qmspark` calls this."""
+    fill_standard_descriptors()
+    take_every_character()
+    listen()
+    try:
+        return Exit(qmspark.main(arguments, prog_name=_PROGRAM, standalone_mode=False) or Exit.OK)
+    except UnusableError as error:
+        return _refuse(str(error), error.hint)
+    except click.ClickException as error:
+        where = getattr(error, "ctx", None)
+        return _refuse(error.format_message().rstrip("."), f"Try {where.command_path} --help." if where else "")
+    except (KeyboardInterrupt, click.Abort):
+        _say(_CUT_SHORT)
+        return Exit.INTERRUPTED
+    except OutputLostError as error:
+        if not error.quiet:
+            _say(f"ERROR: {error}")
+        return Exit.FAILED
+    finally:
+        leave_quietly()
+
+
+def _refuse(sentence: str, more: str) -> int:
+    _say(f"ERROR: {sentence}", more)
+    return Exit.UNUSABLE
+
+
+def _say(*lines: str) -> None:
+    """Write to stderr; where it cannot be written the exit status has to do."""
+    with contextlib.suppress(OSError):
+        click.echo(redacted("\n".join(line for line in lines if line)), err=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
