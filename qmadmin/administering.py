@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from qmcore.acts import growing, redefining, spaces, upkeep
+from qmcore.acts import growing, looking, redefining, spaces, upkeep
 from qmcore.definitions import OpenSpace
 from qmcore.errors import OperatingSystemError
 from qmcore.port import Volume
-from qmcore.queue import Queue
+from qmcore.queue import Queue, QueueUsage
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
 
 if TYPE_CHECKING:
@@ -51,6 +51,16 @@ class Administering(ABC):
         """Return the queues of a queue space by name; nobody is attached for that."""
         volume = self.volume_of_space(name)
         return volume.read(lambda unit: unit.queues(spaces.find(unit, name).id))
+
+    def queue_usages(self, name: str) -> list[tuple[Queue, QueueUsage]]:
+        """Return the queues of a queue space by name, each with what it holds; nobody is attached for that."""
+        volume = self.volume_of_space(name)
+        found = volume.read(lambda unit: spaces.find(unit, name))
+        opened, now = self._looked_at(found), self.clock.now()
+        with self._memory(volume, found):
+            return volume.read(
+                lambda unit: [(queue, looking.usage(unit, opened, queue, now)) for queue in unit.queues(found.id)]
+            )
 
     def space_usage(self, name: str) -> SpaceUsage:
         """Return how much of each limit of a queue space is in use."""

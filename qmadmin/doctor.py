@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from qmcore.acts import checking, forwarding, outstanding, spaces
+from qmcore.acts import checking, forwarding, importing, outstanding, spaces
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceInfo
 from qmcore.errors import QueueError, SystemFailureError
@@ -251,6 +251,7 @@ class Doctor:
         yield from checking.forwarders(space, forwarding.forwardings(volume, space.id))
         opened = OpenSpace(space, page_size=page_size)
         yield from checking.transactions(space, outstanding.transactions(volume, opened), now)
+        yield from checking.imports(space, volume.read(lambda unit: importing.imports(unit, space.id)), now)
         yield from checking.clock(space, latest, now)
 
     # ---- from inside ------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import atmi, diagnostics, figures, mib, options, roff, services, settings, transfers
+from qmadmin.manual import archive, atmi, diagnostics, figures, mib, options, roff, services, settings, transfers
 from qmadmin.program import qmadmin
 from qmadmin.settings import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.shell import manpage
@@ -39,6 +39,7 @@ def pages() -> dict[Path, str]:
         },
         "qmadmin.toml.5": {section.upper(): settings.settings(section) for section in SECTIONS}
         | {"KEYS": settings.log_keys(), "VARIABLES": settings.variables()},
+        "qmadmin-archive.5": {"COLUMNS": archive.columns()},
         "qmadmin-mib.5": {"CLASSES": mib.classes(), "FLAGS": mib.flags(), "CODES": mib.codes()},
         "qmadmin-queue.7": {"PROPERTIES": manpage.properties()},
         "tpenqueue.3": _call("enqueue", QueueSpace.enqueue) | {"QUALITIES": atmi.qualities()},

@@ -127,9 +127,7 @@ class Importer:
     def load_groups(
         self, groups: Sequence[tuple[Source, State, bool, Sequence[Row]]], batch: tuple[str, int] = ("part-0", 0)
     ) -> bool:
-        return self.volume.write(
-            lambda unit: importing.load(unit, self.at_work, batch, groups), durable=False, concurrent=True
-        )
+        return importing.load_batch(self.volume, self.at_work, batch, groups)
 
     def loaded(self) -> frozenset[tuple[str, int]]:
         return self.volume.read(lambda unit: importing.loaded_batches(unit, self.at_work))
@@ -168,8 +166,12 @@ def faults_of(space: QueueSpace) -> list[str]:
     def found(unit: Any) -> list[str]:
         known = attachment.opened.definitions(unit)
         stores = [unit, *([unit.memory(known.space.id)] if unit.memory(known.space.id) else [])]
-        queues = unit.queues(known.space.id)
-        return [fault.sentence for store in stores for fault in store.faults(known.space, queues, 4096, lambda: None)]
+        queues, hidden = unit.queues(known.space.id), unit.hidden_queues(known.space.id)
+        return [
+            fault.sentence
+            for store in stores
+            for fault in store.faults(known.space, queues, 4096, lambda: None, hidden)
+        ]
 
     return attachment.volume.read(found)
 

@@ -89,6 +89,33 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Tally:
+    """How many messages there are of a kind, their pages, and the bytes of their bodies.
+
+    `first` and `last` are the lowest and the highest sequence number that they name, be it their own or that of the
+    first message of their group, which may be gone; 0 where there are no messages.
+    """
+
+    messages: int = 0
+    pages: int = 0
+    size: int = 0
+    first: int = 0
+    last: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        """Return the tally of both together."""
+        if not (self.messages and other.messages):
+            return self if self.messages else other
+        return Tally(
+            self.messages + other.messages,
+            self.pages + other.pages,
+            self.size + other.size,
+            min(self.first, other.first),
+            max(self.last, other.last),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Adopted:
     """Message identifiers of another queue space that are valid here.
 

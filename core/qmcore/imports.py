@@ -196,9 +196,10 @@ class ImportPlan:
 class ImportJob:
     """An import as a queue space records it.
 
-    `shift` is added to a sequence number of the archive to give ours. `queues` are the numbers of the queues that are
-    being filled, by what they are in the archive: none any more where the import is done. `loaded` is what batches have
-    brought so far, kept messages included, on disk and in memory together; nothing any more once it was published.
+    `shift` is added to a sequence number of the archive to give ours, `page_size` is that of the device. `queues` are
+    the numbers of the queues that are being filled, by what they are in the archive: none any more where the import is
+    done. `loaded` is what batches have brought so far, kept messages included, on disk and in memory together; nothing
+    any more once it was published.
     """
 
     id: int
@@ -207,6 +208,7 @@ class ImportJob:
     plan: ImportPlan
     state: Stage
     shift: int
+    page_size: int
     started_us: int
     ended_us: int | None
     queues: Mapping[Source, int]

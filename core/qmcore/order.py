@@ -108,6 +108,16 @@ class QueueOrder:
             raise InvalidArgumentError(f"an order key cannot be moved by {by}: a number in it is too small") from None
         return moved + _LAST
 
+    @property
+    def plain_width(self) -> int | None:
+        """How many bytes a key has that ends in one ascending sequence number; None where it descends.
+
+        One on top may be as long: it begins with a zero.
+        """
+        if Criterion.LIFO in self.criteria:
+            return None
+        return len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria) + _NUMBER + len(_LAST)
+
     def later(self, key: bytes, by_us: int) -> bytes:
         """Return a key of this order with all times in it moved by microseconds, to earlier ones where negative."""
         if key.startswith(_TOP):

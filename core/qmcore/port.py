@@ -7,7 +7,7 @@ Messages stand in a `Store`: the unit itself is the one on disk, and a queue spa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -429,11 +429,14 @@ class Volume(Protocol):
         Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
         """
 
-    def snapshot(self, of: str = "") -> AbstractContextManager[Snapshot]:
+    def snapshot(self, of: str = "", memory: Collection[str] = ()) -> AbstractContextManager[Snapshot]:
         """Give the volume as it stands now, or as it stands in another's snapshot, while others go on writing.
 
         `of` is the token of the other's. Raises InvalidArgumentError for one that nobody has, or no longer. Where
         snapshots have no tokens, several that begin within one `still` are the same picture.
+
+        `memory` names queue spaces whose non-persistent messages are in it too, where there are any and the volume
+        is open for writing. Only one that begins within a `still`, or has tokens, is of one moment over both.
         """
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from qmcore.carried import Row, Run
+from qmcore.carried import Row, Run, Tally
 from qmcore.findings import Fault
 from qmcore.message import Message, Origin, State
 from qmcore.queue import Queue, QueueUsage
@@ -233,6 +233,9 @@ class HoldRecords(Protocol):
 
 class Carrying(Protocol):
     """Messages in bulk, as an export reads them. What is read is to be a snapshot, or comes in one unit."""
+
+    def tally(self, queue_id: int, state: State) -> Tally:
+        """Return how many messages of the queue are in a state, counted one by one."""
 
     def boundaries(
         self, space: Space, queue: Queue, state: State, every: int, condition: Condition | None = None

@@ -95,7 +95,12 @@ COLUMNS: Final = (
     _of("until", Kind.TIME, "Of a delayed message: until when it is kept back.", "UTC"),
     _of("pages", Kind.INT64, "Pages that it takes at the source.", "pages of the source", required=True),
     _of("size", Kind.INT64, "Length of the body; 0 where there is none.", "bytes", required=True),
-    _of("retries", Kind.INT32, "How often it was rolled back. Of a consumed message it is not known."),
+    _of(
+        "retries",
+        Kind.INT32,
+        "How often it was rolled back; 0 of a consumed message, of which it is not kept.",
+        required=True,
+    ),
     _of("urcode", Kind.INT64, "User return code.", required=True),
     _of("appkey", Kind.INT64, "Application key.", required=True),
     _of("corrid", Kind.BYTES, "Correlation identifier, at most 32 bytes, without padding."),

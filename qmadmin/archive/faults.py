@@ -39,6 +39,7 @@ class Fault(enum.StrEnum):
     MISSING_PART = "missing-part"
     EXTRA_FILE = "extra-file"
     LINK = "link"
+    NO_FILE = "no-file"
     UNREADABLE = "unreadable"
     UNWRITABLE = "unwritable"
     SIZE = "size"
@@ -71,6 +72,7 @@ _TOLD: Final[dict[Fault, tuple[type[QueueError], str]]] = {
     Fault.MISSING_PART: (SystemFailureError, _AGAIN),
     Fault.EXTRA_FILE: (SystemFailureError, "Move away what does not belong to the archive."),
     Fault.LINK: (SystemFailureError, "Put the file itself into the directory."),
+    Fault.NO_FILE: (SystemFailureError, _AGAIN),
     Fault.UNREADABLE: (OperatingSystemError, "Give the permission, or look after the disk."),
     Fault.UNWRITABLE: (OperatingSystemError, "Make room, or give the permission, and export again."),
     Fault.SIZE: (SystemFailureError, _AGAIN),

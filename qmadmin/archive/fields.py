@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 
 from qmadmin.archive.faults import Fault, refused
 from qmcore import times
+from qmcore.errors import InvalidArgumentError
 
 INT64_MAX: Final = 2**63 - 1
 
@@ -106,7 +107,7 @@ class Fields:
         value = self.given(name)
         try:
             found = times.from_datetime(datetime.fromisoformat(value))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, InvalidArgumentError):
             self.wrong(name, "a time such as 2026-01-31T23:59:59.000000Z")
         if times.iso(found) != value:
             self.wrong(name, "a time such as 2026-01-31T23:59:59.000000Z")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -190,9 +191,9 @@ def _check_names(manifest: Manifest) -> None:
     queues = [(s.definition.name, q.definition.name) for s in manifest.spaces for q in s.queues]
     parts = [check_part_name(part.name) for part in manifest.parts]
     for what, names in (("queue space", spaces), ("queue", queues), ("part", parts)):
-        twice = next((name for at, name in enumerate(sorted(names)) if at and sorted(names)[at - 1] == name), None)
-        if twice is not None:
-            raise refused(Fault.MANIFEST, f"the manifest has the {what} {twice!r} twice")
+        name, times = next(iter(Counter(names).most_common(1)), ("", 0))
+        if times > 1:
+            raise refused(Fault.MANIFEST, f"the manifest has the {what} {name!r} twice")
 
 
 def _check_counts(manifest: Manifest) -> None:

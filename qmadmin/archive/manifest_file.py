@@ -25,6 +25,7 @@ from qmadmin.archive.manifest import (
 from qmcore import times
 from qmcore.carried import Adopted
 from qmcore.message import State
+from qmcore.names import storable
 from qmcore.numbers import SEQUENCE_MAX
 
 FORMAT: Final = "qmadmin-archive"
@@ -75,9 +76,15 @@ def _minor(found: Mapping[str, Any]) -> int:
         raise refused(
             Fault.VERSION,
             f"the archive has version {version!r} of the format, this release reads version {VERSION}",
-            hint=f"Use release {found.get('release')} of qmadmin, which wrote it, or a newer one.",
+            hint=f"Use {_release(found)} or a newer one.",
         )
     return minor if isinstance(minor, int) else 0
+
+
+def _release(found: Mapping[str, Any]) -> str:
+    """Return how a release is called that reads a manifest of another version."""
+    release = found.get("release")
+    return f"release {release} of qmadmin, which wrote it," if isinstance(release, str) else "the release that wrote it"
 
 
 def _told(manifest: Manifest) -> dict[str, Any]:
@@ -91,7 +98,7 @@ def _told(manifest: Manifest) -> dict[str, Any]:
         "release": manifest.release,
         "bodies": OCTETS,
         "source": {
-            "device": source.device,
+            "device": storable(source.device),
             "device_id": source.device_id,
             "kind": source.kind,
             "page_size": source.page_size,

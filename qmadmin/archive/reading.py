@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from qmadmin.archive import manifest_file, parts, sealing
+from qmadmin.archive import manifest_file, part_reading, sealing
 from qmadmin.archive.columns import MINOR
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
@@ -19,8 +20,6 @@ from qmadmin.archive.writing import MARK
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-
-SEALS = (sealing.PLAIN, sealing.SIGNED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,17 +53,17 @@ class Archive:
     def verify_part(self, entry: PartEntry) -> None:
         """Read one part, and refuse it if it is not what the manifest says."""
         with self.opened(entry) as file:
-            parts.verify_part(entry, file, newer=self.newer)
+            part_reading.verify_part(entry, file, newer=self.newer)
 
     def batches(self, entry: PartEntry) -> Iterator[tuple[int, RecordBatch]]:
         """Yield the slices of a part that was verified, each with the number of its first row, counted from 0."""
         with self.opened(entry) as file:
-            yield from parts.batches(entry, file)
+            yield from part_reading.batches(entry, file)
 
     def places(self, entry: PartEntry, most_rows: int) -> Iterator[tuple[Standing, list[tuple[Any, ...]]]]:
         """Yield where the messages of a part stood: of each its sequence number, its order key and its retries."""
         with self.opened(entry) as file:
-            yield from parts.places(entry, file, most_rows)
+            yield from part_reading.places(entry, file, most_rows)
 
     @contextlib.contextmanager
     def opened(self, entry: PartEntry) -> Iterator[BinaryIO]:
@@ -72,7 +71,7 @@ class Archive:
         with _opened(self.directory / check_part_name(entry.name)) as file:
             size = os.fstat(file.fileno()).st_size
             if size != entry.size:
-                raise parts.wrong_size(entry, size)
+                raise part_reading.wrong_size(entry, size)
             yield file
 
 
@@ -85,7 +84,7 @@ def open_archive(directory: Path, key: bytes | None = None) -> Archive:
     if manifest_file.NAME not in names:
         raise _no_manifest(directory, names)
     data = _read(directory / manifest_file.NAME)
-    seals = {name: _read(directory / name) for name in SEALS if name in names}
+    seals = {name: _read(directory / name) for name in sealing.SEALS if name in names}
     archive = Archive(directory, checked_manifest(data, seals, key))
     check_files(archive.manifest, names)
     for entry in archive.manifest.parts:
@@ -106,7 +105,9 @@ def check_files(manifest: Manifest, names: Collection[str]) -> None:
     missing = sorted(known - set(names))
     if missing:
         raise refused(Fault.MISSING_PART, f"part {missing[0]!r} of the archive is missing", part=missing[0])
-    extra = sorted(name for name in names if not hidden(name) and name not in {*known, manifest_file.NAME, *SEALS})
+    extra = sorted(
+        name for name in names if not hidden(name) and name not in {*known, manifest_file.NAME, *sealing.SEALS}
+    )
     if extra:
         raise refused(Fault.EXTRA_FILE, f"the directory has the file {extra[0]!r}, which is not of the archive")
 
@@ -123,7 +124,7 @@ def _names(directory: Path) -> list[str]:
         what = "no directory" if isinstance(error, NotADirectoryError) else "not there"
         raise refused(Fault.NO_DIRECTORY, f"the archive {str(directory)!r} is {what}", archive=str(directory)) from None
     except OSError as error:
-        raise parts.unreadable(str(directory), error) from None
+        raise part_reading.unreadable(str(directory), error) from None
 
 
 def _no_manifest(directory: Path, names: list[str]) -> Exception:
@@ -144,13 +145,14 @@ def _read(path: Path) -> bytes:
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """Have a file of the directory open, and not what a symbolic link leads to."""
     try:
-        if path.is_symlink():
-            raise refused(Fault.LINK, f"{path.name!r} of the archive is a symbolic link", part=path.name)
         # Without waiting for somebody at the other end of a named pipe.
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise parts.unreadable(path.name, error) from None
+        if error.errno == errno.ELOOP:
+            raise refused(Fault.LINK, f"{path.name!r} of the archive is a symbolic link", part=path.name) from None
+        raise part_reading.unreadable(path.name, error) from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise refused(Fault.NO_FILE, f"{path.name!r} of the archive is no file", part=path.name)
     with os.fdopen(number, "rb") as file:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise refused(Fault.LINK, f"{path.name!r} of the archive is no file", part=path.name)
         yield file

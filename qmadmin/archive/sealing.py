@@ -18,6 +18,9 @@ PLAIN: Final = "manifest.sha256"
 SIGNED: Final = "manifest.hmac"
 """The file that is there instead where a key was given: HMAC-SHA256, in the same form."""
 
+SEALS: Final[tuple[str, ...]] = (PLAIN, SIGNED)
+"""The files of which an archive has one."""
+
 KEY_BYTES: Final = (16, 4096)
 """How many bytes a key has at least and at most."""
 

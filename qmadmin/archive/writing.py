@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import BinaryIO, Final
 from qmadmin.archive import manifest_file, sealing
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
-from qmadmin.archive.parts import PartWriter, wrong_size
+from qmadmin.archive.part_reading import wrong_size
+from qmadmin.archive.part_writing import PartWriter
 
 MARK: Final = ".unfinished"
 """A file of a directory that an archive is being written into."""
 
 _MODE: Final = 0o600
+_LEFT_OVER: Final = re.compile(r"\.manifest\.[a-z0-9]+|\.?[a-z0-9][a-z0-9_.-]*\.parquet(\.[0-9a-f]{8})?")
 
 
 class ArchiveWriter:
@@ -42,7 +45,7 @@ class ArchiveWriter:
             with contextlib.suppress(FileExistsError):
                 directory.mkdir(mode=0o700)
             names = [path.name for path in directory.iterdir()]
-            if names and not (again and MARK in names and manifest_file.NAME not in names):
+            if names and not (again and MARK in names and all(map(_is_left_over, names))):
                 raise _not_empty(directory, names)
             for name in names:
                 (directory / name).unlink()
@@ -62,6 +65,7 @@ class ArchiveWriter:
         data = manifest_file.to_json(manifest)
         seal, sealed = sealing.seal(data, self._key)
         with _writing(self.directory):
+            self._refuse_finished()
             for entry in manifest.parts:
                 _put_in_place(self.directory, entry)
             self._remove_others({entry.name for entry in manifest.parts})
@@ -73,17 +77,23 @@ class ArchiveWriter:
             _sync(self.directory)
 
     def discard(self) -> None:
-        """Remove what was written of an archive that is not to be finished."""
+        """Remove what was written of an archive that is not to be finished; one that is finished stays."""
+        if (self.directory / manifest_file.NAME).exists():
+            return
         with _writing(self.directory):
-            if not (self.directory / manifest_file.NAME).exists():
-                self._remove_others(set())
-                (self.directory / MARK).unlink(missing_ok=True)
-                with contextlib.suppress(OSError):
-                    self.directory.rmdir()
+            self._remove_others(set())
+            (self.directory / MARK).unlink(missing_ok=True)
+            # Something else may stand in it.
+            with contextlib.suppress(OSError):
+                self.directory.rmdir()
+
+    def _refuse_finished(self) -> None:
+        if (self.directory / manifest_file.NAME).exists():
+            raise _not_empty(self.directory, [manifest_file.NAME])
 
     def _remove_others(self, names: set[str]) -> None:
         for path in list(self.directory.iterdir()):
-            if path.name not in names and path.name != MARK:
+            if path.name not in names and path.name != MARK and _is_left_over(path.name):
                 path.unlink(missing_ok=True)
 
 
@@ -94,13 +104,32 @@ def part_in(directory: Path, name: str) -> PartWriter:
     """
     staged = f".{check_part_name(name)}.{secrets.token_hex(4)}"
     with _writing(directory):
-        file = os.fdopen(os.open(directory / staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "wb", buffering=0)
-    return PartWriter(name, file, functools.partial(_settle, file), staged=staged)
+        file = os.fdopen(os.open(directory / staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "wb")
+    return PartWriter(
+        name,
+        file,
+        functools.partial(_settle, file),
+        functools.partial(_dispose, file, directory / staged),
+        staged=staged,
+    )
+
+
+def _is_left_over(name: str) -> bool:
+    """Tell whether a file can be of an archive that is not finished."""
+    return name == MARK or name in sealing.SEALS or _LEFT_OVER.fullmatch(name) is not None
 
 
 def _settle(file: BinaryIO) -> None:
     with file:
+        file.flush()
         os.fsync(file.fileno())
+
+
+def _dispose(file: BinaryIO, path: Path) -> None:
+    path.unlink(missing_ok=True)
+    # What it still has in its buffer finds no room where the disk is full.
+    with contextlib.suppress(OSError):
+        file.close()
 
 
 def _put_in_place(directory: Path, entry: PartEntry) -> None:

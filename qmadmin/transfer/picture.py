@@ -41,7 +41,8 @@ class Reader:
         for volume in self.volumes.values():
             if volume.path not in self._snapshots:
                 token = tokens.get(volume.path, "") or next(iter(self.tokens.values()), "")
-                self._snapshots[volume.path] = self._stack.enter_context(volume.snapshot(token))
+                memory = [space for space, its in self.volumes.items() if its.path == volume.path]
+                self._snapshots[volume.path] = self._stack.enter_context(volume.snapshot(token, memory))
         return self.tokens
 
     @property
@@ -86,7 +87,8 @@ def pictured(device: Device, names: Sequence[str], workers: Workers) -> Iterator
 
 def _begin_still(own: Reader, others: Callable[[], object] = lambda: None) -> None:
     with contextlib.ExitStack() as still:
-        for volume in {volume.path: volume for volume in own.volumes.values()}.values():
+        # In one order, or two exports could hold each other up.
+        for _, volume in sorted({volume.path: volume for volume in own.volumes.values()}.items()):
             still.enter_context(volume.still(_STILL_SECONDS))
         own.begin({})
         others()

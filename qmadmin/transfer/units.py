@@ -7,7 +7,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from qmadmin.archive.rows import Standing, batch_of, rows_of
 from qmadmin.archive.writing import part_in
@@ -20,7 +20,7 @@ from qmcore.carried import Row
 from qmcore.errors import SystemFailureError
 from qmcore.imports import ImportJob, Source
 from qmcore.message import State
-from qmcore.port import Volume, always
+from qmcore.port import Volume
 from qmcore.space import Space
 
 if TYPE_CHECKING:
@@ -43,9 +43,6 @@ REMOVED_AT_A_TIME = 500
 
 REMOVED_STATES = (State.READY, State.DELAYED)
 """The states in which messages can be removed; what was consumed is kept for as long as its queue says."""
-
-Loaded: TypeAlias = tuple[Source, State, bool, Sequence[Row]]
-"""Messages of one queue in one state, persistent or not, that are loaded together."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +82,22 @@ def write_part(reader: Reader, directory: str, unit: ExportUnit) -> PartEntry:
         return part.close()
 
 
-def _batches(unit: Unit, space: Space, run: Run, condition: Condition | None) -> Iterator[RecordBatch]:
-    for rows in _rows(unit, space, run, condition):
+def read_unit(reader: Reader, unit: ExportUnit, *, body: bool = True) -> Iterator[tuple[State, RecordBatch]]:
+    """Yield the messages of a unit, each batch with the state that they are in; without bodies if not wanted."""
+    for space, run in unit.runs:
+        # A generator cannot stay within the snapshot's turn, so that a run is read as a whole.
+        yield from reader.read(space, lambda work, found, run=run: list(_stated(work, found, run, unit, body=body)))  # type: ignore[misc]
+
+
+def _stated(work: Unit, space: Space, run: Run, unit: ExportUnit, *, body: bool) -> Iterator[tuple[State, RecordBatch]]:
+    for batch in _batches(work, space, run, unit.condition, body=body):
+        yield run.state, batch
+
+
+def _batches(
+    unit: Unit, space: Space, run: Run, condition: Condition | None, *, body: bool = True
+) -> Iterator[RecordBatch]:
+    for rows in _rows(unit, space, run, condition, body=body):
         yield batch_of(space.name, run.queue, state_in_archive(run.state), run.memory, rows, space.msgid)
 
 
@@ -95,9 +106,9 @@ def state_in_archive(state: State) -> State:
     return State.READY if state is State.HELD else state
 
 
-def _rows(unit: Unit, space: Space, run: Run, condition: Condition | None) -> Iterator[list[Row]]:
+def _rows(unit: Unit, space: Space, run: Run, condition: Condition | None, *, body: bool = True) -> Iterator[list[Row]]:
     queue = next(queue for queue in unit.queues(space.id) if queue.name == run.queue)
-    return stores(unit, space.id)[run.memory].carried(space, queue, run, condition)
+    return stores(unit, space.id)[run.memory].carried(space, queue, run, condition, body=body)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,13 +146,9 @@ class Loader:
         target = self._targets.get(source[0])
         return target is not None and source in target.job.queues and batch not in target.loaded
 
-    def load(self, space: str, batch: tuple[str, int], groups: Sequence[Loaded]) -> None:
+    def load(self, space: str, batch: tuple[str, int], groups: Sequence[importing.Group]) -> None:
         """Load the messages of a queue space of the archive that are in a batch."""
-        job = self._targets[space].job
-        # Not durable: what a power failure takes is loaded again, and the publication brings all to the disk.
-        self._volumes[space].write(
-            lambda unit: importing.load(unit, job, batch, groups), durable=False, concurrent=True, repeatable=always
-        )
+        importing.load_batch(self._volumes[space], self._targets[space].job, batch, groups)
 
 
 @contextlib.contextmanager
@@ -160,7 +167,7 @@ def load_part(loader: Loader, unit: ImportUnit) -> int:
     pace, count = Pace(unit.rate), 0
     for first, batch in loader.archive.batches(unit.entry):
         name = (unit.entry.name, first)
-        of_space: dict[str, list[Loaded]] = {}
+        of_space: dict[str, list[importing.Group]] = {}
         for space, queue, state, memory, rows in rows_of(batch):
             if state in unit.states and loader.wants((space, queue), name):
                 of_space.setdefault(space, []).append(((space, queue), state, memory, rows))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, Table, bindparam, case, func, literal, null, select, tuple_
 
 from qmcore import numbers
-from qmcore.carried import BODY, BYTES_MAX, COLUMNS, ROWS_MAX, SEQUENCE, SIZE, Row, Run
+from qmcore.carried import BODY, BYTES_MAX, COLUMNS, ROWS_MAX, SEQUENCE, SIZE, Row, Run, Tally
 from qmcore.condition import Condition
 from qmcore.message import State
 from qmcore.queue import Queue
@@ -96,6 +96,25 @@ FORMS: Final = {
 }
 
 
+def _tally(form: Form) -> Any:
+    return (
+        select(
+            func.count(),
+            func.sum(message.c.pages),
+            func.sum(message.c.size),
+            func.min(message.c.id),
+            func.max(message.c.id),
+            func.min(message.c.group_id),
+            func.max(message.c.group_id),
+        )
+        .join_from(form.table, message, Named(message.c.id, form.table.c.message_id))
+        .where(given(form.table.c.queue_id, "of_queue"), *form.only)
+    )
+
+
+_TALLIES: Final = {state: _tally(form) for state, form in FORMS.items()}
+
+
 class Carrying(Bodies):
     """Messages in bulk."""
 
@@ -104,6 +123,16 @@ class Carrying(Bodies):
 
     body_max = IN_ROW_MAX
     """Bytes of the largest body that comes with its row; others are asked for when their sizes are known."""
+
+    def tally(self, queue_id: int, state: State) -> Tally:
+        """Return how many messages of the queue are in a state, counted one by one."""
+        if state is State.CONSUMED and self.in_memory:
+            return Tally()
+        ((messages, pages, size, *named),) = self.all(_TALLIES[state], of_queue=queue_id)
+        if not messages:
+            return Tally()
+        sequences = [numbers.sequence(number) for number in named if number is not None]
+        return Tally(messages, int(pages), int(size), min(sequences), max(sequences))
 
     def boundaries(
         self, space: Space, in_queue: Queue, state: State, every: int, condition: Condition | None = None

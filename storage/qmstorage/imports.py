@@ -37,7 +37,7 @@ _RAISE_SEQUENCE = (
     .where(given(counter.c.space_id, "of_space"), counter.c.queue_id == 0, counter.c.slot == 0)
     .values(sequence=bindparam("last"))
 )
-_HIDDEN = select(*queue.columns).where(given(queue.c.space_id, "of_space"), queue.c.import_id != 0).order_by(queue.c.id)
+_HIDDEN = select(*queue.columns).where(given(queue.c.space_id, "of_space"), queue.c.import_id != 0)
 _IMPORT_ID = queue.columns.keys().index("import_id")
 _NAMES = select(queue.c.name).where(given(queue.c.space_id, "of_space"), queue.c.import_id == 0)
 _PROMISED = (
@@ -129,7 +129,8 @@ class Imports(Definitions):
 
     def hidden_queues(self, space_id: int) -> list[tuple[int, Queue]]:
         """Return the queues of a queue space that only imports know, each with the import; less than 0: replaced."""
-        return [(row[_IMPORT_ID], queue_of(row)) for row in self.all(_HIDDEN, of_space=space_id)]
+        rows = sorted(self.all(_HIDDEN, of_space=space_id))
+        return [(row[_IMPORT_ID], queue_of(row)) for row in rows]
 
     def promised_queues(self, space_id: int) -> int:
         """Return how many queues imports will bring that have the name of no other one."""

@@ -16,6 +16,7 @@ MAN_PAGES = [
     "man1/qmadmin.1",
     "man3/tpdequeue.3",
     "man3/tpenqueue.3",
+    "man5/qmadmin-archive.5",
     "man5/qmadmin-mib.5",
     "man5/qmadmin.toml.5",
     "man7/qmadmin-diagnostics.7",

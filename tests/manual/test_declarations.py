@@ -1,17 +1,19 @@
 """What the pages say of options and settings is what the programs have."""
 
+import json
 import re
 
 import click
 import pytest
 
+from qmadmin.archive.columns import COLUMNS
 from qmadmin.forwarder import command_service, http_messages, outcome
 from qmadmin.forwarder.descriptions import KINDS
 from qmadmin.forwarder.figures import Figures
 from qmadmin.forwarder.keys import keys_of
 from qmadmin.forwarder.metrics import FiguresCollector
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import options, services, settings
+from qmadmin.manual import archive, options, services, settings
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
 from qmadmin.options import Option
@@ -169,3 +171,31 @@ def test_flags_and_codes_of_the_management_information_base_are_in_its_page():
             assert prose(flag.meaning) in entry(section(page, "FLAGS"), f"{bold(flag.name)} ({int(flag):#x})")
     for code in Code:
         assert entry(section(page, "ERRORS"), bold(code.name))
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
+def test_column_of_the_archive_is_in_its_page(column):
+    said = section(ROOT / "man" / "qmadmin-archive.5", "COLUMNS").partition(".SS ")[0]
+    assert entry(said, f"{bold(column.name)} ({archive.TYPES[column.kind]}") == f"{prose(column.meaning)}\n"
+    head = re.search(rf"^{re.escape(bold(column.name))} \((.*)\)$", said, re.MULTILINE)[1]
+    assert column.unit in head
+    assert ("may be null" in head) is not column.required
+
+
+def test_each_field_of_a_manifest_is_in_the_page_of_the_archive():
+    document = json.loads((ROOT / "tests/archive/golden-1/manifest.json").read_text())
+    page = (ROOT / "man" / "qmadmin-archive.5").read_text()
+    del document["selection"]
+    said = set(
+        re.findall(r"\w+", re.sub(r"\\f[BIR]|\\-", " ", " ".join(re.findall(r"^\.BR? (.*)", page, re.MULTILINE))))
+    )
+    assert set(fields(document)) <= said
+
+
+def fields(found):
+    """Yield the names of all fields of a JSON document."""
+    for name, value in found.items() if isinstance(found, dict) else enumerate(found):
+        if isinstance(name, str):
+            yield name
+        if isinstance(value, dict | list):
+            yield from fields(value)

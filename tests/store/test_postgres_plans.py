@@ -6,16 +6,19 @@ ANALYZE where it is sent, planned for its values and for any values, and undone;
 """
 
 import re
-from itertools import islice
+from itertools import islice, product
 
 import psycopg
 import pytest
 from psycopg import sql
 
 from qmcore.acts import transactions
-from qmcore.message import EnqueueControl
+from qmcore.carried import Run
+from qmcore.condition_text import parse
+from qmcore.message import EnqueueControl, State
 from qmcore.queue import Delivery
 from qmcore.times import MICROS
+from qmstorage.carrying import FORMS, reading
 from tests.fix_postgres import database_of
 from tests.fix_store import Store, make_queue
 
@@ -338,6 +341,45 @@ def test_listing_touches_no_more_than_it_lists(filled):
         assert len(list(islice(space.messages(queue, condition="priority > 10"), 600))) == 600
     assert len(list(islice(space.history("KEPT"), 600))) == 600
     filled.refuse_waste(most=600)
+
+
+@pytest.mark.parametrize("in_snapshot", [False, True])
+def test_reading_in_bulk_touches_no_more_than_it_reads(filled, in_snapshot):
+    volume, known = filled.space._attachment.volume, filled.space._attachment.opened.space
+    condition = parse("priority > 10")
+    queues = [filled.space.queue(name) for name in ("PLAIN", "KEPT", "MEMORY")]
+
+    def read(unit):
+        filled.cursor = unit._cursor = unit.memory(known.id)._cursor = Explaining(unit._cursor)
+        for queue, state, chosen in product(queues, State, (None, condition)):
+            memory = queue.name == "MEMORY"
+            store = unit.memory(known.id) if memory else unit
+            filled.cursor.start_anew()
+            tallied = store.tally(queue.id, state).messages
+            places = store.boundaries(known, queue, state, 300, chosen)
+            assert sum(count for _, count in places) == tallied
+            if tallied:
+                (after, _), (until, count), *_ = places
+                run = Run(queue.name, state, memory, after, until, count)
+                assert sum(map(len, store.carried(known, queue, run, chosen))) == 300
+                # A cursor of the server plans what it is declared for in the same way.
+                statement = reading(FORMS[state], chosen, known, body_max=4096, bounded=True)
+                text, constants = store._texts.of(statement)
+                first, last = ({"first": after[0], "second": after[1]}, {"last": until[0], "last_second": until[1]})
+                with store._led_by_keys():
+                    filled.cursor.execute(text, {**constants, **first, **last, "of_queue": queue.id})
+                    assert len(filled.cursor.fetchall()) == 300
+        # A snapshot may be used for what looks at everything, too.
+        found = filled.cursor.execute("SELECT current_setting('enable_seqscan')").fetchone()
+        assert found == (("on" if in_snapshot else "off"),)
+
+    if in_snapshot:
+        with volume.snapshot(memory=[known.name]) as snapshot:
+            snapshot.read(read)
+    else:
+        volume.read(read)
+    assert len(filled.cursor.plans) > 100
+    filled.refuse_waste(most=ROWS)
 
 
 def test_to_ask_for_the_generations_does_not_read_all_counters(filled):

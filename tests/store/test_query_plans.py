@@ -1,11 +1,15 @@
 """On SQLite, the statements of the hot path find their rows through keys: none scans a table or sorts."""
 
 import re
+from itertools import product
 
 import pytest
 
 from qmcore.acts import transactions
-from qmcore.message import EnqueueControl
+from qmcore.acts.stores import stores
+from qmcore.carried import Run
+from qmcore.condition_text import parse
+from qmcore.message import EnqueueControl, State
 from qmcore.queue import Delivery
 from tests.fix_store import make_queue
 
@@ -260,3 +264,29 @@ def test_a_ready_message_that_is_named_is_found_by_its_place(rich, queue, form):
         assert any("ready" in step and "order_key=?" in step for step in steps), (statement, steps)
     assert rich.count(queue, condition=condition) == 1
     assert rich.count(queue, condition=form.format("0" * 32)) == 0
+
+
+@pytest.mark.parametrize("condition", [None, "priority > 10 AND header.a = 'b'"])
+def test_reading_in_bulk_goes_by_keys(rich, clock, condition):
+    for queue in QUEUES:
+        fill(rich, queue)
+        rich.enqueue(queue, b"x", delay=5)
+    assert rich.dequeue("KEPT")
+
+    def read_all(unit):
+        known = rich._attachment.opened.definitions(unit)
+        chosen = condition and parse(condition)
+        for store, (name, queue), state in product(stores(unit, known.space.id), known.queues.items(), State):
+            tallied = store.tally(queue.id, state).messages
+            places = store.boundaries(known.space, queue, state, 2, chosen)
+            assert sum(count for _, count in places) <= tallied
+            for until in (None, (places or [[None]])[0][0]):
+                run = Run(name, state, store is not unit, until, until, 0)
+                list(store.carried(known.space, queue, run, chosen))
+
+    with rich.transaction():
+        assert rich.dequeue("PLAIN")
+        statements = traced(rich, lambda: rich._attachment.volume.read(read_all))
+    for table in ("ready", "due", "held", "history", r"memory_\w+\.ready"):
+        assert any(re.search(rf"FROM {table}\b", statement) for statement in statements), table
+    assert unwanted(rich, statements) == {}

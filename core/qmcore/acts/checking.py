@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from qmcore.attached import AttachedProcess, TransactionInfo
 from qmcore.device import DeviceEntry, Extent
 from qmcore.findings import Finding, Severity
+from qmcore.imports import ImportJob, Stage
 from qmcore.limits import CapacityLimit, Unit
 from qmcore.message import HEADER_PAGES_BYTES
 from qmcore.queue import Queue, QueueUsage
@@ -20,6 +21,20 @@ NEAR = 90
 """Percent of a limit from which on it is near."""
 
 _CLOCK_SLACK = MICROS
+_UNFINISHED = {
+    Stage.LOADING: (
+        "is not complete, and nobody sees its queues",
+        "Run qimport with that archive again, which goes on where it was, or have qimport give it up.",
+    ),
+    Stage.MERGING: (
+        "is not at its end: not all of its messages are in their queues, or what it replaced still takes room",
+        "Run qimport with that archive again, which goes on where it was.",
+    ),
+    Stage.ABANDONED: (
+        "was given up, and what it had loaded still takes room",
+        "Have qimport give it up once more, which goes on where it was.",
+    ),
+}
 
 
 def extents(
@@ -256,6 +271,21 @@ def transactions(space: Space, infos: Iterable[TransactionInfo], now: int) -> It
                 f"transaction {info.id}",
                 f"{info.owner} has had it open since {show(info.since_us)}; {has} in {space.name}",
                 "Ask what it waits for; qaborttrans rolls it back.",
+            )
+
+
+def imports(space: Space, jobs: Iterable[ImportJob], now: int) -> Iterator[Finding]:
+    """Say which imports are not at their end: their room is taken, and there may be messages that nobody sees."""
+    for job in jobs:
+        if job.state is not Stage.DONE:
+            queues, (is_so, remedy) = [planned.name for planned in job.plan.queues], _UNFINISHED[job.state]
+            yield _found(
+                Severity.WARNING if now - job.started_us > HOUR * MICROS else Severity.INFO,
+                "import-unfinished",
+                f"queue space {space.name}",
+                f"an import of archive {job.archive}, begun {show(job.started_us)}, {is_so}"
+                + (f" ({_listed(queues)})" if queues else ""),
+                remedy,
             )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from qmcore.acts import thresholds
 from qmcore.acts.merging import abandon, hidden_by, job_of, merge, over, refuse_unlike, take_out_of_memory
@@ -41,12 +42,13 @@ from qmcore.imports import (
 )
 from qmcore.message import State
 from qmcore.numbers import SEQUENCE_MAX
-from qmcore.port import Unit
+from qmcore.port import Unit, Volume, always
 from qmcore.queue import Queue
 from qmcore.records import ImportRecord, Use
 from qmcore.store import MemoryStore, Store
 
 __all__ = [
+    "Group",
     "ImportJob",
     "ImportPlan",
     "Mode",
@@ -59,10 +61,14 @@ __all__ = [
     "begin",
     "imports",
     "load",
+    "load_batch",
     "loaded_batches",
     "merge",
     "publish",
 ]
+
+Group: TypeAlias = tuple[Source, State, bool, Sequence[Row]]
+"""Messages of a batch: their queue in the archive, their state, whether they are non-persistent, and they."""
 
 _IN_MEMORY = "memory:"
 """Stands before the name of a part in the record of what a batch has brought into memory."""
@@ -109,39 +115,62 @@ def begin(unit: Unit, opened: OpenSpace, plan: ImportPlan, now: int) -> ImportJo
     return job_of(unit, new)
 
 
-def load(
-    unit: Unit,
+def load_batch(
+    volume: Volume,
     job: ImportJob,
     batch: tuple[str, int],
-    groups: Sequence[tuple[Source, State, bool, Sequence[Row]]],
+    groups: Sequence[Group],
 ) -> bool:
     """Store a batch of messages in the hidden queues; False: it is there already, and nothing was done.
 
-    `batch` names it: the file of the archive, and the number of its first row in it, from 0. Each of the groups are
-    messages of one queue in one state, held ones are taken for ready; then whether they are non-persistent; then the
-    rows as they are in the archive, whose numbers, order keys, times and pages become those of the queue space. A time
-    that has passed is no reason not to load a message.
+    `batch` names it: the file of the archive, and the number of its first row in it, from 0. The rows are as they are
+    in the archive; their numbers, order keys, times and pages become those of the queue space. Held ones are taken for
+    ready. A time that has passed is no reason not to load a message.
 
-    The unit may be concurrent, and need not be durable: what is lost is loaded again. Raises AbortedError where the
-    import was published or given up meanwhile.
+    It is one short transaction beside those of others, which is not brought to the disk at once: what is lost is loaded
+    again. Raises AbortedError where the import was published or given up meanwhile, and InvalidArgumentError for
+    messages that are not in the plan.
     """
+    # Before the transaction, for which others wait.
+    brought = _as_ours(job, groups)
+    return volume.write(
+        lambda unit: _load(unit, job, batch, brought), durable=False, concurrent=True, repeatable=always
+    )
+
+
+def load(unit: Unit, job: ImportJob, batch: tuple[str, int], groups: Sequence[Group]) -> bool:
+    """Do the same in a unit, which takes longer; it may be concurrent and need not be durable."""
+    return _load(unit, job, batch, _as_ours(job, groups))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Brought:
+    """Messages of one queue in one state, as they are to be stored."""
+
+    source: Source
+    state: State
+    memory: bool
+    rows: list[Row]
+
+
+def _load(unit: Unit, job: ImportJob, batch: tuple[str, int], brought: Sequence[_Brought]) -> bool:
     record = unit.import_record(job.id)
     if record is None or record.stage != Stage.LOADING.value:
         raise over(job, record)
-    brought = False
+    part, first_row = batch
+    is_new = False
     for in_memory, prefix in ((False, ""), (True, _IN_MEMORY)):
-        mine = [(source, state, rows) for source, state, memory, rows in groups if memory is in_memory]
+        mine = [each for each in brought if each.memory is in_memory]
         if in_memory and not mine:
             continue
-        ready = [(source, *each) for source, state, rows in mine for each in _as_ours(unit, job, source, state, rows)]
-        use = total(Use(*sums(rows)) for _, _, rows in ready)
-        part, first_row = batch
-        if unit.add_batch(job.id, prefix + part, first_row, use):
-            brought = True
+        if unit.add_batch(job.id, prefix + part, first_row, total(Use(*sums(each.rows)) for each in mine)):
+            is_new = True
             store = _memory_of(unit, job) if in_memory else unit
-            for source, state, rows in ready:
-                _bring(store, job, source, state, rows)
-    return brought
+            for each in mine:
+                queue_id = job.queues[each.source]
+                store.load(job.space_id, queue_id, each.state, each.rows)
+                store.adjust(job.space_id, queue_id, NOTHING, passed=len(each.rows))
+    return is_new
 
 
 def loaded_batches(unit: Unit, job: ImportJob) -> frozenset[tuple[str, int]]:
@@ -272,9 +301,11 @@ def _make_up_for_lost_memory(unit: Unit, known: Definitions, job: ImportJob) -> 
 # ---- loading ---------------------------------------------------------------------------------------------------------
 
 
-def _as_ours(
-    unit: Unit, job: ImportJob, source: Source, state: State, rows: Sequence[Row]
-) -> list[tuple[State, list[Row]]]:
+def _as_ours(job: ImportJob, groups: Sequence[Group]) -> list[_Brought]:
+    return [each for group in groups for each in _group_as_ours(job, *group)]
+
+
+def _group_as_ours(job: ImportJob, source: Source, state: State, memory: bool, rows: Sequence[Row]) -> list[_Brought]:
     planned = next((planned for planned in job.plan.queues if planned.key == source), None)
     if planned is None:
         raise InvalidArgumentError(f"queue {source[1]!r} is not in the plan of the import", queue=source[1])
@@ -285,16 +316,18 @@ def _as_ours(
             f" import is for {job.plan.first} to {job.plan.last}",
             queue=source[1],
         )
-    times = job.plan.times
+    if memory and state is State.CONSUMED:
+        raise InvalidArgumentError("messages that were consumed are kept on disk alone", queue=source[1])
     renumbering = Renumbering(
         order=planned.definition.order,
         shift=job.shift,
-        policy=times.policy,
-        by_us=times.shift(job.started_us),
+        policy=job.plan.times.policy,
+        by_us=job.plan.times.shift(job.started_us),
         started_us=job.started_us,
-        page_size=unit.device().page_size,
+        page_size=job.page_size,
     )
-    return renumbering.rows(State.READY if state is State.HELD else state, rows)
+    as_ready = State.READY if state is State.HELD else state
+    return [_Brought(source, becomes, memory, ours) for becomes, ours in renumbering.rows(as_ready, rows) if ours]
 
 
 def _memory_of(unit: Unit, job: ImportJob) -> MemoryStore:
@@ -305,12 +338,6 @@ def _memory_of(unit: Unit, job: ImportJob) -> MemoryStore:
             hint="Open the queue space in this process.",
         )
     return memory
-
-
-def _bring(store: Store, job: ImportJob, source: Source, state: State, rows: Sequence[Row]) -> None:
-    if rows:
-        store.load(job.space_id, job.queues[source], state, rows)
-        store.adjust(job.space_id, job.queues[source], NOTHING, passed=len(rows))
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------------

@@ -93,6 +93,7 @@ def job_of(unit: Unit, record: ImportRecord) -> ImportJob:
         plan=plan,
         state=Stage(record.stage),
         shift=record.shift,
+        page_size=unit.device().page_size,
         started_us=record.started_us,
         ended_us=record.ended_us,
         queues={planned.key: filled[planned.name] for planned in plan.queues if planned.name in filled},

@@ -25,22 +25,22 @@ def transactions(volume: Volume, opened: OpenSpace) -> list[TransactionInfo]:
     space_id = opened.space.id
 
     def found(unit: Unit) -> tuple[list[TransactionRecord], list[Owner], dict[tuple[int, Role], int]]:
-        return unit.transactions(space_id), unit.owners(space_id), _held(unit, space_id)
+        return unit.transactions(space_id), unit.owners(space_id), held(unit, space_id)
 
-    records, owners, held = volume.read(found)
+    records, owners, counts = volume.read(found)
     living = volume.living(owners)
     processes = {owner.id: process_of(owner, living) for owner in owners}
     return [
         TransactionInfo(
             index=index,
-            id=_shown(record.id),
+            id=shown(record.id),
             state=record.state,
             since_us=record.started_us,
             deadline_us=record.deadline_us,
             owner=processes.get(record.owner_id),
-            dequeued=held.get((record.id, Role.DEQUEUED), 0),
-            locked=held.get((record.id, Role.LOCKED), 0),
-            spilled=held.get((record.id, Role.ENQUEUED), 0),
+            dequeued=counts.get((record.id, Role.DEQUEUED), 0),
+            locked=counts.get((record.id, Role.LOCKED), 0),
+            spilled=counts.get((record.id, Role.ENQUEUED), 0),
         )
         for index, record in enumerate(records)
     ]
@@ -69,7 +69,7 @@ def commit(unit: Unit, opened: OpenSpace, name: str) -> None:
 def _find(unit: Unit, opened: OpenSpace, name: str) -> TransactionRecord:
     space = opened.definitions(unit).space
     for record in unit.transactions(space.id):
-        if _shown(record.id) == name:
+        if shown(record.id) == name:
             return record
     raise InvalidArgumentError(
         f"queue space {space.name!r} has no transaction {name}; it may have ended meanwhile",
@@ -80,18 +80,19 @@ def _find(unit: Unit, opened: OpenSpace, name: str) -> TransactionRecord:
 
 
 def _refusal(record: TransactionRecord) -> QueueError:
-    name = _shown(record.id)
+    name = shown(record.id)
     if record.state is Outcome.PREPARED:
         return ReleaseError(f"transaction {name} is prepared, and this release cannot end it", transaction=name)
     return ProtocolError(f"transaction {name} is {record.state.value} already", transaction=name)
 
 
-def _held(unit: Unit, space_id: int) -> dict[tuple[int, Role], int]:
-    held: dict[tuple[int, Role], int] = {}
+def held(unit: Unit, space_id: int) -> dict[tuple[int, Role], int]:
+    """Return how many messages each transaction has in all stores of a queue space, and for what."""
+    counts: dict[tuple[int, Role], int] = {}
     for store in stores(unit, space_id):
         for key, count in store.count_held().items():
-            held[key] = held.get(key, 0) + count
-    return held
+            counts[key] = counts.get(key, 0) + count
+    return counts
 
 
 def process_of(owner: Owner, living: Container[int], waits: int = 0) -> AttachedProcess:
@@ -101,5 +102,6 @@ def process_of(owner: Owner, living: Container[int], waits: int = 0) -> Attached
     )
 
 
-def _shown(transaction_id: int) -> str:
+def shown(transaction_id: int) -> str:
+    """Return what administrators call a transaction."""
     return f"{transaction_id:016x}"

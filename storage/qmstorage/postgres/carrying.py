@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy import ARRAY, BigInteger, bindparam, func
 
-from qmcore.carried import BYTES_MAX, ROWS_MAX
+from qmcore.carried import BYTES_MAX, ROWS_MAX, Tally
 from qmcore.condition import Condition
 from qmcore.message import State
 from qmcore.queue import Queue
@@ -32,6 +32,11 @@ class SharedCarrying(Carrying):
 
     # What the server sends at once is in memory twice, and its sizes are known only then.
     body_max = BYTES_MAX // ROWS_MAX
+
+    def tally(self, queue_id: int, state: State) -> Tally:
+        """Return how many messages of the queue are in a state, counted one by one."""
+        with self._led_by_keys():
+            return super().tally(queue_id, state)
 
     def boundaries(
         self, space: Space, in_queue: Queue, state: State, every: int, condition: Condition | None = None

@@ -6,7 +6,7 @@ A crash of the server empties all of them at once, and the table with the queue 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from qmcore.port import Unit
@@ -75,6 +75,12 @@ class Memories:
             ours.asked(f"DELETE FROM {self._residence} WHERE space_id = {space.id} RETURNING space_id")  # noqa: S608 - ours
 
         write(removed)
+
+    def of_spaces(self, unit: Unit, names: Collection[str]) -> dict[int, Texts]:
+        """Return the texts of statements on the memories of queue spaces, by their numbers, of those that have one."""
+        found = (space.id for space in unit.spaces() if space.name in names)
+        has = f"SELECT FROM {self._residence} WHERE space_id = "
+        return {space_id: self._texts for space_id in found if _ours(unit).asked(f"{has}{space_id}") is not None}
 
     def sizes(self, unit: Unit, space: Space) -> list[tuple[str, int]]:
         """Return the schema that holds the non-persistent messages of all queue spaces, and its size in bytes."""

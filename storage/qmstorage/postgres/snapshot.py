@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -17,6 +17,7 @@ from qmstorage.postgres.sessions import whole_numbers
 
 if TYPE_CHECKING:
     from qmstorage.postgres.unit import PostgresUnit
+    from qmstorage.runner import Texts
 
 T = TypeVar("T")
 
@@ -28,7 +29,11 @@ class PostgresSnapshot:
     """
 
     def __init__(
-        self, path: str, connection: psycopg.Connection[Any], unit: Callable[[Any, int], PostgresUnit], of: str = ""
+        self,
+        path: str,
+        connection: psycopg.Connection[Any],
+        unit: Callable[[Any, int, Mapping[int, Texts]], PostgresUnit],
+        of: str = "",
     ) -> None:
         self._path = path
         self._connection = connection
@@ -36,6 +41,8 @@ class PostgresSnapshot:
         self._closed = False
         whole_numbers(connection.adapters)
         self._unit = unit
+        self.memories: Mapping[int, Texts] = {}
+        """The texts of statements on the memories that are looked at too, by the numbers of their queue spaces."""
         self._token = ""
         with self._translating():
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -65,7 +72,7 @@ class PostgresSnapshot:
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work`, which changes nothing."""
         with self._lock, self._translating():
-            return work(self._unit(self._connection.cursor(binary=True), 0))
+            return work(self._unit(self._connection.cursor(binary=True), 0, self.memories))
 
     def apart(self, call: Callable[[], None]) -> None:
         """Call, from within `read`, what may fork: a fork leaves the session to the parent."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -138,13 +138,15 @@ class PostgresVolume:
             raise translate.from_psycopg(error, self.path) from error
 
     @contextlib.contextmanager
-    def snapshot(self, of: str = "") -> Iterator[PostgresSnapshot]:
+    def snapshot(self, of: str = "", memory: Collection[str] = ()) -> Iterator[PostgresSnapshot]:
         """Give the volume as it stands now, or in the snapshot of that token, while others go on writing."""
         self._check_usable()
         with (
             contextlib.closing(self._connected()) as connection,
             contextlib.closing(PostgresSnapshot(self.path, connection, self.unit_on, of)) as made,
         ):
+            if memory and not self.readonly:
+                made.memories = made.read(lambda unit: self._memories.of_spaces(unit, memory))
             yield made
 
     # ---- memory ------------------------------------------------------------------------------------------------------
@@ -311,14 +313,14 @@ class PostgresVolume:
             except psycopg.Error as error:
                 raise self._before_commit(error, session) from error
 
-    def unit_on(self, cursor: Any, slot: int) -> PostgresUnit:
-        """Return a unit in the transaction of a cursor."""
+    def unit_on(self, cursor: Any, slot: int, memories: Mapping[int, Texts] | None = None) -> PostgresUnit:
+        """Return a unit in the transaction of a cursor, with these memories or those that are attached."""
         return PostgresUnit(
             cursor,
             self._texts,
             schema=self._schema,
             slot=slot,
-            memories=self._memories.attached,
+            memories=self._memories.attached if memories is None else memories,
             presence=self._presence,
         )
 

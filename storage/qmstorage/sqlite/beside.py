@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 from qmcore.errors import OutcomeUnknownError, SystemFailureError
@@ -14,6 +16,15 @@ from qmstorage.sqlite.bells import Belfry
 from qmstorage.sqlite.locks import Gate, OwnerFiles, Surroundings
 
 _sync = getattr(os, "fdatasync", os.fsync)
+
+LONG = 64 * 1024 * 1024
+"""Bytes of a log that is to be written from its beginning again."""
+
+_PATIENCE_SECONDS, _PATIENCE_MOST = 0.03, 0.5
+"""How long readers are waited for then, while nobody can write: for each `LONG`, and at most."""
+
+_PAUSE = 30
+"""How many times as long lies between two attempts, where readers did not let it be."""
 
 
 class Log:
@@ -31,6 +42,7 @@ class Log:
         self._written = 0
         self._synced = 0
         self._lost: OSError | None = None
+        self._leave_until = 0.0
         # Its name must be on the disk before the first commit is.
         files.sync_directory(path)
 
@@ -56,6 +68,22 @@ class Log:
                 self._lost = error
                 self._refuse_lost(unknown=True)
             self._synced = reached
+
+    def keep_short(self, connection: sqlite3.Connection) -> None:
+        """Have a long log written from its beginning again, if readers let it soon; the caller is the only writer.
+
+        SQLite brings what is in it into the database with each commit that finds much there, but begins anew only where
+        no reader looks at it in the moment of a commit: with readers that overlap it grows and grows.
+        """
+        if os.fstat(self._fd).st_size <= LONG or time.monotonic() < self._leave_until:
+            return
+        (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+        _, frames, _ = connection.execute("PRAGMA main.wal_checkpoint(PASSIVE)").fetchone()
+        if frames * page_size > LONG:
+            patience = min(frames * page_size / LONG * _PATIENCE_SECONDS, _PATIENCE_MOST)
+            with files.patience(connection, patience):
+                connection.execute("PRAGMA main.wal_checkpoint(RESTART)").fetchone()
+            self._leave_until = time.monotonic() + _PAUSE * patience
 
     def check(self) -> None:
         """Refuse to go on after a commit was not brought to the disk."""

@@ -196,16 +196,24 @@ def can_begin(connection: sqlite3.Connection, seconds: float) -> bool:
 
 def begin_within(connection: sqlite3.Connection, seconds: float) -> bool:
     """Begin a transaction that writes, if the file comes free within the seconds; tell whether that went well."""
+    with patience(connection, seconds):
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not translate.is_blocked(error):
+                raise
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def patience(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
+    """Let the connection wait no longer than so for others."""
     connection.execute(f"PRAGMA busy_timeout = {max(round(seconds * 1000), 0)}")
     try:
-        connection.execute("BEGIN IMMEDIATE")
-    except sqlite3.OperationalError as error:
-        if not translate.is_blocked(error):
-            raise
-        return False
+        yield
     finally:
         connection.execute(f"PRAGMA busy_timeout = {round(translate.BUSY_SECONDS * 1000)}")
-    return True
 
 
 @contextlib.contextmanager

@@ -105,6 +105,11 @@ class Gate:
         os.close(self._fd)
 
 
+def let_others_in() -> None:
+    """Stay outside of the gate for so long that whoever waits looks once."""
+    time.sleep(1.25 * _PAUSE_MOST)
+
+
 class OwnerFiles:
     """The files of a volume's directory that living processes have locked."""
 

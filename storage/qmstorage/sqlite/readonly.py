@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from qmcore.errors import QueueError
@@ -90,8 +90,9 @@ class ReadOnlyVolume:
         raise self._refusal()
 
     @contextlib.contextmanager
-    def snapshot(self, of: str = "") -> Iterator[SqliteSnapshot]:
-        """Give the volume as it stands now, while others go on writing."""
+    def snapshot(self, of: str = "", memory: Collection[str] = ()) -> Iterator[SqliteSnapshot]:
+        """Give the volume as it stands now, while others go on writing. A reader sees persistent messages only."""
+        del memory
         refuse_token(of)
         with files.reading(self.path) as connection, contextlib.closing(SqliteSnapshot(self.path, connection)) as made:
             yield made

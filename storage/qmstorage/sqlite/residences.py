@@ -71,10 +71,40 @@ class Residences:
                 space=space.name,
             ) from error
         directory = None if self._is_ours_alone else self._link(space).readlink()
-        self._attached[space.id] = _Attached(space.incarnation, directory)
+        self._attached[space.id] = _Attached(space.name, space.incarnation, directory)
         if made and directory is not None:
             self._share(directory)
         return made
+
+    def attach_to_read(self, spaces: Iterable[Space]) -> None:
+        """Attach the memories of queue spaces for reading only, those that there are. Nothing is made or changed."""
+        for space in spaces:
+            directory = self._found(space, self._link(space))
+            if directory is None or not (directory / _MEMORY_FILES[0]).exists():
+                continue
+            try:
+                self._refuse_stranger(directory)
+            except OSError as error:
+                raise translate.from_os(error, "looking at the memory of queue space", space.name) from error
+            self._refuse_too_many(space)
+            address = f"file:{quote(str(directory / _MEMORY_FILES[0]))}?mode=ro"
+            self._connection.execute(f"ATTACH ? AS {_name(space.incarnation)}", (address,))
+            self._attached[space.id] = _Attached(space.name, space.incarnation, directory)
+
+    def look(self) -> None:
+        """Have the transaction see the memories that are attached for reading, as they are now.
+
+        What an earlier start of the machine has left in one is lost: it is passed over.
+        """
+        cursor = self._connection.cursor()
+        (device,) = cursor.execute("SELECT id FROM main.device").fetchone()
+        for space_id, there in self._attached.items():
+            name = _name(there.incarnation)
+            found = _resident(cursor, name)
+            if found is not None and found[:2] != (device, there.incarnation):
+                raise _in_use(there.space)
+            if found is not None and found[2] == this_boot():
+                self.texts[space_id] = Texts(files.DIALECT, name)
 
     def detach(self, space: Space) -> None:
         """Let go of the memory of a queue space; the last that has attached it does."""
@@ -151,9 +181,7 @@ class Residences:
             here = (device, space.incarnation, this_boot())
             found = _resident(cursor, name)
             if found is not None and found[:2] != here[:2]:
-                raise OperatingSystemError(
-                    f"the memory of queue space {space.name!r} is in use by another device", space=space.name
-                )
+                raise _in_use(space.name)
             if found != here:
                 for statement in _made_anew(name, found is not None):
                     cursor.execute(statement)
@@ -276,6 +304,7 @@ def _link(path: str, space: Space) -> Path:
 class _Attached:
     """A memory that is attached, and by how many."""
 
+    space: str
     incarnation: str
     directory: Path | None
     users: int = 1
@@ -306,6 +335,10 @@ def _base() -> Path:
         if candidate and os.access(candidate, os.W_OK | os.X_OK):
             return Path(candidate)
     return Path(tempfile.gettempdir())
+
+
+def _in_use(space: str) -> OperatingSystemError:
+    return OperatingSystemError(f"the memory of queue space {space!r} is in use by another device", space=space)
 
 
 def _resident(cursor: sqlite3.Cursor, name: str) -> tuple[str, str, str] | None:

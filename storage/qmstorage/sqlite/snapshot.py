@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
 from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.port import Unit
 from qmstorage.runner import Texts
 from qmstorage.sqlite import files, translate
+from qmstorage.sqlite.residences import Residences
 from qmstorage.sqlite.unit import SqliteUnit
 
 T = TypeVar("T")
@@ -30,13 +31,13 @@ _PAGES_AT_A_TIME = 256
 class SqliteSnapshot:
     """A read transaction that stays open: what is written meanwhile is not in it, and nobody waits for it.
 
-    The log cannot begin anew while it is open, and so grows with what others write.
+    The log cannot begin anew while it is open, and so grows with what others write; so does that of each memory.
     """
 
     token = ""
     """No other connection can have the same one, but one that begins while nobody writes."""
 
-    def __init__(self, path: str, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: str, connection: sqlite3.Connection, memory: Collection[str] = ()) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._turnstile = threading.Lock()
@@ -44,14 +45,18 @@ class SqliteSnapshot:
         self._closed = False
         self._texts = Texts(files.DIALECT)
         self._connection = connection
+        self._residences = Residences(path, connection)
+        spaces = SqliteUnit(connection.cursor(), self._texts).spaces() if memory else []
+        self._residences.attach_to_read(space for space in spaces if space.name in memory)
         self._connection.execute("BEGIN")
         # It begins with the first look, not before.
         self._connection.execute("SELECT count(*) FROM device").fetchone()
+        self._residences.look()
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work`, which changes nothing. A fork of this process waits for it, or until it calls `apart`."""
         with self._in_use() as connection:
-            return work(SqliteUnit(connection.cursor(), self._texts))
+            return work(SqliteUnit(connection.cursor(), self._texts, self._residences.texts))
 
     def integrity(self, step: Callable[[int], None]) -> list[str]:
         """Return what is wrong with the file itself; `step` gets the percent that are done."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from sqlalchemy import func, select
 
+from qmcore.carried import Row
+from qmcore.message import State
 from qmcore.port import Unit
 from qmstorage.runner import Texts
 from qmstorage.schema import counter, space
 from qmstorage.sqlite import translate
+from qmstorage.sqlite.locks import let_others_in
 from qmstorage.unit import SqlUnit
 
 T = TypeVar("T")
@@ -27,6 +30,17 @@ _PROMISED = (
 
 class SqliteUnit(SqlUnit):
     """One short database transaction on an SQLite file."""
+
+    brought_many = False
+    """Whether there was so much that the log may have become long."""
+
+    def load(self, space_id: int, queue_id: int, state: State, rows: Sequence[Row]) -> None:
+        """Store messages as they are carried, and let them stand; nobody is told. Nothing is counted."""
+        if not self.brought_many:
+            # Whoever loads comes back at once, and others only look every now and then whether the gate is open.
+            self.afterwards(let_others_in)
+        self.brought_many = True
+        super().load(space_id, queue_id, state, rows)
 
     def pages_to_allocate(self, pages: int) -> int:
         """Return how many pages must be filled so that `pages` are free besides those that are promised already.

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from qmcore.errors import InvalidArgumentError, NotOpenError, QueueError
@@ -214,7 +214,7 @@ class SqliteVolume:
             self._writing.release()
 
     @contextlib.contextmanager
-    def snapshot(self, of: str = "") -> Iterator[SqliteSnapshot]:
+    def snapshot(self, of: str = "", memory: Collection[str] = ()) -> Iterator[SqliteSnapshot]:
         """Give the volume as it stands now, while others go on writing. One in memory has none."""
         if self._beside.log is None:
             raise InvalidArgumentError("a device in memory has no other connection that could look at it")
@@ -224,7 +224,7 @@ class SqliteVolume:
             # A fork finds it either whole and known, or not at all.
             with self._registering:
                 connection = stack.enter_context(files.reading(self.path))
-                made = stack.enter_context(contextlib.closing(SqliteSnapshot(self.path, connection)))
+                made = stack.enter_context(contextlib.closing(SqliteSnapshot(self.path, connection, memory)))
                 self._snapshots.append(made)
             try:
                 yield made
@@ -406,6 +406,8 @@ class SqliteVolume:
                     cursor.execute("COMMIT")
                 # What changed nothing, as a dequeue that found nothing, need not be brought to the disk.
                 settle(jobs, self._note_commit() if self._connection.total_changes > before else 0)
+                if unit.brought_many and self._beside.log is not None:
+                    self._beside.log.keep_short(self._connection)
             except sqlite3.Error as error:
                 raise translate.from_sqlite(error, self.path, self._residences.full()) from error
             except BaseException:

@@ -1,0 +1,159 @@
+"""Verifying one part, and reading it in slices. All that is needed of its file is that it is open."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from qmadmin.archive.arrow import pa, pq
+from qmadmin.archive.columns import BY_NAME
+from qmadmin.archive.faults import Fault, refused
+from qmadmin.archive.manifest import PartEntry
+from qmadmin.archive.portions import COUNTED, Portions, check_nulls, count, in_order, sizes_of, slices
+from qmadmin.archive.rows import COMMON, Standing, runs, schema, standing_of
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyarrow.parquet import ParquetFile
+
+SLICE_ROWS: Final = 2_000
+SLICE_BYTES: Final = 4 * 2**20
+"""A slice has at most so many rows, and so many bytes of bodies and headers or one row.
+
+This never changes: an import that goes on after a failure knows slices by their first rows.
+"""
+
+_PLACE: Final = ("sequence", "order_key", "retries")
+_CHUNK: Final = 2**20
+
+
+def verify_part(entry: PartEntry, opened: BinaryIO, *, newer: bool = False) -> None:
+    """Refuse a part that is not what the manifest says of it; its file is open for reading, and can be sought.
+
+    With `newer` columns that this release does not know are left alone, for they are of a later minor version.
+    """
+    _check_digest(entry, opened)
+    opened.seek(0)
+    portions: Portions = {}
+    with _reading(entry):
+        file = pq.ParquetFile(opened)
+        _check_schema(entry, file, newer=newer)
+        if file.metadata.num_rows != entry.rows:
+            raise refused(
+                Fault.ROWS,
+                f"part {entry.name!r} has {file.metadata.num_rows} rows, its manifest says {entry.rows}",
+                part=entry.name,
+            )
+        wanted = [*COUNTED, *_to_check_for_nulls(file)]
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, columns=wanted, use_threads=False)
+            for batch in table.combine_chunks().to_batches():
+                check_nulls(entry.name, batch)
+                count(batch, entry.name, portions)
+    if in_order(portions) != entry.portions:
+        raise refused(
+            Fault.CONTENTS,
+            f"part {entry.name!r} does not have the messages of each queue that its manifest counts",
+            part=entry.name,
+        )
+
+
+def batches(entry: PartEntry, opened: BinaryIO) -> Iterator[tuple[int, RecordBatch]]:
+    """Yield the slices of a part that was verified, each with the number of its first row, counted from 0.
+
+    They are the same each time. A slice has at most SLICE_ROWS rows, and SLICE_BYTES bytes of bodies and headers or one
+    row. Not more than one row group is in memory.
+    """
+    opened.seek(0)
+    at = 0
+    with _reading(entry):
+        file = pq.ParquetFile(opened)
+        known = [name for name in file.schema_arrow.names if name in BY_NAME]
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, columns=known, use_threads=False)
+            for first, many in slices(sizes_of(table), SLICE_ROWS, SLICE_BYTES):
+                yield at + first, table.slice(first, many).combine_chunks().to_batches()[0]
+            at += table.num_rows
+
+
+def places(entry: PartEntry, opened: BinaryIO, most_rows: int) -> Iterator[tuple[Standing, list[tuple[Any, ...]]]]:
+    """Yield where the messages of a part stood, at most so many of one queue in one state at a time.
+
+    Of each its sequence number, its order key and its retries. Nothing else of the part is read.
+    """
+    opened.seek(0)
+    with _reading(entry):
+        for batch in pq.ParquetFile(opened).iter_batches(most_rows, columns=[*COMMON, *_PLACE], use_threads=False):
+            for first, many in runs(batch):
+                run = batch.slice(first, many)
+                yield standing_of(run), list(zip(*(run.column(name).to_pylist() for name in _PLACE), strict=True))
+
+
+@contextlib.contextmanager
+def _reading(entry: PartEntry) -> Iterator[None]:
+    """What goes wrong while a part is read is told as its fault."""
+    try:
+        yield
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        # Arrow has OSError, without a number, for what it cannot decode.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise unreadable(entry.name, error) from None
+        raise refused(
+            Fault.PARQUET,
+            f"part {entry.name!r} is no Parquet file that can be read: {' '.join(str(error).split())}",
+            part=entry.name,
+        ) from None
+
+
+def unreadable(name: str, error: OSError) -> Exception:
+    """Return the diagnostic for a file of an archive that the operating system does not let us read."""
+    return refused(Fault.UNREADABLE, f"{name!r} of the archive cannot be read: {error.strerror}", part=name)
+
+
+def _check_digest(entry: PartEntry, opened: BinaryIO) -> None:
+    digest = hashlib.sha256()
+    size = 0
+    opened.seek(0)
+    try:
+        while chunk := opened.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    except OSError as error:
+        raise unreadable(entry.name, error) from None
+    if size != entry.size:
+        raise wrong_size(entry, size)
+    if digest.hexdigest() != entry.sha256:
+        raise refused(Fault.DIGEST, f"part {entry.name!r} was altered: it has another digest", part=entry.name)
+
+
+def wrong_size(entry: PartEntry, size: int) -> Exception:
+    """Return the diagnostic for a part that is longer or shorter than it was."""
+    return refused(Fault.SIZE, f"part {entry.name!r} has {size} bytes, its manifest says {entry.size}", part=entry.name)
+
+
+def _check_schema(entry: PartEntry, file: ParquetFile, *, newer: bool) -> None:
+    found = {}
+    for field in file.schema_arrow:
+        if field.name in found or (field.name not in BY_NAME and not newer):
+            raise _wrong_schema(entry, f"a column {field.name!r} that is not of the format")
+        found[field.name] = field.type
+    for field in schema():
+        if field.name not in found and (BY_NAME[field.name].required or not BY_NAME[field.name].since):
+            raise _wrong_schema(entry, f"no column {field.name!r}")
+        if found.get(field.name, field.type) != field.type:
+            raise _wrong_schema(entry, f"a column {field.name!r} of type {found[field.name]}, not {field.type}")
+
+
+def _wrong_schema(entry: PartEntry, what: str) -> Exception:
+    return refused(Fault.SCHEMA, f"part {entry.name!r} has {what}", part=entry.name)
+
+
+def _to_check_for_nulls(file: ParquetFile) -> list[str]:
+    """Return the columns that must have values, and of which the file itself does not say so."""
+    return [
+        field.name
+        for field in file.schema_arrow
+        if field.nullable and field.name in BY_NAME and BY_NAME[field.name].required and field.name not in COUNTED
+    ]

@@ -1,0 +1,189 @@
+"""Writing one part. All that is needed of its file is that it is open."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from qmadmin.archive.arrays import lengths, numbers
+from qmadmin.archive.arrow import pa, pq
+from qmadmin.archive.columns import COLUMNS
+from qmadmin.archive.faults import Fault, refused
+from qmadmin.archive.manifest import PartEntry, check_part_name
+from qmadmin.archive.portions import Portions, check_nulls, count, in_order, sizes_of, slices
+from qmadmin.archive.rows import schema
+from qmcore.errors import QueueError
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyarrow.parquet import ParquetWriter
+
+GROUP_ROWS: Final = 16_384
+GROUP_BYTES: Final = 16 * 2**20
+"""A row group has at most so many rows, and so many bytes of bodies and headers or one row."""
+
+_UNLIKE: Final = ("msgid", "sequence", "order_key", "group_msgid", "group_sequence", "headers", "body")
+"""Columns whose values differ from row to row, so that a dictionary of them saves nothing."""
+
+
+class Sink(Protocol):
+    """Where a part is written to."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take all of some bytes."""
+
+
+class PartWriter:
+    """Writes a part into a file that is open for writing; `close` says what the manifest says of it.
+
+    `settle` brings all that is written to the disk and closes the file; `dispose` does away with the file, whose part
+    was given up. `staged` is the name that the file has until the archive is finished. As a context manager a writer
+    gives up a part that was not closed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sink: Sink,
+        settle: Callable[[], None] = lambda: None,
+        dispose: Callable[[], None] = lambda: None,
+        *,
+        staged: str = "",
+    ) -> None:
+        self.name = check_part_name(name)
+        self._staged = staged
+        self._sink = _Hashing(sink)
+        self._settle, self._dispose = settle, dispose
+        self._pending: list[RecordBatch] = []
+        self._rows = self._bytes = self._written = 0
+        self._portions: Portions = {}
+        self._ended = False
+        try:
+            with _writing(name):
+                self._writer = _parquet(self._sink)
+        except QueueError:
+            dispose()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._ended:
+            self.abandon()
+
+    def write(self, batch: RecordBatch) -> None:
+        """Write a batch of `rows.schema`, of any length."""
+        if not batch.num_rows:
+            return
+        check_nulls(self.name, batch)
+        _refuse_wrong_sizes(batch, self.name)
+        count(batch, self.name, self._portions)
+        sizes = sizes_of(batch)
+        total = sum(sizes)
+        if self._rows + batch.num_rows > GROUP_ROWS or self._bytes + total > GROUP_BYTES:
+            self._flush()
+        if batch.num_rows <= GROUP_ROWS and (total <= GROUP_BYTES or batch.num_rows == 1):
+            self._add(batch, total)
+            return
+        for first, many in slices(sizes, GROUP_ROWS, GROUP_BYTES):
+            self._add(batch.slice(first, many), sum(sizes[first : first + many]))
+            self._flush()
+
+    def close(self) -> PartEntry:
+        """Write what is left, and return what the manifest says of the part."""
+        self._flush()
+        with _writing(self.name):
+            self._writer.close()
+            self._settle()
+        self._ended = True
+        return PartEntry(
+            name=self.name,
+            rows=self._written,
+            size=self._sink.size,
+            sha256=self._sink.digest.hexdigest(),
+            portions=in_order(self._portions),
+            staged=self._staged,
+        )
+
+    def abandon(self) -> None:
+        """Give the part up."""
+        self._ended = True
+        self._pending = []
+        self._sink.forget()
+        self._writer.close()
+        self._dispose()
+
+    def _add(self, batch: RecordBatch, total: int) -> None:
+        self._pending.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += total
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        with _writing(self.name):
+            self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=self._rows)
+        self._pending = []
+        self._written += self._rows
+        self._rows = self._bytes = 0
+
+
+def _parquet(sink: _Hashing) -> ParquetWriter:
+    return pq.ParquetWriter(
+        pa.PythonFile(sink, mode="w"),
+        schema(),
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[column.name for column in COLUMNS if column.name not in _UNLIKE],
+        write_statistics=[column.name for column in COLUMNS if column.name not in ("headers", "body")],
+        # What Arrow adds for itself would make files differ that say the same.
+        store_schema=False,
+    )
+
+
+class _Hashing:
+    """A file that knows the digest and the length of what is written to it."""
+
+    closed = False
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink: Sink | None = sink
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def forget(self) -> None:
+        """Write nothing any more, whatever Arrow still has for the file."""
+        self._sink = None
+
+    def write(self, data: bytes) -> int:
+        if self._sink is not None:
+            self._sink.write(data)
+            self.digest.update(data)
+        self.size += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: the file is brought to the disk as a whole."""
+
+    def close(self) -> None:
+        """Do nothing: whoever opened the file closes it."""
+
+
+def _refuse_wrong_sizes(batch: RecordBatch, name: str) -> None:
+    """Refuse messages whose body does not have the size that they say."""
+    if lengths(batch.column("body")) != list(numbers(batch.column("size"))):
+        raise refused(Fault.CONTENTS, f"a message for part {name!r} has a body of another size than it says", part=name)
+
+
+@contextlib.contextmanager
+def _writing(name: str) -> Iterator[None]:
+    """What goes wrong while a part is written is told as its fault."""
+    try:
+        yield
+    except OSError as error:
+        raise refused(
+            Fault.UNWRITABLE, f"part {name!r} of the archive cannot be written: {error.strerror or error}", part=name
+        ) from None

@@ -1,0 +1,128 @@
+"""The data source "qspace": queue spaces of a device as tables of Spark.
+
+    from qmadmin.spark import register
+
+    register(spark)
+    messages = spark.read.format("qspace").option("device", "/var/qm/device").load()
+
+There is no push-down of filters: Spark 4.1 to 4.3 keep those of one use of a DataFrame for the next, and return too few
+rows then. What is to be left out is said in the options.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from qmadmin.archive.arrow import pa
+from qmadmin.archive.columns import COLUMNS, Column, Kind
+from qmadmin.opening import open_device
+from qmadmin.spark.queue_table import QUEUE_COLUMNS, queue_batch
+from qmadmin.spark.source_options import SourceOptions, Table
+from qmadmin.transfer.export_planning import ExportOptions, Plan
+from qmadmin.transfer.picture import Reader, reading
+from qmadmin.transfer.selecting import Outstanding
+from qmadmin.transfer.units import ExportUnit, read_unit
+from qmcore.message import State
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+_SPARK_TYPES: Final = {
+    Kind.TEXT: "string",
+    Kind.BYTES: "binary",
+    Kind.INT16: "short",
+    Kind.INT32: "int",
+    Kind.INT64: "long",
+    Kind.TIME: "timestamp",
+}
+
+
+class QueueSpaceSource(DataSource):
+    """Messages, consumed messages, or queues of a device. The options are those of `SourceOptions`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "qspace"
+
+    def schema(self) -> str:
+        """Return the columns of what is read."""
+        return ", ".join(_declared(column) for column in columns_of(SourceOptions.read(self.options)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is our own
+        """Return what reads."""
+        return QueueSpaceReader(SourceOptions.read(self.options))
+
+
+def columns_of(asked: SourceOptions) -> tuple[Column, ...]:
+    """Return the columns of what is asked for."""
+    if asked.table is Table.QUEUES:
+        return QUEUE_COLUMNS
+    return tuple(column for column in COLUMNS if asked.payload or column.name != "body")
+
+
+def _declared(column: Column) -> str:
+    return f"`{column.name}` {_SPARK_TYPES[column.kind]}{' NOT NULL' if column.required else ''}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part(InputPartition):
+    """What one task reads: a unit of the plan, and what makes its snapshot that of the others."""
+
+    unit: ExportUnit | None
+    names: tuple[str, ...]
+    tokens: Mapping[str, str]
+
+
+class QueueSpaceReader(DataSourceReader):
+    """Reads what the options ask for: planned in one process, read in others."""
+
+    def __init__(self, asked: SourceOptions) -> None:
+        self._asked = asked
+
+    def partitions(self) -> list[InputPartition]:
+        """Look at the device, and share the work out."""
+        asked = self._asked
+        with open_device(asked.device) as device:
+            whose = f"device {device.path!r}"
+            names = tuple(asked.selection.chosen_spaces([space.name for space in device.spaces()], whose))
+            if asked.table is Table.QUEUES:
+                return [_Part(None, names, {})]
+            tokens = asked.tokens
+            with contextlib.closing(Reader(device, names)) as own:
+                own.begin(tokens)
+                exporting = ExportOptions(selection=asked.selection, outstanding=Outstanding.ROLLED_BACK)
+                plan = Plan.made(own, names, exporting, device.clock.now(), asked.partitions)
+                asked.selection.refuse_unmatched(plan.queues, whose)
+                units = list(plan.units(exporting, asked.partitions))
+        if asked.partitions == 1 and units:
+            # One task reads all of it in one snapshot.
+            units = [dataclasses.replace(units[0], runs=tuple(run for unit in units for run in unit.runs))]
+        return [_Part(unit, names, tokens) for unit in units]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the batches of a part."""
+        assert isinstance(partition, _Part)  # noqa: S101 - `partitions` has made it
+        wanted = [column.name for column in columns_of(self._asked)]
+        if partition.unit is None:
+            yield queue_batch(self._asked.device, self._asked.selection)
+            return
+        with reading(self._asked.device, partition.names, partition.tokens) as reader:
+            if not partition.tokens:
+                reader.begin({})
+            for state, batch in read_unit(reader, partition.unit, body=self._asked.payload):
+                yield _as_stands(batch, state).select(wanted)
+
+
+def _as_stands(batch: RecordBatch, state: State) -> RecordBatch:
+    """Return a batch in which what transactions hold says so; an archive has it as ready."""
+    if state is not State.HELD:
+        return batch
+    at = batch.schema.get_field_index("state")
+    return batch.set_column(at, batch.schema.field(at), pa.array([state.value] * batch.num_rows))

@@ -1,0 +1,118 @@
+"""The options of the data source "qspace"."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Self, TypeVar
+
+from qmadmin.transfer.selecting import Selection
+from qmcore.errors import InvalidArgumentError
+from qmcore.message import STORED, State
+
+Number = TypeVar("Number", int, float)
+Choice = TypeVar("Choice", bound=enum.Enum)
+
+
+class Table(enum.Enum):
+    """What is read: messages that are still to be consumed, those that are kept after it, or the queues."""
+
+    MESSAGES = "messages"
+    HISTORY = "history"
+    QUEUES = "queues"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What is read, and how.
+
+    `tokens` are those of a snapshot that the driver holds; without them each task reads what is there when it begins,
+    and `partitions` are one unless more are asked for.
+    """
+
+    device: str
+    table: Table = Table.MESSAGES
+    selection: Selection = dataclasses.field(default_factory=Selection)
+    payload: bool = True
+    partitions: int = 1
+    tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    NAMES: ClassVar[tuple[str, ...]] = (
+        "device",
+        "table",
+        "space",
+        "queue",
+        "state",
+        "where",
+        "olderthan",
+        "newerthan",
+        "count",
+        "payload",
+        "partitions",
+        "snapshot",
+    )
+
+    @classmethod
+    def read(cls, options: Mapping[str, str]) -> Self:
+        """Read the options as Spark gives them: texts, whose names may be written in small or large letters."""
+        given = {name.lower(): text for name, text in options.items()}
+        unknown = sorted(set(given) - set(cls.NAMES) - {"path"})
+        if unknown:
+            raise InvalidArgumentError(
+                f"the data source qspace has no option {unknown[0]!r}", hint=f"It has {', '.join(cls.NAMES)}."
+            )
+        device = given.get("device") or given.get("path")
+        if not device:
+            raise InvalidArgumentError(
+                "the data source qspace needs the option 'device'", hint="It is what QMCONFIG says of the device."
+            )
+        table = _one_of(Table, given.get("table", Table.MESSAGES.value), "table")
+        states: tuple[State, ...] = (State.CONSUMED,) if table is Table.HISTORY else STORED
+        if "state" in given:
+            states = tuple(_one_of(State, word.strip(), "state") for word in given["state"].split(","))
+        selection = Selection(
+            spaces=_patterns(given.get("space")),
+            queues=_patterns(given.get("queue")),
+            states=states,
+            condition=given.get("where", ""),
+            older=_number(given, "olderthan", float),
+            newer=_number(given, "newerthan", float),
+            count=_number(given, "count", int),
+        )
+        return cls(
+            device=device,
+            table=table,
+            selection=selection,
+            payload=_flag(given.get("payload", "true"), "payload"),
+            partitions=_number(given, "partitions", int) or 1,
+            tokens=json.loads(given.get("snapshot", "{}")),
+        )
+
+
+def _patterns(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",")) if text else ("*",)
+
+
+def _number(given: Mapping[str, str], name: str, kind: Callable[[str], Number]) -> Number | None:
+    if name not in given:
+        return None
+    try:
+        return kind(given[name])
+    except ValueError:
+        raise InvalidArgumentError(f"the option {name!r} must be a number, got {given[name]!r}") from None
+
+
+def _flag(text: str, name: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidArgumentError(f"the option {name!r} must be true or false, got {text!r}")
+    return text.lower() == "true"
+
+
+def _one_of(kind: type[Choice], text: str, name: str) -> Choice:
+    try:
+        return kind(text.lower())
+    except ValueError:
+        known = ", ".join(str(each.value) for each in kind)
+        raise InvalidArgumentError(f"the option {name!r} must be one of {known}, got {text!r}") from None
