@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 Group: TypeAlias = tuple[Source, State, bool, Sequence[Row]]
-"""Messages of a batch: their queue in the archive, their state, whether they are non-persistent, and they."""
+"""Messages of a batch: their queue in the archive, their state, whether they are non-persistent, and the rows."""
 
 _IN_MEMORY = "memory:"
 """Stands before the name of a part in the record of what a batch has brought into memory."""
