@@ -101,9 +101,9 @@ class Call:
             raise UnusableError(f"{one} and {other} exclude each other")
 
     @contextlib.contextmanager
-    def working(self, what: str) -> Iterator[tuple[Workers | None, Callable[[int, int], None]]]:
+    def working(self) -> Iterator[tuple[Workers | None, Callable[[str, int, int], None]]]:
         """Have the workers that were asked for, and show how far the work comes that they are told to do."""
-        with self._workforce.hired() as workers, self.report.progress(what) as progress:
+        with self._workforce.hired() as workers, self.report.progress("Starting") as progress:
             yield workers, progress
 
     def show(self, told: Told) -> None:

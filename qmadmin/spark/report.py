@@ -37,10 +37,10 @@ class Report:
             self._screen = StyledScreen(sys.stdout, sys.stderr, os.environ, settings)
 
     @contextlib.contextmanager
-    def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
-        """Show how far the work of the block has come; the block gets a function to be told that."""
+    def progress(self, what: str) -> Iterator[Callable[[str, int, int], None]]:
+        """Show how far the work of the block has come; the block gets a function to be told that, step by step."""
         if self._quiet or not _is_drawn(sys.stderr):
-            yield lambda _done, _total: None
+            yield lambda _step, _done, _total: None
             return
         from rich.console import Console
 

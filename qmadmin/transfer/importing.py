@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.opening import open_device
-from qmadmin.transfer.exporting import Progress, fitting
+from qmadmin.transfer.exporting import fitting
 from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpacePlan, plans
+from qmadmin.transfer.telling import Progress, tell_no_one, told_by
 from qmadmin.transfer.units import ROLE, ImportTarget, ImportUnit, load_part, loading, verify_part
 from qmadmin.transfer.workers import Workers
 from qmcore.acts import importing as acts
@@ -43,7 +44,7 @@ def load_archive(
     options: ImportOptions | None = None,
     *,
     workers: Workers | None = None,
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = tell_no_one,
     dry_run: bool = False,
 ) -> Imported:
     """Import an archive into a device; `config` is what QMCONFIG says of it.
@@ -63,7 +64,7 @@ def load_archive(
         planned = list(plans(archive, device, asked))
         if not planned:
             raise BadResourceError("nothing of the archive is selected", hint="Look at it with qmspark show.")
-        _verify(archive, crew_of)
+        _verify(archive, crew_of, progress)
         if dry_run:
             return _result(archive, planned, began)
         with contextlib.ExitStack() as stack:
@@ -170,19 +171,19 @@ def _load(
     ]
     if not tasks:
         return
-
-    def told(ended: int) -> None:
-        progress(total * ended // len(tasks), total)
+    told = told_by(progress, "Importing", total, len(tasks))
 
     with workers.apart(loading, device.config, archive, targets) as crew:
         for _ in crew.run(load_part, tasks, told):
             pass
 
 
-def _verify(archive: Archive, workers: Workers) -> None:
+def _verify(archive: Archive, workers: Workers, progress: Progress) -> None:
     """Read all parts before anything of them is used."""
+    entries = archive.manifest.parts
+    told = told_by(progress, "Verifying", archive.manifest.messages, len(entries))
     with workers.apart(contextlib.nullcontext, archive) as crew:
-        for _ in crew.run(verify_part, [(entry,) for entry in archive.manifest.parts]):
+        for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
             pass
 
 
