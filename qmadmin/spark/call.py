@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 _NOT_THERE = (BadQueueError, BadResourceError, ReleaseError)
 """What a command is refused with before it begins: something that was named is not there, or cannot be read here."""
 
+_AFTER = {
+    "export": "An archive that was not complete was removed.",
+    "import": "The same command goes on where it was; --abandon gives it up.",
+}
+"""How things stand after an interrupt."""
+
 
 class Call:
     """One call of the command `name`, with the values of its options by the names of their parameters."""
@@ -36,6 +42,7 @@ class Call:
             self._configuration = Configuration.load(os.environ)
         except ConfigurationError as error:
             raise UnusableError(str(error), "qmadmin.toml(5) describes the settings.") from None
+        self._name = name
         self._given = given
         self.report = Report(
             f"qmspark {name}", form=given["form"], quiet=given["quiet"], configuration=self._configuration
@@ -117,8 +124,11 @@ class Call:
         try:
             yield
         except QueueError as error:
-            self.report.fail(error)
+            self.report.fail(f"{error.name}: {error.message}", error.hint)
             self.status = Exit.UNUSABLE if isinstance(error, _NOT_THERE) else Exit.FAILED
+        except KeyboardInterrupt:
+            self.report.fail(f"qmspark {self._name} was interrupted", _AFTER.get(self._name, ""))
+            raise
 
     @contextlib.contextmanager
     def recorded(self, device: str, target: str) -> Iterator[Callable[[str], None]]:

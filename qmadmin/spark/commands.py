@@ -182,9 +182,9 @@ def _abandon(call: Call, destination: str, archive: Path) -> None:
     with open_device(destination) as device:
         names = call.selection().chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
     with call.recorded(destination, f"device {destination}") as record:
-        counts = {} if call.dry_run else {name: importing.abandon(destination, name, identifier) for name in names}
+        counts = {name: importing.abandon(destination, name, identifier, dry_run=call.dry_run) for name in names}
         record(f"{sum(counts.values())} imports abandoned")
-    call.show(archives.abandoned(identifier, counts))
+    call.show(archives.abandoned(identifier, counts, dry_run=call.dry_run))
 
 
 @click.command("verify", short_help="Verify an archive, and compare it with a device.", add_help_option=False)

@@ -76,10 +76,15 @@ class Meter:
 
     def _show(self) -> None:
         done, total = self._state
-        if total and self._task is not None and self._began is not None:
-            began, already = self._began
+        if self._task is None or self._began is None:
+            return
+        began, already = self._began
+        if done:
             told = told_of(done, total, done - already, time.monotonic() - began)
             self._progress.update(self._task, description=self._what, completed=done, total=total, told=told)
+        else:
+            # Only moving, so that it does not look as if nothing happened before the first part is done.
+            self._progress.reset(self._task, description=self._what, total=None, told="")
 
 
 def told_of(done: int, total: int, new: int, seconds: float) -> str:

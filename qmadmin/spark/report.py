@@ -15,7 +15,6 @@ from qmadmin.shell.results import Notice, Result, Severity
 
 if TYPE_CHECKING:
     from qmadmin.shell.archives import Told
-    from qmcore.errors import QueueError
 
 
 class Report:
@@ -58,9 +57,9 @@ class Report:
             self._screen.notice(notice)
         return not any(notice.severity is Severity.ERROR for notice in notices)
 
-    def fail(self, error: QueueError) -> None:
+    def fail(self, sentence: str, hint: str) -> None:
         """Show why the command has failed."""
-        notice = Notice(Severity.ERROR, f"{error.name}: {error.message}", error.hint)
+        notice = Notice(Severity.ERROR, sentence, hint)
         if self._form is Format.JSON:
             self._write([], [notice])
         self._screen.notice(notice)

@@ -75,10 +75,10 @@ def load_archive(
             return _result(archive, [dataclasses.replace(each.plan, resumed=each.resumed) for each in begun], began)
 
 
-def abandon(config: str, space: str, archive: str | None = None) -> int:
+def abandon(config: str, space: str, archive: str | None = None, *, dry_run: bool = False) -> int:
     """Give up imports into a queue space that are not published, and delete what they have loaded; return how many.
 
-    `archive` is the identifier of the archive; None means all.
+    `archive` is the identifier of the archive; None means all. With a dry run they are only counted.
     """
     with open_device(config) as device, device.open_space(space, role=ROLE):
         attached = device.attachment(space, ROLE)
@@ -86,7 +86,7 @@ def abandon(config: str, space: str, archive: str | None = None) -> int:
         wanted = [
             job for job in jobs if job.state in (Stage.LOADING, Stage.ABANDONED) and archive in (None, job.archive)
         ]
-        for job in wanted:
+        for job in () if dry_run else wanted:
             while attached.volume.write(
                 lambda unit, job=job: acts.abandon(unit, attached.opened, job, MERGED_AT_A_TIME),  # type: ignore[misc]
                 repeatable=always,
@@ -133,6 +133,8 @@ class _Begun:
 @contextlib.contextmanager
 def _begun(device: Device, plan: SpacePlan, asked: ImportOptions) -> Iterator[_Begun]:
     if plan.creates:
+        if asked.resume:
+            raise _nothing_to_resume(plan)
         device.create_space(dataclasses.replace(plan.source.definition, name=plan.name))
     with device.open_space(plan.name, role=ROLE):
         begun = _Begun(device, plan, device.attachment(plan.name, ROLE))
@@ -141,12 +143,16 @@ def _begun(device: Device, plan: SpacePlan, asked: ImportOptions) -> Iterator[_B
             begun_job = begun.job
             attached = device.attachment(plan.name, ROLE)
             attached.volume.write(lambda unit: acts.abandon(unit, attached.opened, begun_job, 1), repeatable=always)
-            raise NotOpenError(
-                f"no import of this archive into queue space {plan.name!r} was cut short",
-                hint="Leave --resume out to begin one.",
-                space=plan.name,
-            )
+            raise _nothing_to_resume(plan)
         yield begun
+
+
+def _nothing_to_resume(plan: SpacePlan) -> NotOpenError:
+    return NotOpenError(
+        f"no import of this archive into queue space {plan.name!r} was cut short",
+        hint="Leave --resume out to begin one.",
+        space=plan.name,
+    )
 
 
 def _load(
