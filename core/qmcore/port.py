@@ -7,13 +7,13 @@ Messages stand in a `Store`: the unit itself is the one on disk, and a queue spa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from qmcore.audit import AuditEntry
 from qmcore.carried import Adopted
-from qmcore.device import DeviceEntry, DeviceInfo, Extent
+from qmcore.device import DeviceInfo
+from qmcore.device_records import AuditRecords, DeviceRecords
 from qmcore.findings import Finding
 from qmcore.import_records import ImportRecords
 from qmcore.message import ConsumedMessage, Message
@@ -34,53 +34,6 @@ if TYPE_CHECKING:
     from qmcore.condition import Condition
 
 T = TypeVar("T")
-
-
-class DeviceRecords(Protocol):
-    """The device list and the table of contents; only the volume that QMCONFIG names has them."""
-
-    def device(self) -> DeviceInfo:
-        """Return what the device records about itself."""
-
-    def set_commands(self, *, enabled: bool) -> None:
-        """Record whether capacity commands run."""
-
-    def entries(self) -> list[DeviceEntry]:
-        """Return the device list in the order of its indexes."""
-
-    def add_entry(self, entry: DeviceEntry) -> None:
-        """Add an entry to the device list."""
-
-    def rename_entry(self, index: int, path: str) -> None:
-        """Give an entry of the device list another path."""
-
-    def remove_entry(self, index: int) -> None:
-        """Remove an entry from the device list."""
-
-    def extents(self) -> list[Extent]:
-        """Return the table of contents."""
-
-    def add_extents(self, extents: Iterable[Extent]) -> None:
-        """Add rows to the table of contents."""
-
-    def remove_extents(self, space: str) -> None:
-        """Remove the rows of a queue space from the table of contents."""
-
-    def remove_extent(self, extent: Extent) -> None:
-        """Remove one row from the table of contents, if it is still there as it was."""
-
-
-class AuditRecords(Protocol):
-    """Destructive commands; only the volume that QMCONFIG names has them."""
-
-    def add_audit(self, entry: AuditEntry) -> int:
-        """Record a command and return the number of the entry; beyond those that are kept, the oldest go."""
-
-    def set_outcome(self, entry: AuditEntry, outcome: str) -> None:
-        """Record what came of a command, if it is recorded."""
-
-    def audited(self, limit: int) -> list[AuditEntry]:
-        """Return the last `limit` commands, the newest first."""
 
 
 class DefinitionRecords(Protocol):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import click
+from typing import TYPE_CHECKING
 
 from qmadmin.manual import options
 from qmadmin.spark import commands
+
+if TYPE_CHECKING:
+    import click
 
 _COMMANDS = (commands.export, commands.load, commands.verify, commands.show)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MODES = {Mode.CREATE: "created", Mode.REPLACE: "replaced", Mode.APPEND: "appended to"}
 """What becomes of a queue that an import names."""
 
-_PLACE = (Column("space", "Space"), Column("queue", "Queue"))
+_PLACE = (Column("queue", "Queue"), Column("space", "Space"))
 _MESSAGES = Column("messages", "Messages", right=True)
 _BYTES = Column("bytes", "Bytes", right=True)
 _CONTENT = (
@@ -114,11 +114,12 @@ def moved(done: Moved) -> Told:
     return dataclasses.replace(told, fields=fields, notices=(*told.notices, *_kept(done.removed)))
 
 
-def abandoned(archive: str, counts: Mapping[str, int]) -> Told:
-    """Return what is told of imports of an archive that were given up, by queue space."""
-    table = Table((_PLACE[0], Column("imports", "Imports", right=True)), list(counts.items()))
+def abandoned(archive: str, counts: Mapping[str, int], *, dry_run: bool) -> Told:
+    """Return what is told of imports of an archive that were given up, or would be, by queue space."""
     return Told(
-        "Abandoned", (field("archive", "Archive id", archive), field("imports", "Imports", sum(counts.values()))), table
+        "Dry run, nothing is given up" if dry_run else "Given up",
+        (field("archive", "Archive id", archive), field("imports", "Imports", sum(counts.values()))),
+        Table((_PLACE[1], Column("imports", "Imports", right=True)), list(counts.items())),
     )
 
 
@@ -129,8 +130,8 @@ def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
         for source, (name, mode) in space.queues.items():
             use = space.uses[source]
             renamed = None if (space.source, source) == (space.name, name) else f"{space.source}/{source}"
-            rows.append((space.name, name, MODES[mode], use.messages, use.size, renamed))
-        rows += [(space.name, name, "skipped", None, None, None) for name in space.skipped]
+            rows.append((name, space.name, MODES[mode], use.messages, use.size, renamed))
+        rows += [(name, space.name, "skipped", None, None, None) for name in space.skipped]
     created = ", ".join(space.name for space in done.spaces if space.created)
     again = any(space.resumed for space in done.spaces)
     title = "Import gone on with and done" if again else "Import done"
@@ -167,7 +168,7 @@ def compared(found: Compared, *, with_device: bool) -> Told:
     differences = {(each.space, each.queue, each.state): each.sentence for each in found.differences}
     rows: list[tuple[Value, ...]] = []
     for (space, queue, state, memory), digest in found.digests.items():
-        row: tuple[Value, ...] = (space, queue, state.value, "memory" if memory else "disk", digest.messages)
+        row: tuple[Value, ...] = (queue, space, state.value, "memory" if memory else "disk", digest.messages)
         judged = (differences.get((space, queue, state), "same"),) if with_device else ()
         rows.append((*row, *judged, digest.text))
     judged_column = (Column("device", "On the device"),) if with_device else ()
@@ -203,7 +204,8 @@ def _queues(manifest: Manifest, counts: Mapping[Standing, int]) -> Table:
             size = sum(count.size for count in queue.counts)
             rows.append(
                 (
-                    *name,
+                    name[1],
+                    name[0],
                     sum(own.values()),
                     of_state[State.READY],
                     of_state[State.DELAYED],

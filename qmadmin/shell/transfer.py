@@ -89,7 +89,7 @@ def qexport(
             session.device.config,
             Path(directory),
             asked,
-            progress=lambda count, total: reached(100 * count // max(total, 1)),
+            progress=lambda _step, count, total: reached(100 * count // max(total, 1)),
         )
     return archives.written(done).shown(session.modes.format)
 
@@ -188,7 +188,7 @@ def _import(session: Session, given: Given, *, dry_run: bool) -> Imported:
             Path(given["directory"]),
             session.device.config,
             _asked(given),
-            progress=lambda count, total: reached(100 * count // max(total, 1)),
+            progress=lambda _step, count, total: reached(100 * count // max(total, 1)),
             dry_run=dry_run,
         )
 

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 _NOT_THERE = (BadQueueError, BadResourceError, ReleaseError)
 """What a command is refused with before it begins: something that was named is not there, or cannot be read here."""
 
+_AFTER = {
+    "export": "An archive that was not complete was removed.",
+    "import": "The same command goes on where it was; --abandon gives it up.",
+}
+"""How things stand after an interrupt."""
+
 
 class Call:
     """One call of the command `name`, with the values of its options by the names of their parameters."""
@@ -36,6 +42,7 @@ class Call:
             self._configuration = Configuration.load(os.environ)
         except ConfigurationError as error:
             raise UnusableError(str(error), "qmadmin.toml(5) describes the settings.") from None
+        self._name = name
         self._given = given
         self.report = Report(
             f"qmspark {name}", form=given["form"], quiet=given["quiet"], configuration=self._configuration
@@ -101,9 +108,9 @@ class Call:
             raise UnusableError(f"{one} and {other} exclude each other")
 
     @contextlib.contextmanager
-    def working(self, what: str) -> Iterator[tuple[Workers | None, Callable[[int, int], None]]]:
+    def working(self) -> Iterator[tuple[Workers | None, Callable[[str, int, int], None]]]:
         """Have the workers that were asked for, and show how far the work comes that they are told to do."""
-        with self._workforce.hired() as workers, self.report.progress(what) as progress:
+        with self._workforce.hired() as workers, self.report.progress("Starting") as progress:
             yield workers, progress
 
     def show(self, told: Told) -> None:
@@ -117,8 +124,11 @@ class Call:
         try:
             yield
         except QueueError as error:
-            self.report.fail(error)
+            self.report.fail(f"{error.name}: {error.message}", error.hint)
             self.status = Exit.UNUSABLE if isinstance(error, _NOT_THERE) else Exit.FAILED
+        except KeyboardInterrupt:
+            self.report.fail(f"qmspark {self._name} was interrupted", _AFTER.get(self._name, ""))
+            raise
 
     @contextlib.contextmanager
     def recorded(self, device: str, target: str) -> Iterator[Callable[[str], None]]:

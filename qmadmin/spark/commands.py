@@ -66,7 +66,7 @@ def _export(call: Call, source: str, archive: Path, asked: ExportOptions) -> Non
     from qmadmin.shell import archives
     from qmadmin.transfer import exporting
 
-    with call.working("Exporting") as (workers, progress):
+    with call.working() as (workers, progress):
         done = exporting.export(source, archive, asked, workers=workers, progress=progress, dry_run=call.dry_run)
     call.show(archives.written(done))
 
@@ -77,7 +77,7 @@ def _export_and_remove(call: Call, source: str, archive: Path, asked: ExportOpti
     from qmadmin.shell import archives
     from qmadmin.transfer import exporting, moving
 
-    with call.recorded(source, f"device {source}") as record, call.working("Exporting") as (workers, progress):
+    with call.recorded(source, f"device {source}") as record, call.working() as (workers, progress):
         exported = None
         # An export that was done is not done again where only the removal was cut short.
         if not (asked.again and (archive / manifest_file.NAME).exists()):
@@ -101,7 +101,7 @@ def _move(call: Call, source: str, destination: str, archive: Path, asked: Expor
     with (
         call.recorded(source, f"device {source}") as record,
         call.recorded(destination, f"device {destination}") as record_there,
-        call.working("Moving") as (workers, progress),
+        call.working() as (workers, progress),
     ):
         done = moving.move(
             source, destination, archive, exporting=asked, importing=landing, workers=workers, progress=progress
@@ -144,7 +144,7 @@ def _load(call: Call, destination: str, archive: Path, given: dict[str, Any]) ->
     look_at(destination)
     with (
         call.recorded(destination, f"device {destination}") as record,
-        call.working("Importing") as (workers, progress),
+        call.working() as (workers, progress),
     ):
         done = importing.load_archive(
             archive, destination, asked, workers=workers, progress=progress, dry_run=call.dry_run
@@ -182,9 +182,9 @@ def _abandon(call: Call, destination: str, archive: Path) -> None:
     with open_device(destination) as device:
         names = call.selection().chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
     with call.recorded(destination, f"device {destination}") as record:
-        counts = {} if call.dry_run else {name: importing.abandon(destination, name, identifier) for name in names}
+        counts = {name: importing.abandon(destination, name, identifier, dry_run=call.dry_run) for name in names}
         record(f"{sum(counts.values())} imports abandoned")
-    call.show(archives.abandoned(identifier, counts))
+    call.show(archives.abandoned(identifier, counts, dry_run=call.dry_run))
 
 
 @click.command("verify", short_help="Verify an archive, and compare it with a device.", add_help_option=False)
@@ -207,7 +207,7 @@ def verify(archive: Path, device: str | None, **given: Any) -> int:
         if device is not None:
             look_at(device)
         key = call.key()
-        with call.working("Verifying") as (workers, progress):
+        with call.working() as (workers, progress):
             found = comparing.compare(
                 archive,
                 device,

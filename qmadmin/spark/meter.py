@@ -23,7 +23,8 @@ SECONDS = 0.5
 class Meter:
     """A bar on a terminal while the block runs, from half a second on; it is gone afterwards.
 
-    The block gets a function to be told how many messages are done, of how many. Until then the bar only moves.
+    The block gets a function to be told at which step it is, and how many messages of how many are done with in it.
+    Until then the bar only moves, beside `what`.
     """
 
     def __init__(self, console: Console, what: str, *, after: float = SECONDS) -> None:
@@ -44,7 +45,7 @@ class Meter:
         self._timer = threading.Timer(after, self._begin)
         self._timer.daemon = True
 
-    def __enter__(self) -> Callable[[int, int], None]:
+    def __enter__(self) -> Callable[[str, int, int], None]:
         self._timer.start()
         return self._reach
 
@@ -65,20 +66,25 @@ class Meter:
                 self._show()
                 self._progress.start()
 
-    def _reach(self, done: int, total: int) -> None:
+    def _reach(self, step: str, done: int, total: int) -> None:
         with self._lock:
-            if self._began is None:
-                self._began = (time.monotonic(), done)
+            if step != self._what or self._began is None:
+                self._what, self._began = step, (time.monotonic(), done)
             self._state = (done, total)
             if self._task is not None:
                 self._show()
 
     def _show(self) -> None:
         done, total = self._state
-        if total and self._task is not None and self._began is not None:
-            began, already = self._began
+        if self._task is None or self._began is None:
+            return
+        began, already = self._began
+        if done:
             told = told_of(done, total, done - already, time.monotonic() - began)
-            self._progress.update(self._task, completed=done, total=total, told=told)
+            self._progress.update(self._task, description=self._what, completed=done, total=total, told=told)
+        else:
+            # Only moving, so that it does not look as if nothing happened before the first part is done.
+            self._progress.reset(self._task, description=self._what, total=None, told="")
 
 
 def told_of(done: int, total: int, new: int, seconds: float) -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PROGRAM = "qmspark"
-_CUT_SHORT = "Interrupted. An import that had begun is hidden; the same command goes on with it."
 
 
 class _InOrder(click.Group):
@@ -63,7 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = getattr(error, "ctx", None)
         return _refuse(error.format_message().rstrip("."), f"Try {where.command_path} --help." if where else "")
     except (KeyboardInterrupt, click.Abort):
-        _say(_CUT_SHORT)
         return Exit.INTERRUPTED
     except OutputLostError as error:
         if not error.quiet:

@@ -15,7 +15,6 @@ from qmadmin.shell.results import Notice, Result, Severity
 
 if TYPE_CHECKING:
     from qmadmin.shell.archives import Told
-    from qmcore.errors import QueueError
 
 
 class Report:
@@ -37,10 +36,10 @@ class Report:
             self._screen = StyledScreen(sys.stdout, sys.stderr, os.environ, settings)
 
     @contextlib.contextmanager
-    def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
-        """Show how far the work of the block has come; the block gets a function to be told that."""
+    def progress(self, what: str) -> Iterator[Callable[[str, int, int], None]]:
+        """Show how far the work of the block has come; the block gets a function to be told that, step by step."""
         if self._quiet or not _is_drawn(sys.stderr):
-            yield lambda _done, _total: None
+            yield lambda _step, _done, _total: None
             return
         from rich.console import Console
 
@@ -58,9 +57,9 @@ class Report:
             self._screen.notice(notice)
         return not any(notice.severity is Severity.ERROR for notice in notices)
 
-    def fail(self, error: QueueError) -> None:
+    def fail(self, sentence: str, hint: str) -> None:
         """Show why the command has failed."""
-        notice = Notice(Severity.ERROR, f"{error.name}: {error.message}", error.hint)
+        notice = Notice(Severity.ERROR, sentence, hint)
         if self._form is Format.JSON:
             self._write([], [notice])
         self._screen.notice(notice)

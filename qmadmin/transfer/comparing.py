@@ -15,10 +15,11 @@ from qmadmin.archive.rows import Standing
 from qmadmin.opening import open_device
 from qmadmin.transfer.digesting import Digest, joined
 from qmadmin.transfer.export_planning import ExportOptions, Plan
-from qmadmin.transfer.exporting import Progress, fitting
+from qmadmin.transfer.exporting import fitting
 from qmadmin.transfer.naming import Names, refuse_strangers
 from qmadmin.transfer.picture import pictured
 from qmadmin.transfer.selecting import Outstanding, Selection
+from qmadmin.transfer.telling import Progress, tell_no_one, told_by
 from qmadmin.transfer.units import digest_part, digest_runs, verify_part
 from qmadmin.transfer.workers import Workers
 from qmcore.message import State
@@ -59,7 +60,7 @@ def compare(
     spaces: Mapping[str, str] | None = None,
     queues: Mapping[str, str] | None = None,
     workers: Workers | None = None,
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = tell_no_one,
 ) -> Compared:
     """Verify an archive, and compare it with a device where one is named; `config` is what QMCONFIG says of that.
 
@@ -74,9 +75,10 @@ def compare(
     crew_of = workers or fitting(archive.manifest.messages)
     with crew_of.apart(contextlib.nullcontext, archive) as crew:
         entries = archive.manifest.parts
-        for _ in crew.run(verify_part, [(entry,) for entry in entries]):
+        told = told_by(progress, "Verifying", archive.manifest.messages, 2 * len(entries))
+        for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
             pass
-        found = list(crew.run(digest_part, enumerate(entries)))
+        found = list(crew.run(digest_part, enumerate(entries), lambda ended: told(len(entries) + ended)))
     archived = _in_order(found)
     differences: list[Difference] = []
     if config is not None:
@@ -101,10 +103,7 @@ def _stored(
         with pictured(device, here, workers) as (own, crew, moment):
             plan = Plan.made(own, here, asked, moment, workers.count)
             tasks = list(enumerate(plan.units(asked, workers.count)))
-
-            def told(ended: int) -> None:
-                progress(plan.messages * ended // max(len(tasks), 1), plan.messages)
-
+            told = told_by(progress, "Comparing", plan.messages, len(tasks))
             return _in_order(crew.run(digest_runs, tasks, told))
 
 

@@ -30,6 +30,9 @@ PART_MESSAGES = 100_000
 PART_BYTES = 96 * 2**20
 """A part is planned to have at most so many messages, and about so many bytes of bodies."""
 
+LEAST_MESSAGES = 2_000
+"""A part is not planned to have fewer, for the sake of many workers."""
+
 _UNITS_OF_EACH = 4
 """How many parts each worker gets at least, so that all end at about the same time."""
 
@@ -124,7 +127,7 @@ class Plan:
         )
 
     def _messages_of_part(self, workers: int) -> int:
-        return max(1, min(PART_MESSAGES, math.ceil(self.messages / (workers * _UNITS_OF_EACH))))
+        return _share(self.messages, workers)
 
     def _unit(self, number: int, runs: Sequence[tuple[str, Run]], asked: ExportOptions, workers: int) -> ExportUnit:
         return ExportUnit(
@@ -179,10 +182,15 @@ def _runs(
                     break
 
 
+def _share(messages: int, workers: int) -> int:
+    """Return how many messages a worker does at a time."""
+    return max(LEAST_MESSAGES, min(PART_MESSAGES, math.ceil(messages / (workers * _UNITS_OF_EACH))))
+
+
 def _every(messages: int, size: int, workers: int) -> int:
     """Return how many messages of a queue a run has."""
     by_size = PART_BYTES * max(messages, 1) // max(size, 1)
-    return max(1, min(PART_MESSAGES, by_size, math.ceil(messages / (workers * _UNITS_OF_EACH))))
+    return max(1, min(by_size, _share(messages, workers)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from qmadmin.archive.manifest import Manifest, Source
@@ -13,14 +13,12 @@ from qmadmin.archive.writing import ArchiveWriter
 from qmadmin.opening import open_device
 from qmadmin.transfer.export_planning import ExportOptions, Plan
 from qmadmin.transfer.picture import pictured
+from qmadmin.transfer.telling import Progress, tell_no_one, told_by
 from qmadmin.transfer.units import write_part
 from qmadmin.transfer.workers import Alone, Processes, Workers, cores
 
 SMALL = 20_000
 """Messages that one process has exported or imported before others would have started."""
-
-Progress = Callable[[int, int], None]
-"""Is told how many messages of how many are done."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ def export(
     options: ExportOptions | None = None,
     *,
     workers: Workers | None = None,
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = tell_no_one,
     dry_run: bool = False,
 ) -> Exported:
     """Write the queue spaces of a device into an archive, as they all stood at one moment.
@@ -72,10 +70,7 @@ def export(
             writer = ArchiveWriter.create(directory, asked.key, again=asked.again)
             try:
                 tasks = [(str(directory), unit) for unit in plan.units(asked, crew_of.count)]
-
-                def told(ended: int) -> None:
-                    progress(plan.messages * ended // max(len(tasks), 1), plan.messages)
-
+                told = told_by(progress, "Exporting", plan.messages, len(tasks))
                 entries = sorted(crew.run(write_part, tasks, told), key=lambda entry: entry.name)
                 manifest = plan.manifest(whence, asked, entries)
                 writer.finish(manifest)

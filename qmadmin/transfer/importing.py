@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.opening import open_device
-from qmadmin.transfer.exporting import Progress, fitting
+from qmadmin.transfer.exporting import fitting
 from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpacePlan, plans
+from qmadmin.transfer.telling import Progress, tell_no_one, told_by
 from qmadmin.transfer.units import ROLE, ImportTarget, ImportUnit, load_part, loading, verify_part
 from qmadmin.transfer.workers import Workers
 from qmcore.acts import importing as acts
@@ -43,7 +44,7 @@ def load_archive(
     options: ImportOptions | None = None,
     *,
     workers: Workers | None = None,
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = tell_no_one,
     dry_run: bool = False,
 ) -> Imported:
     """Import an archive into a device; `config` is what QMCONFIG says of it.
@@ -63,7 +64,7 @@ def load_archive(
         planned = list(plans(archive, device, asked))
         if not planned:
             raise BadResourceError("nothing of the archive is selected", hint="Look at it with qmspark show.")
-        _verify(archive, crew_of)
+        _verify(archive, crew_of, progress)
         if dry_run:
             return _result(archive, planned, began)
         with contextlib.ExitStack() as stack:
@@ -74,10 +75,10 @@ def load_archive(
             return _result(archive, [dataclasses.replace(each.plan, resumed=each.resumed) for each in begun], began)
 
 
-def abandon(config: str, space: str, archive: str | None = None) -> int:
+def abandon(config: str, space: str, archive: str | None = None, *, dry_run: bool = False) -> int:
     """Give up imports into a queue space that are not published, and delete what they have loaded; return how many.
 
-    `archive` is the identifier of the archive; None means all.
+    `archive` is the identifier of the archive; None means all. With a dry run they are only counted.
     """
     with open_device(config) as device, device.open_space(space, role=ROLE):
         attached = device.attachment(space, ROLE)
@@ -85,7 +86,7 @@ def abandon(config: str, space: str, archive: str | None = None) -> int:
         wanted = [
             job for job in jobs if job.state in (Stage.LOADING, Stage.ABANDONED) and archive in (None, job.archive)
         ]
-        for job in wanted:
+        for job in () if dry_run else wanted:
             while attached.volume.write(
                 lambda unit, job=job: acts.abandon(unit, attached.opened, job, MERGED_AT_A_TIME),  # type: ignore[misc]
                 repeatable=always,
@@ -132,6 +133,8 @@ class _Begun:
 @contextlib.contextmanager
 def _begun(device: Device, plan: SpacePlan, asked: ImportOptions) -> Iterator[_Begun]:
     if plan.creates:
+        if asked.resume:
+            raise _nothing_to_resume(plan)
         device.create_space(dataclasses.replace(plan.source.definition, name=plan.name))
     with device.open_space(plan.name, role=ROLE):
         begun = _Begun(device, plan, device.attachment(plan.name, ROLE))
@@ -140,12 +143,16 @@ def _begun(device: Device, plan: SpacePlan, asked: ImportOptions) -> Iterator[_B
             begun_job = begun.job
             attached = device.attachment(plan.name, ROLE)
             attached.volume.write(lambda unit: acts.abandon(unit, attached.opened, begun_job, 1), repeatable=always)
-            raise NotOpenError(
-                f"no import of this archive into queue space {plan.name!r} was cut short",
-                hint="Leave --resume out to begin one.",
-                space=plan.name,
-            )
+            raise _nothing_to_resume(plan)
         yield begun
+
+
+def _nothing_to_resume(plan: SpacePlan) -> NotOpenError:
+    return NotOpenError(
+        f"no import of this archive into queue space {plan.name!r} was cut short",
+        hint="Leave --resume out to begin one.",
+        space=plan.name,
+    )
 
 
 def _load(
@@ -170,19 +177,19 @@ def _load(
     ]
     if not tasks:
         return
-
-    def told(ended: int) -> None:
-        progress(total * ended // len(tasks), total)
+    told = told_by(progress, "Importing", total, len(tasks))
 
     with workers.apart(loading, device.config, archive, targets) as crew:
         for _ in crew.run(load_part, tasks, told):
             pass
 
 
-def _verify(archive: Archive, workers: Workers) -> None:
+def _verify(archive: Archive, workers: Workers, progress: Progress) -> None:
     """Read all parts before anything of them is used."""
+    entries = archive.manifest.parts
+    told = told_by(progress, "Verifying", archive.manifest.messages, len(entries))
     with workers.apart(contextlib.nullcontext, archive) as crew:
-        for _ in crew.run(verify_part, [(entry,) for entry in archive.manifest.parts]):
+        for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
             pass
 
 

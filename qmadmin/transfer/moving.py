@@ -13,9 +13,10 @@ from qmadmin.archive.reading import open_archive
 from qmadmin.opening import open_device
 from qmadmin.transfer.comparing import Compared, compare
 from qmadmin.transfer.export_planning import ExportOptions
-from qmadmin.transfer.exporting import Exported, Progress, export, fitting
+from qmadmin.transfer.exporting import Exported, export, fitting
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import Imported, load_archive
+from qmadmin.transfer.telling import Progress, tell_no_one, told_by
 from qmadmin.transfer.units import REMOVED_STATES, remove_part, removing, verify_part
 from qmcore.errors import BadResourceError, SystemFailureError
 
@@ -62,7 +63,7 @@ def remove_exported(
     *,
     key: bytes | None = None,
     workers: Workers | None = None,
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = tell_no_one,
     dry_run: bool = False,
 ) -> Removed:
     """Remove from the device that an archive was exported from what the archive has, where it is unchanged since.
@@ -80,14 +81,12 @@ def remove_exported(
     with open_device(config) as device:
         _refuse_stranger(archive, device)
         with crew_of.apart(contextlib.nullcontext, archive) as crew:
-            for _ in crew.run(verify_part, [(entry,) for entry in entries]):
+            told = told_by(progress, "Verifying", archive.manifest.messages, len(entries))
+            for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
                 pass
         if dry_run:
             return Removed(0, total, time.monotonic() - began)
-
-        def told(ended: int) -> None:
-            progress(total * ended // max(len(entries), 1), total)
-
+        told = told_by(progress, "Removing", total, len(entries))
         with crew_of.apart(removing, device.config, archive) as crew:
             removed = sum(crew.run(remove_part, [(entry,) for entry in entries], told))
     return Removed(removed, total - removed, time.monotonic() - began)
@@ -101,7 +100,7 @@ def move(
     exporting: ExportOptions | None = None,
     importing: ImportOptions | None = None,
     workers: Workers | None = None,
-    progress: Progress = lambda _done, _total: None,
+    progress: Progress = tell_no_one,
 ) -> Moved:
     """Move queues from one device to another, by way of an archive that stays.
 
@@ -116,7 +115,13 @@ def move(
         exported = export(source, directory, asked, workers=workers, progress=progress)
         imported = load_archive(directory, destination, landing, workers=workers, progress=progress)
         compared = compare(
-            directory, destination, key=asked.key, spaces=landing.spaces, queues=landing.queues, workers=workers
+            directory,
+            destination,
+            key=asked.key,
+            spaces=landing.spaces,
+            queues=landing.queues,
+            workers=workers,
+            progress=progress,
         )
         if compared.differences:
             first = compared.differences[0]
