@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.shell.status import Exit
@@ -141,7 +142,7 @@ class Call:
         if self.dry_run:
             yield lambda _outcome: None
             return
-        line = redacted(shlex.join(["qmspark", *sys.argv[1:]]))
+        line = redacted(shlex.join(["qmspark", *click.get_current_context().obj]))
         with open_device(device) as opened:
             entry = opened.audit(line, target)
         outcome: list[str] = []

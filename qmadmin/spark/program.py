@@ -54,8 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fill_standard_descriptors()
     take_every_character()
     listen()
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        return Exit(qmspark.main(arguments, prog_name=_PROGRAM, standalone_mode=False) or Exit.OK)
+        return Exit(qmspark.main(words, prog_name=_PROGRAM, standalone_mode=False, obj=words) or Exit.OK)
     except UnusableError as error:
         return _refuse(str(error), error.hint)
     except click.ClickException as error:
