@@ -123,7 +123,10 @@ def prepare(venv: Path, extras: set[str], *, exactly: bool, caller: str) -> None
         made_here = environment.note.get("made_here", False)
         facts = {"path": str(venv), "root": str(ROOT), "made_here": made_here, "extras": sorted(extras)}
         environment.write_note(state="installing", **facts)
-        say(caller, f"installing qmadmin and {'the tools of its developers' if extras else 'what it depends on'}")
+        say(
+            caller,
+            f"installing qmadmin and {'the tools of its developers' if 'dev' in extras else 'what it depends on'}",
+        )
         install(environment, extras)
         environment.write_note(state="ready", checksum=checksum, **facts)
 
@@ -223,7 +226,7 @@ def main() -> int:
     """Return 0 when the environment is ready, 2 when it cannot be made, 130 when the person stopped it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("venv", type=Path, help="directory of the virtual environment")
-    parser.add_argument("--with", dest="extras", choices=["runtime", "dev"], default="runtime")
+    parser.add_argument("--with", dest="extras", choices=["runtime", "archive", "dev"], default="runtime")
     parser.add_argument("--for", dest="caller", default="make_venv", help="name to begin each line with")
     parser.add_argument("--exactly", action="store_true", help="make it again if it has another Python than this one")
     given = parser.parse_args()

@@ -7,21 +7,21 @@ Messages stand in a `Store`: the unit itself is the one on disk, and a queue spa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from qmcore.audit import AuditEntry
 from qmcore.carried import Adopted
-from qmcore.device import DeviceEntry, DeviceInfo, Extent
+from qmcore.device import DeviceInfo
+from qmcore.device_records import AuditRecords, DeviceRecords
 from qmcore.findings import Finding
+from qmcore.import_records import ImportRecords
 from qmcore.message import ConsumedMessage, Message
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.records import (
     Claim,
     Cursor,
     Forwarding,
-    ImportRecord,
     Owner,
     Place,
     TransactionRecord,
@@ -34,53 +34,6 @@ if TYPE_CHECKING:
     from qmcore.condition import Condition
 
 T = TypeVar("T")
-
-
-class DeviceRecords(Protocol):
-    """The device list and the table of contents; only the volume that QMCONFIG names has them."""
-
-    def device(self) -> DeviceInfo:
-        """Return what the device records about itself."""
-
-    def set_commands(self, *, enabled: bool) -> None:
-        """Record whether capacity commands run."""
-
-    def entries(self) -> list[DeviceEntry]:
-        """Return the device list in the order of its indexes."""
-
-    def add_entry(self, entry: DeviceEntry) -> None:
-        """Add an entry to the device list."""
-
-    def rename_entry(self, index: int, path: str) -> None:
-        """Give an entry of the device list another path."""
-
-    def remove_entry(self, index: int) -> None:
-        """Remove an entry from the device list."""
-
-    def extents(self) -> list[Extent]:
-        """Return the table of contents."""
-
-    def add_extents(self, extents: Iterable[Extent]) -> None:
-        """Add rows to the table of contents."""
-
-    def remove_extents(self, space: str) -> None:
-        """Remove the rows of a queue space from the table of contents."""
-
-    def remove_extent(self, extent: Extent) -> None:
-        """Remove one row from the table of contents, if it is still there as it was."""
-
-
-class AuditRecords(Protocol):
-    """Destructive commands; only the volume that QMCONFIG names has them."""
-
-    def add_audit(self, entry: AuditEntry) -> int:
-        """Record a command and return the number of the entry; beyond those that are kept, the oldest go."""
-
-    def set_outcome(self, entry: AuditEntry, outcome: str) -> None:
-        """Record what came of a command, if it is recorded."""
-
-    def audited(self, limit: int) -> list[AuditEntry]:
-        """Return the last `limit` commands, the newest first."""
 
 
 class DefinitionRecords(Protocol):
@@ -240,55 +193,6 @@ class ForwardingRecords(Protocol):
 
     def forwardings(self, space_id: int) -> list[tuple[int, Forwarding]]:
         """Return what owners tell of the queues of a queue space, by the names of the queues, each with the owner."""
-
-
-class ImportRecords(Protocol):
-    """Imports, what of them is loaded, and the queues that they hide."""
-
-    def add_import(self, record: ImportRecord) -> None:
-        """Record an import that begins."""
-
-    def import_records(self, space_id: int) -> list[ImportRecord]:
-        """Return the imports of a queue space, the oldest first."""
-
-    def import_record(self, import_id: int) -> ImportRecord | None:
-        """Return what is recorded of an import."""
-
-    def set_stage(self, import_id: int, stage: str, ended_us: int | None = None) -> None:
-        """Record how far an import is, and when it ended."""
-
-    def remove_import(self, import_id: int) -> None:
-        """Forget an import and its batches."""
-
-    def add_batch(self, import_id: int, part: str, first_row: int, use: Use) -> bool:
-        """Record that a batch is loaded; False where it was before. One that is being recorded is waited for."""
-
-    def batches(self, import_id: int) -> list[tuple[str, int, Use | None]]:
-        """Return the batches that are loaded; None for one that has to be loaded again."""
-
-    def forget_batches(self, import_id: int) -> None:
-        """Forget which batches were loaded."""
-
-    def reload_batches(self, import_id: int, prefix: str) -> None:
-        """Record that the batches of parts whose names begin so have to be loaded again."""
-
-    def reserve_block(self, space_id: int, least: int, count: int) -> int:
-        """Give out `count` sequence numbers in a row, from `least` or later; return the first. The unit is alone."""
-
-    def add_hidden_queue(self, queue: Queue, created_us: int, import_id: int) -> Queue:
-        """Record a queue that only an import knows, its counters at zero."""
-
-    def hidden_queues(self, space_id: int) -> list[tuple[int, Queue]]:
-        """Return the queues of a queue space that only imports know, each with the import; less than 0: replaced."""
-
-    def promised_queues(self, space_id: int) -> int:
-        """Return how many queues imports will bring that have the name of no other one."""
-
-    def reveal_queue(self, queue: Queue) -> None:
-        """Let everybody know a queue, and change the generation."""
-
-    def conceal_queue(self, queue: Queue, import_id: int) -> None:
-        """Let nobody know a queue that an import has replaced, and change the generation."""
 
 
 class Unit(

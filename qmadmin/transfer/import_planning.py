@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace
 from qmadmin.archive.reading import Archive
-from qmadmin.transfer.naming import Names, refuse_strangers
+from qmadmin.transfer.naming import Names, as_space, refuse_strangers
 from qmadmin.transfer.selecting import Content, Selection
-from qmcore.carried import Adopted
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
 from qmcore.imports import ImportPlan, Mode, PlannedQueue, Times, total
 from qmcore.message import State
@@ -149,7 +148,7 @@ def _plan(
         queues=tuple(planned),
         first=source.first,
         last=source.last,
-        adopted=_identifiers(source),
+        adopted=tuple(as_space(source).pieces(source.first, source.last)) if source.last else (),
         times=asked.times,
         again=asked.again,
     )
@@ -206,18 +205,3 @@ def _planned(source: ArchivedSpace, queue: ArchivedQueue, name: str, mode: Mode,
         memory_use=use(memory=True, retained=False),
         retained=use(memory=False, retained=True),
     )
-
-
-def _identifiers(source: ArchivedSpace) -> tuple[Adopted, ...]:
-    """Return the identifiers that messages of the archive have: its own ones, but where it has adopted foreign ones."""
-    if not source.last:
-        return ()
-    pieces, at = list(source.adopted), source.first
-    for piece in sorted(source.adopted, key=lambda piece: piece.first + piece.shift):
-        low, high = piece.first + piece.shift, piece.last + piece.shift
-        if at < low:
-            pieces.append(Adopted(source.incarnation, at, low - 1, 0))
-        at = max(at, high + 1)
-    if at <= source.last:
-        pieces.append(Adopted(source.incarnation, at, source.last, 0))
-    return tuple(pieces)

@@ -187,15 +187,15 @@ class Carrying(Bodies):
         for row in found:
             size += row[SIZE]
             if len(batch) == ROWS_MAX or (size > BYTES_MAX and batch):
-                yield self._whole(batch, lacking, space)
+                yield self.made_whole(batch, lacking, space)
                 batch, size, lacking = [], row[SIZE], []
             if row[BODY] is None and row[SIZE]:
                 lacking.append(len(batch))
             batch.append(row)
         if batch:
-            yield self._whole(batch, lacking, space)
+            yield self.made_whole(batch, lacking, space)
 
-    def _whole(self, batch: list[Row], lacking: Sequence[int], space: Space) -> list[Row]:
+    def made_whole(self, batch: list[Row], lacking: Sequence[int], space: Space) -> list[Row]:
         """Return a batch with the bodies that its rows at these places lack."""
         at = {numbers.number(space.id, batch[place][SEQUENCE]): place for place in lacking}
         for number, size, body_id, content in self.bodies_of(list(at)) if at else ():

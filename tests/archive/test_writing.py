@@ -107,8 +107,18 @@ class TestAttempts:
         assert {entry.staged for entry in entries}.isdisjoint(entry.staged for entry in lost)
         late = part_in(tmp_path, "part-00000.parquet")
         writer.finish(manifest_of(entries))
-        late.write(batch([row(1)]))
-        late.close()
+        assert set(names(tmp_path)) == {*GROUPS, "manifest.json", "manifest.sha256"}
+        late.abandon()
+        opened = open_archive(tmp_path)
+        opened.verify()
+        assert contents(opened) == GROUPS
+
+    def test_an_attempt_that_ends_after_the_archive_does_it_no_harm(self, tmp_path):
+        writer = ArchiveWriter.create(tmp_path)
+        with part_in(tmp_path, "part-00000.parquet") as late:
+            late.write(batch([row(1)]))
+            writer.finish(manifest_of(written(writer)))
+            late.close()
         opened = open_archive(tmp_path)
         opened.verify()
         assert contents(opened) == GROUPS
@@ -172,6 +182,24 @@ def test_a_full_disk_is_told_and_gives_the_part_up(room):
         writer.write(batch([row(1, body=os.urandom(4000))]))
         writer.close()
     assert gone == [1]
+
+
+def test_a_part_that_finds_no_room_leaves_none_of_it_taken(small_disk):
+    sentence = "part 'x.parquet' of the archive cannot be written: No space left on device"
+    with refuses("unwritable", sentence), part_in(small_disk, "x.parquet") as writer:
+        for at in range(1, 3):
+            writer.write(batch([row(at, body=os.urandom(3 * 2**20))]))
+        writer.close()
+    assert names(small_disk) == []
+    with part_in(small_disk, "x.parquet") as writer:
+        writer.write(batch([row(1, body=os.urandom(3 * 2**20))]))
+        assert writer.close().rows == 1
+
+
+def test_giving_a_part_up_writes_nothing_to_a_disk_that_may_be_full():
+    with pytest.raises(KeyError), PartWriter("x.parquet", FullDisk(4)) as writer:
+        writer.write(batch([row(1)]))
+        raise KeyError
 
 
 @pytest.mark.parametrize("step", range(12))

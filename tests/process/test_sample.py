@@ -18,6 +18,7 @@ SAMPLE = ROOT / "scripts" / "qsample"
 PROGRAMS = {
     "qmadmin": "-m qmadmin.program",
     "tmqforward": "-m qmadmin.forwarder.program",
+    "qmspark": "-m qmadmin.spark.program",
     "python": "",
 }
 

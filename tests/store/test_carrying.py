@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from urllib.parse import quote
 
 import pytest
 
@@ -12,10 +13,15 @@ from qmcore.errors import InvalidArgumentError
 from qmcore.message import EnqueueControl, State, message_id
 from qmcore.queue import FOREVER, Delivery
 from qmcore.records import Role
-from tests.fix_store import Store, make_queue
+from tests.fix_store import Store, make_queue, queue_definition
 
 MIB = 1024 * 1024
 PAGE = 4096
+
+
+@pytest.fixture(autouse=True)
+def memory_here(monkeypatch, tmp_path):
+    monkeypatch.setenv("QM_SHM_DIR", str(tmp_path))
 
 
 @pytest.fixture
@@ -280,6 +286,20 @@ def test_a_condition_leaves_out_what_it_does_not_say(space, clock, state):
         held.__exit__(None, None, None)
 
 
+def test_a_condition_knows_until_when_a_message_is_kept_back_that_came_back(space, clock):
+    space.change_queue(queue_definition("Q", retries=9, retry_delay=5))
+    space.enqueue("Q", b"x")
+    with space.transaction() as transaction:
+        space.dequeue("Q")
+        transaction.rollback()
+    (row,) = rows(space, whole("Q", State.DELAYED))
+    assert (row["available_at"], row["until"], row["retries"]) == (None, clock.now() + 5_000_000, 1)
+    until = row["until"] // 1_000_000
+    for condition, found in ((f"available_at = {until}", 1), (f"available_at > {until}", 0), ("retries = 1", 1)):
+        assert len(rows(space, whole("Q", State.DELAYED), parse(condition))) == found
+        assert len(runs(space, "Q", State.DELAYED, 5, parse(condition))) == found
+
+
 def test_other_things_may_be_asked_while_messages_are_read(space):
     space.enqueue_many("Q", [b"x"] * 2_500)
 
@@ -318,6 +338,15 @@ def test_a_snapshot_is_joined_by_its_token_as_long_as_it_is_kept(database_url, c
         pass
     with pytest.raises(InvalidArgumentError, match="nobody has a snapshot"), volume.snapshot("'; SELECT"):
         pass
+    store.close()
+
+
+def test_a_snapshot_may_lie_idle_for_as_long_as_its_readers_need(database_url, clock):
+    limits = "-c idle_in_transaction_session_timeout=9000 -c statement_timeout=9000"
+    store = Store("postgres", f"{database_url}&options={quote(limits)}", clock)
+    with store.space()._attachment.volume.snapshot() as made:
+        for name in ("idle_in_transaction_session_timeout", "statement_timeout"):
+            assert made.read(lambda unit, name=name: unit.asked(f"SHOW {name}")) == ("0",)
     store.close()
 
 

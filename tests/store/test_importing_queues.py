@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from qmcore.acts import spaces
+from qmcore.acts import following, spaces
 from qmcore.acts.importing import Mode, Stage, TimePolicy, Times
 from qmcore.errors import AbortedError, BadQueueError, InUseError, InvalidArgumentError, NoSpaceError, ProtocolError
 from qmcore.limits import CapacityLimit, Threshold, Unit
 from qmcore.message import State, message_id
 from qmcore.queue import Delivery
 from qmcore.times import MICROS
-from tests.fix_store import count_rows, drain, make_queue, queue_definition, truth
+from tests.fix_store import DEADLINE, count_rows, drain, make_queue, queue_definition, truth
 from tests.importer import (
     BEGAN,
     FOREIGN,
@@ -202,18 +202,21 @@ class TestAppending:
 
 
 class TestWaiting:
-    def test_whoever_waits_for_a_queue_that_is_appended_to_is_told(self, space, store, start):
-        if store.kind == "memory":
-            pytest.skip("nobody else can wait on a device in memory")
-        importer = TestAppending().begun(space, "a")
-        child = start(
-            "space = open_device(sys.argv[1]).open_space('SPACE'); say('there'); say(space.dequeue('Q', wait=25).text)",
-            store.path,
-        )
-        child.expect("there")
+    @pytest.mark.parametrize("mode", [Mode.APPEND, Mode.REPLACE])
+    def test_whoever_waits_for_the_queue_is_told(self, space, mode):
+        importer = Importer(space)
+        rows = rows_of("a")
+        importer.begin(plan_of(planned(rows, mode=mode)))
+        importer.load(rows)
+        volume, owner, queue = importer.volume, importer.opened.owner, space.queue("Q")
+        bell = volume.bell()
+        volume.write(lambda unit: unit.add_waiter(queue.id, bell.address, owner.id), concurrent=True)
+        bell.wait(0.01)
         importer.publish()
         importer.merge()
-        child.expect("a")
+        assert bell.wait(DEADLINE)
+        volume.write(lambda unit: unit.remove_waiter(queue.id, bell.address), concurrent=True)
+        bell.close()
 
 
 class TestThresholds:
@@ -318,10 +321,12 @@ class TestNonPersistentMessages:
         assert drain(fast) == ["a"]
         assert faults_of(fast) == []
 
-    def test_others_who_look_after_the_memory_leave_them_alone(self, fast, store):
+    def test_others_who_look_after_the_memory_leave_them_alone(self, fast):
         importer, groups = self.begun(fast)
         importer.load_groups(groups)
-        fast._attachment.look_after(now=True)
+        opened, now = importer.opened, importer.now
+        assert not importer.volume.read(lambda unit: following.has_to_follow(unit, opened))
+        importer.volume.write(lambda unit: following.let_memory_follow(unit, opened, now))
         importer.publish()
         assert len(drain(fast)) == 4
 

@@ -327,7 +327,11 @@ class TestTables:
         [
             ("message", "message_by_corrid", "DROP INDEX qmadmin.message_by_corrid"),
             ("ready", "ready_pkey", "ALTER TABLE qmadmin.ready DROP CONSTRAINT ready_pkey"),
-            ("queue", "queue_space_id_name_key", "ALTER TABLE qmadmin.queue DROP CONSTRAINT queue_space_id_name_key"),
+            (
+                "queue",
+                "queue_space_id_name_import_id_key",
+                "ALTER TABLE qmadmin.queue DROP CONSTRAINT queue_space_id_name_import_id_key",
+            ),
             ("due", "due_by_message", NOT_VALID),
         ],
     )

@@ -183,8 +183,8 @@ def loaded_batches(unit: Unit, job: ImportJob) -> frozenset[tuple[str, int]]:
 def publish(unit: Unit, opened: OpenSpace, job: ImportJob, now: int) -> ImportJob:
     """Let everybody see what was loaded; the unit is alone on the volume and durable. Again does nothing.
 
-    Those who wait for the queues are told. Where queues were appended to or replaced, the import is MERGING then, else
-    DONE.
+    Those who wait for a queue that is replaced are told. Where queues were appended to or replaced, the import is
+    MERGING then, else DONE.
 
     Raises ProtocolError where not all that was planned is loaded; InUseError where a queue was created meanwhile that
     stands in the way, or a transaction holds a message of one that is to be replaced; BadQueueError where a queue is
@@ -208,7 +208,7 @@ def publish(unit: Unit, opened: OpenSpace, job: ImportJob, now: int) -> ImportJo
     unit.set_stage(job.id, stage.value, now if is_done else None)
     for planned in job.plan.queues:
         if planned.mode is not Mode.APPEND:
-            _tell(unit, opened, planned.name, now)
+            _note_arrival(unit, opened, planned.name, now)
     return job_of(unit, dataclasses.replace(record, stage=stage.value, ended_us=now if is_done else None))
 
 
@@ -402,8 +402,7 @@ def _publish_one(unit: Unit, known: Definitions, job: ImportJob, planned: Planne
     return existing is None
 
 
-def _tell(unit: Unit, opened: OpenSpace, name: str, now: int) -> None:
+def _note_arrival(unit: Unit, opened: OpenSpace, name: str, now: int) -> None:
     queue = opened.definitions(unit).queue(name)
-    unit.notify(queue.id)
     for store in stores(unit, queue.space_id):
         thresholds.note_arrival(unit, opened, queue, store, now)

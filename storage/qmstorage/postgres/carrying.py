@@ -56,9 +56,14 @@ class SharedCarrying(Carrying):
 
     def bodies_of(self, message_ids: Sequence[int]) -> Iterator[tuple[int, int, int | None, bytes | None]]:
         """Yield of each message its number, its size, and its body or where that is kept apart."""
+        yield from self.all(_BODIES, ids=list(message_ids))
+
+    def made_whole(self, batch: list[Row], lacking: Sequence[int], space: Space) -> list[Row]:
+        """Return a batch with the bodies that its rows at these places lack."""
+        if not lacking:
+            return batch
         with self._led_by_keys():
-            found = self.all(_BODIES, ids=list(message_ids))
-        yield from found
+            return super().made_whole(batch, lacking, space)
 
     @contextlib.contextmanager
     def _led_by_keys(self) -> Iterator[None]:

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+_NO_LIMITS = (
+    # It lies idle while others read, for as long as that takes. Older servers do not know all of these.
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN"
+    " ('idle_in_transaction_session_timeout', 'statement_timeout', 'transaction_timeout')"
+)
+
+
 class PostgresSnapshot:
     """A read transaction that stays open: what is written meanwhile is not in it, and nobody waits for it.
 
@@ -45,6 +52,7 @@ class PostgresSnapshot:
         """The texts of statements on the memories that are looked at too, by the numbers of their queue spaces."""
         self._token = ""
         with self._translating():
+            connection.execute(_NO_LIMITS)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if of:
                 self._join(of)
