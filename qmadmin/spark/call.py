@@ -130,13 +130,18 @@ class Call:
         """Show what the engine refuses inside, which makes the exit status."""
         try:
             yield
+        except _NOT_THERE as error:
+            self._fail(error, Exit.UNUSABLE)
         except QueueError as error:
             logger.error("%s: %s", error.name, error.message)  # noqa: TRY400 - whose fault it is stands in the sentence
-            self.report.fail(f"{error.name}: {error.message}", error.hint)
-            self.status = Exit.UNUSABLE if isinstance(error, _NOT_THERE) else Exit.FAILED
+            self._fail(error, Exit.FAILED)
         except KeyboardInterrupt:
             self.report.fail(f"qmspark {self._name} was interrupted", _AFTER.get(self._name, ""))
             raise
+
+    def _fail(self, error: QueueError, status: Exit) -> None:
+        self.report.fail(f"{error.name}: {error.message}", error.hint)
+        self.status = status
 
     @contextlib.contextmanager
     def recorded(self, device: str, target: str) -> Iterator[Callable[[str], None]]:
