@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.opening import open_device
+from qmadmin.transfer.desk import ROLE, ImportTarget, at_desk
 from qmadmin.transfer.exporting import fitting
 from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpacePlan, plans
 from qmadmin.transfer.telling import Progress, tell_no_one, told_by
-from qmadmin.transfer.units import ROLE, ImportTarget, ImportUnit, load_part, loading, verify_part
-from qmadmin.transfer.workers import Workers
+from qmadmin.transfer.units import ImportUnit, load_part, verify_part
+from qmadmin.transfer.workers import Crew, Workers
 from qmcore.acts import importing as acts
 from qmcore.errors import BadResourceError, NotOpenError
 from qmcore.imports import ImportJob, Stage
@@ -64,12 +65,12 @@ def load_archive(
         planned = list(plans(archive, device, asked))
         if not planned:
             raise BadResourceError("nothing of the archive is selected", hint="Look at it with qmspark show.")
-        _verify(archive, crew_of, progress)
-        if dry_run:
-            return _result(archive, planned, began)
-        with contextlib.ExitStack() as stack:
+        with crew_of.apart(at_desk, archive) as crew, contextlib.ExitStack() as stack:
+            _verify(archive, crew, progress)
+            if dry_run:
+                return _result(archive, planned, began)
             begun = [stack.enter_context(_begun(device, plan, asked)) for plan in planned]
-            _load(archive, device, begun, crew_of, asked, progress)
+            _load(crew, _units(archive, device, begun, crew_of, asked), progress)
             for each in begun:
                 each.publish()
             return _result(archive, [dataclasses.replace(each.plan, resumed=each.resumed) for each in begun], began)
@@ -112,8 +113,11 @@ class _Begun:
     @property
     def target(self) -> ImportTarget:
         """What a worker has to know of it."""
-        loaded = self._attached.volume.read(lambda unit: acts.loaded_batches(unit, self.job))
-        return ImportTarget(self.plan.name, self.plan.source.definition.name, self.job, loaded)
+        return ImportTarget(self.plan.name, self.plan.source.definition.name, self.job)
+
+    def loaded(self) -> frozenset[tuple[str, int]]:
+        """Return the batches that are there already: the part, and the number of the first row."""
+        return self._attached.volume.read(lambda unit: acts.loaded_batches(unit, self.job))
 
     def publish(self) -> None:
         """Let everybody see it, and move what is appended to where it belongs."""
@@ -155,42 +159,44 @@ def _nothing_to_resume(plan: SpacePlan) -> NotOpenError:
     )
 
 
-def _load(
-    archive: Archive,
-    device: Device,
-    begun: Sequence[_Begun],
-    workers: Workers,
-    asked: ImportOptions,
-    progress: Progress,
-) -> None:
-    targets = tuple(each.target for each in begun if each.job.state is Stage.LOADING)
-    wanted = {target.source for target in targets}
-    states = asked.selection.carried_states
-    entries = [
-        entry
-        for entry in archive.manifest.parts
-        if any(portion.space in wanted and portion.state in states for portion in entry.portions)
-    ]
-    total = sum(entry.rows for entry in entries)
-    tasks = [
-        (ImportUnit(entry=entry, states=states, rate=asked.rate and asked.rate / workers.count),) for entry in entries
-    ]
-    if not tasks:
-        return
-    told = told_by(progress, "Importing", total, len(tasks))
-
-    with workers.apart(loading, device.config, archive, targets) as crew:
-        for _ in crew.run(load_part, tasks, told):
-            pass
-
-
-def _verify(archive: Archive, workers: Workers, progress: Progress) -> None:
+def _verify(archive: Archive, crew: Crew, progress: Progress) -> None:
     """Read all parts before anything of them is used."""
     entries = archive.manifest.parts
     told = told_by(progress, "Verifying", archive.manifest.messages, len(entries))
-    with workers.apart(contextlib.nullcontext, archive) as crew:
-        for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
-            pass
+    for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
+        pass
+
+
+def _load(crew: Crew, units: Sequence[ImportUnit], progress: Progress) -> None:
+    told = told_by(progress, "Importing", sum(unit.entry.rows for unit in units), len(units))
+    for _ in crew.run(load_part, [(unit,) for unit in units], told):
+        pass
+
+
+def _units(
+    archive: Archive, device: Device, begun: Sequence[_Begun], workers: Workers, asked: ImportOptions
+) -> list[ImportUnit]:
+    """Return the work: a part at a time, of those that have something to load."""
+    going = [each for each in begun if each.job.state is Stage.LOADING]
+    targets = tuple(each.target for each in going)
+    wanted = {target.source for target in targets}
+    loaded: dict[str, set[tuple[str, int]]] = {}
+    for each in going:
+        for part, first in each.loaded():
+            loaded.setdefault(part, set()).add((each.target.source, first))
+    states = asked.selection.carried_states
+    return [
+        ImportUnit(
+            entry=entry,
+            config=device.config,
+            targets=targets,
+            states=states,
+            loaded=frozenset(loaded.get(entry.name, ())),
+            rate=asked.rate and asked.rate / workers.count,
+        )
+        for entry in archive.manifest.parts
+        if any(portion.space in wanted and portion.state in states for portion in entry.portions)
+    ]
 
 
 def _result(archive: Archive, planned: Sequence[SpacePlan], began: float) -> Imported:

@@ -11,7 +11,6 @@ import click
 import pytest
 from rich.console import Console
 
-from qmadmin.archive.reading import open_archive
 from qmadmin.spark.kinds import Age
 from qmadmin.spark.meter import Meter, told_of
 from qmadmin.spark.program import qmspark as group
@@ -247,4 +246,3 @@ def test_what_spark_writes_and_loads_is_what_processes_write_and_load(qmspark):
         assert end(qmspark.start(*command)) == ("", "", 0)
     digests = [qmspark.json("verify", each, there).found["queues"] for each in (mine, qmspark.path("archive"))]
     assert digests[0] == digests[1]
-    assert len(open_archive(qmspark.directory / "archive").manifest.parts) > 1
