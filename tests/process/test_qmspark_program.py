@@ -169,6 +169,11 @@ class TestProgress:
         # The line is erased, and the cursor is back.
         assert shown.endswith("\x1b[2K") or "\x1b[?25h" in shown.rpartition("\n")[2]
 
+    def test_bar_begins_anew_with_each_step(self):
+        shown = self.show(("Verifying", 0, 100), ("Verifying", 90, 100), ("Importing", 0, 100), ("Importing", 50, 100))
+        assert "Importing" in shown
+        assert "50%" in shown.partition("Importing")[2]
+
     def test_rate_and_time_left_are_those_of_what_came_since_the_step_began(self):
         assert told_of(3000, 4000, 2000, 2.0) == "75%  1000/s  1s left"
         assert told_of(50, 1_000_000, 50, 0.5) == "0%  100/s  2h46m left"
