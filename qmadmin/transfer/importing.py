@@ -66,10 +66,12 @@ def load_archive(
         if not planned:
             raise BadResourceError("nothing of the archive is selected", hint="Look at it with qmspark show.")
         with crew_of.apart(at_desk, archive) as crew, contextlib.ExitStack() as stack:
+            for plan in planned:
+                _refuse_unfit(device, plan)
             _verify(archive, crew, progress)
             if dry_run:
                 return _result(archive, planned, began)
-            begun = [stack.enter_context(_begun(device, plan, asked)) for plan in planned]
+            begun = _all_begun(device, planned, asked, stack)
             _load(crew, _units(archive, device, begun, crew_of, asked), progress)
             for each in begun:
                 each.publish()
@@ -119,6 +121,15 @@ class _Begun:
         """Return the batches that are there already: the part, and the number of the first row."""
         return self._attached.volume.read(lambda unit: acts.loaded_batches(unit, self.job))
 
+    def take_back(self) -> None:
+        """Give it up, before anything was loaded; what went on is left as it was."""
+        if not self.resumed:
+            self._attached.volume.write(
+                lambda unit: acts.abandon(unit, self._attached.opened, self.job, 1), repeatable=always
+            )
+            if self.plan.creates:
+                self._device.destroy_space(self.plan.name, force=True)
+
     def publish(self) -> None:
         """Let everybody see it, and move what is appended to where it belongs."""
         attached, now = self._attached, self._device.clock.now()
@@ -134,6 +145,29 @@ class _Begun:
             pass
 
 
+def _refuse_unfit(device: Device, plan: SpacePlan) -> None:
+    """Refuse what cannot be imported, before the archive is read: there is no room, or a queue is in the way."""
+    if plan.creates:
+        device.refuse_space(dataclasses.replace(plan.source.definition, name=plan.name))
+        return
+    with device.open_space(plan.name, role=ROLE):
+        attached = device.attachment(plan.name, ROLE)
+        attached.volume.read(lambda unit: acts.check(unit, attached.opened, plan.plan))
+
+
+def _all_begun(
+    device: Device, planned: Sequence[SpacePlan], asked: ImportOptions, stack: contextlib.ExitStack
+) -> list[_Begun]:
+    """Begin all imports; where one is refused, those that have begun before are given up."""
+    with contextlib.ExitStack() as undo:
+        begun = []
+        for plan in planned:
+            begun.append(stack.enter_context(_begun(device, plan, asked)))
+            undo.callback(begun[-1].take_back)
+        undo.pop_all()
+        return begun
+
+
 @contextlib.contextmanager
 def _begun(device: Device, plan: SpacePlan, asked: ImportOptions) -> Iterator[_Begun]:
     if plan.creates:
@@ -143,10 +177,8 @@ def _begun(device: Device, plan: SpacePlan, asked: ImportOptions) -> Iterator[_B
     with device.open_space(plan.name, role=ROLE):
         begun = _Begun(device, plan, device.attachment(plan.name, ROLE))
         if asked.resume and not begun.resumed:
-            # It was begun to find that out, and nothing is loaded yet.
-            begun_job = begun.job
-            attached = device.attachment(plan.name, ROLE)
-            attached.volume.write(lambda unit: acts.abandon(unit, attached.opened, begun_job, 1), repeatable=always)
+            # It was begun to find that out.
+            begun.take_back()
             raise _nothing_to_resume(plan)
         yield begun
 
