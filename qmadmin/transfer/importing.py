@@ -13,9 +13,10 @@ from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.opening import open_device
 from qmadmin.transfer.desk import ROLE, ImportTarget, at_desk
 from qmadmin.transfer.exporting import fitting
+from qmadmin.transfer.filtering import RowFilter, Tally, last_ranks
 from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpacePlan, plans
 from qmadmin.transfer.telling import Progress, tell_no_one, told_by
-from qmadmin.transfer.units import ImportUnit, load_part, verify_part
+from qmadmin.transfer.units import ImportUnit, load_part, tally_part, verify_part
 from qmadmin.transfer.workers import Crew, Workers
 from qmcore.acts import importing as acts
 from qmcore.errors import BadResourceError, NotOpenError
@@ -66,13 +67,22 @@ def load_archive(
         if not planned:
             raise BadResourceError("nothing of the archive is selected", hint="Look at it with qmspark show.")
         with crew_of.apart(at_desk, archive) as crew, contextlib.ExitStack() as stack:
-            for plan in planned:
-                _refuse_unfit(device, plan)
+            # Else the manifest says how much it is.
+            counts = asked.selection.picks or archive.manifest.source.page_size != device.info.page_size
+            if not counts:
+                for plan in planned:
+                    _refuse_unfit(device, plan)
             _verify(archive, crew, progress)
+            only = _filter(archive, asked)
+            if counts:
+                only, tallies = _counted(archive, device, crew, asked, only, progress)
+                planned = list(plans(archive, device, asked, tallies))
+                for plan in planned:
+                    _refuse_unfit(device, plan)
             if dry_run:
                 return _result(archive, planned, began)
             begun = _all_begun(device, planned, asked, stack)
-            _load(crew, _units(archive, device, begun, crew_of, asked), progress)
+            _load(crew, _units(archive, device, begun, crew_of, asked, only), progress)
             for each in begun:
                 each.publish()
             return _result(archive, [dataclasses.replace(each.plan, resumed=each.resumed) for each in begun], began)
@@ -191,6 +201,31 @@ def _nothing_to_resume(plan: SpacePlan) -> NotOpenError:
     )
 
 
+def _filter(archive: Archive, asked: ImportOptions) -> RowFilter:
+    """Return what lets through the messages that are meant; their age is that in the archive."""
+    selection = asked.selection
+    return RowFilter(selection.carried_states, selection.whole_condition(archive.manifest.source.snapshot_us))
+
+
+def _counted(
+    archive: Archive, device: Device, crew: Crew, asked: ImportOptions, only: RowFilter, progress: Progress
+) -> tuple[RowFilter, list[Tally]]:
+    """Read the archive to find what is meant; return what lets it through, and how much it is."""
+
+    def tallies(only: RowFilter, count: int | None) -> list[Tally]:
+        entries = archive.manifest.parts
+        told = told_by(progress, "Counting", archive.manifest.messages, len(entries))
+        tasks = [(entry, only, device.info.page_size, count) for entry in entries]
+        return [each for found in crew.run(tally_part, tasks, told) for each in found]
+
+    count = asked.selection.count
+    found = tallies(only, count)
+    if count is None:
+        return only, found
+    only = dataclasses.replace(only, last=last_ranks(found, count))
+    return only, tallies(only, None)
+
+
 def _verify(archive: Archive, crew: Crew, progress: Progress) -> None:
     """Read all parts before anything of them is used."""
     entries = archive.manifest.parts
@@ -206,7 +241,12 @@ def _load(crew: Crew, units: Sequence[ImportUnit], progress: Progress) -> None:
 
 
 def _units(
-    archive: Archive, device: Device, begun: Sequence[_Begun], workers: Workers, asked: ImportOptions
+    archive: Archive,
+    device: Device,
+    begun: Sequence[_Begun],
+    workers: Workers,
+    asked: ImportOptions,
+    only: RowFilter,
 ) -> list[ImportUnit]:
     """Return the work: a part at a time, of those that have something to load."""
     going = [each for each in begun if each.job.state is Stage.LOADING]
@@ -216,18 +256,17 @@ def _units(
     for each in going:
         for part, first in each.loaded():
             loaded.setdefault(part, set()).add((each.target.source, first))
-    states = asked.selection.carried_states
     return [
         ImportUnit(
             entry=entry,
             config=device.config,
             targets=targets,
-            states=states,
+            only=only,
             loaded=frozenset(loaded.get(entry.name, ())),
             rate=asked.rate and asked.rate / workers.count,
         )
         for entry in archive.manifest.parts
-        if any(portion.space in wanted and portion.state in states for portion in entry.portions)
+        if any(portion.space in wanted and portion.state in only.states for portion in entry.portions)
     ]
 
 

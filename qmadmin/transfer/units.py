@@ -12,6 +12,7 @@ from qmadmin.archive.rows import Standing, batch_of, rows_of
 from qmadmin.archive.writing import part_in
 from qmadmin.transfer.desk import Desk, ImportTarget
 from qmadmin.transfer.digesting import Digest, joined
+from qmadmin.transfer.filtering import RowFilter, Tally, tally
 from qmadmin.transfer.naming import as_space
 from qmcore.acts import importing
 from qmcore.acts.removing import CarriedMessage
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from qmadmin.archive.manifest import PartEntry
+    from qmadmin.archive.reading import Archive
     from qmadmin.transfer.picture import Reader
     from qmcore.carried import Run
     from qmcore.condition import Condition
@@ -106,7 +108,7 @@ def _rows(unit: Unit, space: Space, run: Run, condition: Condition | None, *, bo
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ImportUnit:
-    """A part of an archive that is loaded into a device: only messages in these states, at most `rate` in a second.
+    """A part of an archive that is loaded into a device: what the filter lets through, at most `rate` in a second.
 
     `config` is what QMCONFIG says of the device; the targets are the queue spaces in it. `loaded` are the batches that
     are there already: the queue space of the archive, and the number of the first row.
@@ -115,7 +117,7 @@ class ImportUnit:
     entry: PartEntry
     config: str
     targets: tuple[ImportTarget, ...]
-    states: tuple[State, ...]
+    only: RowFilter
     loaded: frozenset[tuple[str, int]] = frozenset()
     rate: float | None = None
 
@@ -123,18 +125,36 @@ class ImportUnit:
 def load_part(desk: Desk, unit: ImportUnit) -> int:
     """Load a part of an archive, and return how many messages were loaded."""
     pace, count = Pace(unit.rate), 0
-    loader = desk.loader(unit.config, unit.targets)
+    loader, names = desk.loader(unit.config, unit.targets), _namers(desk.archive)
     for first, batch in desk.archive.batches(unit.entry):
         of_space: dict[str, list[importing.Group]] = {}
         for space, queue, state, memory, rows in rows_of(batch):
-            if state in unit.states and loader.wants((space, queue)) and (space, first) not in unit.loaded:
-                of_space.setdefault(space, []).append(((space, queue), state, memory, rows))
+            if loader.wants((space, queue)) and (space, first) not in unit.loaded:
+                meant = unit.only.rows((space, queue, state, memory), rows, names[space])
+                if meant:
+                    of_space.setdefault(space, []).append(((space, queue), state, memory, meant))
         for space, groups in of_space.items():
             loader.load(space, (unit.entry.name, first), groups)
             loaded = sum(len(rows) for *_, rows in groups)
             count += loaded
             pace.keep(loaded)
     return count
+
+
+def tally_part(desk: Desk, entry: PartEntry, only: RowFilter, page_size: int, count: int | None) -> list[Tally]:
+    """Return what of a part is meant, and the first `count` ranks of each queue; the batches one by one."""
+    names = _namers(desk.archive)
+    found = []
+    for _, batch in desk.archive.batches(entry):
+        for space, queue, state, memory, rows in rows_of(batch):
+            standing = (space, queue, state, memory)
+            found.append(tally(standing, only.rows(standing, rows, names[space]), page_size, count))
+    return found
+
+
+def _namers(archive: Archive) -> dict[str, Callable[[int], str]]:
+    """Return what names the messages of each queue space of an archive, by their sequence numbers."""
+    return {space.definition.name: as_space(space).msgid for space in archive.manifest.spaces}
 
 
 def verify_part(desk: Desk, entry: PartEntry) -> None:
@@ -153,7 +173,7 @@ def remove_part(desk: Desk, entry: PartEntry, config: str) -> int:
 
 def digest_part(desk: Desk, number: int, entry: PartEntry) -> tuple[int, list[tuple[Standing, Digest]]]:
     """Return the digests of what a part has, with the number of the part."""
-    names = {space.definition.name: as_space(space).msgid for space in desk.archive.manifest.spaces}
+    names = _namers(desk.archive)
     found = [
         ((space, queue, state, memory), Digest.of(rows, names[space]))
         for _, batch in desk.archive.batches(entry)

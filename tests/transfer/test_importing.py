@@ -10,6 +10,7 @@ import pytest
 from qmadmin.device import Device
 from qmadmin.opening import create_device
 from qmadmin.transfer.comparing import compare
+from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive
@@ -165,3 +166,47 @@ def test_a_move_that_is_refused_at_the_destination_leaves_the_source_at_work(the
     with there.open_space("ONE") as space:
         space.enqueue("A", "4")
         assert drain(space, "A") == ["1", "2", "3", "4"]
+
+
+class TestPickedMessages:
+    @pytest.fixture
+    def archive(self, there: Device, tmp_path: Path) -> Path:
+        with there.open_space("ONE") as space:
+            make_queue(space, "P", order="priority")
+            for number in range(10):
+                space.enqueue(
+                    "P", str(number), priority=10 + number, headers={"parity": "odd" if number % 2 else "even"}
+                )
+            space.enqueue("P", "later", delay=3600, priority=99)
+        export(there.config, tmp_path / "archive")
+        return tmp_path / "archive"
+
+    @pytest.mark.parametrize(
+        ("selection", "left"),
+        [
+            ({"condition": "priority > 15 AND header.parity = 'odd'"}, ["9", "7"]),
+            ({"count": 3}, ["9", "8", "7"]),
+            ({"condition": "header.parity = 'even'", "count": 2}, ["8", "6"]),
+            ({"older": 0.0, "count": 20}, [str(number) for number in range(9, -1, -1)]),
+            ({"newer": 0.0, "older": 1000.0}, []),
+            ({"condition": "available_at IS NOT NULL"}, []),
+        ],
+    )
+    def test_only_messages_that_are_picked_are_imported(
+        self, selection: dict[str, object], left: list[str], archive: Path, here: Device
+    ) -> None:
+        asked = ImportOptions(selection=Selection(queues=("P",), **selection), start=True)  # type: ignore[arg-type]
+        dry = load_archive(archive, here.config, asked, dry_run=True)
+        told = load_archive(archive, here.config, asked)
+        with here.open_space("ONE") as space:
+            assert space.usage("P").messages == told.messages == dry.messages
+            assert drain(space, "P") == left
+            assert not [found for found in here.check("ONE") if found.severity.value == "error"]
+
+    def test_messages_are_picked_alike_by_an_export_and_by_an_import(
+        self, there: Device, here: Device, archive: Path, tmp_path: Path
+    ) -> None:
+        picked = Selection(spaces=("ONE",), queues=("P",), condition="priority BETWEEN 12 AND 99", count=9)
+        export(there.config, tmp_path / "picked", ExportOptions(selection=picked))
+        load_archive(archive, here.config, ImportOptions(selection=picked))
+        assert compare(tmp_path / "picked", here.config).differences == ()
