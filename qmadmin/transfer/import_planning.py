@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace
 from qmadmin.archive.reading import Archive
 from qmadmin.transfer.naming import Names, as_space, refuse_strangers
 from qmadmin.transfer.selecting import Content, Selection
-from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
-from qmcore.imports import ImportPlan, Mode, PlannedQueue, Times, total
+from qmcore.acts.importing import imports
+from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, NotOpenError
+from qmcore.imports import ImportJob, ImportPlan, Mode, PlannedQueue, Stage, Times, total
 from qmcore.message import State
 from qmcore.records import Use
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
     from qmcore.space import Space
+
+
+UNFINISHED = (Stage.LOADING, Stage.MERGING)
+"""Where an import stands that was cut short."""
 
 
 class Existing(enum.Enum):
@@ -77,7 +82,10 @@ class ImportedSpace:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpacePlan:
-    """What of a queue space of the archive is imported, and as what."""
+    """What of a queue space of the archive is imported, and as what.
+
+    `done`: it was imported already when the import of others was cut short.
+    """
 
     source: ArchivedSpace
     name: str
@@ -85,6 +93,7 @@ class SpacePlan:
     skipped: tuple[str, ...]
     creates: bool
     resumed: bool = False
+    done: bool = False
 
     @property
     def told(self) -> ImportedSpace:
@@ -114,14 +123,54 @@ def plans(archive: Archive, device: Device, asked: ImportOptions) -> Iterator[Sp
         (queue.definition.name for name in names for queue in spaces[name].queues), "the archive"
     )
     present = {space.name: space for space in device.spaces()}
+    jobs = {name: _jobs(archive, device, present.get(asked.names.space(name))) for name in names}
+    is_cut_short = any(job.state in UNFINISHED for found in jobs.values() for job in found)
+    if asked.resume and not is_cut_short:
+        raise NotOpenError(
+            f"no import of this archive into device {device.path!r} was cut short",
+            hint="Leave --resume out to begin one.",
+            archive=archive.manifest.archive,
+        )
     for name in names:
-        plan = _plan(archive, spaces[name], device, present, asked)
+        plan = _plan(archive, spaces[name], device, present, asked, jobs[name] if is_cut_short else [])
         if plan.plan.queues or plan.creates or plan.skipped:
             yield plan
 
 
+def _jobs(archive: Archive, device: Device, space: Space | None) -> list[ImportJob]:
+    """Return the imports of the archive into a queue space, those first that are to go on."""
+    if space is None:
+        return []
+    found = device.volume_of_space(space.name).read(lambda unit: imports(unit, space.id))
+    its = [job for job in found if job.archive == archive.manifest.archive and job.state is not Stage.ABANDONED]
+    return sorted(its, key=lambda job: job.state not in UNFINISHED)
+
+
 def _plan(
-    archive: Archive, source: ArchivedSpace, device: Device, present: Mapping[str, Space], asked: ImportOptions
+    archive: Archive,
+    source: ArchivedSpace,
+    device: Device,
+    present: Mapping[str, Space],
+    asked: ImportOptions,
+    earlier: Sequence[ImportJob],
+) -> SpacePlan:
+    """Plan what is imported into a queue space, or what was when an earlier import was cut short."""
+    for job in earlier:
+        # What was published since then is there now, and is not to be taken for what was there before.
+        modes = {planned.source: planned.mode for planned in job.plan.queues}
+        plan = _planned_as(archive, source, device, present, asked, modes)
+        if plan.plan == job.plan:
+            return dataclasses.replace(plan, resumed=True, done=job.state is Stage.DONE)
+    return _planned_as(archive, source, device, present, asked, {})
+
+
+def _planned_as(
+    archive: Archive,
+    source: ArchivedSpace,
+    device: Device,
+    present: Mapping[str, Space],
+    asked: ImportOptions,
+    modes: Mapping[str, Mode],
 ) -> SpacePlan:
     selection = asked.selection
     name = asked.names.space(source.definition.name)
@@ -138,7 +187,7 @@ def _plan(
         if not selection.has_queue(queue.definition.name):
             continue
         called = asked.names.queue(source.definition.name, queue.definition.name)
-        mode = _mode(called, known, name, asked)
+        mode = modes.get(queue.definition.name) or _mode(called, known, name, asked)
         if mode is None:
             skipped.append(queue.definition.name)
         else:

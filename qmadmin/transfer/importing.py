@@ -17,7 +17,7 @@ from qmadmin.transfer.telling import Progress, tell_no_one, told_by
 from qmadmin.transfer.units import ROLE, ImportTarget, ImportUnit, load_part, loading, verify_part
 from qmadmin.transfer.workers import Workers
 from qmcore.acts import importing as acts
-from qmcore.errors import BadResourceError, NotOpenError
+from qmcore.errors import BadResourceError
 from qmcore.imports import ImportJob, Stage
 from qmcore.port import always
 
@@ -68,11 +68,12 @@ def load_archive(
         if dry_run:
             return _result(archive, planned, began)
         with contextlib.ExitStack() as stack:
-            begun = [stack.enter_context(_begun(device, plan, asked)) for plan in planned]
+            begun = [stack.enter_context(_begun(device, plan)) for plan in planned if not plan.done]
             _load(archive, device, begun, crew_of, asked, progress)
             for each in begun:
                 each.publish()
-            return _result(archive, [dataclasses.replace(each.plan, resumed=each.resumed) for each in begun], began)
+            done = [plan for plan in planned if plan.done]
+            return _result(archive, [*done, *(each.told for each in begun)], began)
 
 
 def abandon(config: str, space: str, archive: str | None = None, *, dry_run: bool = False) -> int:
@@ -107,7 +108,7 @@ class _Begun:
         self.job: ImportJob = attached.volume.write(
             lambda unit: acts.begin(unit, attached.opened, plan.plan, now), repeatable=always
         )
-        self.resumed = self.job.id in known
+        self.told = dataclasses.replace(plan, resumed=self.job.id in known)
 
     @property
     def target(self) -> ImportTarget:
@@ -131,28 +132,11 @@ class _Begun:
 
 
 @contextlib.contextmanager
-def _begun(device: Device, plan: SpacePlan, asked: ImportOptions) -> Iterator[_Begun]:
+def _begun(device: Device, plan: SpacePlan) -> Iterator[_Begun]:
     if plan.creates:
-        if asked.resume:
-            raise _nothing_to_resume(plan)
         device.create_space(dataclasses.replace(plan.source.definition, name=plan.name))
     with device.open_space(plan.name, role=ROLE):
-        begun = _Begun(device, plan, device.attachment(plan.name, ROLE))
-        if asked.resume and not begun.resumed:
-            # It was begun to find that out, and nothing is loaded yet.
-            begun_job = begun.job
-            attached = device.attachment(plan.name, ROLE)
-            attached.volume.write(lambda unit: acts.abandon(unit, attached.opened, begun_job, 1), repeatable=always)
-            raise _nothing_to_resume(plan)
-        yield begun
-
-
-def _nothing_to_resume(plan: SpacePlan) -> NotOpenError:
-    return NotOpenError(
-        f"no import of this archive into queue space {plan.name!r} was cut short",
-        hint="Leave --resume out to begin one.",
-        space=plan.name,
-    )
+        yield _Begun(device, plan, device.attachment(plan.name, ROLE))
 
 
 def _load(
