@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -104,13 +105,18 @@ class Qmspark:
 
 
 @pytest.fixture
-def qmspark(site, capsys):
+def qmspark(site, capsys, monkeypatch):
     """The program, beside a device with a queue space that has two queues, orders and errq."""
     orders = QueueDefinition(name="orders", order=QueueOrder.parse("priority,fifo"), retries=3)
     space = site.lay_out(orders, "errq", error_queue="errq", pages=1000)
     for number in range(4):
         space.enqueue("orders", f"order {number}", priority=40 + 10 * number, headers={"number": str(number)})
     space.enqueue("errq", "lost")
-    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setenv("ULOGPFX", str(site.directory / "ULOG"))
+    log = logging.getLogger("qmadmin")
+    before, handlers = signal.getsignal(signal.SIGTERM), list(log.handlers)
     yield Qmspark(site, capsys)
     signal.signal(signal.SIGTERM, before)
+    for handler in set(log.handlers) - set(handlers):
+        log.removeHandler(handler)
+        handler.close()

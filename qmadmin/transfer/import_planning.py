@@ -232,7 +232,7 @@ def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptio
 
 
 def _planned(source: ArchivedSpace, queue: ArchivedQueue, name: str, mode: Mode, asked: ImportOptions) -> PlannedQueue:
-    states = () if asked.selection.content is Content.DEFINITIONS else asked.selection.states
+    states = asked.selection.carried_states
     counts = [count for count in queue.counts if count.state in states]
 
     def use(*, memory: bool, retained: bool) -> Use:

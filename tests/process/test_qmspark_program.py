@@ -87,6 +87,13 @@ class TestRefusal:
         assert "openjdk-17-jre-headless" in refusal
         assert not Path(qmspark.path("archive")).exists()
 
+    def test_fault_of_the_program_is_one_line_and_the_log_has_the_rest(self, qmspark, monkeypatch):
+        archive = qmspark.archive()
+        monkeypatch.setattr("qmadmin.shell.archives.content", lambda *_: 1 / 0)
+        assert qmspark.refusal("show", archive, status=1).startswith("ERROR: qmspark failed: ZeroDivisionError")
+        (log,) = qmspark.directory.glob("ULOG.*")
+        assert "Traceback" in log.read_text()
+
     def test_quiet_says_nothing_but_what_is_wrong(self, qmspark):
         archive = qmspark.path("archive")
         said = qmspark("export", "--quiet", qmspark.device, archive)
