@@ -42,7 +42,8 @@ class ImportOptions:
     Of the selection the queue spaces, the queues, the states and the content are meant. `spaces` and `queues` give new
     names, by the old ones. `start` lets messages be dequeued where the archive says so; else imported queues are
     stopped for dequeuing. `times` is what becomes of the times of messages. `again` takes queues that were imported
-    before. `resume` only goes on with what was cut short. `key` are the bytes of the key that the archive was signed
+    before, `once` passes them over where they were. `resume` only goes on with what was cut short. `closed`: nothing can
+    be enqueued either. `key` are the bytes of the key that the archive was signed
     with. `rate` limits the messages per second.
     """
 
@@ -53,7 +54,9 @@ class ImportOptions:
     start: bool = False
     times: Times = dataclasses.field(default_factory=Times)
     again: bool = False
+    once: bool = False
     resume: bool = False
+    closed: bool = False
     key: bytes | None = None
     rate: float | None = None
 
@@ -132,7 +135,7 @@ def plans(archive: Archive, device: Device, asked: ImportOptions) -> Iterator[Sp
             archive=archive.manifest.archive,
         )
     for name in names:
-        plan = _plan(archive, spaces[name], device, present, asked, jobs[name] if is_cut_short else [])
+        plan = _plan(archive, spaces[name], device, present, asked, jobs[name] if is_cut_short or asked.once else [])
         if plan.plan.queues or plan.creates or plan.skipped:
             yield plan
 
@@ -248,7 +251,7 @@ def _planned(source: ArchivedSpace, queue: ArchivedQueue, name: str, mode: Mode,
         source=queue.definition.name,
         definition=dataclasses.replace(queue.definition, name=name),
         mode=mode,
-        enqueue_enabled=queue.enqueue_enabled,
+        enqueue_enabled=queue.enqueue_enabled and not asked.closed,
         dequeue_enabled=queue.dequeue_enabled and asked.start,
         use=use(memory=False, retained=False),
         memory_use=use(memory=True, retained=False),

@@ -75,7 +75,9 @@ def contents(config, name):
 
 def faults(config):
     with open_device(config) as device:
-        return [f.sentence for space in device.spaces() for f in device.check(space.name) if f.severity.value == "error"]
+        return [
+            f.sentence for space in device.spaces() for f in device.check(space.name) if f.severity.value == "error"
+        ]
 
 
 def takes_messages(config):
@@ -170,7 +172,9 @@ class TestImport:
             return device.path
 
     @pytest.mark.parametrize("doom", [*BEGINNING, *LOADING], ids=str)
-    def test_nobody_sees_anything_of_an_import_that_was_killed_and_it_goes_on(self, doomed, archive, there, stock, doom):
+    def test_nobody_sees_anything_of_an_import_that_was_killed_and_it_goes_on(
+        self, doomed, archive, there, stock, doom
+    ):
         doomed.run(doom, lambda: load_archive(archive, there, workers=Alone()))
         with open_device(there) as device:
             assert [queue.name for space in device.spaces() for queue in device.queues(space.name)] == []
