@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.doom import Doom, environment_of, meet
-from tests.fix_process import PATIENCE, environment
+from tests.fix_process import PATIENCE, environment, eventually
 
 PROGRAM = [sys.executable, "-m", "qmadmin.spark.program"]
 
@@ -24,6 +25,7 @@ class Doomed:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._count = 0
+        self._groups: list[int] = []
 
     def run(self, doom: Doom, work: Callable[[], object]) -> None:
         """Do some work in a process of its own, which ends where it is to."""
@@ -45,21 +47,36 @@ class Doomed:
         more = environment_of(doom, mark, site := mark.with_suffix(".site"))
         env = environment(**more)
         env["PYTHONPATH"] = os.pathsep.join([str(site), env["PYTHONPATH"]])
-        done = subprocess.run(
-            [*PROGRAM, *(str(each) for each in arguments)],
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-            start_new_session=True,
-        )
-        assert mark.exists(), f"it was never at {doom}: {done.stderr}"
-        return done
+        command = [*PROGRAM, *(str(each) for each in arguments)]
+        with subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as started:
+            self._groups.append(started.pid)
+            # Its workers have the same pipes, so that this takes until all have ended.
+            out, err = started.communicate(timeout=PATIENCE)
+        assert mark.exists(), f"it was never at {doom}: {err}"
+        return subprocess.CompletedProcess(command, started.returncode, out, err)
+
+    def leaves_nobody(self) -> None:
+        """Prove that no process is left of the programs that were run."""
+        for group in self._groups:
+            # One whose driver is gone ends when it looks for more to do.
+            eventually(lambda group=group: not _running(group), "the end of all processes")
 
     def _mark(self) -> Path:
         self._count += 1
         return self._directory / f"doom-{self._count}"
+
+
+def _running(group: int) -> list[Path]:
+    """Return the processes of a group; one that has ended may be a zombie for as long as nobody asks for its status."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                found.append(path)
+    return found
 
 
 def _work(doom: Doom, mark: Path, work: Callable[[], object]) -> None:

@@ -41,10 +41,9 @@ class ImportOptions:
 
     Of the selection the queue spaces, the queues, the states and the content are meant. `spaces` and `queues` give new
     names, by the old ones. `start` lets messages be dequeued where the archive says so; else imported queues are
-    stopped for dequeuing. `times` is what becomes of the times of messages. `again` takes queues that were imported
-    before, `once` passes them over where they were. `resume` only goes on with what was cut short. `closed`: nothing can
-    be enqueued either. `key` are the bytes of the key that the archive was signed
-    with. `rate` limits the messages per second.
+    stopped for dequeuing, and with `closed` for enqueuing too. `times` is what becomes of the times of messages.
+    `again` takes queues that were imported before, `once` passes them over. `resume` only goes on with what was cut
+    short. `key` are the bytes of the key that the archive was signed with. `rate` limits the messages per second.
     """
 
     selection: Selection = dataclasses.field(default_factory=Selection)

@@ -1,4 +1,4 @@
-"""Moves that are killed at each of their stages: nothing is lost or doubled, and the same call brings them to an end."""
+"""Moves that are killed at each of their stages: nothing is lost or doubled, and they go on to their end."""
 
 from __future__ import annotations
 
