@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -38,7 +39,7 @@ class Doomed:
             _work(doom, mark, work)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status), f"it has come to its end, with status {status}"
-        assert os.WTERMSIG(status) == doom.number
+        assert os.WTERMSIG(status) == doom.number, f"it ended by signal {os.WTERMSIG(status)}"
         assert mark.exists()
 
     def program(self, doom: Doom, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -81,6 +82,8 @@ def _running(group: int) -> list[Path]:
 
 def _work(doom: Doom, mark: Path, work: Callable[[], object]) -> None:
     """Do it, and end without what a test process does at its end."""
+    # Nobody waits for ever for what hangs.
+    signal.alarm(round(PATIENCE))
     try:
         meet(doom, mark)
         work()

@@ -1,4 +1,4 @@
-"""A disk that is full at either end of an export or import: nothing is half there, and with room it is completed."""
+"""A disk that is full at either end of an export or import: nothing is half there, and with room it goes on."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def lay_out(path, messages, size):
 class TestExport:
     def test_wherever_the_room_ends_there_is_an_archive_or_nothing(self, small_disk, tmp_path):
         source = lay_out(tmp_path / "QUE", 40, 2_000)
-        directory, refused = small_disk / "archive", 0
+        directory, refused, why = small_disk / "archive", 0, ""
         # Each number of pages ends it at another place, the last ones between the parts and the manifest.
         for pages in range(60):
             filling = leave(small_disk, pages)
             try:
                 export(source, directory)
             except OperatingSystemError as error:
-                assert "No space left" in error.message
+                refused, why = pages, error.message
                 assert [path.name for path in small_disk.iterdir()] == ["filling"]
-                refused = pages
             else:
                 break
         filling.unlink()
         assert refused > 20
+        assert "No space left" in why
         assert compare(directory, source).differences == ()
 
     def test_one_of_several_processes_that_finds_no_room_ends_it(self, small_disk, tmp_path):
@@ -177,3 +177,12 @@ class TestImport:
         with open_device(there) as device, device.open_space("SPACE") as space:
             found = [message.msgid for message in space.messages("Q")]
             assert (len(found), len(set(found)), found[0]) == (501, 501, old)
+
+
+def test_the_log_of_the_destination_stays_short_however_much_is_imported(tmp_path):
+    source = lay_out(tmp_path / "QUE", 24, 2**20)
+    export(source, tmp_path / "archive")
+    with create_device(tmp_path / "NEW", 20_000) as device:
+        load_archive(tmp_path / "archive", device.path)
+        # It is never made shorter as long as the device is open.
+        assert 0 < (tmp_path / "NEW-wal").stat().st_size < 12 * 2**20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,32 @@ class TestImport:
         assert faults(there) == []
         with pytest.raises(InvalidArgumentError, match="was imported into this queue space before"):
             load_archive(archive, there, options)
+
+
+class TestPostgres:
+    """As a program: a process that was forked could not use the threads of what a device on PostgreSQL is."""
+
+    @pytest.mark.parametrize("doom", [BEGINNING[1], LOADING[0], LOADING[-1]], ids=str)
+    def test_nobody_sees_anything_of_an_import_that_was_killed_and_it_goes_on(self, doomed, stock, database_url, doom):
+        create_device(database_url, 100_000).close()
+        assert doomed.program(doom, "import", stock.archive, database_url).returncode == -signal.SIGKILL
+        with open_device(database_url) as device:
+            assert [queue.name for space in device.spaces() for queue in device.queues(space.name)] == []
+        load_archive(stock.archive, database_url, workers=Alone())
+        assert {name: contents(database_url, name) for name in BODIES} == stock.messages
+        assert compare(stock.archive, database_url, workers=Alone()).differences == ()
+        assert faults(database_url) == []
+
+    @pytest.mark.parametrize("doom", [PUBLISHED[-1], MERGING[1], MERGING[-1]], ids=str)
+    def test_what_is_appended_is_so_once_although_it_was_killed(self, doomed, stock, database_url, doom):
+        with create_device(database_url, 100_000) as device:
+            device.create_space(space_definition("FIRST", **LIMITS))
+            with device.open_space("FIRST") as space:
+                make_queue(space, "Q")
+                old = space.enqueue("Q", "old")
+        appending = ["--existing", "append"]
+        assert doomed.program(doom, "import", *appending, stock.archive, database_url).returncode == -signal.SIGKILL
+        load_archive(stock.archive, database_url, ImportOptions(existing=Existing.APPEND), workers=Alone())
+        assert contents(database_url, "FIRST")["Q"] == [old, *stock.messages["FIRST"]["Q"]]
+        assert contents(database_url, "SECOND") == stock.messages["SECOND"]
+        assert faults(database_url) == []

@@ -1,4 +1,4 @@
-"""Exports and imports beside others at work: an archive is one moment, and what others do is neither lost nor doubled."""
+"""Exports and imports beside others at work: an archive is one moment, and nothing of others is lost or doubled."""
 
 from __future__ import annotations
 
