@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.shell.status import Exit
 from qmadmin.spark.hiring import Workforce
-from qmadmin.spark.report import Report
+from qmadmin.spark.report import Outcome, Report
 from qmadmin.spark.stopping import UnusableError
 from qmcore.errors import BadQueueError, BadResourceError, QueueError, ReleaseError
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
-    from qmadmin.shell.archives import Told
+    from pyspark.sql import SparkSession
+
     from qmadmin.transfer.selecting import Selection
     from qmadmin.transfer.workers import Workers
     from qmcore.imports import Times
@@ -113,7 +114,14 @@ class Call:
         with self._workforce.hired() as workers, self.report.progress("Starting") as progress:
             yield workers, progress
 
-    def show(self, told: Told) -> None:
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[SparkSession]:
+        """Have a session of Spark, of which nothing is heard but its answer."""
+        with self.report.progress("Starting Spark"), self._workforce.session() as session:
+            session.sparkContext.setLogLevel("OFF")
+            yield session
+
+    def show(self, told: Outcome) -> None:
         """Show what came of it; what is an error makes the exit status."""
         if not self.report.show(told):
             self.status = Exit.FAILED

@@ -17,6 +17,7 @@ from qmadmin.spark.options import with_options
 from qmadmin.spark.stopping import UnusableError
 
 if TYPE_CHECKING:
+    from qmadmin.archive.reading import Archive
     from qmadmin.transfer.export_planning import ExportOptions
     from qmadmin.transfer.import_planning import ImportOptions
 
@@ -236,3 +237,39 @@ def show(archive: Path, **given: Any) -> int:
 
         call.show(archives.content(archive, open_archive(archive, call.key()).manifest))
     return call.status
+
+
+@click.command("query", short_help="Ask about a device or an archive in SQL.", add_help_option=False)
+@with_options(*options.QUERY, *options.SPARK, *options.OUTPUT)
+@options.place_and_query
+def query(place: str | None, sql: str, **given: Any) -> int:
+    """Ask about a device or an archive in SQL.
+
+    There are the views messages (what is to be consumed), history (what was), queues and spaces. What would change
+    something is refused. Spark answers, on this machine where --master says nothing else.
+    """
+    from qmadmin.spark.session import LOCAL
+
+    call = Call("query", {**given, "master": given["master"] or LOCAL})
+    with call.refusals():
+        archive = _archive_at(call, place)
+        device = "" if archive is not None else call.device(place)
+        if archive is None:
+            look_at(device)
+        with call.asking() as session:
+            from qmadmin.spark import querying, register, views
+
+            register(session)
+            with views.shown(session, archive or device, payload=not given["bare"], partitions=given["partitions"]):
+                answer = querying.ask(session, sql, given["limit"])
+        call.show(answer)
+    return call.status
+
+
+def _archive_at(call: Call, place: str | None) -> Archive | None:
+    """Return the archive in a directory; a device is none."""
+    from qmadmin.archive.reading import open_archive
+
+    if place is None or not Path(place).is_dir():
+        return None
+    return open_archive(Path(place), call.key())

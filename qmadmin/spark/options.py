@@ -349,6 +349,29 @@ IMPORT: Final[tuple[Declared, ...]] = (
     _DRY_RUN,
 )
 
+SPARK: Final[tuple[Declared, ...]] = WORKERS[1:]
+"""Those of commands that only Spark can do."""
+
+QUERY: Final[tuple[Declared, ...]] = (
+    click.option(
+        "--limit",
+        "limit",
+        cls=Option,
+        metavar="NUMBER",
+        type=click.IntRange(1, 1_000_000),
+        default=1_000,
+        help="At most so many rows [default: 1000].",
+        more="A remark says where there would be more.",
+    ),
+    click.option(
+        "--no-bodies",
+        "bare",
+        cls=Option,
+        is_flag=True,
+        help="Leave the column body out, which is faster.",
+    ),
+    _KEY,
+)
 VERIFY: Final[tuple[Declared, ...]] = (*RENAMING, _KEY)
 SHOW: Final[tuple[Declared, ...]] = (_KEY,)
 
@@ -387,6 +410,27 @@ archive_argument: Final[Declared] = click.argument(
     type=ArchivePath(),
     meanings={"ARCHIVE": "The directory of the archive."},
 )
+
+
+def place_and_query(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare the arguments `place`, a device or an archive, which may be left out, and `sql`."""
+
+    @click.argument(
+        "words",
+        cls=Argument,
+        metavar="[DEVICE|ARCHIVE] SQL",
+        nargs=-1,
+        type=click.Path(),
+        meanings={"DEVICE": _DEVICE_MEANING, "ARCHIVE": "The directory of an archive.", "SQL": "The query."},
+        settings={"DEVICE": ShellSettings.device},
+    )
+    @functools.wraps(command)
+    def called(*, words: tuple[str, ...], **given: Any) -> Any:
+        if not 1 <= len(words) <= 2:
+            raise click.UsageError("Give a device or an archive, and a query", click.get_current_context())
+        return command(place=words[0] if len(words) > 1 else None, sql=words[-1], **given)
+
+    return called
 
 
 def device_argument(meaning: str, setting: Setting[Any] | None = None) -> Declared:
