@@ -69,21 +69,19 @@ def _is_number(kind: Any) -> bool:
 
 def value_of(value: Any) -> Value:
     """Return a value of Spark as one that a screen draws; what has no form of its own becomes text."""
+    found: Value = str(value)
     match value:
-        case None | str() | float():
-            return value
         case bool():
-            return "true" if value else "false"
-        case int():
-            return value
+            found = "true" if value else "false"
+        case None | str() | float() | int():
+            found = value
         case bytes():
-            return _text_of(value)
+            found = _text_of(value)
         case datetime() if value.tzinfo is not None:
-            return Moment(from_datetime(value))
+            found = Moment(from_datetime(value))
         case list() | dict() | tuple():
-            return json.dumps(value, default=lambda each: str(value_of(each)), ensure_ascii=False)
-        case _:
-            return str(value)
+            found = json.dumps(value, default=lambda each: str(value_of(each)), ensure_ascii=False)
+    return found
 
 
 def _text_of(data: bytes) -> str:
@@ -99,7 +97,7 @@ def _refuse_changes(session: SparkSession, sql: str) -> None:
     parser = session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - there is no other way to Spark's parser
     parser.parsePlan(sql)
     try:
-        parser.parsePlan(f"SELECT * FROM (\n{sql.rstrip().rstrip(';')}\n)")
+        parser.parsePlan("SELECT * FROM (\n" + sql.rstrip().rstrip(";") + "\n)")  # noqa: S608 - it is only parsed
     except Exception:  # noqa: BLE001 - whatever it is, it is not fit to be asked
         raise InvalidArgumentError(
             "this is no query: it would change something", hint="Ask with SELECT, or VALUES, TABLE, WITH, DESCRIBE."

@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 
 from qmadmin.archive.arrow import pa
 from qmadmin.archive.columns import COLUMNS, Column, Kind
@@ -24,6 +24,7 @@ from qmadmin.opening import open_device
 from qmadmin.spark.queue_table import QUEUE_COLUMNS, queue_batch
 from qmadmin.spark.source_options import SourceOptions, Table
 from qmadmin.spark.space_table import SPACE_COLUMNS, space_batch
+from qmadmin.spark.write_options import WriteOptions
 from qmadmin.transfer.export_planning import ExportOptions, Plan
 from qmadmin.transfer.picture import Reader, reading
 from qmadmin.transfer.selecting import Outstanding
@@ -62,6 +63,12 @@ class QueueSpaceSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is our own
         """Return what reads."""
         return QueueSpaceReader(SourceOptions.read(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what writes messages to a queue; its options are those of `WriteOptions`."""
+        from qmadmin.spark.writing import QueueWriter
+
+        return QueueWriter(WriteOptions.read(self.options, overwrite=overwrite), schema)
 
 
 def columns_of(asked: SourceOptions) -> tuple[Column, ...]:

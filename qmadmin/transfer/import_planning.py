@@ -7,7 +7,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace
+from qmadmin.archive.manifest import NO_INCARNATION, ArchivedQueue, ArchivedSpace
 from qmadmin.archive.reading import Archive
 from qmadmin.transfer.naming import Names, refuse_strangers
 from qmadmin.transfer.selecting import Content, Selection
@@ -210,7 +210,7 @@ def _planned(source: ArchivedSpace, queue: ArchivedQueue, name: str, mode: Mode,
 
 def _identifiers(source: ArchivedSpace) -> tuple[Adopted, ...]:
     """Return the identifiers that messages of the archive have: its own ones, but where it has adopted foreign ones."""
-    if not source.last:
+    if not source.last or source.incarnation == NO_INCARNATION:
         return ()
     pieces, at = list(source.adopted), source.first
     for piece in sorted(source.adopted, key=lambda piece: piece.first + piece.shift):
