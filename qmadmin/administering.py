@@ -62,6 +62,13 @@ class Administering(ABC):
                 lambda unit: [(queue, looking.usage(unit, opened, queue, now)) for queue in unit.queues(found.id)]
             )
 
+    def tidy_space(self, name: str) -> None:
+        """End what processes that died have left in a queue space: their transactions roll back."""
+        volume = self.volume_of_space(name)
+        found = volume.read(lambda unit: spaces.find(unit, name))
+        with self._memory(volume, found):
+            upkeep.end_what_was_left(volume, self._looked_at(found), self.clock.now())
+
     def space_usage(self, name: str) -> SpaceUsage:
         """Return how much of each limit of a queue space is in use."""
         volume = self.volume_of_space(name)

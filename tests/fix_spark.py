@@ -20,8 +20,22 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session on two processors, where a task that fails is tried three more times."""
-    from qmadmin.spark.java import require_java
     from qmadmin.spark.session import start
+
+    _require_java()
+    session = start("local[2,4]", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "768m"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def java() -> None:
+    """Java, for programs that start Spark themselves."""
+    _require_java()
+
+
+def _require_java() -> None:
+    from qmadmin.spark.java import require_java
 
     try:
         require_java()
@@ -29,6 +43,3 @@ def spark() -> Iterator[SparkSession]:
         if os.environ.get("CI"):
             pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
-    session = start("local[2,4]", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "768m"})
-    yield session
-    session.stop()

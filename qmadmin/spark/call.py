@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import sys
@@ -10,6 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.shell.status import Exit
 from qmadmin.spark.hiring import Workforce
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from qmadmin.transfer.selecting import Selection
     from qmadmin.transfer.workers import Workers
     from qmcore.imports import Times
+
+logger = logging.getLogger("qmadmin.spark")
 
 _NOT_THERE = (BadQueueError, BadResourceError, ReleaseError)
 """What a command is refused with before it begins: something that was named is not there, or cannot be read here."""
@@ -43,6 +49,7 @@ class Call:
             self._configuration = Configuration.load(os.environ)
         except ConfigurationError as error:
             raise UnusableError(str(error), "qmadmin.toml(5) describes the settings.") from None
+        ulog.install("qmspark", os.environ, log=self._configuration.log, level=logging.WARNING, errors=sys.stderr)
         self._name = name
         self._given = given
         self.report = Report(
@@ -111,7 +118,7 @@ class Call:
     @contextlib.contextmanager
     def working(self) -> Iterator[tuple[Workers | None, Callable[[str, int, int], None]]]:
         """Have the workers that were asked for, and show how far the work comes that they are told to do."""
-        with self._workforce.hired() as workers, self.report.progress("Starting") as progress:
+        with self.report.progress("Starting") as progress, self._workforce.hired() as workers:
             yield workers, progress
 
     @contextlib.contextmanager
@@ -131,12 +138,18 @@ class Call:
         """Show what the engine refuses inside, which makes the exit status."""
         try:
             yield
+        except _NOT_THERE as error:
+            self._fail(error, Exit.UNUSABLE)
         except QueueError as error:
-            self.report.fail(f"{error.name}: {error.message}", error.hint)
-            self.status = Exit.UNUSABLE if isinstance(error, _NOT_THERE) else Exit.FAILED
+            logger.error("%s: %s", error.name, error.message)  # noqa: TRY400 - whose fault it is stands in the sentence
+            self._fail(error, Exit.FAILED)
         except KeyboardInterrupt:
             self.report.fail(f"qmspark {self._name} was interrupted", _AFTER.get(self._name, ""))
             raise
+
+    def _fail(self, error: QueueError, status: Exit) -> None:
+        self.report.fail(f"{error.name}: {error.message}", error.hint)
+        self.status = status
 
     @contextlib.contextmanager
     def recorded(self, device: str, target: str) -> Iterator[Callable[[str], None]]:
@@ -149,7 +162,7 @@ class Call:
         if self.dry_run:
             yield lambda _outcome: None
             return
-        line = redacted(shlex.join(["qmspark", *sys.argv[1:]]))
+        line = redacted(shlex.join(["qmspark", *click.get_current_context().obj]))
         with open_device(device) as opened:
             entry = opened.audit(line, target)
         outcome: list[str] = []

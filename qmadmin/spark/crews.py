@@ -43,7 +43,7 @@ class _Tasks:
         self._enter = enter
         self._arguments = arguments
 
-    def each(self, unit: Unit, *arguments: Any) -> list[Any]:
+    def each(self, unit: Unit, *arguments: Any, seconds: float | None = None) -> list[Any]:
         """Refuse: nobody knows where and when tasks run."""
         raise NotImplementedError("tasks that run apart cannot be called together")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -60,6 +61,8 @@ class Workforce:
         """Give a session of Spark for a block."""
         from qmadmin.spark.session import start
 
+        # It would tell an interrupt in fifty lines.
+        logging.getLogger("py4j").addHandler(logging.NullHandler())
         settings = dict(self.settings)
         if self.memory:
             settings = {"spark.driver.memory": self.memory, "spark.executor.memory": self.memory} | settings

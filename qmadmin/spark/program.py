@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+logger = logging.getLogger("qmadmin.spark")
 
 _PROGRAM = "qmspark"
 
@@ -54,8 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fill_standard_descriptors()
     take_every_character()
     listen()
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        return Exit(qmspark.main(arguments, prog_name=_PROGRAM, standalone_mode=False) or Exit.OK)
+        return Exit(qmspark.main(words, prog_name=_PROGRAM, standalone_mode=False, obj=words) or Exit.OK)
     except UnusableError as error:
         return _refuse(str(error), error.hint)
     except click.ClickException as error:
@@ -66,6 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OutputLostError as error:
         if not error.quiet:
             _say(f"ERROR: {error}")
+        return Exit.FAILED
+    except Exception as error:
+        logger.exception("qmspark failed")
+        _say(f"ERROR: qmspark failed: {type(error).__name__}: {error}", "The log says more.")
         return Exit.FAILED
     finally:
         leave_quietly()

@@ -58,7 +58,8 @@ class Report:
         notices = [each for each in shown if isinstance(each, Notice)]
         self._write([each for each in shown if not isinstance(each, Notice)], notices)
         for notice in notices:
-            self._screen.notice(notice)
+            if not (self._quiet and notice.severity is Severity.INFO):
+                self._screen.notice(notice)
         return not any(notice.severity is Severity.ERROR for notice in notices)
 
     def fail(self, sentence: str, hint: str) -> None:

@@ -14,8 +14,9 @@ from qmadmin.transfer.picture import Reader
 from qmadmin.transfer.selecting import Content, Outstanding, Selection
 from qmadmin.transfer.units import ExportUnit, state_in_archive
 from qmadmin.version import __version__
+from qmcore.acts.outstanding import held as held_in
 from qmcore.acts.stores import stores
-from qmcore.carried import Adopted, Run
+from qmcore.carried import Run
 from qmcore.errors import InUseError
 from qmcore.message import State
 from qmcore.records import Outcome, Role
@@ -62,6 +63,7 @@ class SpacePlan:
     queues: tuple[Queue, ...]
     runs: tuple[Run, ...]
     left_out: LeftOut
+    last_sequence: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,13 +105,14 @@ class Plan:
         """Yield the work, a part at a time; small runs go together."""
         most = self._messages_of_part(workers)
         gathered: list[tuple[str, Run]] = []
-        number = 0
+        number = messages = 0
         for plan in self.spaces:
             for run in plan.runs:
-                if gathered and sum(each.messages for _, each in gathered) + run.messages > most:
+                if gathered and messages + run.messages > most:
                     yield self._unit(number, gathered, asked, workers)
-                    number, gathered = number + 1, []
+                    number, messages, gathered = number + 1, 0, []
                 gathered.append((plan.space.name, run))
+                messages += run.messages
         if gathered:
             yield self._unit(number, gathered, asked, workers)
 
@@ -141,16 +144,17 @@ class Plan:
 def _plan_space(unit: Unit, space: Space, asked: ExportOptions, condition: Condition | None, workers: int) -> SpacePlan:
     selection = asked.selection
     queues = tuple(queue for queue in unit.queues(space.id) if selection.has_queue(queue.name))
-    outstanding = _Transactions.found(unit, space)
+    outstanding = _Transactions.found(unit, space, queues)
+    last = unit.last_sequence(space.id)
     if selection.content is Content.DEFINITIONS:
-        return SpacePlan(space, queues, (), outstanding.left_out(carried=False))
+        return SpacePlan(space, queues, (), outstanding.left_out(carried=False), last)
     if outstanding.held and State.HELD in selection.states and asked.outstanding is Outstanding.REFUSE:
         raise outstanding.refusal(space)
     carries_held = asked.outstanding is Outstanding.ROLLED_BACK and State.HELD in selection.states
     runs: list[Run] = []
     for queue in queues:
         runs += _runs(unit, space, queue, selection, condition, workers, carries_held=carries_held)
-    return SpacePlan(space, queues, tuple(runs), outstanding.left_out(carried=carries_held))
+    return SpacePlan(space, queues, tuple(runs), outstanding.left_out(carried=carries_held), last)
 
 
 def _runs(
@@ -171,8 +175,8 @@ def _runs(
         for number, store in enumerate(stores(unit, space.id)):
             if left == 0:
                 return
-            usage = unit.usage(queue, 0)
-            every = _every(usage.messages, usage.size, workers) if left is None else left
+            use = store.use(queue)
+            every = _every(use.messages, use.size, workers) if left is None else left
             after = None
             for until, messages in store.boundaries(space, queue, state, every, condition):
                 yield Run(queue.name, state, bool(number), after, until, messages)
@@ -203,17 +207,11 @@ class _Transactions:
     pending: int
 
     @classmethod
-    def found(cls, unit: Unit, space: Space) -> _Transactions:
-        """Look at a queue space."""
-        records = unit.transactions(space.id)
-        ours = {record.id for record in records}
-        held = pending = 0
-        for store in stores(unit, space.id):
-            for (transaction, role), count in store.count_held().items():
-                if transaction in ours:
-                    held += count if role is not Role.ENQUEUED else 0
-                    pending += count if role is Role.ENQUEUED else 0
-        states = [record.state for record in records]
+    def found(cls, unit: Unit, space: Space, queues: Sequence[Queue]) -> _Transactions:
+        """Look at a queue space, and at what transactions have of these queues."""
+        states = [record.state for record in unit.transactions(space.id)]
+        held = sum(store.tally(queue.id, State.HELD).messages for store in stores(unit, space.id) for queue in queues)
+        pending = sum(count for (_, role), count in held_in(unit, space.id).items() if role is Role.ENQUEUED)
         return cls(states.count(Outcome.ACTIVE), states.count(Outcome.PREPARED), held, pending)
 
     def left_out(self, *, carried: bool) -> LeftOut:
@@ -245,13 +243,14 @@ def _archived(
     name = plan.space.name
     portions = [portion for part in parts for portion in part.portions if portion.space == name]
     first = min((portion.first for portion in portions), default=0)
-    last = max((portion.last for portion in portions), default=0)
+    # An order key may have a number above that of its message, but none that was not given yet.
+    last = max((plan.last_sequence, *(portion.last for portion in portions))) if portions else 0
     return ArchivedSpace(
         definition=plan.space.definition,
         incarnation=plan.space.incarnation,
         first=first,
         last=last,
-        adopted=tuple(_within(plan.space.adopted, first, last)),
+        adopted=tuple(piece for piece in plan.space.pieces(first, last) if piece.incarnation != plan.space.incarnation),
         queues=tuple(
             ArchivedQueue(
                 queue.definition, queue.enqueue_enabled, queue.dequeue_enabled, found.get((name, queue.name), ())
@@ -260,11 +259,3 @@ def _archived(
         ),
         left_out=plan.left_out,
     )
-
-
-def _within(adopted: Sequence[Adopted], first: int, last: int) -> Iterator[Adopted]:
-    """Yield the foreign identifiers of messages with these sequence numbers of ours."""
-    for piece in adopted:
-        low, high = max(piece.first + piece.shift, first), min(piece.last + piece.shift, last)
-        if low <= high:
-            yield Adopted(piece.incarnation, low - piece.shift, high - piece.shift, piece.shift)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.archive.manifest import NO_INCARNATION, ArchivedQueue, ArchivedSpace
 from qmadmin.archive.reading import Archive
-from qmadmin.transfer.naming import Names, refuse_strangers
+from qmadmin.transfer.naming import Names, as_space, refuse_strangers
 from qmadmin.transfer.selecting import Content, Selection
 from qmcore.carried import Adopted
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
@@ -184,7 +184,7 @@ def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptio
 
 
 def _planned(source: ArchivedSpace, queue: ArchivedQueue, name: str, mode: Mode, asked: ImportOptions) -> PlannedQueue:
-    states = () if asked.selection.content is Content.DEFINITIONS else asked.selection.states
+    states = asked.selection.carried_states
     counts = [count for count in queue.counts if count.state in states]
 
     def use(*, memory: bool, retained: bool) -> Use:
@@ -209,15 +209,7 @@ def _planned(source: ArchivedSpace, queue: ArchivedQueue, name: str, mode: Mode,
 
 
 def _identifiers(source: ArchivedSpace) -> tuple[Adopted, ...]:
-    """Return the identifiers that messages of the archive have: its own ones, but where it has adopted foreign ones."""
+    """Return the identifiers of the archive that stay valid."""
     if not source.last or source.incarnation == NO_INCARNATION:
         return ()
-    pieces, at = list(source.adopted), source.first
-    for piece in sorted(source.adopted, key=lambda piece: piece.first + piece.shift):
-        low, high = piece.first + piece.shift, piece.last + piece.shift
-        if at < low:
-            pieces.append(Adopted(source.incarnation, at, low - 1, 0))
-        at = max(at, high + 1)
-    if at <= source.last:
-        pieces.append(Adopted(source.incarnation, at, source.last, 0))
-    return tuple(pieces)
+    return tuple(as_space(source).pieces(source.first, source.last))

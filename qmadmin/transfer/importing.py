@@ -173,7 +173,7 @@ def _load(
 ) -> None:
     targets = tuple(each.target for each in begun if each.job.state is Stage.LOADING)
     wanted = {target.source for target in targets}
-    states = asked.selection.states
+    states = asked.selection.carried_states
     entries = [
         entry
         for entry in archive.manifest.parts

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from qmadmin.archive.manifest import Manifest
+from qmadmin.archive.manifest import ArchivedSpace, Manifest
 from qmadmin.archive.rows import Standing
 from qmcore.errors import BadQueueError, BadResourceError
+from qmcore.space import Space
 
 _HINT = "Give the name that it has in the archive first; qmspark show tells it."
 
@@ -47,3 +48,8 @@ def refuse_strangers(manifest: Manifest, spaces: Iterable[str], queues: Iterable
             raise BadQueueError(
                 f"the archive has no queue {name!r} that could get another name", hint=_HINT, queue=name
             )
+
+
+def as_space(archived: ArchivedSpace) -> Space:
+    """Return a queue space of an archive as one that has its messages: what identifiers they have there."""
+    return Space(0, archived.incarnation, archived.definition, False, 0, archived.adopted)

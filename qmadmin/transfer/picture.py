@@ -71,6 +71,10 @@ def reading(config: str, names: Sequence[str], tokens: Tokens) -> Iterator[Reade
 @contextlib.contextmanager
 def pictured(device: Device, names: Sequence[str], workers: Workers) -> Iterator[tuple[Reader, Crew, int]]:
     """Give a reader of this process, a crew each of which has another one, and the moment that all of them show."""
+    if not device.readonly:
+        for name in names:
+            # What processes that died have left would be taken for open transactions.
+            device.tidy_space(name)
     with contextlib.closing(Reader(device, names)) as own, contextlib.ExitStack() as stack:
         moment = device.clock.now()
         if isinstance(workers, Alone):
@@ -81,7 +85,8 @@ def pictured(device: Device, names: Sequence[str], workers: Workers) -> Iterator
         else:
             crew = stack.enter_context(workers.together(reading, device.config, names, {}))
             moment = device.clock.now()
-            _begin_still(own, lambda: crew.each(Reader.begin, {}))
+            # One that does not answer must not keep everybody from writing.
+            _begin_still(own, lambda: crew.each(Reader.begin, {}, seconds=_STILL_SECONDS))
         yield own, crew, moment
 
 

@@ -37,8 +37,10 @@ class Worker:
         except OSError:
             raise self._died() from None
 
-    def receive(self) -> Any:
-        """Return what the call returned, or raise what it raised."""
+    def receive(self, seconds: float | None = None) -> Any:
+        """Return what the call returned, or raise what it raised; SystemFailureError after so many seconds."""
+        if seconds is not None and not self.connection.poll(seconds):
+            raise SystemFailureError(f"a worker has said nothing for {seconds:g} seconds", hint=_HINT)
         try:
             failed, result = self.connection.recv()
         except (EOFError, OSError):
@@ -122,11 +124,11 @@ class Pool:
     ) -> None:
         self._end(at_once=error is not None)
 
-    def each(self, unit: Unit, *arguments: Any) -> list[Any]:
-        """Have every worker call the same at the same time, and return what they return."""
+    def each(self, unit: Unit, *arguments: Any, seconds: float | None = None) -> list[Any]:
+        """Have every worker call the same at the same time, and return what they return within the seconds."""
         for worker in self._workers:
             worker.send(unit, *arguments)
-        return [worker.receive() for worker in self._workers]
+        return [worker.receive(seconds) for worker in self._workers]
 
     def run(self, unit: Unit, tasks: Iterable[tuple[Any, ...]], told: Told = tell_nobody) -> Iterator[Any]:
         """Have the workers call `unit` with each of the tasks, and yield what it returns as it comes.

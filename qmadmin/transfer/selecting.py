@@ -112,6 +112,11 @@ class Selection:
         return And(tuple(parts))
 
     @property
+    def carried_states(self) -> tuple[State, ...]:
+        """The states of messages that are carried; none where only definitions are."""
+        return () if self.content is Content.DEFINITIONS else self.states
+
+    @property
     def is_whole(self) -> bool:
         """Whether each message of the selected queues is carried."""
         return (

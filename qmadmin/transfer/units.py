@@ -13,6 +13,7 @@ from qmadmin.archive.rows import Standing, batch_of, rows_of
 from qmadmin.archive.writing import part_in
 from qmadmin.opening import open_device
 from qmadmin.transfer.digesting import Digest, joined
+from qmadmin.transfer.naming import as_space
 from qmcore.acts import importing
 from qmcore.acts.removing import CarriedMessage, remove_carried
 from qmcore.acts.stores import stores
@@ -230,18 +231,13 @@ def remove_part(remover: Remover, entry: PartEntry) -> int:
 
 def digest_part(archive: Archive, number: int, entry: PartEntry) -> tuple[int, list[tuple[Standing, Digest]]]:
     """Return the digests of what a part has, with the number of the part."""
-    names = {space.definition.name: _as_space(space).msgid for space in archive.manifest.spaces}
+    names = {space.definition.name: as_space(space).msgid for space in archive.manifest.spaces}
     found = [
         ((space, queue, state, memory), Digest.of(rows, names[space]))
         for _, batch in archive.batches(entry)
         for space, queue, state, memory, rows in rows_of(batch)
     ]
     return number, found
-
-
-def _as_space(archived: ArchivedSpace) -> Space:
-    """Return a queue space of an archive as one that has its messages: what identifiers they have there."""
-    return Space(0, archived.incarnation, archived.definition, False, 0, archived.adopted)
 
 
 def digest_runs(reader: Reader, number: int, unit: ExportUnit) -> tuple[int, list[tuple[Standing, Digest]]]:

@@ -31,8 +31,8 @@ def tell_nobody(_ended: int) -> None:
 class Crew(Protocol):
     """Workers that are at it, each with what it has entered."""
 
-    def each(self, unit: Unit, *arguments: Any) -> list[Any]:
-        """Have every worker call the same at the same time, and return what they return."""
+    def each(self, unit: Unit, *arguments: Any, seconds: float | None = None) -> list[Any]:
+        """Have every worker call the same at the same time, and return what they return within the seconds."""
 
     def run(self, unit: Unit, tasks: Iterable[tuple[Any, ...]], told: Told = tell_nobody) -> Iterator[Any]:
         """Have the workers call `unit` with each of the tasks, and yield what it returns, in whatever order."""
@@ -74,7 +74,7 @@ class _Self:
     def __init__(self, entered: Any) -> None:
         self._entered = entered
 
-    def each(self, unit: Unit, *arguments: Any) -> list[Any]:
+    def each(self, unit: Unit, *arguments: Any, seconds: float | None = None) -> list[Any]:  # noqa: ARG002 - it is done here
         """Call it once."""
         return [unit(self._entered, *arguments)]
 

@@ -1,4 +1,4 @@
-"""The command line: `scripts/bench [options]` for SQLite, `scripts/bench postgres [options]` for PostgreSQL."""
+"""The command line: `scripts/bench [options]` for SQLite, `postgres` or `archives` before them for the others."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ def main() -> None:
         from benchmarks import postgres
 
         sys.exit(postgres.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["archives"]:
+        from benchmarks import archives
+
+        sys.exit(archives.main(sys.argv[2:]))
     from benchmarks import sqlite
 
     sqlite.main()

@@ -3,8 +3,8 @@
     python scripts/spark/make_zip.py qmadmin.zip
     spark-submit --py-files qmadmin.zip scripts/spark/qmspark.py export DEVICE ARCHIVE
 
-The machines need what PySpark does, pyarrow, SQLAlchemy and, for PostgreSQL, psycopg. A wheel is no help there: executors
-take only .zip, .egg and .jar.
+The machines need what PySpark does, pyarrow, SQLAlchemy and, for PostgreSQL, psycopg. A wheel is no help there:
+executors take only .zip, .egg and .jar.
 """
 
 from __future__ import annotations

@@ -37,8 +37,9 @@ say(f"{longest:.3f}")
 
 
 @pytest.fixture
-def busy(real_device):
+def busy(real_device, monkeypatch, tmp_path):
     """A queue space in which all messages stand in one queue, to be moved around."""
+    monkeypatch.setenv("QM_SHM_DIR", str(tmp_path))
     limits = {"pages": 10 * MESSAGES // 4, "messages": 4 * MESSAGES, "memory": 4096 * MESSAGES * 2}
     real_device.create_space(space_definition("BUSY", ipc_key=41_000, **limits))
     with real_device.open_space("BUSY") as space:

@@ -19,6 +19,11 @@ MIB = 1024 * 1024
 PAGE = 4096
 
 
+@pytest.fixture(autouse=True)
+def memory_here(monkeypatch, tmp_path):
+    monkeypatch.setenv("QM_SHM_DIR", str(tmp_path))
+
+
 @pytest.fixture
 def space(store):
     opened = store.space(error_queue="ERRORS", pages=19_900, messages=20_000, memory=2_000 * PAGE)

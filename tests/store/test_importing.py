@@ -358,10 +358,13 @@ class TestRefusals:
         anew = plan_of(planned(rows, queue_definition("COPY")))
         with pytest.raises(InvalidArgumentError, match="was imported into this queue space before"):
             importer.begin(anew)
-        importer.begin(changed(anew, again=True, adopted=()))
+        importer.begin(changed(anew, again=True))
         importer.load(rows)
         importer.publish()
+        (first,), (second,) = (list(empty.messages(name)) for name in ("Q", "COPY"))
+        assert first.msgid == second.msgid == message_id(FOREIGN, 101)
         assert drain(empty, "COPY") == ["a"]
+        assert drain(empty, "Q") == ["a"]
 
     def test_an_import_that_is_under_way_is_not_begun_in_another_way(self, empty):
         importer = Importer(empty)
@@ -458,8 +461,8 @@ class TestAbandoning:
         assert left == sorted(left, reverse=True)
         assert left[-1] == 0
         assert count_rows(empty, *_TABLES) == before
-        usage = empty._device.space_usage("SPACE") if hasattr(empty._device, "space_usage") else None
-        assert usage is None or (usage.messages, usage.pages, usage.queues) == (0, 0, 0)
+        usage = empty._device.space_usage("SPACE")
+        assert (usage.messages, usage.pages, usage.queues) == (0, 0, 0)
         assert faults_of(empty) == []
 
     def test_what_was_published_is_not_given_up(self, empty):

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from qmcore.acts import transactions
-from qmcore.acts.picture import picture
 from qmcore.carried import BODY, Run, Tally
 from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.message import State
 from qmcore.queue import FOREVER, Delivery
 from qmcore.records import Outcome
 from tests.fix_store import Store, device_path, make_queue
+from tests.space_picture import picture
 
 PAGE = 4096
 PERSIST, NONPERSIST = Delivery.PERSIST, Delivery.NONPERSIST

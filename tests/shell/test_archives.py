@@ -1,0 +1,101 @@
+"""The commands qexport and qimport: what they take for granted, and what programs get of them."""
+
+import json
+
+import pytest
+
+from qmadmin.archive.reading import open_archive
+from qmadmin.shell import archives
+from qmadmin.shell.formats import Format
+
+FILL = """\
+qopen QSPACE
+qput STRING hello
+qput -t +3600 STRING "in an hour"
+"""
+OTHER = "qspacecreate OTHER 54321 200 5 10 10 100 '' n 16\n"
+
+
+def rows(ran, command):
+    """Return the one object of each document of a command."""
+    documents = [json.loads(line) for line in ran.out.splitlines() if line.startswith("{")]
+    found = [document for document in documents if document["command"] == command]
+    assert [document["ok"] for document in found] == [True] * len(found), ran.both
+    return [document["rows"][0] for document in found]
+
+
+def spaces_in(directory):
+    manifest = json.loads((directory / "manifest.json").read_text())
+    return [space["definition"]["name"] for space in manifest["spaces"]]
+
+
+@pytest.fixture
+def archive(laid_out):
+    """The archive of a queue space with two messages, one of them delayed."""
+    ran = laid_out.run(f"{FILL}qexport {laid_out.directory}/archive\n")
+    assert ran.status == 0, ran.both
+    return laid_out.directory / "archive"
+
+
+def test_open_queue_space_is_exported_and_without_one_all_are(laid_out):
+    place = laid_out.directory
+    ran = laid_out.run(f"{OTHER}qexport {place}/all\nqopen OTHER\nqexport {place}/one\nqexport -s QSPACE {place}/two\n")
+    assert ran.status == 0, ran.both
+    assert [spaces_in(place / name) for name in ("all", "one", "two")] == [["OTHER", "QSPACE"], ["OTHER"], ["QSPACE"]]
+
+
+def test_programs_get_one_object_with_the_queues(laid_out, archive):
+    script = f"format json\nqexport -s QSPACE {archive}2\nqimport -y -r COPY {archive}\n"
+    ran = laid_out.run(script)
+    (exported,) = rows(ran, "qexport")
+    counts = {queue["queue"]: (queue["messages"], queue["delayed"]) for queue in exported["queues"]}
+    assert counts == {"STRING": (2, 1), "errq": (0, 0)}
+    (imported,) = rows(ran, "qimport")
+    assert [(queue["space"], queue["mode"]) for queue in imported["queues"]] == [("COPY", "created")] * 2
+    assert imported["archive"] == json.loads((archive / "manifest.json").read_text())["archive"]
+
+
+def test_definitions_alone_make_empty_queues(laid_out, archive):
+    ran = laid_out.run(f"qimport -y -d -r COPY {archive}\nqopen COPY\nqinfo\n")
+    assert ran.status == 0, ran.both
+    assert [line.split()[:2] for line in ran.out.splitlines()[-2:]] == [["errq", "0"], ["STRING", "0"]]
+
+
+def test_import_is_recorded_with_what_it_was_about(laid_out, archive):
+    ran = laid_out.run(f"qimport -y -r COPY {archive}\nformat json\nqaudit 1\n")
+    (entry,) = rows(ran, "qaudit")
+    assert entry["object"].startswith("Import 2 messages of archive ")
+    assert entry["object"].endswith("into the new queue space 'COPY' (2 queues created)")
+    assert entry["outcome"] == f"Archive '{archive}' imported"
+
+
+def test_new_name_is_of_one_queue_space(laid_out):
+    place = laid_out.directory
+    ran = laid_out.run(
+        f"{OTHER}qexport {place}/all\nqimport -y -r COPY {place}/all\nqimport -y -s OTHER -r C2 {place}/all\n"
+    )
+    assert ran.err.splitlines()[0].startswith("ERROR: -r names one queue space, and the archive has several")
+    assert "New queue spaces: C2" in ran.out
+
+
+def test_started_queues_say_nothing_of_being_stopped(laid_out, archive):
+    assert "stopped" in laid_out.run(f"qimport -y -r COPY {archive}\n").err
+    assert laid_out.run(f"qimport -y -t -r SECOND {archive}\n").err == ""
+
+
+def test_archive_of_a_key_is_imported_with_it(laid_out):
+    place = laid_out.directory
+    (place / "key").write_bytes(b"k" * 16)
+    ran = laid_out.run(
+        f"qexport -k {place}/key {place}/signed\nqimport -y -r COPY {place}/signed\n"
+        f"qimport -y -k {place}/key -r COPY {place}/signed\n"
+    )
+    assert "no key was given to check it with" in ran.err
+    assert "Archive '" in ran.out.splitlines()[-1]
+
+
+def test_a_table_leaves_zeros_of_what_is_seldom_there_out(archive):
+    told = archives.content(archive, open_archive(archive).manifest)
+    assert [row[5] for row in told.shown(Format.TABLE)[0].rows] == [None, None]
+    assert [row[5] for row in told.shown(Format.PLAIN)[0].rows] == [0, 0]
+    assert [row[4] for row in told.shown(Format.TABLE)[0].rows] == [1, None]
