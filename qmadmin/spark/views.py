@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.archive.columns import COLUMNS, Column
+from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.opening import open_device
 from qmadmin.spark.holding import POSTGRESQL, held
 from qmadmin.spark.queue_table import QUEUE_COLUMNS
@@ -26,7 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, Manifest
-    from qmadmin.archive.reading import Archive
+
+
+def place_at(named: str, key: bytes | None = None) -> Archive | str:
+    """Return the archive in a directory, or the name of a device, which is none; `key` signs the archive."""
+    return open_archive(Path(named), key) if Path(named).is_dir() else named
 
 
 @contextlib.contextmanager
