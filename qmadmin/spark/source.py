@@ -115,9 +115,10 @@ class QueueSpaceReader(DataSourceReader):
                 plan = Plan.made(own, names, exporting, device.clock.now(), asked.partitions)
                 asked.selection.refuse_unmatched(plan.queues, whose)
                 units = list(plan.units(exporting, asked.partitions))
-        if asked.partitions == 1 and units:
-            # One task reads all of it in one snapshot.
-            units = [dataclasses.replace(units[0], runs=tuple(run for unit in units for run in unit.runs))]
+        if asked.partitions == 1 or not units:
+            # One task reads all of it in one snapshot. Nothing is read by one too, for Spark asks for no less.
+            all_of_it = tuple(run for unit in units for run in unit.runs)
+            units = [dataclasses.replace(units[0], runs=all_of_it) if units else ExportUnit(name="", runs=())]
         return [_Part(unit, names, tokens) for unit in units]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

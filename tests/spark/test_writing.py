@@ -167,28 +167,31 @@ class TestColumns:
         assert 61_000_000 in row
 
 
-class TestOptions:
-    GIVEN = {"device": "QUE", "space": "S", "queue": "Q"}
+GIVEN = {"device": "QUE", "space": "S", "queue": "Q"}
 
+
+class TestOptions:
     @pytest.mark.parametrize("missing", ["device", "space", "queue"])
     def test_device_queue_space_and_queue_have_to_be_named(self, missing):
-        given = {name: text for name, text in self.GIVEN.items() if name != missing}
+        given = {name: text for name, text in GIVEN.items() if name != missing}
         with pytest.raises(InvalidArgumentError, match=f"needs the option '{missing}'"):
             WriteOptions.read(given, overwrite=False)
 
     def test_names_of_options_are_read_in_small_and_large_letters_and_unknown_ones_refused(self):
         assert WriteOptions.read({"Device": "QUE", "SPACE": "S", "queue": "Q"}, overwrite=False).space == "S"
         with pytest.raises(InvalidArgumentError, match="no option 'que'"):
-            WriteOptions.read({**self.GIVEN, "que": "x"}, overwrite=False)
+            WriteOptions.read({**GIVEN, "que": "x"}, overwrite=False)
 
     def test_what_becomes_of_a_queue_is_not_said_twice(self):
         with pytest.raises(InvalidArgumentError, match="must be refuse or append"):
-            WriteOptions.read({**self.GIVEN, "existing": "refuse"}, overwrite=True)
+            WriteOptions.read({**GIVEN, "existing": "refuse"}, overwrite=True)
 
 
 def test_a_staging_directory_that_is_none_is_told(spark, file_device, tmp_path: Path):
     register(spark)
     (tmp_path / "file").write_text("")
     options = {"device": file_device.config, "space": "SPACE", "queue": "Q", "staging": str(tmp_path / "file")}
-    with pytest.raises(PySparkException, match="The option 'staging' names one|cannot be used for what is to be written"):
+    with pytest.raises(
+        PySparkException, match="The option 'staging' names one|cannot be used for what is to be written"
+    ):
         numbers(spark, 1).write.format("qspace").mode("append").options(**options).save()
