@@ -25,6 +25,7 @@ from qmcore.redacted import redacted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from qmadmin.archive.reading import Archive
     from qmadmin.transfer.selecting import Selection
     from qmadmin.transfer.workers import Workers
     from qmcore.imports import Times
@@ -71,6 +72,12 @@ class Call:
         if not device:
             raise UnusableError("no device is named", "Name it, or have QMCONFIG name it.")
         return device
+
+    def archive(self, named: str | None) -> Archive | None:
+        """Return the archive in a directory; what is none is a device."""
+        from qmadmin.archive.reading import open_archive
+
+        return open_archive(Path(named), self.key()) if named and Path(named).is_dir() else None
 
     def selection(self) -> Selection:
         """Return what is to be carried."""

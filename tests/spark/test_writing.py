@@ -191,7 +191,5 @@ def test_a_staging_directory_that_is_none_is_told(spark, file_device, tmp_path: 
     register(spark)
     (tmp_path / "file").write_text("")
     options = {"device": file_device.config, "space": "SPACE", "queue": "Q", "staging": str(tmp_path / "file")}
-    with pytest.raises(
-        PySparkException, match="The option 'staging' names one|cannot be used for what is to be written"
-    ):
+    with pytest.raises(PySparkException, match="cannot be used for what is to be written"):
         numbers(spark, 1).write.format("qspace").mode("append").options(**options).save()
