@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from qmadmin.archive.manifest import NO_INCARNATION, ArchivedQueue, ArchivedSpace
+from qmadmin.archive.manifest import NO_INCARNATION, ArchivedQueue, ArchivedSpace, Count
 from qmadmin.archive.reading import Archive
+from qmadmin.archive.rows import Standing
+from qmadmin.transfer.filtering import Tally
 from qmadmin.transfer.naming import Names, as_space, refuse_strangers
 from qmadmin.transfer.selecting import Content, Selection
 from qmcore.carried import Adopted
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
-from qmcore.imports import ImportPlan, Mode, PlannedQueue, Times, total
+from qmcore.imports import ImportPlan, Mode, PlannedQueue, Source, Times, total
 from qmcore.message import State
 from qmcore.records import Use
 
@@ -106,8 +108,14 @@ class SpacePlan:
         )
 
 
-def plans(archive: Archive, device: Device, asked: ImportOptions) -> Iterator[SpacePlan]:
-    """Yield what is imported into each queue space; refuse what cannot be."""
+def plans(
+    archive: Archive, device: Device, asked: ImportOptions, tallies: Sequence[Tally] | None = None
+) -> Iterator[SpacePlan]:
+    """Yield what is imported into each queue space; refuse what cannot be.
+
+    The tallies are what is meant of the queues; without them all is that is in the states that are selected.
+    """
+    counts = None if tallies is None else _counts_of(tallies)
     spaces = {space.definition.name: space for space in archive.manifest.spaces}
     refuse_strangers(archive.manifest, asked.spaces, asked.queues)
     names = asked.selection.chosen_spaces(spaces, "the archive")
@@ -116,13 +124,34 @@ def plans(archive: Archive, device: Device, asked: ImportOptions) -> Iterator[Sp
     )
     present = {space.name: space for space in device.spaces()}
     for name in names:
-        plan = _plan(archive, spaces[name], device, present, asked)
+        plan = _plan(archive, spaces[name], device, present, asked, counts)
         if plan.plan.queues or plan.creates or plan.skipped:
             yield plan
 
 
+def _counts_of(tallies: Sequence[Tally]) -> dict[Source, list[Count]]:
+    """Return how many messages of each queue are meant, in each state."""
+    counts: dict[Source, list[Count]] = {}
+    for (space, queue, state, memory), uses in _by_standing(tallies).items():
+        use = total(uses)
+        counts.setdefault((space, queue), []).append(Count(state, memory, use.messages, use.pages, use.size))
+    return counts
+
+
+def _by_standing(tallies: Sequence[Tally]) -> dict[Standing, list[Use]]:
+    found: dict[Standing, list[Use]] = {}
+    for each in tallies:
+        found.setdefault(each.standing, []).append(each.use)
+    return found
+
+
 def _plan(
-    archive: Archive, source: ArchivedSpace, device: Device, present: Mapping[str, Space], asked: ImportOptions
+    archive: Archive,
+    source: ArchivedSpace,
+    device: Device,
+    present: Mapping[str, Space],
+    asked: ImportOptions,
+    counts: Mapping[Source, Sequence[Count]] | None,
 ) -> SpacePlan:
     selection = asked.selection
     name = asked.names.space(source.definition.name)
@@ -143,7 +172,9 @@ def _plan(
         if mode is None:
             skipped.append(queue.definition.name)
         else:
-            planned.append(_planned(source, queue, called, mode, asked))
+            key = (source.definition.name, queue.definition.name)
+            of_queue = queue.counts if counts is None else counts.get(key, ())
+            planned.append(_planned(source, queue, called, mode, asked, of_queue))
     plan = ImportPlan(
         archive=archive.manifest.archive,
         queues=tuple(planned),
@@ -183,9 +214,11 @@ def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptio
     )
 
 
-def _planned(source: ArchivedSpace, queue: ArchivedQueue, name: str, mode: Mode, asked: ImportOptions) -> PlannedQueue:
+def _planned(
+    source: ArchivedSpace, queue: ArchivedQueue, name: str, mode: Mode, asked: ImportOptions, of_queue: Sequence[Count]
+) -> PlannedQueue:
     states = asked.selection.carried_states
-    counts = [count for count in queue.counts if count.state in states]
+    counts = [count for count in of_queue if count.state in states]
 
     def use(*, memory: bool, retained: bool) -> Use:
         chosen = [count for count in counts if count.memory == memory and (count.state is State.CONSUMED) == retained]
