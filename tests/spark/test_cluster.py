@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from qmadmin.device import Device
-from qmadmin.opening import create_device, open_device
 from qmadmin.transfer.comparing import compare
 
 SCRIPTS = Path(__file__).parents[2] / "scripts" / "spark"
@@ -51,37 +50,29 @@ def test_the_zip_is_enough_to_run_the_program(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_queue_space_moves_by_spark_submit(spark, file_device: Device, tmp_path: Path):
-    del spark
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("java")
+def test_a_queue_space_is_exported_by_spark_submit(file_device: Device, tmp_path: Path):
     import pyspark
 
     with file_device.open_space("SPACE") as space:
         space.enqueue_many("Q", [f"{number}".encode() for number in range(5_000)])
-    with create_device(str(tmp_path / "NEW"), 50_000):
-        pass
-    zipped, archive = made(tmp_path / "qmadmin.zip"), tmp_path / "archive"
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    shared = ["--master", "local[2]", "--driver-memory", "768m", "--py-files", str(zipped)]
-    environment = os.environ | {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    for arguments in (
-        ["export", "-q", file_device.config, str(archive)],
-        ["import", "-q", "--start", str(archive), str(tmp_path / "NEW")],
-    ):
-        said = subprocess.run(
-            [str(submit), *shared, str(SCRIPTS / "qmspark.py"), *arguments],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert said.returncode == 0, said.stderr[-3000:]
-        assert said.stdout == ""
-    assert len(compare(archive, str(tmp_path / "NEW")).digests) == 1
-    with open_device(str(tmp_path / "NEW")) as arrived, arrived.open_space("SPACE") as space:
-        assert [m.text for m in space.dequeue_many("Q", 6_000)] == [f"{number}" for number in range(5_000)]
+    archive = tmp_path / "archive"
+    said = subprocess.run(
+        [
+            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+            *("--master", "local[2]", "--driver-memory", "768m", "--py-files", str(made(tmp_path / "qmadmin.zip"))),
+            *(str(SCRIPTS / "qmspark.py"), "export", "-q", file_device.config, str(archive)),
+        ],
+        env=os.environ
+        | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr[-3000:]
+    assert said.stdout == ""
+    compared = compare(archive, file_device.config)
+    assert (compared.messages, compared.differences) == (5_000, ())
