@@ -84,7 +84,7 @@ class TestTraffic:
     def test_what_was_acknowledged_before_is_in_it_once_and_transactions_are_whole(
         self, busy_device, start, tmp_path, at
     ):
-        assert len({busy_device._volume_of_space(name).path for name in ("SPACE", "B", "C")}) > 1
+        assert len({busy_device.volume_of_space(name).path for name in ("SPACE", "B", "C")}) > 1
         child = start(TRAFFIC, busy_device.path, "SPACE", "B", "C")
         child.expect("ready")
         child.say()

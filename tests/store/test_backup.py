@@ -244,7 +244,7 @@ class TestSeveralFiles:
             with device.open_space(name) as space:
                 make_queue(space)
                 space.enqueue("Q", name)
-        assert [device._volume_of_space(name).path for name in ("ONE", "TWO", "THREE")] == [
+        assert [device.volume_of_space(name).path for name in ("ONE", "TWO", "THREE")] == [
             file_store.path,
             str(tmp_path / "sub" / "MORE"),
             str(outside / "THIRD"),
