@@ -36,7 +36,7 @@ _NOT_THERE = (BadQueueError, BadResourceError, ReleaseError)
 """What a command is refused with before it begins: something that was named is not there, or cannot be read here."""
 
 _AFTER = {
-    "export": "An archive that was not complete was removed.",
+    "export": "An archive that was not complete was removed; with one that is, --resume goes on.",
     "import": "The same command goes on where it was; --abandon gives it up.",
 }
 """How things stand after an interrupt."""

@@ -241,7 +241,7 @@ EXPORT: Final[tuple[Declared, ...]] = (
         is_flag=True,
         help="Begin again in a directory where an export was cut short.",
         more="What that has written is removed, for the queues stand differently by now. With --remove, and an archive"
-        " that is complete, only the removal is gone on with.",
+        " that is complete, only the removal is gone on with; with --move all that is still to be done.",
     ),
     click.option(
         "--remove",

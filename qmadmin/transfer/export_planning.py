@@ -45,7 +45,9 @@ class ExportOptions:
     """How a device is exported.
 
     `outstanding` says what becomes of messages that open transactions have. `key` are the bytes of a key that signs
-    the archive. `rate` limits the messages per second. `again` begins anew where an export was cut short.
+    the archive. `rate` limits the messages per second. `again` begins anew where an export was cut short. `enabled`
+    tells of queues that were stopped for the export, by queue space and queue, whether messages could be enqueued and
+    dequeued before.
     """
 
     selection: Selection = dataclasses.field(default_factory=Selection)
@@ -53,6 +55,7 @@ class ExportOptions:
     key: bytes | None = None
     rate: float | None = None
     again: bool = False
+    enabled: Mapping[tuple[str, str], tuple[bool, bool]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class Plan:
             release=__version__,
             source=whence,
             selection=asked.selection.said() | {"transactions": asked.outstanding.value},
-            spaces=tuple(_archived(plan, found, parts) for plan in self.spaces),
+            spaces=tuple(_archived(plan, asked, found, parts) for plan in self.spaces),
             parts=tuple(parts),
         )
 
@@ -238,7 +241,10 @@ class _Transactions:
 
 
 def _archived(
-    plan: SpacePlan, found: Mapping[tuple[str, str], tuple[Count, ...]], parts: Sequence[PartEntry]
+    plan: SpacePlan,
+    asked: ExportOptions,
+    found: Mapping[tuple[str, str], tuple[Count, ...]],
+    parts: Sequence[PartEntry],
 ) -> ArchivedSpace:
     name = plan.space.name
     portions = [portion for part in parts for portion in part.portions if portion.space == name]
@@ -253,7 +259,9 @@ def _archived(
         adopted=tuple(piece for piece in plan.space.pieces(first, last) if piece.incarnation != plan.space.incarnation),
         queues=tuple(
             ArchivedQueue(
-                queue.definition, queue.enqueue_enabled, queue.dequeue_enabled, found.get((name, queue.name), ())
+                queue.definition,
+                *asked.enabled.get((name, queue.name), (queue.enqueue_enabled, queue.dequeue_enabled)),
+                found.get((name, queue.name), ()),
             )
             for queue in plan.queues
         ),

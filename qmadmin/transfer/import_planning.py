@@ -13,15 +13,20 @@ from qmadmin.archive.rows import Standing
 from qmadmin.transfer.filtering import Tally
 from qmadmin.transfer.naming import Names, as_space, refuse_strangers
 from qmadmin.transfer.selecting import Content, Selection
+from qmcore.acts.importing import imports
 from qmcore.carried import Adopted
-from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
-from qmcore.imports import ImportPlan, Mode, PlannedQueue, Source, Times, total
+from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, NotOpenError
+from qmcore.imports import ImportJob, ImportPlan, Mode, PlannedQueue, Source, Stage, Times, total
 from qmcore.message import State
 from qmcore.records import Use
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
     from qmcore.space import Space
+
+
+UNFINISHED = (Stage.LOADING, Stage.MERGING)
+"""Where an import stands that was cut short."""
 
 
 class Existing(enum.Enum):
@@ -39,9 +44,9 @@ class ImportOptions:
 
     Of the selection the queue spaces, the queues, the states and the content are meant. `spaces` and `queues` give new
     names, by the old ones. `start` lets messages be dequeued where the archive says so; else imported queues are
-    stopped for dequeuing. `times` is what becomes of the times of messages. `again` takes queues that were imported
-    before. `resume` only goes on with what was cut short. `key` are the bytes of the key that the archive was signed
-    with. `rate` limits the messages per second.
+    stopped for dequeuing, and with `closed` for enqueuing too. `times` is what becomes of the times of messages.
+    `again` takes queues that were imported before, `once` passes them over. `resume` only goes on with what was cut
+    short. `key` are the bytes of the key that the archive was signed with. `rate` limits the messages per second.
     """
 
     selection: Selection = dataclasses.field(default_factory=Selection)
@@ -51,7 +56,9 @@ class ImportOptions:
     start: bool = False
     times: Times = dataclasses.field(default_factory=Times)
     again: bool = False
+    once: bool = False
     resume: bool = False
+    closed: bool = False
     key: bytes | None = None
     rate: float | None = None
 
@@ -80,7 +87,10 @@ class ImportedSpace:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpacePlan:
-    """What of a queue space of the archive is imported, and as what."""
+    """What of a queue space of the archive is imported, and as what.
+
+    `done`: it was imported already when the import of others was cut short.
+    """
 
     source: ArchivedSpace
     name: str
@@ -88,6 +98,7 @@ class SpacePlan:
     skipped: tuple[str, ...]
     creates: bool
     resumed: bool = False
+    done: bool = False
 
     @property
     def told(self) -> ImportedSpace:
@@ -123,8 +134,17 @@ def plans(
         (queue.definition.name for name in names for queue in spaces[name].queues), "the archive"
     )
     present = {space.name: space for space in device.spaces()}
+    jobs = {name: _jobs(archive, device, present.get(asked.names.space(name))) for name in names}
+    is_cut_short = any(job.state in UNFINISHED for found in jobs.values() for job in found)
+    if asked.resume and not is_cut_short:
+        raise NotOpenError(
+            f"no import of this archive into device {device.path!r} was cut short",
+            hint="Leave --resume out to begin one.",
+            archive=archive.manifest.archive,
+        )
     for name in names:
-        plan = _plan(archive, spaces[name], device, present, asked, counts)
+        earlier = jobs[name] if is_cut_short or asked.once else []
+        plan = _plan(archive, spaces[name], device, present, asked, earlier, counts)
         if plan.plan.queues or plan.creates or plan.skipped:
             yield plan
 
@@ -145,12 +165,41 @@ def _by_standing(tallies: Sequence[Tally]) -> dict[Standing, list[Use]]:
     return found
 
 
+def _jobs(archive: Archive, device: Device, space: Space | None) -> list[ImportJob]:
+    """Return the imports of the archive into a queue space, those first that are to go on."""
+    if space is None:
+        return []
+    found = device.volume_of_space(space.name).read(lambda unit: imports(unit, space.id))
+    its = [job for job in found if job.archive == archive.manifest.archive and job.state is not Stage.ABANDONED]
+    return sorted(its, key=lambda job: job.state not in UNFINISHED)
+
+
 def _plan(
     archive: Archive,
     source: ArchivedSpace,
     device: Device,
     present: Mapping[str, Space],
     asked: ImportOptions,
+    earlier: Sequence[ImportJob],
+    counts: Mapping[Source, Sequence[Count]] | None,
+) -> SpacePlan:
+    """Plan what is imported into a queue space, or what was when an earlier import was cut short."""
+    for job in earlier:
+        # What was published since then is there now, and is not to be taken for what was there before.
+        modes = {planned.source: planned.mode for planned in job.plan.queues}
+        plan = _planned_as(archive, source, device, present, asked, modes, counts)
+        if plan.plan == job.plan:
+            return dataclasses.replace(plan, resumed=True, done=job.state is Stage.DONE)
+    return _planned_as(archive, source, device, present, asked, {}, counts)
+
+
+def _planned_as(
+    archive: Archive,
+    source: ArchivedSpace,
+    device: Device,
+    present: Mapping[str, Space],
+    asked: ImportOptions,
+    modes: Mapping[str, Mode],
     counts: Mapping[Source, Sequence[Count]] | None,
 ) -> SpacePlan:
     selection = asked.selection
@@ -168,7 +217,7 @@ def _plan(
         if not selection.has_queue(queue.definition.name):
             continue
         called = asked.names.queue(source.definition.name, queue.definition.name)
-        mode = _mode(called, known, name, asked)
+        mode = modes.get(queue.definition.name) or _mode(called, known, name, asked)
         if mode is None:
             skipped.append(queue.definition.name)
         else:
@@ -233,7 +282,7 @@ def _planned(
         source=queue.definition.name,
         definition=dataclasses.replace(queue.definition, name=name),
         mode=mode,
-        enqueue_enabled=queue.enqueue_enabled,
+        enqueue_enabled=queue.enqueue_enabled and not asked.closed,
         dequeue_enabled=queue.dequeue_enabled and asked.start,
         use=use(memory=False, retained=False),
         memory_use=use(memory=True, retained=False),

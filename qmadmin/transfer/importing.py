@@ -19,7 +19,7 @@ from qmadmin.transfer.telling import Progress, tell_no_one, told_by
 from qmadmin.transfer.units import ImportUnit, load_part, tally_part, verify_part
 from qmadmin.transfer.workers import Crew, Workers
 from qmcore.acts import importing as acts
-from qmcore.errors import BadResourceError, NotOpenError
+from qmcore.errors import BadResourceError
 from qmcore.imports import ImportJob, Stage
 from qmcore.port import always
 
@@ -70,22 +70,21 @@ def load_archive(
             # Else the manifest says how much it is.
             counts = asked.selection.picks or archive.manifest.source.page_size != device.info.page_size
             if not counts:
-                for plan in planned:
-                    _refuse_unfit(device, plan)
+                _refuse_unfit(device, planned)
             _verify(archive, crew, progress)
             only = _filter(archive, asked)
             if counts:
                 only, tallies = _counted(archive, device, crew, asked, only, progress)
                 planned = list(plans(archive, device, asked, tallies))
-                for plan in planned:
-                    _refuse_unfit(device, plan)
+                _refuse_unfit(device, planned)
             if dry_run:
                 return _result(archive, planned, began)
-            begun = _all_begun(device, planned, asked, stack)
+            begun = _all_begun(device, planned, stack)
             _load(crew, _units(archive, device, begun, crew_of, asked, only), progress)
             for each in begun:
                 each.publish()
-            return _result(archive, [dataclasses.replace(each.plan, resumed=each.resumed) for each in begun], began)
+            done = [plan for plan in planned if plan.done]
+            return _result(archive, [*done, *(each.told for each in begun)], began)
 
 
 def abandon(config: str, space: str, archive: str | None = None, *, dry_run: bool = False) -> int:
@@ -128,7 +127,7 @@ class _Begun:
         self.job: ImportJob = attached.volume.write(
             lambda unit: acts.begin(unit, attached.opened, plan.plan, now), repeatable=always
         )
-        self.resumed = self.job.id in known
+        self.told = dataclasses.replace(plan, resumed=self.job.id in known)
 
     @property
     def target(self) -> ImportTarget:
@@ -141,7 +140,7 @@ class _Begun:
 
     def take_back(self) -> None:
         """Give it up, before anything was loaded; what went on is left as it was."""
-        if not self.resumed:
+        if not self.told.resumed:
             self._attached.volume.write(
                 lambda unit: acts.abandon(unit, self._attached.opened, self.job, 1), repeatable=always
             )
@@ -163,50 +162,37 @@ class _Begun:
             pass
 
 
-def _refuse_unfit(device: Device, plan: SpacePlan) -> None:
-    """Refuse what cannot be imported, before the archive is read: there is no room, or a queue is in the way."""
-    if plan.creates:
-        device.refuse_space(dataclasses.replace(plan.source.definition, name=plan.name))
-        return
-    with device.open_space(plan.name, role=ROLE):
-        attached = device.attachment(plan.name, ROLE)
-        attached.volume.read(lambda unit: acts.check(unit, attached.opened, plan.plan))
+def _refuse_unfit(device: Device, planned: Sequence[SpacePlan]) -> None:
+    """Refuse what cannot be imported before anything is: there is no room, or a queue is in the way."""
+    for plan in planned:
+        if plan.creates:
+            device.refuse_space(dataclasses.replace(plan.source.definition, name=plan.name))
+        elif not plan.done:
+            with device.open_space(plan.name, role=ROLE):
+                attached = device.attachment(plan.name, ROLE)
+                attached.volume.read(
+                    lambda unit, plan=plan, attached=attached: acts.check(unit, attached.opened, plan.plan)  # type: ignore[misc]
+                )
 
 
-def _all_begun(
-    device: Device, planned: Sequence[SpacePlan], asked: ImportOptions, stack: contextlib.ExitStack
-) -> list[_Begun]:
+def _all_begun(device: Device, planned: Sequence[SpacePlan], stack: contextlib.ExitStack) -> list[_Begun]:
     """Begin all imports; where one is refused, those that have begun before are given up."""
     with contextlib.ExitStack() as undo:
         begun = []
         for plan in planned:
-            begun.append(stack.enter_context(_begun(device, plan, asked)))
-            undo.callback(begun[-1].take_back)
+            if not plan.done:
+                begun.append(stack.enter_context(_begun(device, plan)))
+                undo.callback(begun[-1].take_back)
         undo.pop_all()
         return begun
 
 
 @contextlib.contextmanager
-def _begun(device: Device, plan: SpacePlan, asked: ImportOptions) -> Iterator[_Begun]:
+def _begun(device: Device, plan: SpacePlan) -> Iterator[_Begun]:
     if plan.creates:
-        if asked.resume:
-            raise _nothing_to_resume(plan)
         device.create_space(dataclasses.replace(plan.source.definition, name=plan.name))
     with device.open_space(plan.name, role=ROLE):
-        begun = _Begun(device, plan, device.attachment(plan.name, ROLE))
-        if asked.resume and not begun.resumed:
-            # It was begun to find that out.
-            begun.take_back()
-            raise _nothing_to_resume(plan)
-        yield begun
-
-
-def _nothing_to_resume(plan: SpacePlan) -> NotOpenError:
-    return NotOpenError(
-        f"no import of this archive into queue space {plan.name!r} was cut short",
-        hint="Leave --resume out to begin one.",
-        space=plan.name,
-    )
+        yield _Begun(device, plan, device.attachment(plan.name, ROLE))
 
 
 def _filter(archive: Archive, asked: ImportOptions) -> RowFilter:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.archive import manifest_file
 from qmadmin.archive.reading import open_archive
 from qmadmin.opening import open_device
 from qmadmin.transfer.comparing import Compared, compare
@@ -22,12 +23,10 @@ from qmadmin.transfer.units import REMOVED_STATES, remove_part, verify_part
 from qmcore.errors import BadResourceError, SystemFailureError
 
 if TYPE_CHECKING:
-    from qmadmin.archive.reading import Archive
+    from qmadmin.archive.manifest import Manifest
     from qmadmin.device import Device
-    from qmadmin.space import QueueSpace
     from qmadmin.transfer.selecting import Selection
     from qmadmin.transfer.workers import Workers
-    from qmcore.queue import Queue
 
 ROLE = "move"
 """What others see of a process that moves queues."""
@@ -80,7 +79,7 @@ def remove_exported(
     entries = archive.manifest.parts
     total = sum(portion.messages for entry in entries for portion in entry.portions if portion.state in REMOVED_STATES)
     with open_device(config) as device:
-        _refuse_stranger(archive, device)
+        _refuse_stranger(archive.manifest, device)
         with crew_of.apart(at_desk, archive) as crew:
             told = told_by(progress, "Verifying", archive.manifest.messages, len(entries))
             for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
@@ -105,15 +104,19 @@ def move(
     """Move queues from one device to another, by way of an archive that stays.
 
     The queues are stopped, exported, imported and compared; what arrived is removed from the source, whose queues stay
-    stopped. Where anything fails before that, they are as they were, and the source still has everything.
+    stopped. Where anything fails before that, they are as they were, and the source still has everything. What was cut
+    short goes on where it was, if `exporting` says `again`.
 
     Raises InUseError where transactions that have messages of a queue do not end within 30 seconds, SystemFailureError
     where what arrived is not what was sent, and whatever an export and an import raise.
     """
     asked, landing = exporting or ExportOptions(), importing or ImportOptions()
-    with _frozen(source, asked.selection) as stopped:
-        exported = export(source, directory, asked, workers=workers, progress=progress)
-        imported = load_archive(directory, destination, landing, workers=workers, progress=progress)
+    with _frozen(source, asked.selection) as enabled:
+        asked = dataclasses.replace(asked, enabled=enabled)
+        exported = _export_once(source, directory, asked, workers, progress)
+        # What is enqueued there before it was compared would be a difference.
+        arriving = dataclasses.replace(landing, start=False, closed=True, once=True)
+        imported = load_archive(directory, destination, arriving, workers=workers, progress=progress)
         compared = compare(
             directory,
             destination,
@@ -130,41 +133,60 @@ def move(
                 hint="Nothing was removed from the source. Look at the destination with qmspark verify.",
             )
         removed = remove_exported(directory, source, key=asked.key, workers=workers, progress=progress)
-        _start(destination, stopped, landing)
+        _start(destination, exported.manifest, landing)
     return Moved(exported, imported, compared, removed)
 
 
+def _export_once(
+    source: str, directory: Path, asked: ExportOptions, workers: Workers | None, progress: Progress
+) -> Exported:
+    """Export, unless a move that was cut short had done that."""
+    if not (asked.again and (directory / manifest_file.NAME).exists()):
+        return export(source, directory, asked, workers=workers, progress=progress)
+    manifest = open_archive(directory, asked.key).manifest
+    with open_device(source) as device:
+        _refuse_stranger(manifest, device)
+    counts = {
+        (space.definition.name, queue.definition.name, count.state, count.memory): count.messages
+        for space in manifest.spaces
+        for queue in space.queues
+        for count in queue.counts
+    }
+    return Exported(directory, manifest, counts, 0.0)
+
+
 @contextlib.contextmanager
-def _frozen(config: str, selection: Selection) -> Iterator[dict[tuple[str, str], Queue]]:
-    """Have queues stopped, and give them as they were; where the block fails they are so again."""
+def _frozen(config: str, selection: Selection) -> Iterator[dict[tuple[str, str], tuple[bool, bool]]]:
+    """Have queues stopped, and tell in which directions they were started; where the block fails they are so again."""
     with open_device(config) as device, contextlib.ExitStack() as opened, contextlib.ExitStack() as undo:
-        stopped: dict[tuple[str, str], Queue] = {}
+        enabled: dict[tuple[str, str], tuple[bool, bool]] = {}
         for name in selection.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}"):
             space = opened.enter_context(device.open_space(name, role=ROLE))
             for queue in space.queues():
                 if selection.has_queue(queue.name):
-                    undo.callback(_restart, space, queue, dequeue=True)
+                    before = (queue.enqueue_enabled, queue.dequeue_enabled)
+                    undo.callback(space.start_queue, queue.name, enqueue=before[0], dequeue=before[1])
                     space.stop_queue(queue.name, wait=_WAIT_SECONDS)
-                    stopped[name, queue.name] = queue
-        yield stopped
+                    enabled[name, queue.name] = before
+        yield enabled
         undo.pop_all()
 
 
-def _start(config: str, stopped: Mapping[tuple[str, str], Queue], landing: ImportOptions) -> None:
+def _start(config: str, manifest: Manifest, landing: ImportOptions) -> None:
     """Let messages be enqueued where they were before the move, and dequeued if that is asked for."""
-    names = landing.names
     with open_device(config) as device:
-        for (of_space, of_queue), queue in stopped.items():
-            with device.open_space(names.space(of_space), role=ROLE) as space:
-                _restart(space, queue, names.queue(of_space, of_queue), dequeue=landing.start)
+        for archived in manifest.spaces:
+            with device.open_space(landing.names.space(archived.definition.name), role=ROLE) as space:
+                for queue in archived.queues:
+                    space.start_queue(
+                        landing.names.queue(archived.definition.name, queue.definition.name),
+                        enqueue=queue.enqueue_enabled,
+                        dequeue=queue.dequeue_enabled and landing.start,
+                    )
 
 
-def _restart(space: QueueSpace, before: Queue, name: str = "", *, dequeue: bool) -> None:
-    space.start_queue(name or before.name, enqueue=before.enqueue_enabled, dequeue=before.dequeue_enabled and dequeue)
-
-
-def _refuse_stranger(archive: Archive, device: Device) -> None:
-    whence = archive.manifest.source
+def _refuse_stranger(manifest: Manifest, device: Device) -> None:
+    whence = manifest.source
     if whence.device_id != device.info.id:
         raise BadResourceError(
             f"the archive was exported from device {whence.device!r}, not from {device.path!r}",

@@ -1,0 +1,98 @@
+"""Processes that are killed in the middle of what they do, and devices on which they do it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.doom import Doom, environment_of, meet
+from tests.fix_process import PATIENCE, environment, eventually
+
+PROGRAM = [sys.executable, "-m", "qmadmin.spark.program"]
+
+
+class Doomed:
+    """Runs what is killed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._count = 0
+        self._groups: list[int] = []
+
+    def run(self, doom: Doom, work: Callable[[], object]) -> None:
+        """Do some work in a process of its own, which ends where it is to."""
+        mark = self._mark()
+        with warnings.catch_warnings():
+            # Threads of libraries are at rest, and what the child does begins anew.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            _work(doom, mark, work)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status), f"it has come to its end, with status {status}"
+        assert os.WTERMSIG(status) == doom.number, f"it ended by signal {os.WTERMSIG(status)}"
+        assert mark.exists()
+
+    def program(self, doom: Doom, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run qmspark, alone in its group, and return how it has ended."""
+        mark = self._mark()
+        more = environment_of(doom, mark, site := mark.with_suffix(".site"))
+        env = environment(**more)
+        env["PYTHONPATH"] = os.pathsep.join([str(site), env["PYTHONPATH"]])
+        command = [*PROGRAM, *(str(each) for each in arguments)]
+        with subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as started:
+            self._groups.append(started.pid)
+            # Its workers have the same pipes, so that this takes until all have ended.
+            out, err = started.communicate(timeout=PATIENCE)
+        assert mark.exists(), f"it was never at {doom}: {err}"
+        return subprocess.CompletedProcess(command, started.returncode, out, err)
+
+    def leaves_nobody(self) -> None:
+        """Prove that no process is left of the programs that were run."""
+        for group in self._groups:
+            # One whose driver is gone ends when it looks for more to do.
+            eventually(lambda group=group: not _running(group), "the end of all processes")
+
+    def _mark(self) -> Path:
+        self._count += 1
+        return self._directory / f"doom-{self._count}"
+
+
+def _running(group: int) -> list[Path]:
+    """Return the processes of a group; one that has ended may be a zombie for as long as nobody asks for its status."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                found.append(path)
+    return found
+
+
+def _work(doom: Doom, mark: Path, work: Callable[[], object]) -> None:
+    """Do it, and end without what a test process does at its end."""
+    # Nobody waits for ever for what hangs.
+    signal.alarm(round(PATIENCE))
+    try:
+        meet(doom, mark)
+        work()
+    except BaseException:  # noqa: BLE001 - nothing may get into the frames of the test
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+@pytest.fixture
+def doomed(tmp_path: Path) -> Doomed:
+    return Doomed(tmp_path)

@@ -1,0 +1,116 @@
+"""Moves that are killed at each of their stages: nothing is lost or doubled, and they go on to their end."""
+
+from __future__ import annotations
+
+import pytest
+
+from qmadmin.opening import create_device, open_device
+from qmadmin.transfer.export_planning import ExportOptions
+from qmadmin.transfer.import_planning import ImportOptions
+from qmadmin.transfer.moving import move
+from qmadmin.transfer.workers import Alone
+from qmcore.errors import BadResourceError, InUseError
+from tests.doom import Doom
+from tests.fix_store import make_queue, space_definition
+
+MOVING = "qmadmin.transfer.moving"
+
+
+@pytest.fixture
+def source(tmp_path):
+    with create_device(tmp_path / "QUE", 20_000) as device:
+        device.create_space(space_definition())
+        with device.open_space("SPACE") as space:
+            make_queue(space, "Q")
+            make_queue(space, "CLOSED")
+            space.enqueue_many("Q", [f"{number:04d}" for number in range(900)])
+            space.enqueue("CLOSED", "last")
+            space.stop_queue("CLOSED", dequeue=False)
+        return device.path
+
+
+@pytest.fixture
+def there(tmp_path):
+    with create_device(tmp_path / "NEW", 20_000) as device:
+        return device.path
+
+
+def messages(config):
+    with open_device(config) as device:
+        if not device.spaces():
+            return {}
+        with device.open_space("SPACE") as space:
+            return {queue.name: [m.msgid for m in space.messages(queue.name)] for queue in space.queues()}
+
+
+def directions(config):
+    with open_device(config) as device:
+        return {queue.name: (queue.enqueue_enabled, queue.dequeue_enabled) for queue in device.queues("SPACE")}
+
+
+def moved(source, there, directory, **how):
+    exporting = ExportOptions(**how)
+    return move(source, there, directory, exporting=exporting, importing=ImportOptions(start=True), workers=Alone())
+
+
+COMPLETE = [
+    Doom(f"{MOVING}:load_archive"),
+    Doom("qmadmin.transfer.units:load_part", "return"),
+    Doom("qmcore.acts.importing:publish", "return"),
+    Doom(f"{MOVING}:load_archive", "return"),
+    Doom(f"{MOVING}:compare", "return"),
+    Doom("qmcore.acts.removing:remove_carried", "return"),
+    Doom("qmcore.acts.removing:remove_carried", time=2),
+    Doom(f"{MOVING}:_start"),
+    Doom(f"{MOVING}:_start", "return"),
+]
+
+
+@pytest.mark.parametrize("doom", COMPLETE, ids=str)
+def test_a_move_whose_archive_is_complete_goes_on_and_queues_are_started_as_they_were(
+    doomed, source, there, tmp_path, doom
+):
+    before = messages(source)
+    doomed.run(doom, lambda: moved(source, there, tmp_path / "archive"))
+    here, arrived = messages(source), messages(there)
+    for queue, wanted in before.items():
+        # A part that was removed here is the first of them, and there is everything then.
+        assert here[queue] == wanted or arrived[queue] == wanted
+        assert here[queue] == wanted[len(wanted) - len(here[queue]) :]
+    with pytest.raises(InUseError, match="holds an archive already"):
+        moved(source, there, tmp_path / "archive")
+    done = moved(source, there, tmp_path / "archive", again=True)
+    assert done.compared.differences == ()
+    assert messages(there) == before
+    assert messages(source) == {"Q": [], "CLOSED": []}
+    assert directions(there) == {"Q": (True, True), "CLOSED": (False, True)}
+    assert directions(source) == {"Q": (False, False), "CLOSED": (False, False)}
+
+
+@pytest.mark.parametrize(
+    "doom",
+    [
+        Doom(f"{MOVING}:export"),
+        Doom("qmadmin.transfer.units:write_part", "return"),
+        Doom("qmadmin.archive.writing:ArchiveWriter.finish"),
+    ],
+    ids=str,
+)
+def test_one_that_was_killed_before_its_archive_was_complete_begins_anew(doomed, source, there, tmp_path, doom):
+    before = messages(source)
+    doomed.run(doom, lambda: moved(source, there, tmp_path / "archive"))
+    assert (messages(source), messages(there)) == (before, {})
+    assert directions(source) == {"Q": (False, False), "CLOSED": (False, False)}
+    moved(source, there, tmp_path / "archive", again=True)
+    assert (messages(source), messages(there)) == ({"Q": [], "CLOSED": []}, before)
+
+
+def test_an_archive_of_another_device_is_not_gone_on_with(source, there, tmp_path):
+    before = messages(source)
+    moved(source, there, tmp_path / "archive")
+    with create_device(tmp_path / "THIRD", 20_000) as third:
+        pass
+    with pytest.raises(BadResourceError, match="was exported from device"):
+        moved(there, third.path, tmp_path / "archive", again=True)
+    assert (messages(there), messages(third.path)) == (before, {})
+    assert directions(there) == {"Q": (True, True), "CLOSED": (False, True)}
