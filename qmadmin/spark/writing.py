@@ -62,32 +62,31 @@ class QueueWriter(DataSourceArrowWriter):
         refuse_unfit(schema)
         self._options = options
         self._kind = type_of(schema)
-        self._directory = os.path.join(options.staging, f"qmspark-{secrets.token_hex(8)}")  # noqa: PTH118 - it travels
+        self._directory = Path(options.staging, f"qmspark-{secrets.token_hex(8)}")
+        # Tasks make none: an attempt that is late would leave it behind.
+        with _telling(self._directory):
+            self._directory.mkdir(mode=0o700)
 
     def write(self, iterator: Iterator[RecordBatch]) -> Staged:
         """Check the messages of a partition and write them into a file of this attempt."""
         context = TaskContext.get()
         assert context is not None  # noqa: S101 - Spark calls this in a task
-        directory = Path(self._directory)
-        path = directory / f"{context.partitionId():08d}-{context.taskAttemptId()}.parquet"
+        path = self._directory / f"{context.partitionId():08d}-{context.taskAttemptId()}.parquet"
         count = 0
-        with _telling(directory):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                with pq.ParquetWriter(file, staged_schema(), compression="zstd") as writer:
-                    for batch in iterator:
-                        writer.write_batch(checked(batch))
-                        count += batch.num_rows
-                file.flush()
-                os.fsync(file.fileno())
+        with _telling(self._directory), path.open("wb") as file:
+            with pq.ParquetWriter(file, staged_schema(), compression="zstd") as writer:
+                for batch in iterator:
+                    writer.write_batch(checked(batch))
+                    count += batch.num_rows
+            file.flush()
+            os.fsync(file.fileno())
         return Staged(context.partitionId(), str(path), count)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Store what the tasks have written."""
         staged = sorted((each for each in messages if isinstance(each, Staged)), key=lambda each: each.partition)
-        directory = Path(self._directory)
+        directory = self._directory
         with _telling(directory):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             archive = self._archive(directory / _ARCHIVE, [each.path for each in staged if each.messages])
         asked = ImportOptions(existing=self._options.existing, start=True)
         try:

@@ -13,6 +13,7 @@ from qmadmin.spark import register
 from qmadmin.spark.incoming import Arriving, checked, refuse_unfit
 from qmadmin.spark.write_options import WriteOptions
 from qmcore.errors import InvalidArgumentError
+from qmcore.queue import Delivery
 from tests.fix_store import make_queue, queue_definition, space_definition
 
 TEXTS = StructType([StructField("body", StringType())])
@@ -79,6 +80,15 @@ def test_a_queue_orders_what_is_written_to_it(spark, write, space):
     space.enqueue("P", b"now", priority=60)
     write(spark.range(0, 100, 1, 2).selectExpr("concat('p', id + 1) body", "id + 1 priority"), queue="P")
     assert texts(space, "P") == [*(f"p{n}" for n in range(100, 60, -1)), "now", *(f"p{n}" for n in range(60, 0, -1))]
+
+
+def test_messages_of_a_queue_that_is_kept_in_memory_go_there(spark, write, real_device):
+    real_device.create_space(space_definition("MEMORY", ipc_key=4712, pages=1_000, memory=2**20))
+    with real_device.open_space("MEMORY") as memory:
+        memory.create_queue(queue_definition("Q", delivery=Delivery.NONPERSIST))
+        write(numbers(spark, 3), space="MEMORY")
+        assert [info.delivery for info in memory.messages("Q")] == [Delivery.NONPERSIST] * 3
+        assert [message.text for message in memory.dequeue_many("Q", 5)] == ["m0", "m1", "m2"]
 
 
 def test_overwriting_replaces_the_messages_and_keeps_the_definition(spark, write, space):
