@@ -91,6 +91,10 @@ class Administering(ABC):
         told = (progress or _tell_nobody) if initialize else None
         return spaces.create(self._main, self.volume_of, definition, self.clock.now(), told)
 
+    def refuse_space(self, definition: SpaceDefinition) -> None:
+        """Raise what `create_space` would raise now for want of room or of a free name; nothing is made."""
+        spaces.refuse(self._main, definition)
+
     def extend_space(self, name: str, pages: int, *, progress: Callable[[int], None] | None = None) -> Space:
         """Give a queue space more pages: one more extent of its file, rounded down to a multiple of four.
 

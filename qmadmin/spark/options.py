@@ -83,6 +83,7 @@ _WHERE = (
         metavar="AGE",
         type=Age(),
         help="Only messages that were enqueued at least so long ago: 90, 90s, 15m, 2h, 7d.",
+        more="The age of a message in an archive is that which it had when the archive was made.",
     ),
     click.option(
         "--newer-than",
@@ -277,6 +278,7 @@ IMPORT: Final[tuple[Declared, ...]] = (
     _SPACE,
     _QUEUE,
     _STATE,
+    *_WHERE,
     *_CONTENT,
     click.option(
         "--existing",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import glob
 import time
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from qmadmin.archive.reading import open_archive
 from qmadmin.archive.rows import Standing
 from qmadmin.opening import open_device
+from qmadmin.transfer.desk import at_desk
 from qmadmin.transfer.digesting import Digest, joined
 from qmadmin.transfer.export_planning import ExportOptions, Plan
 from qmadmin.transfer.exporting import fitting
@@ -73,7 +73,7 @@ def compare(
     archive = open_archive(directory, key)
     refuse_strangers(archive.manifest, spaces or {}, queues or {})
     crew_of = workers or fitting(archive.manifest.messages)
-    with crew_of.apart(contextlib.nullcontext, archive) as crew:
+    with crew_of.apart(at_desk, archive) as crew:
         entries = archive.manifest.parts
         told = told_by(progress, "Verifying", archive.manifest.messages, 2 * len(entries))
         for _ in crew.run(verify_part, [(entry,) for entry in entries], told):

@@ -7,13 +7,15 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace
+from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, Count
 from qmadmin.archive.reading import Archive
+from qmadmin.archive.rows import Standing
+from qmadmin.transfer.filtering import Tally
 from qmadmin.transfer.naming import Names, as_space, refuse_strangers
 from qmadmin.transfer.selecting import Content, Selection
 from qmcore.acts.importing import imports
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, NotOpenError
-from qmcore.imports import ImportJob, ImportPlan, Mode, PlannedQueue, Stage, Times, total
+from qmcore.imports import NOTHING, ImportJob, ImportPlan, Mode, PlannedQueue, Source, Stage, Times, total
 from qmcore.message import State
 from qmcore.records import Use
 
@@ -116,8 +118,19 @@ class SpacePlan:
         )
 
 
-def plans(archive: Archive, device: Device, asked: ImportOptions) -> Iterator[SpacePlan]:
-    """Yield what is imported into each queue space; refuse what cannot be."""
+def is_counted(archive: Archive, device: Device, asked: ImportOptions) -> bool:
+    """Tell whether the archive has to be read to know how much of it is imported; else its manifest says that."""
+    return asked.selection.picks or archive.manifest.source.page_size != device.info.page_size
+
+
+def plans(
+    archive: Archive, device: Device, asked: ImportOptions, tallies: Sequence[Tally] | None = None
+) -> Iterator[SpacePlan]:
+    """Yield what is imported into each queue space; refuse what cannot be.
+
+    The tallies are what is meant of the queues; without them all is that is in the states that are selected.
+    """
+    counts = None if tallies is None else _counts_of(tallies)
     spaces = {space.definition.name: space for space in archive.manifest.spaces}
     refuse_strangers(archive.manifest, asked.spaces, asked.queues)
     names = asked.selection.chosen_spaces(spaces, "the archive")
@@ -134,7 +147,8 @@ def plans(archive: Archive, device: Device, asked: ImportOptions) -> Iterator[Sp
             archive=archive.manifest.archive,
         )
     for name in names:
-        plan = _plan(archive, spaces[name], device, present, asked, jobs[name] if is_cut_short or asked.once else [])
+        earlier = jobs[name] if is_cut_short or asked.once else []
+        plan = _plan(archive, spaces[name], device, present, asked, counts, earlier)
         if plan.plan.queues or plan.creates or plan.skipped:
             yield plan
 
@@ -148,22 +162,50 @@ def _jobs(archive: Archive, device: Device, space: Space | None) -> list[ImportJ
     return sorted(its, key=lambda job: job.state not in UNFINISHED)
 
 
+def _counts_of(tallies: Sequence[Tally]) -> dict[Source, list[Count]]:
+    """Return how many messages of each queue are meant, in each state."""
+    counts: dict[Source, list[Count]] = {}
+    for (space, queue, state, memory), uses in _by_standing(tallies).items():
+        use = total(uses)
+        counts.setdefault((space, queue), []).append(Count(state, memory, use.messages, use.pages, use.size))
+    return counts
+
+
+def _by_standing(tallies: Sequence[Tally]) -> dict[Standing, list[Use]]:
+    found: dict[Standing, list[Use]] = {}
+    for each in tallies:
+        found.setdefault(each.standing, []).append(each.use)
+    return found
+
+
 def _plan(
     archive: Archive,
     source: ArchivedSpace,
     device: Device,
     present: Mapping[str, Space],
     asked: ImportOptions,
+    counts: Mapping[Source, Sequence[Count]] | None,
     earlier: Sequence[ImportJob],
 ) -> SpacePlan:
     """Plan what is imported into a queue space, or what was when an earlier import was cut short."""
+    whole = counts is not None or not is_counted(archive, device, asked)
     for job in earlier:
         # What was published since then is there now, and is not to be taken for what was there before.
         modes = {planned.source: planned.mode for planned in job.plan.queues}
-        plan = _planned_as(archive, source, device, present, asked, modes)
-        if plan.plan == job.plan:
+        plan = _planned_as(archive, source, device, present, asked, counts, modes)
+        if plan.plan == job.plan or (not whole and _uncounted(plan.plan) == _uncounted(job.plan)):
             return dataclasses.replace(plan, resumed=True, done=job.state is Stage.DONE)
-    return _planned_as(archive, source, device, present, asked, {})
+    return _planned_as(archive, source, device, present, asked, counts, {})
+
+
+def _uncounted(plan: ImportPlan) -> ImportPlan:
+    """Return a plan as it is before it is known how much is imported."""
+    return dataclasses.replace(
+        plan,
+        queues=tuple(
+            dataclasses.replace(planned, use=NOTHING, memory_use=NOTHING, retained=NOTHING) for planned in plan.queues
+        ),
+    )
 
 
 def _planned_as(
@@ -172,6 +214,7 @@ def _planned_as(
     device: Device,
     present: Mapping[str, Space],
     asked: ImportOptions,
+    counts: Mapping[Source, Sequence[Count]] | None,
     modes: Mapping[str, Mode],
 ) -> SpacePlan:
     selection = asked.selection
@@ -193,7 +236,9 @@ def _planned_as(
         if mode is None:
             skipped.append(queue.definition.name)
         else:
-            planned.append(_planned(source, queue, called, mode, asked))
+            key = (source.definition.name, queue.definition.name)
+            of_queue = queue.counts if counts is None else counts.get(key, ())
+            planned.append(_planned(source, queue, called, mode, asked, of_queue))
     plan = ImportPlan(
         archive=archive.manifest.archive,
         queues=tuple(planned),
@@ -233,9 +278,11 @@ def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptio
     )
 
 
-def _planned(source: ArchivedSpace, queue: ArchivedQueue, name: str, mode: Mode, asked: ImportOptions) -> PlannedQueue:
+def _planned(
+    source: ArchivedSpace, queue: ArchivedQueue, name: str, mode: Mode, asked: ImportOptions, of_queue: Sequence[Count]
+) -> PlannedQueue:
     states = asked.selection.carried_states
-    counts = [count for count in queue.counts if count.state in states]
+    counts = [count for count in of_queue if count.state in states]
 
     def use(*, memory: bool, retained: bool) -> Use:
         chosen = [count for count in counts if count.memory == memory and (count.state is State.CONSUMED) == retained]

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.opening import open_device
+from qmadmin.transfer.desk import ROLE, ImportTarget, at_desk
 from qmadmin.transfer.exporting import fitting
-from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpacePlan, plans
+from qmadmin.transfer.filtering import RowFilter, Tally, last_ranks
+from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpacePlan, is_counted, plans
 from qmadmin.transfer.telling import Progress, tell_no_one, told_by
-from qmadmin.transfer.units import ROLE, ImportTarget, ImportUnit, load_part, loading, verify_part
-from qmadmin.transfer.workers import Workers
+from qmadmin.transfer.units import ImportUnit, load_part, tally_part, verify_part
+from qmadmin.transfer.workers import Crew, Workers
 from qmcore.acts import importing as acts
 from qmcore.errors import BadResourceError
 from qmcore.imports import ImportJob, Stage
@@ -64,12 +66,22 @@ def load_archive(
         planned = list(plans(archive, device, asked))
         if not planned:
             raise BadResourceError("nothing of the archive is selected", hint="Look at it with qmspark show.")
-        _verify(archive, crew_of, progress)
-        if dry_run:
-            return _result(archive, planned, began)
-        with contextlib.ExitStack() as stack:
-            begun = [stack.enter_context(_begun(device, plan)) for plan in planned if not plan.done]
-            _load(archive, device, begun, crew_of, asked, progress)
+        with crew_of.apart(at_desk, archive) as crew, contextlib.ExitStack() as stack:
+            counts = is_counted(archive, device, asked)
+            if not counts:
+                for plan in planned:
+                    _refuse_unfit(device, plan)
+            _verify(archive, crew, progress)
+            only = _filter(archive, asked)
+            if counts:
+                only, tallies = _counted(archive, device, crew, asked, only, progress)
+                planned = list(plans(archive, device, asked, tallies))
+                for plan in planned:
+                    _refuse_unfit(device, plan)
+            if dry_run:
+                return _result(archive, planned, began)
+            begun = _all_begun(device, planned, stack)
+            _load(crew, _units(archive, device, begun, crew_of, asked, only), progress)
             for each in begun:
                 each.publish()
             done = [plan for plan in planned if plan.done]
@@ -113,8 +125,20 @@ class _Begun:
     @property
     def target(self) -> ImportTarget:
         """What a worker has to know of it."""
-        loaded = self._attached.volume.read(lambda unit: acts.loaded_batches(unit, self.job))
-        return ImportTarget(self.plan.name, self.plan.source.definition.name, self.job, loaded)
+        return ImportTarget(self.plan.name, self.plan.source.definition.name, self.job)
+
+    def loaded(self) -> frozenset[tuple[str, int]]:
+        """Return the batches that are there already: the part, and the number of the first row."""
+        return self._attached.volume.read(lambda unit: acts.loaded_batches(unit, self.job))
+
+    def take_back(self) -> None:
+        """Give it up, before anything was loaded; what went on is left as it was."""
+        if not self.told.resumed:
+            self._attached.volume.write(
+                lambda unit: acts.abandon(unit, self._attached.opened, self.job, 1), repeatable=always
+            )
+            if self.plan.creates:
+                self._device.destroy_space(self.plan.name, force=True)
 
     def publish(self) -> None:
         """Let everybody see it, and move what is appended to where it belongs."""
@@ -131,6 +155,31 @@ class _Begun:
             pass
 
 
+def _refuse_unfit(device: Device, plan: SpacePlan) -> None:
+    """Refuse what cannot be imported, before the archive is read: there is no room, or a queue is in the way."""
+    if plan.done:
+        return
+    if plan.creates:
+        device.refuse_space(dataclasses.replace(plan.source.definition, name=plan.name))
+        return
+    with device.open_space(plan.name, role=ROLE):
+        attached = device.attachment(plan.name, ROLE)
+        attached.volume.read(lambda unit: acts.check(unit, attached.opened, plan.plan))
+
+
+def _all_begun(device: Device, planned: Sequence[SpacePlan], stack: contextlib.ExitStack) -> list[_Begun]:
+    """Begin all imports; where one is refused, those that have begun before are given up."""
+    with contextlib.ExitStack() as undo:
+        begun = []
+        for plan in planned:
+            if plan.done:
+                continue
+            begun.append(stack.enter_context(_begun(device, plan)))
+            undo.callback(begun[-1].take_back)
+        undo.pop_all()
+        return begun
+
+
 @contextlib.contextmanager
 def _begun(device: Device, plan: SpacePlan) -> Iterator[_Begun]:
     if plan.creates:
@@ -139,42 +188,73 @@ def _begun(device: Device, plan: SpacePlan) -> Iterator[_Begun]:
         yield _Begun(device, plan, device.attachment(plan.name, ROLE))
 
 
-def _load(
+def _filter(archive: Archive, asked: ImportOptions) -> RowFilter:
+    """Return what lets through the messages that are meant; their age is that in the archive."""
+    selection = asked.selection
+    return RowFilter(selection.carried_states, selection.whole_condition(archive.manifest.source.snapshot_us))
+
+
+def _counted(
+    archive: Archive, device: Device, crew: Crew, asked: ImportOptions, only: RowFilter, progress: Progress
+) -> tuple[RowFilter, list[Tally]]:
+    """Read the archive to find what is meant; return what lets it through, and how much it is."""
+
+    def tallies(only: RowFilter, count: int | None) -> list[Tally]:
+        entries = archive.manifest.parts
+        told = told_by(progress, "Counting", archive.manifest.messages, len(entries))
+        tasks = [(entry, only, device.info.page_size, count) for entry in entries]
+        return [each for found in crew.run(tally_part, tasks, told) for each in found]
+
+    count = asked.selection.count
+    found = tallies(only, count)
+    if count is None:
+        return only, found
+    only = dataclasses.replace(only, last=last_ranks(found, count))
+    return only, tallies(only, None)
+
+
+def _verify(archive: Archive, crew: Crew, progress: Progress) -> None:
+    """Read all parts before anything of them is used."""
+    entries = archive.manifest.parts
+    told = told_by(progress, "Verifying", archive.manifest.messages, len(entries))
+    for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
+        pass
+
+
+def _load(crew: Crew, units: Sequence[ImportUnit], progress: Progress) -> None:
+    told = told_by(progress, "Importing", sum(unit.entry.rows for unit in units), len(units))
+    for _ in crew.run(load_part, [(unit,) for unit in units], told):
+        pass
+
+
+def _units(
     archive: Archive,
     device: Device,
     begun: Sequence[_Begun],
     workers: Workers,
     asked: ImportOptions,
-    progress: Progress,
-) -> None:
-    targets = tuple(each.target for each in begun if each.job.state is Stage.LOADING)
+    only: RowFilter,
+) -> list[ImportUnit]:
+    """Return the work: a part at a time, of those that have something to load."""
+    going = [each for each in begun if each.job.state is Stage.LOADING]
+    targets = tuple(each.target for each in going)
     wanted = {target.source for target in targets}
-    states = asked.selection.carried_states
-    entries = [
-        entry
+    loaded: dict[str, set[tuple[str, int]]] = {}
+    for each in going:
+        for part, first in each.loaded():
+            loaded.setdefault(part, set()).add((each.target.source, first))
+    return [
+        ImportUnit(
+            entry=entry,
+            config=device.config,
+            targets=targets,
+            only=only,
+            loaded=frozenset(loaded.get(entry.name, ())),
+            rate=asked.rate and asked.rate / workers.count,
+        )
         for entry in archive.manifest.parts
-        if any(portion.space in wanted and portion.state in states for portion in entry.portions)
+        if any(portion.space in wanted and portion.state in only.states for portion in entry.portions)
     ]
-    total = sum(entry.rows for entry in entries)
-    tasks = [
-        (ImportUnit(entry=entry, states=states, rate=asked.rate and asked.rate / workers.count),) for entry in entries
-    ]
-    if not tasks:
-        return
-    told = told_by(progress, "Importing", total, len(tasks))
-
-    with workers.apart(loading, device.config, archive, targets) as crew:
-        for _ in crew.run(load_part, tasks, told):
-            pass
-
-
-def _verify(archive: Archive, workers: Workers, progress: Progress) -> None:
-    """Read all parts before anything of them is used."""
-    entries = archive.manifest.parts
-    told = told_by(progress, "Verifying", archive.manifest.messages, len(entries))
-    with workers.apart(contextlib.nullcontext, archive) as crew:
-        for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
-            pass
 
 
 def _result(archive: Archive, planned: Sequence[SpacePlan], began: float) -> Imported:

@@ -13,12 +13,13 @@ from qmadmin.archive import manifest_file
 from qmadmin.archive.reading import open_archive
 from qmadmin.opening import open_device
 from qmadmin.transfer.comparing import Compared, compare
+from qmadmin.transfer.desk import at_desk
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import Exported, export, fitting
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import Imported, load_archive
 from qmadmin.transfer.telling import Progress, tell_no_one, told_by
-from qmadmin.transfer.units import REMOVED_STATES, remove_part, removing, verify_part
+from qmadmin.transfer.units import REMOVED_STATES, remove_part, verify_part
 from qmcore.errors import BadResourceError, SystemFailureError
 
 if TYPE_CHECKING:
@@ -79,15 +80,14 @@ def remove_exported(
     total = sum(portion.messages for entry in entries for portion in entry.portions if portion.state in REMOVED_STATES)
     with open_device(config) as device:
         _refuse_stranger(archive.manifest, device)
-        with crew_of.apart(contextlib.nullcontext, archive) as crew:
+        with crew_of.apart(at_desk, archive) as crew:
             told = told_by(progress, "Verifying", archive.manifest.messages, len(entries))
             for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
                 pass
-        if dry_run:
-            return Removed(0, total, time.monotonic() - began)
-        told = told_by(progress, "Removing", total, len(entries))
-        with crew_of.apart(removing, device.config, archive) as crew:
-            removed = sum(crew.run(remove_part, [(entry,) for entry in entries], told))
+            if dry_run:
+                return Removed(0, total, time.monotonic() - began)
+            told = told_by(progress, "Removing", total, len(entries))
+            removed = sum(crew.run(remove_part, [(entry, device.config) for entry in entries], told))
     return Removed(removed, total - removed, time.monotonic() - began)
 
 

@@ -117,15 +117,9 @@ class Selection:
         return () if self.content is Content.DEFINITIONS else self.states
 
     @property
-    def is_whole(self) -> bool:
-        """Whether each message of the selected queues is carried."""
-        return (
-            set(self.states) == set(DEFAULT_STATES)
-            and not self.condition
-            and self.older is None
-            and self.newer is None
-            and self.count is None
-        )
+    def picks(self) -> bool:
+        """Whether it takes a look at each message to tell whether it is selected."""
+        return bool(self.condition) or (self.older, self.newer, self.count) != (None, None, None)
 
     def said(self) -> dict[str, Any]:
         """Return what is asked for, as the manifest of an archive tells it; only what differs from everything."""

@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmadmin.archive.rows import Standing, batch_of, rows_of
 from qmadmin.archive.writing import part_in
-from qmadmin.opening import open_device
+from qmadmin.transfer.desk import Desk, ImportTarget
 from qmadmin.transfer.digesting import Digest, joined
+from qmadmin.transfer.filtering import RowFilter, Tally, tally
 from qmadmin.transfer.naming import as_space
 from qmcore.acts import importing
-from qmcore.acts.removing import CarriedMessage, remove_carried
+from qmcore.acts.removing import CarriedMessage
 from qmcore.acts.stores import stores
 from qmcore.carried import Row
 from qmcore.errors import SystemFailureError
-from qmcore.imports import ImportJob, Source
 from qmcore.message import State
-from qmcore.port import Volume
 from qmcore.space import Space
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from qmadmin.archive.manifest import ArchivedSpace, PartEntry
+    from qmadmin.archive.manifest import PartEntry
     from qmadmin.archive.reading import Archive
-    from qmadmin.device import Attachment, Device
     from qmadmin.transfer.picture import Reader
     from qmcore.carried import Run
     from qmcore.condition import Condition
     from qmcore.port import Unit
 
-
-ROLE = "import"
-"""What others see of a process that imports."""
 
 REMOVED_AT_A_TIME = 500
 """Messages that are removed in one transaction."""
@@ -112,129 +106,77 @@ def _rows(unit: Unit, space: Space, run: Run, condition: Condition | None, *, bo
     return stores(unit, space.id)[run.memory].carried(space, queue, run, condition, body=body)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ImportTarget:
-    """A queue space that an archive is imported into: its name, that in the archive, and the import.
-
-    `loaded` are the batches that are there already.
-    """
-
-    name: str
-    source: str
-    job: ImportJob
-    loaded: frozenset[tuple[str, int]]
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ImportUnit:
-    """A part of an archive that is loaded: only messages in these states, at most `rate` in a second."""
+    """A part of an archive that is loaded into a device: what the filter lets through, at most `rate` in a second.
+
+    `config` is what QMCONFIG says of the device; the targets are the queue spaces in it. `loaded` are the batches that
+    are there already: the queue space of the archive, and the number of the first row.
+    """
 
     entry: PartEntry
-    states: tuple[State, ...]
+    config: str
+    targets: tuple[ImportTarget, ...]
+    only: RowFilter
+    loaded: frozenset[tuple[str, int]] = frozenset()
     rate: float | None = None
 
 
-class Loader:
-    """What it takes to load parts of an archive into queue spaces of a device."""
-
-    def __init__(self, archive: Archive, volumes: Mapping[str, Volume], targets: Sequence[ImportTarget]) -> None:
-        self.archive = archive
-        self._volumes = volumes
-        self._targets = {target.source: target for target in targets}
-
-    def wants(self, source: Source, batch: tuple[str, int]) -> bool:
-        """Tell whether what a batch has of a queue of the archive is still to be loaded."""
-        target = self._targets.get(source[0])
-        return target is not None and source in target.job.queues and batch not in target.loaded
-
-    def load(self, space: str, batch: tuple[str, int], groups: Sequence[importing.Group]) -> None:
-        """Load the messages of a queue space of the archive that are in a batch."""
-        importing.load_batch(self._volumes[space], self._targets[space].job, batch, groups)
-
-
-@contextlib.contextmanager
-def loading(config: str, archive: Archive, targets: Sequence[ImportTarget]) -> Iterator[Loader]:
-    """Give what it takes to load parts of an archive into a device."""
-    with open_device(config) as device, contextlib.ExitStack() as stack:
-        for target in targets:
-            if target.job.plan.memory_use.messages:
-                # Whoever is attached has the memory of the queue space open.
-                stack.enter_context(device.open_space(target.name, role=ROLE))
-        yield Loader(archive, {target.source: device.volume_of_space(target.name) for target in targets}, targets)
-
-
-def load_part(loader: Loader, unit: ImportUnit) -> int:
+def load_part(desk: Desk, unit: ImportUnit) -> int:
     """Load a part of an archive, and return how many messages were loaded."""
     pace, count = Pace(unit.rate), 0
-    for first, batch in loader.archive.batches(unit.entry):
-        name = (unit.entry.name, first)
+    loader, names = desk.loader(unit.config, unit.targets), _namers(desk.archive)
+    for first, batch in desk.archive.batches(unit.entry):
         of_space: dict[str, list[importing.Group]] = {}
         for space, queue, state, memory, rows in rows_of(batch):
-            if state in unit.states and loader.wants((space, queue), name):
-                of_space.setdefault(space, []).append(((space, queue), state, memory, rows))
+            if loader.wants((space, queue)) and (space, first) not in unit.loaded:
+                meant = unit.only.rows((space, queue, state, memory), rows, names[space])
+                if meant:
+                    of_space.setdefault(space, []).append(((space, queue), state, memory, meant))
         for space, groups in of_space.items():
-            loader.load(space, name, groups)
+            loader.load(space, (unit.entry.name, first), groups)
             loaded = sum(len(rows) for *_, rows in groups)
             count += loaded
             pace.keep(loaded)
     return count
 
 
-def verify_part(archive: Archive, entry: PartEntry) -> None:
+def tally_part(desk: Desk, entry: PartEntry, only: RowFilter, page_size: int, count: int | None) -> list[Tally]:
+    """Return what of a part is meant, and the first `count` ranks of each queue; the batches one by one."""
+    names = _namers(desk.archive)
+    found = []
+    for _, batch in desk.archive.batches(entry):
+        for space, queue, state, memory, rows in rows_of(batch):
+            standing = (space, queue, state, memory)
+            found.append(tally(standing, only.rows(standing, rows, names[space]), page_size, count))
+    return found
+
+
+def _namers(archive: Archive) -> dict[str, Callable[[int], str]]:
+    """Return what names the messages of each queue space of an archive, by their sequence numbers."""
+    return {space.definition.name: as_space(space).msgid for space in archive.manifest.spaces}
+
+
+def verify_part(desk: Desk, entry: PartEntry) -> None:
     """Refuse a part that is not what the manifest says."""
-    archive.verify_part(entry)
+    desk.archive.verify_part(entry)
 
 
-@contextlib.contextmanager
-def removing(config: str, archive: Archive) -> Iterator[Remover]:
-    """Give what it takes to remove from a device what an archive has of it."""
-    with open_device(config) as device, contextlib.ExitStack() as stack:
-        for space in archive.manifest.spaces:
-            stack.enter_context(device.open_space(space.definition.name, role=ROLE))
-        attached = {
-            space.definition.name: device.attachment(space.definition.name, ROLE) for space in archive.manifest.spaces
-        }
-        yield Remover(archive, device, attached)
-
-
-class Remover:
-    """What it takes to remove from a device what an archive has of it."""
-
-    def __init__(self, archive: Archive, device: Device, attached: Mapping[str, Attachment]) -> None:
-        self.archive = archive
-        self._device = device
-        self._attached = attached
-
-    def remove(self, standing: Standing, carried: Sequence[CarriedMessage]) -> int:
-        """Remove messages that are as they were, and return how many that is."""
-        space, queue, _, memory = standing
-        its, now = self._attached[space], self._device.clock.now()
-        if self.archive_space(space).incarnation != its.opened.space.incarnation:
-            return 0
-        return its.volume.write(
-            lambda unit: remove_carried(unit, its.opened, queue, carried, now, memory=memory), concurrent=True
-        )
-
-    def archive_space(self, name: str) -> ArchivedSpace:
-        """Return a queue space of the archive."""
-        return next(space for space in self.archive.manifest.spaces if space.definition.name == name)
-
-
-def remove_part(remover: Remover, entry: PartEntry) -> int:
+def remove_part(desk: Desk, entry: PartEntry, config: str) -> int:
     """Remove from a device what a part has of it, and return how many messages it was."""
-    removed = 0
-    for standing, rows in remover.archive.places(entry, REMOVED_AT_A_TIME):
+    removed, remover = 0, desk.remover(config)
+    for standing, rows in desk.archive.places(entry, REMOVED_AT_A_TIME):
         if standing[2] in REMOVED_STATES:
             removed += remover.remove(standing, [CarriedMessage(*row) for row in rows])
     return removed
 
 
-def digest_part(archive: Archive, number: int, entry: PartEntry) -> tuple[int, list[tuple[Standing, Digest]]]:
+def digest_part(desk: Desk, number: int, entry: PartEntry) -> tuple[int, list[tuple[Standing, Digest]]]:
     """Return the digests of what a part has, with the number of the part."""
-    names = {space.definition.name: as_space(space).msgid for space in archive.manifest.spaces}
+    names = _namers(desk.archive)
     found = [
         ((space, queue, state, memory), Digest.of(rows, names[space]))
-        for _, batch in archive.batches(entry)
+        for _, batch in desk.archive.batches(entry)
         for space, queue, state, memory, rows in rows_of(batch)
     ]
     return number, found

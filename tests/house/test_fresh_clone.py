@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MAN_PAGES = [
     "man1/qmadmin.1",
+    "man1/qmspark.1",
     "man3/tpdequeue.3",
     "man3/tpenqueue.3",
     "man5/qmadmin-archive.5",
@@ -79,6 +80,7 @@ def test_pip_install_gives_working_commands_and_man_pages(clone, tmp_path, how):
     elsewhere.mkdir()
 
     assert "0.1" in run(str(venv / "bin" / "qmadmin"), "--version", cwd=elsewhere).stdout
+    assert "qmspark" in run(str(venv / "bin" / "qmspark"), "--help", cwd=elsewhere).stdout
     assert "tmqforward" in run(str(venv / "bin" / "tmqforward"), "--help", cwd=elsewhere).stdout
     for page in MAN_PAGES:
         assert (venv / "share" / "man" / page).is_file()

@@ -29,7 +29,7 @@ class TestExport:
         assert found["archive"] == json.loads(manifest)["archive"]
         assert (found["messages"], found["parts"]) == (5, len(json.loads(manifest)["parts"]))
 
-    def test_queue_that_holds_the_most_is_told_in_bytes_too(self, qmspark):
+    def test_csv_has_a_line_for_each_queue(self, qmspark):
         said = qmspark("export", "--format", "csv", qmspark.device, qmspark.path("archive"))
         rows = list(csv.DictReader(said.out.splitlines()))
         assert {row["queue"]: (row["messages"], row["bytes"]) for row in rows} == {
@@ -59,6 +59,7 @@ class TestExport:
     def test_dry_run_tells_the_numbers_and_writes_nothing(self, qmspark):
         said = qmspark.json("export", "--dry-run", "--queue", "orders", qmspark.device, qmspark.path("archive"))
         assert said.counts == {"orders": 4}
+        assert [queue["bytes"] for queue in said.found["queues"]] == [None]
         assert not Path(qmspark.path("archive")).exists()
         qmspark("export", "--dry-run", "--remove", "--queue", "orders", qmspark.device, qmspark.path("archive"))
         assert len(qmspark.messages(qmspark.device)) == 4
@@ -187,11 +188,37 @@ class TestImport:
         qmspark("import", "--existing", "replace", "--again", archive, qmspark.device)
         assert [message.priority for message in qmspark.messages(qmspark.device)] == [70]
 
+    @pytest.mark.parametrize(
+        ("options", "counts"),
+        [
+            (["--queue", "o*"], {"orders": 5}),
+            (["--state", "ready"], {"errq": 1, "orders": 4}),
+            (["--state", "delayed"], {"errq": 0, "orders": 1}),
+            (["--definitions-only"], {"errq": 0, "orders": 0}),
+            (["--definitions-only", "--queue", "errq"], {"errq": 0}),
+        ],
+    )
+    def test_only_what_is_selected_is_imported(self, qmspark, options, counts):
+        qmspark.site.space.enqueue("orders", "later", delay=3600)
+        archive, there = qmspark.archive(), qmspark.empty_device()
+        assert qmspark.json("import", *options, archive, there).counts == counts
+        assert {queue: len(qmspark.messages(there, queue)) for queue in counts} == counts
+        with qmadmin.open_device(there) as device:
+            assert {queue.name for queue in device.queues("QSPACE")} == set(counts)
+
+    def test_messages_alone_go_to_queues_that_are_there(self, qmspark):
+        archive, there = qmspark.archive(), qmspark.empty_device()
+        assert "there is no queue space 'QSPACE'" in qmspark.refusal("import", "--messages-only", archive, there)
+        qmspark("import", "--definitions-only", archive, there)
+        assert qmspark.json("import", "--messages-only", "--again", archive, there).counts == {"errq": 1, "orders": 4}
+        assert qmspark.messages(there) == qmspark.messages(qmspark.device)
+
     def test_second_import_is_refused_unless_it_is_asked_for(self, qmspark):
         archive = qmspark.archive()
         qmspark("import", "--existing", "append", archive, qmspark.device)
         again = ["import", "--existing", "append", archive, qmspark.device]
         assert "was imported into this queue space before" in qmspark.refusal(*again, status=1)
+        assert qmspark.site.administered.audited(1)[0].outcome.startswith("ERROR: queue ")
         qmspark(*again, "--again")
         assert len(qmspark.messages(qmspark.device)) == 12
 
@@ -232,6 +259,16 @@ class TestImport:
             qmspark("import", archive, there, status=1)
         assert qmspark.json("import", "--resume", archive, there).found["resumed"] is True
         qmspark("verify", archive, there)
+
+
+@pytest.mark.parametrize("site", ["postgres"], indirect=True)
+def test_device_on_postgresql_is_exported_and_imported_into_like_a_file(qmspark):
+    archive, there = qmspark.archive(), qmspark.empty_device()
+    assert qmspark.json("show", archive).found["kind"] == "postgresql"
+    qmspark("import", archive, there)
+    qmspark("verify", "--processes", "2", archive, there)
+    qmspark("import", "--existing", "replace", "--again", archive, qmspark.device)
+    assert ids(qmspark.messages(qmspark.device)) == ids(qmspark.messages(there))
 
 
 class TestVerify:

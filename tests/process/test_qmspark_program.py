@@ -11,7 +11,6 @@ import click
 import pytest
 from rich.console import Console
 
-from qmadmin.archive.reading import open_archive
 from qmadmin.spark.kinds import Age
 from qmadmin.spark.meter import Meter, told_of
 from qmadmin.spark.program import qmspark as group
@@ -170,6 +169,11 @@ class TestProgress:
         # The line is erased, and the cursor is back.
         assert shown.endswith("\x1b[2K") or "\x1b[?25h" in shown.rpartition("\n")[2]
 
+    def test_bar_begins_anew_with_each_step(self):
+        shown = self.show(("Verifying", 0, 100), ("Verifying", 90, 100), ("Importing", 0, 100), ("Importing", 50, 100))
+        assert "Importing" in shown
+        assert "50%" in shown.partition("Importing")[2]
+
     def test_rate_and_time_left_are_those_of_what_came_since_the_step_began(self):
         assert told_of(3000, 4000, 2000, 2.0) == "75%  1000/s  1s left"
         assert told_of(50, 1_000_000, 50, 0.5) == "0%  100/s  2h46m left"
@@ -247,4 +251,3 @@ def test_what_spark_writes_and_loads_is_what_processes_write_and_load(qmspark):
         assert end(qmspark.start(*command)) == ("", "", 0)
     digests = [qmspark.json("verify", each, there).found["queues"] for each in (mine, qmspark.path("archive"))]
     assert digests[0] == digests[1]
-    assert len(open_archive(qmspark.directory / "archive").manifest.parts) > 1

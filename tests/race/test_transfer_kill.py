@@ -16,6 +16,7 @@ from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import abandon, load_archive
+from qmadmin.transfer.selecting import Selection
 from qmadmin.transfer.workers import Alone
 from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError
 from tests.doom import Doom
@@ -199,6 +200,18 @@ class TestImport:
         assert contents(there, "SECOND") == {}
         load_archive(archive, there, workers=Alone())
         self.is_all_there(archive, there, stock)
+
+    @pytest.mark.parametrize("doom", [LOADING[1], PUBLISHED[-1]], ids=str)
+    def test_one_of_selected_messages_goes_on_although_they_are_counted_anew(self, doomed, archive, there, stock, doom):
+        some = ImportOptions(selection=Selection(count=3))
+        doomed.run(doom, lambda: load_archive(archive, there, some, workers=Alone()))
+        found = load_archive(archive, there, some, workers=Alone())
+        assert (found.messages, [space.resumed for space in found.spaces]) == (8, [True, True])
+        assert {name: contents(there, name) for name in BODIES} == {
+            name: {queue: ids[:3] for queue, ids in queues.items()} for name, queues in stock.messages.items()
+        }
+        with pytest.raises(InvalidArgumentError):
+            load_archive(archive, there, some)
 
     @pytest.mark.parametrize("doom", [BEGINNING[1], LOADING[2], LOADING[-1]], ids=str)
     def test_one_that_was_killed_can_be_given_up_and_leaves_nothing(self, doomed, archive, there, stock, doom):

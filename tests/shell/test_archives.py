@@ -58,7 +58,7 @@ def test_programs_get_one_object_with_the_queues(laid_out, archive):
 def test_definitions_alone_make_empty_queues(laid_out, archive):
     ran = laid_out.run(f"qimport -y -d -r COPY {archive}\nqopen COPY\nqinfo\n")
     assert ran.status == 0, ran.both
-    assert [line.split()[:2] for line in ran.out.splitlines()[-2:]] == [["errq", "0"], ["STRING", "0"]]
+    assert [line.split()[:2] for line in ran.out.splitlines()[-2:]] == [["STRING", "0"], ["errq", "0"]]
 
 
 def test_import_is_recorded_with_what_it_was_about(laid_out, archive):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from qmcore.acts import thresholds
@@ -59,6 +59,7 @@ __all__ = [
     "Times",
     "abandon",
     "begin",
+    "check",
     "imports",
     "load",
     "load_batch",
@@ -72,6 +73,18 @@ Group: TypeAlias = tuple[Source, State, bool, Sequence[Row]]
 
 _IN_MEMORY = "memory:"
 """Stands before the name of a part in the record of what a batch has brought into memory."""
+
+
+def check(unit: Unit, opened: OpenSpace, plan: ImportPlan) -> None:
+    """Refuse what `begin` would refuse, and change nothing."""
+    known = opened.definitions(unit)
+    records = unit.import_records(known.space.id)
+    if _going(records, plan) is None:
+        refuse_known(plan, [job_of(unit, record) for record in records])
+        refuse_unfit(unit, known, plan)
+        _refuse_overflow(unit, known, unit, plan.use)
+        if plan.memory_use != NOTHING:
+            _refuse_overflow(unit, known, _memory(unit, known, plan.memory_use), plan.memory_use)
 
 
 def begin(unit: Unit, opened: OpenSpace, plan: ImportPlan, now: int) -> ImportJob:
@@ -88,19 +101,18 @@ def begin(unit: Unit, opened: OpenSpace, plan: ImportPlan, now: int) -> ImportJo
     space has no room for all of it, which is charged from now on.
     """
     known = opened.definitions(unit)
-    text = plan.to_json()
     records = unit.import_records(known.space.id)
-    for record in records:
-        if record.plan == text and record.stage in (Stage.LOADING.value, Stage.MERGING.value):
-            _make_up_for_lost_memory(unit, known, job_of(unit, record))
-            return job_of(unit, record)
+    going = _going(records, plan)
+    if going is not None:
+        _make_up_for_lost_memory(unit, known, job_of(unit, going))
+        return job_of(unit, going)
     refuse_known(plan, [job_of(unit, record) for record in records])
     refuse_unfit(unit, known, plan)
     new = ImportRecord(
         id=secrets.randbits(62) + 1,
         space_id=known.space.id,
         archive=plan.archive,
-        plan=text,
+        plan=plan.to_json(),
         stage=Stage.LOADING.value,
         shift=_shift(unit, known, plan),
         started_us=now,
@@ -256,6 +268,16 @@ def _hide(unit: Unit, known: Definitions, planned: PlannedQueue, record: ImportR
     if memory is not None:
         memory.add_counters(known.space.id, new.id)
         memory.adjust(known.space.id, new.id, planned.memory_use)
+
+
+def _going(records: Iterable[ImportRecord], plan: ImportPlan) -> ImportRecord | None:
+    """Return the import of an identical plan that has begun and is not done."""
+    text, under_way = plan.to_json(), (Stage.LOADING.value, Stage.MERGING.value)
+    return next((record for record in records if record.plan == text and record.stage in under_way), None)
+
+
+def _refuse_overflow(unit: Unit, known: Definitions, store: Store, use: Use) -> None:
+    refuse_overflow(unit, known, store, total((store.level(known.space.id), use)), use)
 
 
 def _charge(unit: Unit, known: Definitions, store: Store, use: Use) -> None:

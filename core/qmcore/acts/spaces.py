@@ -73,6 +73,12 @@ def create(
         raise
 
 
+def refuse(main: Volume, definition: SpaceDefinition) -> None:
+    """Refuse a queue space that could not be created now."""
+    wanted = dataclasses.replace(definition, pages=space.rounded_pages(definition.pages))
+    main.read(lambda unit: _plan(unit, wanted))
+
+
 def initialize(volume: Volume, of: Space, progress: Callable[[int], None]) -> Space:
     """Allocate the disk of a queue space that exists, as far as its messages have none; tell the percent done."""
     volume.allocate_disk(of.definition.pages - volume.read(lambda unit: unit.level(of.id)).pages, progress)

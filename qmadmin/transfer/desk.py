@@ -1,0 +1,114 @@
+"""What a worker has before it: an archive, and what it takes to load it into a device or to remove it from one.
+
+A device is opened when it is first needed, and stays open for the units that follow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from qmadmin.archive.rows import Standing
+from qmadmin.opening import open_device
+from qmcore.acts import importing
+from qmcore.acts.removing import CarriedMessage, remove_carried
+from qmcore.imports import ImportJob, Source
+
+if TYPE_CHECKING:
+    from qmadmin.archive.manifest import ArchivedSpace
+    from qmadmin.archive.reading import Archive
+    from qmadmin.device import Attachment, Device
+    from qmcore.port import Volume
+
+ROLE = "import"
+"""What others see of a process that imports."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImportTarget:
+    """A queue space that an archive is imported into: its name, that in the archive, and the import."""
+
+    name: str
+    source: str
+    job: ImportJob
+
+
+@contextlib.contextmanager
+def at_desk(archive: Archive) -> Iterator[Desk]:
+    """Give a desk with an archive on it."""
+    with contextlib.ExitStack() as stack:
+        yield Desk(archive, stack)
+
+
+class Desk:
+    """An archive, and the device that it is loaded into or removed from."""
+
+    def __init__(self, archive: Archive, stack: contextlib.ExitStack) -> None:
+        self.archive = archive
+        self._stack = stack
+        self._loaders: dict[str, Loader] = {}
+        self._removers: dict[str, Remover] = {}
+
+    def loader(self, config: str, targets: Sequence[ImportTarget]) -> Loader:
+        """Return what loads the archive into queue spaces of a device."""
+        if config not in self._loaders:
+            device = self._stack.enter_context(open_device(config))
+            for target in targets:
+                if target.job.plan.memory_use.messages:
+                    # Whoever is attached has the memory of the queue space open.
+                    self._stack.enter_context(device.open_space(target.name, role=ROLE))
+            volumes = {target.source: device.volume_of_space(target.name) for target in targets}
+            self._loaders[config] = Loader(volumes, targets)
+        return self._loaders[config]
+
+    def remover(self, config: str) -> Remover:
+        """Return what removes from a device what the archive has of it."""
+        if config not in self._removers:
+            device = self._stack.enter_context(open_device(config))
+            attached = {}
+            for name in (space.definition.name for space in self.archive.manifest.spaces):
+                self._stack.enter_context(device.open_space(name, role=ROLE))
+                attached[name] = device.attachment(name, ROLE)
+            self._removers[config] = Remover(self.archive, device, attached)
+        return self._removers[config]
+
+
+class Loader:
+    """What it takes to load parts of an archive into queue spaces of a device."""
+
+    def __init__(self, volumes: Mapping[str, Volume], targets: Sequence[ImportTarget]) -> None:
+        self._volumes = volumes
+        self._targets = {target.source: target for target in targets}
+
+    def wants(self, source: Source) -> bool:
+        """Tell whether a queue of the archive is imported."""
+        target = self._targets.get(source[0])
+        return target is not None and source in target.job.queues
+
+    def load(self, space: str, batch: tuple[str, int], groups: Sequence[importing.Group]) -> None:
+        """Load the messages of a queue space of the archive that are in a batch."""
+        importing.load_batch(self._volumes[space], self._targets[space].job, batch, groups)
+
+
+class Remover:
+    """What it takes to remove from a device what an archive has of it."""
+
+    def __init__(self, archive: Archive, device: Device, attached: Mapping[str, Attachment]) -> None:
+        self._archive = archive
+        self._device = device
+        self._attached = attached
+
+    def remove(self, standing: Standing, carried: Sequence[CarriedMessage]) -> int:
+        """Remove messages that are as they were, and return how many that is."""
+        space, queue, _, memory = standing
+        its, now = self._attached[space], self._device.clock.now()
+        if self._archived(space).incarnation != its.opened.space.incarnation:
+            return 0
+        return its.volume.write(
+            lambda unit: remove_carried(unit, its.opened, queue, carried, now, memory=memory), concurrent=True
+        )
+
+    def _archived(self, name: str) -> ArchivedSpace:
+        return next(space for space in self._archive.manifest.spaces if space.definition.name == name)

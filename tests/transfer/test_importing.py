@@ -1,0 +1,212 @@
+"""Imports of whole archives: what is refused before anything is changed, and what becomes of names and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qmadmin.device import Device
+from qmadmin.opening import create_device
+from qmadmin.transfer.comparing import compare
+from qmadmin.transfer.export_planning import ExportOptions
+from qmadmin.transfer.exporting import export
+from qmadmin.transfer.import_planning import Existing, ImportOptions
+from qmadmin.transfer.importing import load_archive
+from qmadmin.transfer.moving import move, remove_exported
+from qmadmin.transfer.selecting import Selection
+from qmadmin.transfer.workers import Processes
+from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError, Resource
+from tests.fix_store import drain, make_queue, space_definition
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Device]:
+    """A device with two queue spaces, three messages in a queue of each."""
+    with create_device(tmp_path / "THERE", 20_000) as device:
+        for name in ("ONE", "TWO"):
+            device.create_space(space_definition(name, pages=8_000, messages=8_000))
+            with device.open_space(name) as space:
+                make_queue(space, "A")
+                make_queue(space, "B")
+                space.enqueue_many("A", [b"1", b"2", b"3"])
+        yield device
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Device]:
+    with create_device(tmp_path / "HERE", 20_000) as device:
+        yield device
+
+
+@pytest.fixture
+def archive(there: Device, tmp_path: Path) -> Path:
+    export(there.config, tmp_path / "archive")
+    return tmp_path / "archive"
+
+
+def test_where_the_second_queue_space_does_not_fit_the_first_is_not_made_either(archive: Path, tmp_path: Path) -> None:
+    with create_device(tmp_path / "SMALL", 12_000) as small:
+        before = small.table_of_contents()
+        with pytest.raises(NoSpaceError):
+            load_archive(archive, small.config)
+        assert small.spaces() == []
+        assert small.table_of_contents() == before
+
+
+def test_a_dry_run_is_refused_as_the_run_would_be(archive: Path, here: Device) -> None:
+    here.create_space(space_definition("ONE", messages=5))
+    with here.open_space("ONE") as space:
+        make_queue(space, "FULL")
+        space.enqueue_many("FULL", [b"x"] * 3)
+        with pytest.raises(NoSpaceError) as refused:
+            load_archive(archive, here.config, dry_run=True)
+        assert refused.value.facts["resource"] is Resource.MESSAGES
+        assert [queue.name for queue in space.queues()] == ["FULL"]
+
+
+def test_a_dry_run_changes_nothing_and_tells_what_would_be_imported(archive: Path, here: Device) -> None:
+    told = load_archive(archive, here.config, dry_run=True)
+    assert (told.messages, [space.name for space in told.spaces]) == (6, ["ONE", "TWO"])
+    assert here.spaces() == []
+
+
+def test_imported_queues_are_stopped_for_dequeuing_unless_they_are_to_start(archive: Path, here: Device) -> None:
+    load_archive(archive, here.config, ImportOptions(selection=Selection(spaces=("ONE",))))
+    load_archive(archive, here.config, ImportOptions(selection=Selection(spaces=("TWO",)), start=True))
+    with here.open_space("ONE") as one, here.open_space("TWO") as two:
+        with pytest.raises(BadQueueError):
+            one.dequeue("A")
+        assert drain(two, "A") == ["1", "2", "3"]
+
+
+def test_queue_spaces_and_queues_get_the_names_that_are_given(archive: Path, here: Device) -> None:
+    options = ImportOptions(spaces={"ONE": "EINS", "TWO": "ZWEI"}, queues={"A": "X", "TWO/A": "Y"}, start=True)
+    load_archive(archive, here.config, options)
+    with here.open_space("EINS") as one, here.open_space("ZWEI") as two:
+        assert [queue.name for queue in one.queues()] == ["B", "X"]
+        assert [queue.name for queue in two.queues()] == ["B", "Y"]
+    assert compare(archive, here.config, spaces=options.spaces, queues=options.queues).differences == ()
+
+
+@pytest.mark.parametrize(
+    ("existing", "left"),
+    [
+        (Existing.SKIP, ["old"]),
+        (Existing.REPLACE, ["1", "2", "3"]),
+        (Existing.APPEND, ["old", "1", "2", "3"]),
+    ],
+)
+def test_a_queue_that_is_there_is_skipped_replaced_or_appended_to_as_asked(
+    existing: Existing, left: list[str], archive: Path, here: Device
+) -> None:
+    here.create_space(space_definition("ONE"))
+    only = Selection(spaces=("ONE",), queues=("A",))
+    with here.open_space("ONE") as space:
+        make_queue(space, "A")
+        space.enqueue("A", "old")
+        with pytest.raises(InvalidArgumentError, match="exists already"):
+            load_archive(archive, here.config, ImportOptions(selection=only))
+        load_archive(archive, here.config, ImportOptions(selection=only, existing=existing, start=True))
+        assert drain(space, "A") == left
+
+
+def test_the_same_archive_is_not_imported_twice_unless_it_is_to_be(archive: Path, here: Device) -> None:
+    only = Selection(spaces=("ONE",), queues=("A",))
+    load_archive(archive, here.config, ImportOptions(selection=only, start=True))
+    another = {"A": "AGAIN"}
+    with pytest.raises(InvalidArgumentError, match="imported"):
+        load_archive(archive, here.config, ImportOptions(selection=only, queues=another))
+    load_archive(archive, here.config, ImportOptions(selection=only, queues=another, again=True, start=True))
+    with here.open_space("ONE") as space:
+        assert drain(space, "AGAIN") == drain(space, "A") == ["1", "2", "3"]
+
+
+def test_worker_processes_write_and_load_what_one_process_does(there: Device, here: Device, tmp_path: Path) -> None:
+    with there.open_space("ONE") as space:
+        space.enqueue_many("B", [str(number) for number in range(5_000)])
+    workers = Processes(2)
+    exported = export(there.config, tmp_path / "many", workers=workers)
+    assert len(exported.manifest.parts) > 1
+    load_archive(tmp_path / "many", here.config, workers=workers)
+    assert compare(tmp_path / "many", here.config, workers=workers).differences == ()
+
+
+def test_only_what_is_unchanged_since_the_export_is_removed_from_the_source(there: Device, archive: Path) -> None:
+    with there.open_space("ONE") as space:
+        assert space.dequeue("A").text == "1"  # type: ignore[union-attr]
+        space.enqueue("A", "new")
+        transaction = space.transaction()
+        with transaction:
+            space.dequeue("A")
+            transaction.rollback()
+        removed = remove_exported(archive, there.config)
+        # The second message may be tried no more, and was discarded: the queue has no retries.
+        assert (removed.removed, removed.kept) == (4, 2)
+        assert drain(space, "A") == ["new"]
+
+
+def test_a_move_leaves_nothing_at_the_source_and_everything_at_the_destination(
+    there: Device, here: Device, tmp_path: Path
+) -> None:
+    moved = move(there.config, here.config, tmp_path / "way", importing=ImportOptions(start=True))
+    assert (moved.removed.removed, moved.removed.kept) == (6, 0)
+    with there.open_space("ONE") as left, here.open_space("ONE") as arrived:
+        with pytest.raises(BadQueueError):
+            left.enqueue("A", "too late")
+        assert left.usage("A").messages == 0
+        arrived.enqueue("A", "4")
+        assert drain(arrived, "A") == ["1", "2", "3", "4"]
+
+
+def test_a_move_that_is_refused_at_the_destination_leaves_the_source_at_work(there: Device, tmp_path: Path) -> None:
+    with create_device(tmp_path / "SMALL", 100) as small, pytest.raises(NoSpaceError):
+        move(there.config, small.config, tmp_path / "way")
+    with there.open_space("ONE") as space:
+        space.enqueue("A", "4")
+        assert drain(space, "A") == ["1", "2", "3", "4"]
+
+
+class TestPickedMessages:
+    @pytest.fixture
+    def archive(self, there: Device, tmp_path: Path) -> Path:
+        with there.open_space("ONE") as space:
+            make_queue(space, "P", order="priority")
+            for number in range(10):
+                space.enqueue(
+                    "P", str(number), priority=10 + number, headers={"parity": "odd" if number % 2 else "even"}
+                )
+            space.enqueue("P", "later", delay=3600, priority=99)
+        export(there.config, tmp_path / "archive")
+        return tmp_path / "archive"
+
+    @pytest.mark.parametrize(
+        ("selection", "left"),
+        [
+            ({"condition": "priority > 15 AND header.parity = 'odd'"}, ["9", "7"]),
+            ({"count": 3}, ["9", "8", "7"]),
+            ({"condition": "header.parity = 'even'", "count": 2}, ["8", "6"]),
+            ({"older": 0.0, "count": 20}, [str(number) for number in range(9, -1, -1)]),
+            ({"newer": 0.0, "older": 1000.0}, []),
+            ({"condition": "available_at IS NOT NULL"}, []),
+        ],
+    )
+    def test_only_messages_that_are_picked_are_imported(
+        self, selection: dict[str, object], left: list[str], archive: Path, here: Device
+    ) -> None:
+        asked = ImportOptions(selection=Selection(queues=("P",), **selection), start=True)  # type: ignore[arg-type]
+        dry = load_archive(archive, here.config, asked, dry_run=True)
+        told = load_archive(archive, here.config, asked)
+        with here.open_space("ONE") as space:
+            assert space.usage("P").messages == told.messages == dry.messages
+            assert drain(space, "P") == left
+            assert not [found for found in here.check("ONE") if found.severity.value == "error"]
+
+    def test_messages_are_picked_alike_by_an_export_and_by_an_import(
+        self, there: Device, here: Device, archive: Path, tmp_path: Path
+    ) -> None:
+        picked = Selection(spaces=("ONE",), queues=("P",), condition="priority BETWEEN 12 AND 99", count=9)
+        export(there.config, tmp_path / "picked", ExportOptions(selection=picked))
+        load_archive(archive, here.config, ImportOptions(selection=picked))
+        assert compare(tmp_path / "picked", here.config).differences == ()

@@ -1,0 +1,40 @@
+"""What a condition is of a message at hand is what it is of one in a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from qmcore.condition import BY_NAME, PROPERTIES, Condition, Header, Kind, Like, Subject
+from qmcore.condition_truth import truth
+from tests import fix_condition
+
+FACTS = st.fixed_dictionaries(
+    {known.name: st.none() | fix_condition.LITERALS[known.kind] for known in PROPERTIES}
+    | {"headers": st.dictionaries(fix_condition.header_names, fix_condition.texts, max_size=3)}
+)
+
+
+def facts_of(values: dict[str, Any]) -> Any:
+    def fact(subject: Subject) -> Any:
+        return values["headers"].get(subject.name) if isinstance(subject, Header) else values[subject.name]
+
+    return fact
+
+
+@given(condition=fix_condition.conditions, values=FACTS)
+def test_a_condition_is_of_a_message_at_hand_what_the_model_says(condition: Condition, values: dict[str, Any]) -> None:
+    assert truth(condition, facts_of(values)) is fix_condition.truth(condition, values)
+
+
+@given(raw=st.binary(max_size=4))
+@example(raw=b"\xff")
+@example(raw=b"a\0")
+def test_bytes_that_are_no_text_are_like_nothing_but_a_beginning(raw: bytes) -> None:
+    facts = facts_of({"corrid": raw, "headers": {}})
+    assert truth(Like(BY_NAME["corrid"], "%"), facts) is True
+    assert BY_NAME["corrid"].kind is Kind.BYTES
+    if b"\0" in raw or raw == b"\xff":
+        assert truth(Like(BY_NAME["corrid"], "_%_"), facts) is False
