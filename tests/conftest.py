@@ -1,6 +1,9 @@
 """Settings of all tests. The fixtures are in the fix_*.py files beside this one."""
 
+import atexit
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -12,6 +15,10 @@ hypothesis.settings.register_profile("qmadmin", deadline=None)
 hypothesis.settings.load_profile("qmadmin")
 
 # What the caller's shell is set up for is none of the tests' business.
-for name in ("QMCONFIG", "QM_SHM_DIR", "ULOGPFX"):
+for name in ("QMCONFIG", "ULOGPFX"):
     os.environ.pop(name, None)
+# The memory of queue spaces outlives their processes, as it should, and would outlive the tests.
+_MEMORY = tempfile.mkdtemp(prefix="qmtest-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+atexit.register(shutil.rmtree, _MEMORY, ignore_errors=True)
+os.environ["QM_SHM_DIR"] = _MEMORY
 os.environ["QMADMIN_TOML"] = os.devnull

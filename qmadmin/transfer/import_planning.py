@@ -148,18 +148,9 @@ def plans(
         )
     for name in names:
         earlier = jobs[name] if is_cut_short or asked.once else []
-        plan = _plan(archive, spaces[name], device, present, asked, counts, earlier)
+        plan = _plan(archive, spaces[name], device, present, asked, earlier, counts)
         if plan.plan.queues or plan.creates or plan.skipped:
             yield plan
-
-
-def _jobs(archive: Archive, device: Device, space: Space | None) -> list[ImportJob]:
-    """Return the imports of the archive into a queue space, those first that are to go on."""
-    if space is None:
-        return []
-    found = device.volume_of_space(space.name).read(lambda unit: imports(unit, space.id))
-    its = [job for job in found if job.archive == archive.manifest.archive and job.state is not Stage.ABANDONED]
-    return sorted(its, key=lambda job: job.state not in UNFINISHED)
 
 
 def _counts_of(tallies: Sequence[Tally]) -> dict[Source, list[Count]]:
@@ -178,34 +169,41 @@ def _by_standing(tallies: Sequence[Tally]) -> dict[Standing, list[Use]]:
     return found
 
 
+def _jobs(archive: Archive, device: Device, space: Space | None) -> list[ImportJob]:
+    """Return the imports of the archive into a queue space, those first that are to go on."""
+    if space is None:
+        return []
+    found = device.volume_of_space(space.name).read(lambda unit: imports(unit, space.id))
+    its = [job for job in found if job.archive == archive.manifest.archive and job.state is not Stage.ABANDONED]
+    return sorted(its, key=lambda job: job.state not in UNFINISHED)
+
+
 def _plan(
     archive: Archive,
     source: ArchivedSpace,
     device: Device,
     present: Mapping[str, Space],
     asked: ImportOptions,
-    counts: Mapping[Source, Sequence[Count]] | None,
     earlier: Sequence[ImportJob],
+    counts: Mapping[Source, Sequence[Count]] | None,
 ) -> SpacePlan:
     """Plan what is imported into a queue space, or what was when an earlier import was cut short."""
     whole = counts is not None or not is_counted(archive, device, asked)
     for job in earlier:
         # What was published since then is there now, and is not to be taken for what was there before.
         modes = {planned.source: planned.mode for planned in job.plan.queues}
-        plan = _planned_as(archive, source, device, present, asked, counts, modes)
+        plan = _planned_as(archive, source, device, present, asked, modes, counts)
         if plan.plan == job.plan or (not whole and _uncounted(plan.plan) == _uncounted(job.plan)):
             return dataclasses.replace(plan, resumed=True, done=job.state is Stage.DONE)
-    return _planned_as(archive, source, device, present, asked, counts, {})
+    return _planned_as(archive, source, device, present, asked, {}, counts)
 
 
 def _uncounted(plan: ImportPlan) -> ImportPlan:
     """Return a plan as it is before it is known how much is imported."""
-    return dataclasses.replace(
-        plan,
-        queues=tuple(
-            dataclasses.replace(planned, use=NOTHING, memory_use=NOTHING, retained=NOTHING) for planned in plan.queues
-        ),
+    queues = (
+        dataclasses.replace(planned, use=NOTHING, memory_use=NOTHING, retained=NOTHING) for planned in plan.queues
     )
+    return dataclasses.replace(plan, queues=tuple(queues))
 
 
 def _planned_as(
@@ -214,8 +212,8 @@ def _planned_as(
     device: Device,
     present: Mapping[str, Space],
     asked: ImportOptions,
-    counts: Mapping[Source, Sequence[Count]] | None,
     modes: Mapping[str, Mode],
+    counts: Mapping[Source, Sequence[Count]] | None,
 ) -> SpacePlan:
     selection = asked.selection
     name = asked.names.space(source.definition.name)

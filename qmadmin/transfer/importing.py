@@ -69,15 +69,13 @@ def load_archive(
         with crew_of.apart(at_desk, archive) as crew, contextlib.ExitStack() as stack:
             counts = is_counted(archive, device, asked)
             if not counts:
-                for plan in planned:
-                    _refuse_unfit(device, plan)
+                _refuse_unfit(device, planned)
             _verify(archive, crew, progress)
             only = _filter(archive, asked)
             if counts:
                 only, tallies = _counted(archive, device, crew, asked, only, progress)
                 planned = list(plans(archive, device, asked, tallies))
-                for plan in planned:
-                    _refuse_unfit(device, plan)
+                _refuse_unfit(device, planned)
             if dry_run:
                 return _result(archive, planned, began)
             begun = _all_begun(device, planned, stack)
@@ -155,16 +153,17 @@ class _Begun:
             pass
 
 
-def _refuse_unfit(device: Device, plan: SpacePlan) -> None:
-    """Refuse what cannot be imported, before the archive is read: there is no room, or a queue is in the way."""
-    if plan.done:
-        return
-    if plan.creates:
-        device.refuse_space(dataclasses.replace(plan.source.definition, name=plan.name))
-        return
-    with device.open_space(plan.name, role=ROLE):
-        attached = device.attachment(plan.name, ROLE)
-        attached.volume.read(lambda unit: acts.check(unit, attached.opened, plan.plan))
+def _refuse_unfit(device: Device, planned: Sequence[SpacePlan]) -> None:
+    """Refuse what cannot be imported before anything is: there is no room, or a queue is in the way."""
+    for plan in planned:
+        if plan.creates:
+            device.refuse_space(dataclasses.replace(plan.source.definition, name=plan.name))
+        elif not plan.done:
+            with device.open_space(plan.name, role=ROLE):
+                attached = device.attachment(plan.name, ROLE)
+                attached.volume.read(
+                    lambda unit, plan=plan, attached=attached: acts.check(unit, attached.opened, plan.plan)  # type: ignore[misc]
+                )
 
 
 def _all_begun(device: Device, planned: Sequence[SpacePlan], stack: contextlib.ExitStack) -> list[_Begun]:
@@ -172,10 +171,9 @@ def _all_begun(device: Device, planned: Sequence[SpacePlan], stack: contextlib.E
     with contextlib.ExitStack() as undo:
         begun = []
         for plan in planned:
-            if plan.done:
-                continue
-            begun.append(stack.enter_context(_begun(device, plan)))
-            undo.callback(begun[-1].take_back)
+            if not plan.done:
+                begun.append(stack.enter_context(_begun(device, plan)))
+                undo.callback(begun[-1].take_back)
         undo.pop_all()
         return begun
 
