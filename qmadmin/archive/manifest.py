@@ -15,6 +15,9 @@ from qmcore.message import State
 from qmcore.queue import QueueDefinition
 from qmcore.space import SpaceDefinition
 
+NO_INCARNATION: Final = "0" * 16
+"""The incarnation of messages that were in no queue space: their identifiers are valid nowhere."""
+
 _PART_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,119}\.parquet")
 
 
@@ -93,7 +96,8 @@ class ArchivedSpace:
     """A queue space: its definition, its queues, and what makes identifiers of its messages valid elsewhere.
 
     All sequence numbers of its messages, those of groups among them, are from `first` to `last`; both are 0 where
-    there are none. `adopted` are the foreign identifiers that are valid in it; their shift leads to its own numbers.
+    there are none. Where `incarnation` is NO_INCARNATION messages get new identifiers when they are imported.
+    `adopted` are the foreign identifiers that are valid in it; their shift leads to its own numbers.
     """
 
     definition: SpaceDefinition

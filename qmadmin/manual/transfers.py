@@ -10,7 +10,7 @@ from qmadmin.spark import commands
 if TYPE_CHECKING:
     import click
 
-_COMMANDS = (commands.export, commands.load, commands.verify, commands.show)
+_COMMANDS = (commands.export, commands.load, commands.verify, commands.show, commands.query)
 
 
 def parts() -> dict[str, str]:

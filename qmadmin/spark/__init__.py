@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qmadmin.spark.holding import held
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+__all__ = ["held", "register"]
 
 
 def register(session: SparkSession) -> None:

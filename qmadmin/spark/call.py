@@ -17,13 +17,15 @@ from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.shell.status import Exit
 from qmadmin.spark.hiring import Workforce
-from qmadmin.spark.report import Report
+from qmadmin.spark.report import Outcome, Report
 from qmadmin.spark.stopping import UnusableError
 from qmcore.errors import BadQueueError, BadResourceError, QueueError, ReleaseError
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
-    from qmadmin.shell.archives import Told
+    from pyspark.sql import SparkSession
+
+    from qmadmin.archive.reading import Archive
     from qmadmin.transfer.selecting import Selection
     from qmadmin.transfer.workers import Workers
     from qmcore.imports import Times
@@ -70,6 +72,12 @@ class Call:
         if not device:
             raise UnusableError("no device is named", "Name it, or have QMCONFIG name it.")
         return device
+
+    def archive(self, named: str | None) -> Archive | None:
+        """Return the archive in a directory; what is none is a device."""
+        from qmadmin.archive.reading import open_archive
+
+        return open_archive(Path(named), self.key()) if named and Path(named).is_dir() else None
 
     def selection(self) -> Selection:
         """Return what is to be carried."""
@@ -120,7 +128,14 @@ class Call:
         with self.report.progress("Starting") as progress, self._workforce.hired() as workers:
             yield workers, progress
 
-    def show(self, told: Told) -> None:
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[SparkSession]:
+        """Have a session of Spark, of which nothing is heard but its answer."""
+        with self.report.progress("Starting Spark"), self._workforce.session() as session:
+            session.sparkContext.setLogLevel("OFF")
+            yield session
+
+    def show(self, told: Outcome) -> None:
         """Show what came of it; what is an error makes the exit status."""
         if not self.report.show(told):
             self.status = Exit.FAILED

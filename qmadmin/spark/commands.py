@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qmadmin.settings import ShellSettings
-from qmadmin.spark import options
+from qmadmin.spark import arguments, options
 from qmadmin.spark.call import Call, look_at
 from qmadmin.spark.options import with_options
 from qmadmin.spark.stopping import UnusableError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command("export", short_help="Write queue spaces of a device into an archive.", add_help_option=False)
 @with_options(*options.EXPORT, *options.WORKERS, *options.OUTPUT)
-@options.device_and_archive
+@arguments.device_and_archive
 def export(device: str | None, archive: Path, **given: Any) -> int:
     """Write queue spaces of a device into an archive.
 
@@ -113,8 +113,8 @@ def _move(call: Call, source: str, destination: str, archive: Path, asked: Expor
 
 @click.command("import", short_help="Load an archive into a device.", add_help_option=False)
 @with_options(*options.IMPORT, *options.WORKERS, *options.OUTPUT)
-@options.archive_argument
-@options.device_argument("The device: a file, or a URL of PostgreSQL.", ShellSettings.device)
+@arguments.archive_argument
+@arguments.device_argument("The device: a file, or a URL of PostgreSQL.", ShellSettings.device)
 def load(archive: Path, device: str | None, **given: Any) -> int:
     """Load an archive into a device.
 
@@ -189,8 +189,8 @@ def _abandon(call: Call, destination: str, archive: Path) -> None:
 
 @click.command("verify", short_help="Verify an archive, and compare it with a device.", add_help_option=False)
 @with_options(*options.VERIFY, *options.WORKERS, *options.OUTPUT)
-@options.archive_argument
-@options.device_argument("The device that is compared with the archive; none where it is left out.")
+@arguments.archive_argument
+@arguments.device_argument("The device that is compared with the archive; none where it is left out.")
 def verify(archive: Path, device: str | None, **given: Any) -> int:
     """Verify an archive, and compare it with a device if one is named.
 
@@ -223,7 +223,7 @@ def verify(archive: Path, device: str | None, **given: Any) -> int:
 
 @click.command("show", short_help="Show what is in an archive.", add_help_option=False)
 @with_options(*options.SHOW, *options.OUTPUT)
-@options.archive_argument
+@arguments.archive_argument
 def show(archive: Path, **given: Any) -> int:
     """Show what is in an archive.
 
@@ -235,4 +235,31 @@ def show(archive: Path, **given: Any) -> int:
         from qmadmin.shell import archives
 
         call.show(archives.content(archive, open_archive(archive, call.key()).manifest))
+    return call.status
+
+
+@click.command("query", short_help="Ask about a device or an archive in SQL.", add_help_option=False)
+@with_options(*options.QUERY, *options.SPARK, *options.OUTPUT)
+@arguments.place_and_query
+def query(place: str | None, sql: str, **given: Any) -> int:
+    """Ask about a device or an archive in SQL.
+
+    There are the views messages (what is to be consumed), history (what was), queues and spaces. What would change
+    something is refused. Spark answers, on this machine where --master says nothing else.
+    """
+    from qmadmin.spark.session import LOCAL
+
+    call = Call("query", {**given, "master": given["master"] or LOCAL})
+    with call.refusals():
+        # What is not there is told before Spark is started, which takes long.
+        found = call.archive(place) or call.device(place)
+        if isinstance(found, str):
+            look_at(found)
+        with call.asking() as session:
+            from qmadmin.spark import querying, register, views
+
+            register(session)
+            with views.shown(session, found, payload=not given["bare"], partitions=given["partitions"]):
+                answer = querying.ask(session, sql, given["limit"])
+        call.show(answer)
     return call.status

@@ -13,6 +13,8 @@ from qmadmin.spark.stopping import UnusableError
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from qmadmin.transfer.workers import Workers
 
 
@@ -43,8 +45,10 @@ class Workforce:
     def hired(self) -> Iterator[Workers | None]:
         """Give the workers for a block; None means those that fit the work."""
         if self.on_spark:
-            with self._session() as workers:
-                yield workers
+            with self.session() as session:
+                from qmadmin.spark.crews import SparkWorkers
+
+                yield SparkWorkers(session, self.partitions)
         elif self.processes is None:
             yield None
         else:
@@ -53,7 +57,8 @@ class Workforce:
             yield Alone() if self.processes == 1 else Processes(self.processes)
 
     @contextlib.contextmanager
-    def _session(self) -> Iterator[Workers]:
+    def session(self) -> Iterator[SparkSession]:
+        """Give a session of Spark for a block."""
         from qmadmin.spark.session import start
 
         # It would tell an interrupt in fifty lines.
@@ -65,9 +70,7 @@ class Workforce:
             session = start(self.master, settings)
         except QueueError as error:
             raise UnusableError(error.message, error.hint) from error
-        from qmadmin.spark.crews import SparkWorkers
-
         try:
-            yield SparkWorkers(session, self.partitions)
+            yield session
         finally:
             session.stop()

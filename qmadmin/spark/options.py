@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import click
 
-from qmadmin.options import Argument, Option
-from qmadmin.settings import Setting, ShellSettings
+from qmadmin.options import Option
+from qmadmin.settings import ShellSettings
 from qmadmin.shell.formats import Format
 from qmadmin.spark.kinds import (
     Age,
-    ArchivePath,
     ConditionText,
     Memory,
     QueueRenamed,
@@ -351,57 +349,31 @@ IMPORT: Final[tuple[Declared, ...]] = (
     _DRY_RUN,
 )
 
+SPARK: Final[tuple[Declared, ...]] = WORKERS[1:]
+"""Those of commands that only Spark can do."""
+
+QUERY: Final[tuple[Declared, ...]] = (
+    click.option(
+        "--limit",
+        "limit",
+        cls=Option,
+        metavar="NUMBER",
+        type=click.IntRange(1, 1_000_000),
+        default=1_000,
+        help="At most so many rows [default: 1000].",
+        more="A remark says where there would be more.",
+    ),
+    click.option(
+        "--no-bodies",
+        "bare",
+        cls=Option,
+        is_flag=True,
+        help="Leave the column body out, which is faster.",
+    ),
+    _KEY,
+)
 VERIFY: Final[tuple[Declared, ...]] = (*RENAMING, _KEY)
 SHOW: Final[tuple[Declared, ...]] = (_KEY,)
-
-_DEVICE_MEANING = "The device: a file, or a URL of PostgreSQL."
-
-
-def device_and_archive(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare the arguments `device`, which may be left out, and `archive`, which is yet to be written."""
-
-    @click.argument(
-        "places",
-        cls=Argument,
-        metavar="[DEVICE] ARCHIVE",
-        nargs=-1,
-        type=click.Path(),
-        meanings={
-            "DEVICE": _DEVICE_MEANING,
-            "ARCHIVE": "The directory of the archive, which must not exist or be empty.",
-        },
-        settings={"DEVICE": ShellSettings.device},
-    )
-    @functools.wraps(command)
-    def called(*, places: tuple[str, ...], **given: Any) -> Any:
-        if not 1 <= len(places) <= 2:
-            raise click.UsageError("Give a device and the directory of an archive", click.get_current_context())
-        archive = ArchivePath().convert(places[-1], None, click.get_current_context())
-        return command(device=places[0] if len(places) > 1 else None, archive=archive, **given)
-
-    return called
-
-
-archive_argument: Final[Declared] = click.argument(
-    "archive",
-    cls=Argument,
-    metavar="ARCHIVE",
-    type=ArchivePath(),
-    meanings={"ARCHIVE": "The directory of the archive."},
-)
-
-
-def device_argument(meaning: str, setting: Setting[Any] | None = None) -> Declared:
-    """Declare an argument that names a device, and may be left out; `setting` then says which."""
-    return click.argument(
-        "device",
-        cls=Argument,
-        metavar="[DEVICE]",
-        required=False,
-        type=click.Path(),
-        meanings={"DEVICE": meaning},
-        settings={} if setting is None else {"DEVICE": setting},
-    )
 
 
 def with_options(*declared: Declared) -> Callable[[Command], Command]:

@@ -48,7 +48,7 @@ def qmspark() -> None:
     """
 
 
-for _command in (commands.export, commands.load, commands.verify, commands.show):
+for _command in (commands.export, commands.load, commands.verify, commands.show, commands.query):
     qmspark.add_command(_command)
 
 

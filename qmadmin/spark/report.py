@@ -6,15 +6,19 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import Protocol, TextIO
 
 from qmadmin.configuration import Configuration
 from qmadmin.shell.formats import Document, Format
 from qmadmin.shell.render import PlainScreen, Screen
-from qmadmin.shell.results import Notice, Result, Severity
+from qmadmin.shell.results import Notice, Result, Severity, Shown
 
-if TYPE_CHECKING:
-    from qmadmin.shell.archives import Told
+
+class Outcome(Protocol):
+    """What came of a command."""
+
+    def shown(self, form: Format) -> list[Shown]:
+        """Return what is shown of it in a format."""
 
 
 class Report:
@@ -48,7 +52,7 @@ class Report:
         with Meter(Console(file=sys.stderr, no_color=self._color == "never"), what) as reached:
             yield reached
 
-    def show(self, told: Told) -> bool:
+    def show(self, told: Outcome) -> bool:
         """Show what came of it; return whether nothing of that is an error."""
         shown = told.shown(self._form)
         notices = [each for each in shown if isinstance(each, Notice)]

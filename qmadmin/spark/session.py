@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 NAME = "qmspark"
 """What the programs are called on a cluster."""
 
+_CHATTY = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""They write to stderr, at length, what is also raised."""
+
 LOCAL = "local[*]"
 """All processors of this machine."""
 
@@ -84,7 +87,11 @@ def _started(conf: SparkConf) -> None:
 
 
 def _quiet(session: SparkSession) -> SparkSession:
+    from pyspark.logger import PySparkLogger
+
     session.sparkContext.setLogLevel("ERROR")
+    for name in _CHATTY:
+        PySparkLogger.getLogger(name).disabled = True
     return session
 
 

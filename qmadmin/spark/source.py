@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 
 from qmadmin.archive.arrow import pa
 from qmadmin.archive.columns import COLUMNS, Column, Kind
 from qmadmin.opening import open_device
 from qmadmin.spark.queue_table import QUEUE_COLUMNS, queue_batch
 from qmadmin.spark.source_options import SourceOptions, Table
+from qmadmin.spark.space_table import SPACE_COLUMNS, space_batch
+from qmadmin.spark.write_options import WriteOptions
 from qmadmin.transfer.export_planning import ExportOptions, Plan
 from qmadmin.transfer.picture import Reader, reading
 from qmadmin.transfer.selecting import Outstanding
@@ -42,9 +44,12 @@ _SPARK_TYPES: Final = {
     Kind.TIME: "timestamp",
 }
 
+_SMALL: Final = {Table.QUEUES: (QUEUE_COLUMNS, queue_batch), Table.SPACES: (SPACE_COLUMNS, space_batch)}
+"""Tables of which one task reads all: their columns, and what makes their rows."""
+
 
 class QueueSpaceSource(DataSource):
-    """Messages, consumed messages, or queues of a device. The options are those of `SourceOptions`."""
+    """Messages, consumed messages, queues, or queue spaces of a device. The options are those of `SourceOptions`."""
 
     @classmethod
     def name(cls) -> str:
@@ -53,22 +58,31 @@ class QueueSpaceSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of what is read."""
-        return ", ".join(_declared(column) for column in columns_of(SourceOptions.read(self.options)))
+        return declared(columns_of(SourceOptions.read(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is our own
         """Return what reads."""
         return QueueSpaceReader(SourceOptions.read(self.options))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what writes messages to a queue; its options are those of `WriteOptions`."""
+        from qmadmin.spark.writing import QueueWriter
+
+        return QueueWriter(WriteOptions.read(self.options, overwrite=overwrite), schema)
+
 
 def columns_of(asked: SourceOptions) -> tuple[Column, ...]:
     """Return the columns of what is asked for."""
-    if asked.table is Table.QUEUES:
-        return QUEUE_COLUMNS
+    if asked.table in _SMALL:
+        return _SMALL[asked.table][0]
     return tuple(column for column in COLUMNS if asked.payload or column.name != "body")
 
 
-def _declared(column: Column) -> str:
-    return f"`{column.name}` {_SPARK_TYPES[column.kind]}{' NOT NULL' if column.required else ''}"
+def declared(columns: Iterable[Column]) -> str:
+    """Return columns as Spark declares them."""
+    return ", ".join(
+        f"`{column.name}` {_SPARK_TYPES[column.kind]}{' NOT NULL' if column.required else ''}" for column in columns
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +106,7 @@ class QueueSpaceReader(DataSourceReader):
         with open_device(asked.device) as device:
             whose = f"device {device.path!r}"
             names = tuple(asked.selection.chosen_spaces([space.name for space in device.spaces()], whose))
-            if asked.table is Table.QUEUES:
+            if asked.table in _SMALL:
                 return [_Part(None, names, {})]
             tokens = asked.tokens
             with contextlib.closing(Reader(device, names)) as own:
@@ -101,9 +115,10 @@ class QueueSpaceReader(DataSourceReader):
                 plan = Plan.made(own, names, exporting, device.clock.now(), asked.partitions)
                 asked.selection.refuse_unmatched(plan.queues, whose)
                 units = list(plan.units(exporting, asked.partitions))
-        if asked.partitions == 1 and units:
-            # One task reads all of it in one snapshot.
-            units = [dataclasses.replace(units[0], runs=tuple(run for unit in units for run in unit.runs))]
+        if asked.partitions == 1 or not units:
+            # One task reads all of it in one snapshot. Nothing is read by one too, for Spark asks for no less.
+            all_of_it = tuple(run for unit in units for run in unit.runs)
+            units = [dataclasses.replace(units[0], runs=all_of_it) if units else ExportUnit(name="", runs=())]
         return [_Part(unit, names, tokens) for unit in units]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -111,7 +126,7 @@ class QueueSpaceReader(DataSourceReader):
         assert isinstance(partition, _Part)  # noqa: S101 - `partitions` has made it
         wanted = [column.name for column in columns_of(self._asked)]
         if partition.unit is None:
-            yield queue_batch(self._asked.device, self._asked.selection)
+            yield _SMALL[self._asked.table][1](self._asked.device, self._asked.selection)
             return
         with reading(self._asked.device, partition.names, partition.tokens) as reader:
             if not partition.tokens:

@@ -17,11 +17,12 @@ Choice = TypeVar("Choice", bound=enum.Enum)
 
 
 class Table(enum.Enum):
-    """What is read: messages that are still to be consumed, those that are kept after it, or the queues."""
+    """What is read: messages that are still to be consumed, those that are kept after it, queues, or queue spaces."""
 
     MESSAGES = "messages"
     HISTORY = "history"
     QUEUES = "queues"
+    SPACES = "spaces"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

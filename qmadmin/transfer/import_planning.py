@@ -7,13 +7,14 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, Count
+from qmadmin.archive.manifest import NO_INCARNATION, ArchivedQueue, ArchivedSpace, Count
 from qmadmin.archive.reading import Archive
 from qmadmin.archive.rows import Standing
 from qmadmin.transfer.filtering import Tally
 from qmadmin.transfer.naming import Names, as_space, refuse_strangers
 from qmadmin.transfer.selecting import Content, Selection
 from qmcore.acts.importing import imports
+from qmcore.carried import Adopted
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, NotOpenError
 from qmcore.imports import NOTHING, ImportJob, ImportPlan, Mode, PlannedQueue, Source, Stage, Times, total
 from qmcore.message import State
@@ -242,7 +243,7 @@ def _planned_as(
         queues=tuple(planned),
         first=source.first,
         last=source.last,
-        adopted=tuple(as_space(source).pieces(source.first, source.last)) if source.last else (),
+        adopted=_identifiers(source),
         times=asked.times,
         again=asked.again,
     )
@@ -301,3 +302,10 @@ def _planned(
         memory_use=use(memory=True, retained=False),
         retained=use(memory=False, retained=True),
     )
+
+
+def _identifiers(source: ArchivedSpace) -> tuple[Adopted, ...]:
+    """Return the identifiers of the archive that stay valid."""
+    if not source.last or source.incarnation == NO_INCARNATION:
+        return ()
+    return tuple(as_space(source).pieces(source.first, source.last))

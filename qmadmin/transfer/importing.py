@@ -106,6 +106,14 @@ def abandon(config: str, space: str, archive: str | None = None, *, dry_run: boo
         return len(wanted)
 
 
+def is_merging(config: str, space: str, archive: str) -> bool:
+    """Tell whether an import of an archive into a queue space was published, and is not done with all the same."""
+    with open_device(config) as device, device.open_space(space, role=ROLE):
+        attached = device.attachment(space, ROLE)
+        jobs = attached.volume.read(lambda unit: acts.imports(unit, attached.opened.space.id))
+        return any(job.archive == archive and job.state is Stage.MERGING for job in jobs)
+
+
 class _Begun:
     """An import into one queue space that has begun."""
 

@@ -1,0 +1,128 @@
+"""What can be asked about in SQL: a device, or an archive, as views of a Spark session.
+
+`messages` are those that are still to be consumed, `history` those that are kept after it, then `queues` and `spaces`.
+They have the same columns wherever they are from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qmadmin.archive.columns import COLUMNS, Column
+from qmadmin.archive.reading import Archive, open_archive
+from qmadmin.opening import open_device
+from qmadmin.spark.holding import POSTGRESQL, held
+from qmadmin.spark.queue_table import QUEUE_COLUMNS
+from qmadmin.spark.queue_table import defined as queue_defined
+from qmadmin.spark.source import declared
+from qmadmin.spark.source_options import Table
+from qmadmin.spark.space_table import SPACE_COLUMNS
+from qmadmin.spark.space_table import defined as space_defined
+from qmcore.message import State
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, Manifest
+
+
+def place_at(named: str, key: bytes | None = None) -> Archive | str:
+    """Return the archive in a directory, or the name of a device, which is none; `key` signs the archive."""
+    return open_archive(Path(named), key) if Path(named).is_dir() else named
+
+
+@contextlib.contextmanager
+def shown(
+    session: SparkSession, place: Archive | str, *, payload: bool = True, partitions: int | None = None
+) -> Iterator[None]:
+    """Have views of an archive, or of what QMCONFIG would say of a device, for as long as the block lasts.
+
+    Without `payload` the column `body` is left out. A device on PostgreSQL is read by so many tasks, all of which see
+    the same moment; None is one on each processor. One on SQLite is read by a single task.
+    """
+    if isinstance(place, str):
+        with _held(place, partitions or session.sparkContext.defaultParallelism) as options:
+            show_device(session, {**options, "payload": str(payload).lower()})
+            yield
+    else:
+        show_archive(session, place, payload=payload)
+        yield
+
+
+@contextlib.contextmanager
+def _held(config: str, partitions: int) -> Iterator[dict[str, str]]:
+    with open_device(config) as device:
+        holds = device.kind == POSTGRESQL
+    if not holds:
+        yield {"device": config}
+        return
+    with held(config) as options:
+        yield {**options, "partitions": str(partitions)}
+
+
+def show_device(session: SparkSession, options: Mapping[str, str]) -> None:
+    """Make views of a device; `options` are those of the data source that say which, and how it is read."""
+    for table in Table:
+        reader = session.read.format("qspace").options(**options).option("table", table.value)
+        reader.load().createOrReplaceTempView(table.value)
+
+
+def show_archive(session: SparkSession, archive: Archive, *, payload: bool = True) -> None:
+    """Make views of an archive, whose parts Spark reads itself; without `payload` the column `body` is left out."""
+    stored = _parts(session, archive)
+    if not payload:
+        stored = stored.drop("body")
+    consumed = stored["state"] == State.CONSUMED.value
+    stored.where(~consumed).createOrReplaceTempView(Table.MESSAGES.value)
+    stored.where(consumed).createOrReplaceTempView(Table.HISTORY.value)
+    _made(session, QUEUE_COLUMNS, list(_queues(archive.manifest))).createOrReplaceTempView(Table.QUEUES.value)
+    _made(session, SPACE_COLUMNS, list(_spaces(archive.manifest))).createOrReplaceTempView(Table.SPACES.value)
+
+
+def _parts(session: SparkSession, archive: Archive) -> DataFrame:
+    # They are named one by one, for the directory may have what Spark would take for parts.
+    paths = [_exactly(str((archive.directory / entry.name).resolve())) for entry in archive.manifest.parts]
+    if not paths:
+        return _made(session, COLUMNS, [])
+    return session.read.parquet(*paths)
+
+
+def _exactly(path: str) -> str:
+    """Return a path in which Spark takes no character for a pattern."""
+    return "file:" + re.sub(r"([\\*?\[\]{},])", r"\\\1", path)
+
+
+def _made(session: SparkSession, columns: Sequence[Column], rows: list[tuple[Any, ...]]) -> DataFrame:
+    return session.createDataFrame(rows, declared(columns).replace(" NOT NULL", ""))
+
+
+def _queues(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
+    for space in manifest.spaces:
+        for queue in space.queues:
+            yield (*queue_defined(space.definition.name, queue.definition), *_contents(queue))
+
+
+def _contents(queue: ArchivedQueue) -> tuple[int | None, ...]:
+    """Return what a queue holds. What it has done so far is in no archive, nor is what transactions held."""
+    counts = [count for count in queue.counts if count.state is not State.CONSUMED]
+    ready, delayed = (
+        sum(count.messages for count in counts if count.state is state) for state in (State.READY, State.DELAYED)
+    )
+    pages, size = sum(count.pages for count in counts), sum(count.size for count in counts)
+    return (ready + delayed, ready, delayed, 0, pages, size, *([None] * 6))
+
+
+def _spaces(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
+    for space in manifest.spaces:
+        yield (*space_defined(space.definition), *_used(space))
+
+
+def _used(space: ArchivedSpace) -> tuple[int | None, ...]:
+    counts = [count for queue in space.queues for count in queue.counts]
+    messages = sum(count.messages for count in counts if count.state is not State.CONSUMED)
+    pages = sum(count.pages for count in counts if not count.memory)
+    return (len(space.queues), messages, pages, None, None, None)

@@ -1,0 +1,147 @@
+"""The jobs of archives, done by tasks of Spark: what comes of them is the same as without."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qmadmin.opening import create_device
+from qmadmin.spark.crews import SparkWorkers
+from qmadmin.transfer.comparing import compare
+from qmadmin.transfer.exporting import export
+from qmadmin.transfer.import_planning import ImportOptions
+from qmadmin.transfer.importing import load_archive
+from qmadmin.transfer.workers import Alone
+from qmcore.errors import InUseError, InvalidArgumentError, SystemFailureError
+from tests.fix_store import space_definition
+from tests.transfer.drawing import QUEUES, Act, done, seen
+from tests.transfer.test_identity import places
+
+ACTS = [
+    *(Act("enqueue", queue.name, f"{queue.name} {number}".encode()) for queue in QUEUES for number in range(6)),
+    Act("enqueue", "fifo", b"y" * (1024 * 1024 + 1), {"headers": {"a": "b"}, "priority": 3}),
+    Act("enqueue", "urgent", None, {"delay": 3600.0}),
+    Act("enqueue", "fifo", b"first", {"top": True}),
+    *(Act(what, name) for what in ("dequeue", "roll back", "before", "group") for name in ("fifo", "kept", "groups")),
+]
+"""Enough of everything to have all states, stores and orders."""
+
+MANY = 9_000
+"""Messages of one queue that are too many for one part."""
+
+
+def workers(who: str, spark):
+    return SparkWorkers(spark, 2) if who == "spark" else Alone()
+
+
+@pytest.mark.parametrize(
+    ("kind", "exporter", "importer"),
+    [
+        ("file", "spark", "spark"),
+        ("file", "spark", "alone"),
+        ("file", "alone", "spark"),
+        ("postgres", "spark", "spark"),
+        pytest.param("postgres", "spark", "alone", marks=pytest.mark.slow),
+        pytest.param("postgres", "alone", "spark", marks=pytest.mark.slow),
+    ],
+)
+def test_what_spark_carries_is_the_same_in_everything_that_can_be_seen(
+    spark, request, tmp_path: Path, kind, exporter, importer
+):
+    (tmp_path / "here").mkdir()
+    there, here = places(kind, request, tmp_path), places(kind, request, tmp_path / "here")
+    with there.device() as device, here.device() as other:
+        device.create_space(space_definition(pages=50_000, messages=20_000, memory=2**20))
+        with device.open_space("SPACE") as space:
+            done(space, ACTS, memory=True)
+            space.enqueue_many("empty", [b"%d" % number for number in range(MANY)])
+            exported = export(device.config, tmp_path / "archive", workers=workers(exporter, spark))
+            before = seen(space)
+        assert len(exported.manifest.parts) > 1
+        load_archive(tmp_path / "archive", other.config, ImportOptions(start=True), workers=workers(importer, spark))
+        with other.open_space("SPACE") as arrived:
+            assert seen(arrived) == before
+        compared = compare(tmp_path / "archive", other.config, workers=workers(exporter, spark))
+        assert compared.differences == ()
+        assert compared.digests == compare(tmp_path / "archive", workers=workers(importer, spark)).digests
+
+
+class Stumbling:
+    """Tasks of Spark each of which fails once, when it has done all of its work."""
+
+    def __init__(self, workers: SparkWorkers, marks: Path) -> None:
+        self.count = workers.count
+        self.together = workers.together
+        self._workers = workers
+        self._marks = marks
+
+    @contextlib.contextmanager
+    def apart(self, enter, *arguments) -> Iterator[_Stumbling]:
+        with self._workers.apart(enter, *arguments) as crew:
+            yield _Stumbling(crew, self._marks)
+
+
+class _Stumbling:
+    def __init__(self, crew, marks: Path) -> None:
+        self._crew = crew
+        self._marks = str(marks)
+
+    def run(self, unit, tasks, told):
+        return self._crew.run(stumbling(unit, self._marks), tasks, told)
+
+
+def stumbling(unit, marks: str):
+    def work(entered, *task):
+        result = unit(entered, *task)
+        mark = Path(marks, f"{unit.__name__}-{abs(hash(str(task)))}")
+        if not mark.exists():
+            mark.touch()
+            raise RuntimeError("stumbled")
+        return result
+
+    return work
+
+
+def test_a_task_that_failed_is_tried_again_and_nothing_is_there_twice(spark, tmp_path: Path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    (tmp_path / "here").mkdir()
+    with create_device(str(tmp_path / "QUE"), 60_000) as device:
+        device.create_space(space_definition(pages=30_000, messages=20_000))
+        with device.open_space("SPACE") as space:
+            space.create_queue(QUEUES[0])
+            space.enqueue_many("fifo", [b"%d" % number for number in range(5_000)])
+        export(device.config, tmp_path / "archive", workers=SparkWorkers(spark, 2))
+    with create_device(str(tmp_path / "here" / "QUE"), 60_000) as other:
+        load_archive(
+            tmp_path / "archive",
+            other.config,
+            ImportOptions(start=True),
+            workers=Stumbling(SparkWorkers(spark, 2), marks),
+        )
+        assert {mark.name.split("-")[0] for mark in marks.iterdir()} == {"verify_part", "load_part"}
+        with other.open_space("SPACE") as arrived:
+            assert [m.text for m in arrived.dequeue_many("fifo", 6_000)] == [f"{number}" for number in range(5_000)]
+
+
+def test_what_the_engine_refuses_in_a_task_is_raised_as_it_is_without_spark(spark, file_device, tmp_path: Path):
+    export(file_device.config, tmp_path / "archive", workers=SparkWorkers(spark, 2))
+    with pytest.raises(InvalidArgumentError, match="exists already"):
+        load_archive(tmp_path / "archive", file_device.config, workers=SparkWorkers(spark, 2))
+    with pytest.raises(InUseError, match="holds an archive already"):
+        export(file_device.config, tmp_path / "archive", workers=SparkWorkers(spark, 2))
+
+
+def test_damage_that_a_task_finds_is_told_in_its_own_sentence(spark, file_device, tmp_path: Path):
+    with file_device.open_space("SPACE") as space:
+        space.enqueue("Q", b"x" * 1000)
+    export(file_device.config, tmp_path / "archive")
+    part = tmp_path / "archive" / "part-00000.parquet"
+    data = bytearray(part.read_bytes())
+    data[10] ^= 1
+    part.write_bytes(data)
+    with pytest.raises(SystemFailureError, match=r"part 'part-00000\.parquet' was altered"):
+        compare(tmp_path / "archive", workers=SparkWorkers(spark, 2))

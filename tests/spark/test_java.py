@@ -1,0 +1,59 @@
+"""What is said where the Java that Spark needs is missing, too old, or broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qmadmin.spark.java import require_java
+from qmcore.errors import OperatingSystemError
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Have a `java` in the PATH that says something of itself."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def saying(text: str, status: int = 0) -> str:
+        path = tmp_path / "java"
+        path.write_text(f"#!/bin/sh\n/bin/cat >&2 <<'END'\n{text}\nEND\nexit {status}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return saying
+
+
+@pytest.mark.parametrize("version", ["17", "17.0.12", "21.0.4", "25"])
+def test_a_java_that_is_new_enough_is_taken(java, version):
+    path = java(f'openjdk version "{version}" 2024-07-16')
+    assert require_java() == path
+
+
+@pytest.mark.parametrize(("version", "number"), [("1.8.0_422", 8), ("11.0.24", 11), ("16.0.2", 16)])
+def test_an_old_java_is_told_with_its_version_and_what_to_install(java, version, number):
+    path = java(f'openjdk version "{version}" 2024-07-16')
+    with pytest.raises(OperatingSystemError) as caught:
+        require_java()
+    assert caught.value.message == f"Spark needs Java 17 or newer, and {path} is Java {number}"
+    assert "apt install openjdk-17-jre-headless" in caught.value.hint
+
+
+def test_a_missing_java_is_told_with_what_to_install(java):
+    with pytest.raises(OperatingSystemError, match="Spark needs Java, and there is no java in the PATH") as caught:
+        require_java()
+    assert "openjdk-17-jre-headless" in caught.value.hint
+
+
+def test_a_java_home_without_java_is_told(java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    java('openjdk version "21"')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    with pytest.raises(OperatingSystemError, match="jdk has no bin/java"):
+        require_java()
+
+
+def test_a_java_that_does_not_run_is_told(java):
+    path = java("broken", status=3)
+    with pytest.raises(OperatingSystemError, match=f"Spark needs Java, and {path} does not run"):
+        require_java()
