@@ -258,7 +258,7 @@ class TestImport:
 class TestPostgres:
     """As a program: a process that was forked could not use the threads of what a device on PostgreSQL is."""
 
-    @pytest.mark.parametrize("doom", [BEGINNING[1], LOADING[0], LOADING[-1]], ids=str)
+    @pytest.mark.parametrize("doom", [LOADING[0], LOADING[-1]], ids=str)
     def test_nobody_sees_anything_of_an_import_that_was_killed_and_it_goes_on(self, doomed, stock, database_url, doom):
         create_device(database_url, 100_000).close()
         assert doomed.program(doom, "import", stock.archive, database_url).returncode == -signal.SIGKILL
@@ -269,7 +269,7 @@ class TestPostgres:
         assert compare(stock.archive, database_url, workers=Alone()).differences == ()
         assert faults(database_url) == []
 
-    @pytest.mark.parametrize("doom", [PUBLISHED[-1], MERGING[1], MERGING[-1]], ids=str)
+    @pytest.mark.parametrize("doom", [PUBLISHED[-1], MERGING[-1]], ids=str)
     def test_what_is_appended_is_so_once_although_it_was_killed(self, doomed, stock, database_url, doom):
         with create_device(database_url, 100_000) as device:
             device.create_space(space_definition("FIRST", **LIMITS))
