@@ -16,7 +16,7 @@ from qmadmin.transfer.selecting import Content, Selection
 from qmcore.acts.importing import imports
 from qmcore.carried import Adopted
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, NotOpenError
-from qmcore.imports import ImportJob, ImportPlan, Mode, PlannedQueue, Source, Stage, Times, total
+from qmcore.imports import NOTHING, ImportJob, ImportPlan, Mode, PlannedQueue, Source, Stage, Times, total
 from qmcore.message import State
 from qmcore.records import Use
 
@@ -119,6 +119,11 @@ class SpacePlan:
         )
 
 
+def is_counted(archive: Archive, device: Device, asked: ImportOptions) -> bool:
+    """Tell whether the archive has to be read to know how much of it is imported; else its manifest says that."""
+    return asked.selection.picks or archive.manifest.source.page_size != device.info.page_size
+
+
 def plans(
     archive: Archive, device: Device, asked: ImportOptions, tallies: Sequence[Tally] | None = None
 ) -> Iterator[SpacePlan]:
@@ -184,13 +189,22 @@ def _plan(
     counts: Mapping[Source, Sequence[Count]] | None,
 ) -> SpacePlan:
     """Plan what is imported into a queue space, or what was when an earlier import was cut short."""
+    whole = counts is not None or not is_counted(archive, device, asked)
     for job in earlier:
         # What was published since then is there now, and is not to be taken for what was there before.
         modes = {planned.source: planned.mode for planned in job.plan.queues}
         plan = _planned_as(archive, source, device, present, asked, modes, counts)
-        if plan.plan == job.plan:
+        if plan.plan == job.plan or (not whole and _uncounted(plan.plan) == _uncounted(job.plan)):
             return dataclasses.replace(plan, resumed=True, done=job.state is Stage.DONE)
     return _planned_as(archive, source, device, present, asked, {}, counts)
+
+
+def _uncounted(plan: ImportPlan) -> ImportPlan:
+    """Return a plan as it is before it is known how much is imported."""
+    queues = (
+        dataclasses.replace(planned, use=NOTHING, memory_use=NOTHING, retained=NOTHING) for planned in plan.queues
+    )
+    return dataclasses.replace(plan, queues=tuple(queues))
 
 
 def _planned_as(

@@ -14,7 +14,7 @@ from qmadmin.opening import open_device
 from qmadmin.transfer.desk import ROLE, ImportTarget, at_desk
 from qmadmin.transfer.exporting import fitting
 from qmadmin.transfer.filtering import RowFilter, Tally, last_ranks
-from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpacePlan, plans
+from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpacePlan, is_counted, plans
 from qmadmin.transfer.telling import Progress, tell_no_one, told_by
 from qmadmin.transfer.units import ImportUnit, load_part, tally_part, verify_part
 from qmadmin.transfer.workers import Crew, Workers
@@ -67,8 +67,7 @@ def load_archive(
         if not planned:
             raise BadResourceError("nothing of the archive is selected", hint="Look at it with qmspark show.")
         with crew_of.apart(at_desk, archive) as crew, contextlib.ExitStack() as stack:
-            # Else the manifest says how much it is.
-            counts = asked.selection.picks or archive.manifest.source.page_size != device.info.page_size
+            counts = is_counted(archive, device, asked)
             if not counts:
                 _refuse_unfit(device, planned)
             _verify(archive, crew, progress)

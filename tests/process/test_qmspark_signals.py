@@ -16,10 +16,7 @@ from qmadmin.transfer.workers import Alone
 from tests.doom import Doom
 from tests.fix_store import make_queue, space_definition
 
-ENDS = [(signal.SIGINT, 130, True), (signal.SIGTERM, 143, False)]
-"""Ctrl-C goes to all processes of the group, a termination to the one that is named."""
-
-STATUS = {number: status for number, status, _ in ENDS} | {signal.SIGKILL: 1}
+STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 TEXTS = [f"{number:05d}" for number in range(4500)]
 UNITS = "qmadmin.transfer.units"
 
@@ -50,21 +47,21 @@ def there(tmp_path):
 
 
 def doom(place, number, event="return", **more):
+    """Return an end by a signal: Ctrl-C goes to all processes of the group, a termination to the one that is named."""
     return Doom(place, event, number=number, of_group=number == signal.SIGINT, **more)
 
 
 @pytest.mark.parametrize(
-    ("options", "place", "event"),
+    ("number", "options", "place", "event"),
     [
-        ([], "qmadmin.transfer.picture:Reader.begin", "return"),
-        ([], "qmadmin.archive.part_writing:PartWriter.write", "return"),
-        ([], "qmadmin.archive.writing:_put_in_place", "return"),
-        (["--processes", "2"], "qmadmin.transfer.pool:Process.__init__", "return"),
-        (["--processes", "2"], "qmadmin.transfer.pool:Worker.receive", "call"),
-        (["--processes", "2"], "qmadmin.transfer.pool:Pool.run", "call"),
+        (signal.SIGINT, [], "qmadmin.transfer.picture:Reader.begin", "return"),
+        (signal.SIGTERM, [], "qmadmin.archive.part_writing:PartWriter.write", "return"),
+        (signal.SIGINT, [], "qmadmin.archive.writing:_put_in_place", "return"),
+        (signal.SIGTERM, ["--processes", "2"], "qmadmin.transfer.pool:Process.__init__", "return"),
+        (signal.SIGINT, ["--processes", "2"], "qmadmin.transfer.pool:Pool.run", "call"),
+        (signal.SIGTERM, ["--processes", "2"], "qmadmin.transfer.pool:Pool.run", "call"),
     ],
 )
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_export_that_is_told_to_end_leaves_nothing(doomed, device, tmp_path, options, place, event, number):
     archive = tmp_path / "archive"
     said = doomed.program(doom(place, number, event), "export", *options, device, archive)
@@ -74,27 +71,24 @@ def test_an_export_that_is_told_to_end_leaves_nothing(doomed, device, tmp_path, 
     doomed.leaves_nobody()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_one_that_is_told_to_end_behind_its_manifest_is_an_archive(doomed, device, tmp_path, number):
-    place = doom("qmadmin.archive.writing:ArchiveWriter.finish", number)
+def test_one_that_is_told_to_end_behind_its_manifest_is_an_archive(doomed, device, tmp_path):
+    place = doom("qmadmin.archive.writing:ArchiveWriter.finish", signal.SIGINT)
     said = doomed.program(place, "export", device, tmp_path / "archive")
-    assert said.returncode == STATUS[number]
+    assert said.returncode == STATUS[signal.SIGINT]
     assert open_archive(tmp_path / "archive").manifest.messages == len(TEXTS)
 
 
 @pytest.mark.parametrize(
-    ("options", "place", "event"),
+    ("number", "options", "place", "event"),
     [
-        ([], "qmadmin.transfer.importing:_verify", "call"),
-        ([], "qmcore.acts.importing:begin", "return"),
-        ([], "qmcore.acts.importing:load_batch", "return"),
-        ([], "qmcore.acts.importing:_load", "return"),
-        ([], "qmcore.acts.importing:publish", "call"),
-        (["--processes", "2"], "qmadmin.transfer.importing:_load", "call"),
-        (["--processes", "2"], "qmadmin.transfer.pool:Pool.run", "call"),
+        (signal.SIGTERM, [], "qmcore.acts.importing:begin", "return"),
+        (signal.SIGINT, [], "qmcore.acts.importing:load_batch", "return"),
+        (signal.SIGTERM, [], "qmcore.acts.importing:_load", "return"),
+        (signal.SIGINT, [], "qmcore.acts.importing:publish", "call"),
+        (signal.SIGTERM, ["--processes", "2"], "qmadmin.transfer.importing:_load", "call"),
+        (signal.SIGINT, ["--processes", "2"], "qmadmin.transfer.pool:Pool.run", "return"),
     ],
 )
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_import_that_is_told_to_end_is_not_seen_and_goes_on(doomed, archive, there, options, place, event, number):
     said = doomed.program(doom(place, number, event), "import", *options, archive, there)
     assert (said.returncode, said.stdout) == (STATUS[number], ""), said.stderr
