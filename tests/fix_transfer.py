@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
+import pickle
 import subprocess
 import sys
-import traceback
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.doom import Doom, environment_of, meet
+from tests.doom import Doom, environment_of
 from tests.fix_process import PATIENCE, environment, eventually
+
+_WORK = """
+import pickle, sys
+from tests.doom import meet
+doom, mark, work, arguments, more = pickle.load(sys.stdin.buffer)
+meet(doom, mark)
+work(*arguments, **more)
+"""
 
 PROGRAM = [sys.executable, "-m", "qmadmin.spark.program"]
 
@@ -28,18 +34,19 @@ class Doomed:
         self._count = 0
         self._groups: list[int] = []
 
-    def run(self, doom: Doom, work: Callable[[], object]) -> None:
-        """Do some work in a process of its own, which ends where it is to."""
+    def run(self, doom: Doom, work: Callable[..., object], *arguments: object, **more: object) -> None:
+        """Do some work in a process of its own, which ends where it is to; the work can be pickled."""
         mark = self._mark()
-        with warnings.catch_warnings():
-            # Threads of libraries are at rest, and what the child does begins anew.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            child = os.fork()
-        if child == 0:
-            _work(doom, mark, work)
-        _, status = os.waitpid(child, 0)
-        assert os.WIFSIGNALED(status), f"it has come to its end, with status {status}"
-        assert os.WTERMSIG(status) == doom.number, f"it ended by signal {os.WTERMSIG(status)}"
+        # A fresh process: a fork would have the locks of libraries that are loaded here, and none of their threads.
+        ended = subprocess.run(
+            [sys.executable, "-c", _WORK],
+            input=pickle.dumps((doom, mark, work, arguments, more)),
+            env={**os.environ, "PYTHONPATH": environment()["PYTHONPATH"]},
+            capture_output=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        assert ended.returncode == -doom.number, f"it ended with status {ended.returncode}: {ended.stderr.decode()}"
         assert mark.exists()
 
     def program(self, doom: Doom, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -78,19 +85,6 @@ def _running(group: int) -> list[Path]:
             if int(its_group) == group and state != "Z":
                 found.append(path)
     return found
-
-
-def _work(doom: Doom, mark: Path, work: Callable[[], object]) -> None:
-    """Do it, and end without what a test process does at its end."""
-    # Nobody waits for ever for what hangs.
-    signal.alarm(round(PATIENCE))
-    try:
-        meet(doom, mark)
-        work()
-    except BaseException:  # noqa: BLE001 - nothing may get into the frames of the test
-        traceback.print_exc()
-    finally:
-        os._exit(1)
 
 
 @pytest.fixture

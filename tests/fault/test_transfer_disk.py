@@ -78,7 +78,7 @@ class TestExport:
         source = lay_out(tmp_path / "QUE", 40, 2_000)
         filling = leave(small_disk, 40)
         place = Doom("qmadmin.archive.writing:_put_in_place")
-        doomed.run(place, lambda: export(source, small_disk / "archive"))
+        doomed.run(place, export, source, small_disk / "archive")
         export(source, small_disk / "archive", ExportOptions(again=True))
         filling.unlink()
         assert open_archive(small_disk / "archive").manifest.messages == 40

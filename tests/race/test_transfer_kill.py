@@ -110,7 +110,7 @@ class TestExport:
     )
     def test_an_export_that_was_killed_is_no_archive_and_is_begun_again(self, doomed, source, tmp_path, doom):
         archive = tmp_path / "archive"
-        doomed.run(doom, lambda: export(source, archive, workers=Alone()))
+        doomed.run(doom, export, source, archive, workers=Alone())
         if archive.exists():
             with pytest.raises(BadResourceError):
                 open_archive(archive)
@@ -129,7 +129,7 @@ class TestExport:
     )
     def test_one_that_was_killed_behind_its_manifest_is_an_archive(self, doomed, source, tmp_path, doom):
         archive = tmp_path / "archive"
-        doomed.run(doom, lambda: export(source, archive, workers=Alone()))
+        doomed.run(doom, export, source, archive, workers=Alone())
         assert compare(archive, source).differences == ()
         with pytest.raises(InUseError, match="holds an archive already"):
             export(source, archive, ExportOptions(again=True))
@@ -177,7 +177,7 @@ class TestImport:
     def test_nobody_sees_anything_of_an_import_that_was_killed_and_it_goes_on(
         self, doomed, archive, there, stock, doom
     ):
-        doomed.run(doom, lambda: load_archive(archive, there, workers=Alone()))
+        doomed.run(doom, load_archive, archive, there, workers=Alone())
         with open_device(there) as device:
             assert [queue.name for space in device.spaces() for queue in device.queues(space.name)] == []
         assert faults(there) == []
@@ -195,7 +195,7 @@ class TestImport:
 
     @pytest.mark.parametrize("doom", PUBLISHED, ids=str)
     def test_queue_spaces_that_were_published_stay_and_the_others_follow(self, doomed, archive, there, stock, doom):
-        doomed.run(doom, lambda: load_archive(archive, there, workers=Alone()))
+        doomed.run(doom, load_archive, archive, there, workers=Alone())
         assert contents(there, "FIRST") == stock.messages["FIRST"]
         assert contents(there, "SECOND") == {}
         load_archive(archive, there, workers=Alone())
@@ -204,7 +204,7 @@ class TestImport:
     @pytest.mark.parametrize("doom", [LOADING[1], PUBLISHED[-1]], ids=str)
     def test_one_of_selected_messages_goes_on_although_they_are_counted_anew(self, doomed, archive, there, stock, doom):
         some = ImportOptions(selection=Selection(count=3))
-        doomed.run(doom, lambda: load_archive(archive, there, some, workers=Alone()))
+        doomed.run(doom, load_archive, archive, there, some, workers=Alone())
         found = load_archive(archive, there, some, workers=Alone())
         assert (found.messages, [space.resumed for space in found.spaces]) == (8, [True, True])
         assert {name: contents(there, name) for name in BODIES} == {
@@ -215,7 +215,7 @@ class TestImport:
 
     @pytest.mark.parametrize("doom", [BEGINNING[1], LOADING[2], LOADING[-1]], ids=str)
     def test_one_that_was_killed_can_be_given_up_and_leaves_nothing(self, doomed, archive, there, stock, doom):
-        doomed.run(doom, lambda: load_archive(archive, there, workers=Alone()))
+        doomed.run(doom, load_archive, archive, there, workers=Alone())
         with open_device(there) as device:
             names = [space.name for space in device.spaces()]
         for name in names:
@@ -238,7 +238,7 @@ class TestImport:
                 space.enqueue_many("Q", [f"old {number}" for number in range(2100)])
         old = contents(there, "FIRST")["Q"]
         options = ImportOptions(existing=existing)
-        doomed.run(doom, lambda: load_archive(archive, there, options, workers=Alone()))
+        doomed.run(doom, load_archive, archive, there, options, workers=Alone())
         seen = contents(there, "FIRST")["Q"]
         published = stock.messages["FIRST"]["Q"]
         assert sorted(set(seen)) == sorted(seen)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import pytest
 
 from qmadmin.opening import create_device, open_device
-from qmadmin.transfer.export_planning import ExportOptions
-from qmadmin.transfer.import_planning import ImportOptions
-from qmadmin.transfer.moving import move
-from qmadmin.transfer.workers import Alone
 from qmcore.errors import BadResourceError, InUseError
 from tests.doom import Doom
 from tests.fix_store import make_queue, space_definition
+from tests.moving import moved
 
 MOVING = "qmadmin.transfer.moving"
 
@@ -48,11 +45,6 @@ def directions(config):
         return {queue.name: (queue.enqueue_enabled, queue.dequeue_enabled) for queue in device.queues("SPACE")}
 
 
-def moved(source, there, directory, **how):
-    exporting = ExportOptions(**how)
-    return move(source, there, directory, exporting=exporting, importing=ImportOptions(start=True), workers=Alone())
-
-
 COMPLETE = [
     Doom(f"{MOVING}:load_archive"),
     Doom("qmadmin.transfer.units:load_part", "return"),
@@ -71,7 +63,7 @@ def test_a_move_whose_archive_is_complete_goes_on_and_queues_are_started_as_they
     doomed, source, there, tmp_path, doom
 ):
     before = messages(source)
-    doomed.run(doom, lambda: moved(source, there, tmp_path / "archive"))
+    doomed.run(doom, moved, source, there, tmp_path / "archive")
     here, arrived = messages(source), messages(there)
     for queue, wanted in before.items():
         # A part that was removed here is the first of them, and there is everything then.
@@ -98,7 +90,7 @@ def test_a_move_whose_archive_is_complete_goes_on_and_queues_are_started_as_they
 )
 def test_one_that_was_killed_before_its_archive_was_complete_begins_anew(doomed, source, there, tmp_path, doom):
     before = messages(source)
-    doomed.run(doom, lambda: moved(source, there, tmp_path / "archive"))
+    doomed.run(doom, moved, source, there, tmp_path / "archive")
     assert (messages(source), messages(there)) == (before, {})
     assert directions(source) == {"Q": (False, False), "CLOSED": (False, False)}
     moved(source, there, tmp_path / "archive", again=True)
