@@ -59,13 +59,14 @@ class Workforce:
     @contextlib.contextmanager
     def session(self) -> Iterator[SparkSession]:
         """Give a session of Spark for a block."""
-        from qmadmin.spark.session import start
+        from qmadmin.spark.session import active, start
 
         # It would tell an interrupt in fifty lines.
         logging.getLogger("py4j").addHandler(logging.NullHandler())
         settings = dict(self.settings)
         if self.memory:
             settings = {"spark.driver.memory": self.memory, "spark.executor.memory": self.memory} | settings
+        borrowed = active() is not None
         try:
             session = start(self.master, settings)
         except QueueError as error:
@@ -73,4 +74,5 @@ class Workforce:
         try:
             yield session
         finally:
-            session.stop()
+            if not borrowed:
+                session.stop()

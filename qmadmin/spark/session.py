@@ -39,7 +39,7 @@ def start(master: str | None = None, settings: Mapping[str, str] | None = None) 
         raise OperatingSystemError(
             "qmspark needs PySpark, which is not installed", hint="pip install 'qmadmin[spark]'"
         ) from error
-    running = SparkSession.getActiveSession()
+    running = active()
     if running is not None:
         return running
     if "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -48,6 +48,15 @@ def start(master: str | None = None, settings: Mapping[str, str] | None = None) 
     require_java()
     _started(_conf(master or LOCAL, settings or {}))
     return _quiet(SparkSession.builder.getOrCreate())
+
+
+def active() -> SparkSession | None:
+    """Return the session that this process has already, which is somebody else's to stop; None where there is none."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
 
 
 def _conf(master: str, settings: Mapping[str, str]) -> SparkConf:

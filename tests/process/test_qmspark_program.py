@@ -81,6 +81,8 @@ class TestRefusal:
 
     def test_missing_java_is_told_with_what_to_install_before_anything_is_begun(self, qmspark, monkeypatch):
         monkeypatch.setenv("JAVA_HOME", qmspark.path("nowhere"))
+        # Another test of this process may have a session.
+        monkeypatch.setattr("qmadmin.spark.session.active", lambda: None)
         refusal = qmspark.refusal("export", "--master", "local[2]", qmspark.device, qmspark.path("archive"))
         assert "Spark needs Java" in refusal
         assert "openjdk-17-jre-headless" in refusal

@@ -317,6 +317,6 @@ def test_demonstration_runs_the_sample_and_a_whole_text(sample):
     assert count >= 10_000
     assert f"replies   {count}: 0 lost, 0 doubled, 0 wrong" in done.stdout
     place = Path(re.search(r"everything is in (.*)$", done.stdout)[1])
-    assert {path.name for path in place.iterdir()} == {"sample", "lines"}
+    assert {path.name for path in place.iterdir()} == {"sample", "lines", "move"}
     assert (place / "sample" / "QUE").exists()
     assert (place / "lines" / "QUE").stat().st_size < 20_000_000

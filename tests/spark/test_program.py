@@ -21,6 +21,8 @@ def test_what_is_not_there_is_told_before_spark_is_started(qmspark):
 
 def test_missing_java_is_told_with_what_to_install(qmspark, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", qmspark.path("jdk"))
+    # Another test of this process may have a session.
+    monkeypatch.setattr("qmadmin.spark.session.active", lambda: None)
     refusal = qmspark.refusal("query", qmspark.device, "SELECT 1")
     assert "Spark needs Java" in refusal
     assert "openjdk-17-jre-headless" in refusal
