@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from qmadmin.spark.errors import explained
 from qmadmin.spark.gathering import gathered
-from qmadmin.transfer.workers import Crew, Enter, Told, Unit, tell_nobody
+from qmadmin.transfer.workers import Crew, Enter, Team, Told, Unit, tell_nobody
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -27,7 +27,7 @@ class SparkWorkers:
         self._session = session
         self.count = partitions or session.sparkContext.defaultParallelism
 
-    def together(self, enter: Enter, *arguments: Any) -> contextlib.AbstractContextManager[Crew]:
+    def together(self, enter: Enter, *arguments: Any) -> contextlib.AbstractContextManager[Team]:
         """Give tasks that stay to the end, on this machine; the job has failed when one of them dies."""
         return gathered(self._session, self.count, enter, *arguments)
 
@@ -42,10 +42,6 @@ class _Tasks:
         self._context = session.sparkContext
         self._enter = enter
         self._arguments = arguments
-
-    def each(self, unit: Unit, *arguments: Any, seconds: float | None = None) -> list[Any]:
-        """Refuse: nobody knows where and when tasks run."""
-        raise NotImplementedError("tasks that run apart cannot be called together")
 
     def run(self, unit: Unit, tasks: Iterable[tuple[Any, ...]], told: Told = tell_nobody) -> Iterator[Any]:
         """Run a task of Spark for each of the tasks; they return together, at the end."""

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from qmadmin.transfer.workers import Crew, Enter
+    from qmadmin.transfer.workers import Enter, Team
 
 _PATIENCE_SECONDS = 120.0
 _LOOK_SECONDS = 0.5
 
 
 @contextlib.contextmanager
-def gathered(session: SparkSession, count: int, enter: Enter, *arguments: Any) -> Iterator[Crew]:
+def gathered(session: SparkSession, count: int, enter: Enter, *arguments: Any) -> Iterator[Team]:
     """Give `count` tasks that run at the same time, each with what it has entered."""
     with tempfile.TemporaryDirectory(prefix="qmspark-") as directory, socket.socket(socket.AF_UNIX) as place:
         path = str(Path(directory, "driver"))

@@ -67,11 +67,6 @@ def joined(digests: Iterable[Digest]) -> Digest:
     return reduce(Digest.before, digests, Digest())
 
 
-def message_digest(name: str, row: Row, msgid: Callable[[int], str]) -> int:
-    """Return the digest of one message."""
-    return _of_message(name, row, msgid)
-
-
 def _of_message(name: str, row: Row, msgid: Callable[[int], str]) -> int:
     group = row[_GROUP]
     values = (name, None if group is None else msgid(group), row[carried.BODY] is None, *_SAME(row))

@@ -24,6 +24,9 @@ T = TypeVar("T")
 _STILL_SECONDS = 30.0
 """How long others may take to come to an end with what they write."""
 
+_BEGIN_SECONDS = 5.0
+"""How long a reader may take to begin, while nobody may write; it takes milliseconds."""
+
 Tokens = Mapping[str, str]
 """What makes a snapshot of a volume the same as another one, by the paths of the volumes."""
 
@@ -79,15 +82,15 @@ def pictured(device: Device, names: Sequence[str], workers: Workers) -> Iterator
         moment = device.clock.now()
         if isinstance(workers, Alone):
             _begin_still(own)
-            crew = myself(own)
+            yield own, myself(own), moment
         elif device.kind == "postgresql":
-            crew = stack.enter_context(workers.apart(reading, device.config, names, own.begin({})))
+            yield own, stack.enter_context(workers.apart(reading, device.config, names, own.begin({}))), moment
         else:
-            crew = stack.enter_context(workers.together(reading, device.config, names, {}))
+            team = stack.enter_context(workers.together(reading, device.config, names, {}))
             moment = device.clock.now()
             # One that does not answer must not keep everybody from writing.
-            _begin_still(own, lambda: crew.each(Reader.begin, {}, seconds=_STILL_SECONDS))
-        yield own, crew, moment
+            _begin_still(own, lambda: team.each(Reader.begin, {}, seconds=_BEGIN_SECONDS))
+            yield own, team, moment
 
 
 def _begin_still(own: Reader, others: Callable[[], object] = lambda: None) -> None:

@@ -31,11 +31,15 @@ def tell_nobody(_ended: int) -> None:
 class Crew(Protocol):
     """Workers that are at it, each with what it has entered."""
 
-    def each(self, unit: Unit, *arguments: Any, seconds: float | None = None) -> list[Any]:
-        """Have every worker call the same at the same time, and return what they return within the seconds."""
-
     def run(self, unit: Unit, tasks: Iterable[tuple[Any, ...]], told: Told = tell_nobody) -> Iterator[Any]:
         """Have the workers call `unit` with each of the tasks, and yield what it returns, in whatever order."""
+
+
+class Team(Crew, Protocol):
+    """A crew whose workers are all there at the same time."""
+
+    def each(self, unit: Unit, *arguments: Any, seconds: float | None = None) -> list[Any]:
+        """Have every worker call the same at the same time, and return what they return within the seconds."""
 
 
 class Workers(Protocol):
@@ -44,11 +48,11 @@ class Workers(Protocol):
     count: int
     """How many units they work on at a time."""
 
-    def together(self, enter: Enter, *arguments: Any) -> AbstractContextManager[Crew]:
+    def together(self, enter: Enter, *arguments: Any) -> AbstractContextManager[Team]:
         """Give `count` workers that begin together and stay to the end; the job has failed when one of them dies."""
 
     def apart(self, enter: Enter, *arguments: Any) -> AbstractContextManager[Crew]:
-        """Give workers for units that anybody may do, at any time, and twice; such a crew cannot be called together."""
+        """Give workers for units that anybody may do, at any time, and twice."""
 
 
 class Alone:
@@ -57,7 +61,7 @@ class Alone:
     count = 1
 
     @contextlib.contextmanager
-    def together(self, enter: Enter, *arguments: Any) -> Iterator[Crew]:
+    def together(self, enter: Enter, *arguments: Any) -> Iterator[Team]:
         """Give this process."""
         with enter(*arguments) as entered:
             yield myself(entered)
@@ -65,7 +69,7 @@ class Alone:
     apart = together
 
 
-def myself(entered: Any) -> Crew:
+def myself(entered: Any) -> Team:
     """Return this process as a crew, with what it has entered already."""
     return _Self(entered)
 
@@ -91,7 +95,7 @@ class Processes:
     def __init__(self, count: int) -> None:
         self.count = count
 
-    def together(self, enter: Enter, *arguments: Any) -> AbstractContextManager[Crew]:
+    def together(self, enter: Enter, *arguments: Any) -> AbstractContextManager[Team]:
         """Give worker processes."""
         from qmadmin.transfer.pool import Pool, Process
 
