@@ -287,6 +287,7 @@ class Volume(Protocol):
         *,
         durable: bool = True,
         concurrent: bool = False,
+        patient: bool = False,
         repeatable: Callable[[T], bool] | None = None,
     ) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was.
@@ -295,6 +296,9 @@ class Volume(Protocol):
         effect outside of its unit. It runs as if it were alone on the volume, unless it is `concurrent`: then other
         concurrent work may be done at the same time, and what it has read may be outdated when it acts. That is right
         for work on messages, each of which belongs to whoever has taken it out of its state.
+
+        Where there is one writer at a time, `patient` work lets others go first who wait for it, though not for ever:
+        that is for what writes much, and again and again.
 
         `repeatable` tells by its result that the work may be done twice, as by `always` any may that only tidies up:
         where nobody can tell whether it was committed, it is done again.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyarrow.parquet import ParquetFile
 
-SLICE_ROWS: Final = 2_000
+SLICE_ROWS: Final = 1_000
 SLICE_BYTES: Final = 4 * 2**20
 """A slice has at most so many rows, and so many bytes of bodies and headers or one row.
 

@@ -100,6 +100,7 @@ def abandon(config: str, space: str, archive: str | None = None, *, dry_run: boo
         for job in () if dry_run else wanted:
             while attached.volume.write(
                 lambda unit, job=job: acts.abandon(unit, attached.opened, job, MERGED_AT_A_TIME),  # type: ignore[misc]
+                patient=True,
                 repeatable=always,
             ):
                 pass
@@ -156,6 +157,7 @@ class _Begun:
             )
         while job.state is Stage.MERGING and attached.volume.write(
             lambda unit: acts.merge(unit, attached.opened, job, MERGED_AT_A_TIME, self._device.clock.now()),
+            patient=True,
             repeatable=always,
         ):
             pass

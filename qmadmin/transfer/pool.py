@@ -49,10 +49,13 @@ class Worker:
             raise result
         return result
 
-    def end(self, *, at_once: bool) -> None:
-        """Let it end, after what it is at; `at_once` in the middle of it."""
+    def dismiss(self, *, at_once: bool) -> None:
+        """Have it end, after what it is at; `at_once` in the middle of it."""
         del at_once
         self.connection.close()
+
+    def wait(self) -> None:
+        """Return when it has ended, as far as that is ours to know."""
 
     def _died(self) -> SystemFailureError:
         return SystemFailureError(f"{self._ended()} in the middle of its work", hint=_HINT)
@@ -80,11 +83,14 @@ class Process(Worker):
         finally:
             theirs.close()
 
-    def end(self, *, at_once: bool) -> None:
-        """Let it end, after what it is at; `at_once` in the middle of it."""
+    def dismiss(self, *, at_once: bool) -> None:
+        """Have it end, after what it is at; `at_once` in the middle of it."""
         if at_once:
             self._process.terminate()
-        super().end(at_once=at_once)
+        super().dismiss(at_once=at_once)
+
+    def wait(self) -> None:
+        """Return when the process has ended."""
         self._process.wait()
 
     def _ended(self) -> str:
@@ -149,8 +155,11 @@ class Pool:
                 told(ended)
 
     def _end(self, *, at_once: bool) -> None:
+        # All of them first: they end at the same time.
         for worker in self._workers:
-            worker.end(at_once=at_once)
+            worker.dismiss(at_once=at_once)
+        for worker in self._workers:
+            worker.wait()
         self._workers.clear()
 
 

@@ -146,7 +146,7 @@ def load_batch(
     # Before the transaction, for which others wait.
     brought = _as_ours(job, groups)
     return volume.write(
-        lambda unit: _load(unit, job, batch, brought), durable=False, concurrent=True, repeatable=always
+        lambda unit: _load(unit, job, batch, brought), durable=False, concurrent=True, patient=True, repeatable=always
     )
 
 

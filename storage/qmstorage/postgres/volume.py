@@ -79,6 +79,7 @@ class PostgresVolume:
         *,
         durable: bool = True,
         concurrent: bool = False,
+        patient: bool = False,
         repeatable: Callable[[T], bool] | None = None,
     ) -> T:
         """Run `work` in one transaction and commit it; an exception leaves everything as it was.
@@ -86,6 +87,7 @@ class PostgresVolume:
         What fails before its commit because of others, or because the server has ended the session, is done again.
         Raises OutcomeUnknownError where the connection was lost while the commit was under way.
         """
+        del patient  # There are many writers.
         self._check_usable()
         if not concurrent and self.is_joined():
             raise joining.would_wait_for_itself(self.path)

@@ -15,12 +15,16 @@ T = TypeVar("T")
 
 
 class Job(Generic[T]):
-    """Work of one caller. `commit` is the number of the commit that it became part of, 0 until then."""
+    """Work of one caller. `commit` is the number of the commit that it became part of, 0 until then.
 
-    __slots__ = ("_actions", "_result", "_work", "commit", "error", "settled")
+    `patient`: others go first who wait for the writer in other processes.
+    """
 
-    def __init__(self, work: Callable[[Unit], T]) -> None:
+    __slots__ = ("_actions", "_result", "_work", "commit", "error", "patient", "settled")
+
+    def __init__(self, work: Callable[[Unit], T], *, patient: bool = False) -> None:
         self._work = work
+        self.patient = patient
         self._result: T
         self._actions: list[Callable[[], None]] = []
         self.error: Exception | None = None

@@ -27,6 +27,12 @@ _FLOCK = "hhqqi"
 _PAUSE_FIRST, _PAUSE_MOST = 0.00005, 0.002
 """Seconds between two looks at a closed gate."""
 
+_BEHIND_SECONDS = 0.02
+"""For how long others go first, where there are always some."""
+
+_ENTRANCE, _WAITING_ROOM = 0, 1
+"""The bytes of the gate's file that are locked: by who is inside, and by all who wait."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -77,37 +83,65 @@ class Gate:
 
     def __exit__(self, *_: object) -> None:
         """Let the next process in."""
-        fcntl.lockf(self._fd, fcntl.LOCK_UN)
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _ENTRANCE)
 
     @contextlib.contextmanager
-    def within(self, seconds: float) -> Iterator[bool]:
-        """Enter if no other process is inside by then; tell whether that went well."""
-        entered = self._enter(seconds)
+    def behind_others(self) -> Iterator[None]:
+        """Enter as a `with` does, but behind those who wait, though not for ever."""
+        end = time.monotonic() + _BEHIND_SECONDS
+        while True:
+            with self.within(translate.BUSY_SECONDS, announced=False) as entered:
+                if not entered:
+                    raise translate.gate_closed(self._path, _holder(self._fd))
+                if time.monotonic() > end or not self._is_waited_for():
+                    yield
+                    return
+            # For so long that each of them looks.
+            time.sleep(1.25 * _PAUSE_MOST)
+
+    @contextlib.contextmanager
+    def within(self, seconds: float, *, announced: bool = True) -> Iterator[bool]:
+        """Enter if no other process is inside by then; tell whether that went well.
+
+        Who is `announced` while he waits is let in before those who go behind others.
+        """
+        entered = self._enter(seconds, announced=announced)
         try:
             yield entered
         finally:
             if entered:
                 self.__exit__()
 
-    def _enter(self, seconds: float) -> bool:
-        pause, end = _PAUSE_FIRST, 0.0
-        while not _lock(self._fd):
-            now = time.monotonic()
-            end = end or now + seconds
-            if now > end:
+    def _enter(self, seconds: float, *, announced: bool = True) -> bool:
+        if _lock(self._fd, _ENTRANCE):
+            return True
+        if announced:
+            # It fails where somebody is just looking whether anybody waits; he looks again.
+            _lock(self._fd, _WAITING_ROOM, fcntl.LOCK_SH)
+        try:
+            return self._entered_by(time.monotonic() + seconds)
+        finally:
+            if announced:
+                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _WAITING_ROOM)
+
+    def _entered_by(self, end: float) -> bool:
+        pause = _PAUSE_FIRST
+        while not _lock(self._fd, _ENTRANCE):
+            if time.monotonic() > end:
                 return False
             time.sleep(pause)
             pause = min(pause * 1.5, _PAUSE_MOST)
         return True
 
+    def _is_waited_for(self) -> bool:
+        if not _lock(self._fd, _WAITING_ROOM):
+            return True
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _WAITING_ROOM)
+        return False
+
     def close(self) -> None:
         """Give the gate up."""
         os.close(self._fd)
-
-
-def let_others_in() -> None:
-    """Stay outside of the gate for so long that whoever waits looks once."""
-    time.sleep(1.25 * _PAUSE_MOST)
 
 
 class OwnerFiles:
@@ -157,7 +191,7 @@ class OwnerFiles:
         except OSError:
             return True
         try:
-            return not _lock(fd)
+            return not _lock(fd, 0)
         finally:
             os.close(fd)
 
@@ -179,9 +213,9 @@ def same_boot(owner: Owner) -> bool:
     return owner.boot == this_boot()
 
 
-def _lock(fd: int) -> bool:
+def _lock(fd: int, byte: int, how: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(fd, how | fcntl.LOCK_NB, 1, byte)
     except (BlockingIOError, PermissionError):
         return False
     return True
@@ -191,7 +225,7 @@ def _holder(fd: int) -> int | None:
     """Return the process that has the lock, where the system tells it in the form that we know."""
     if sys.platform != "linux":
         return None
-    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _ENTRANCE, 1, 0)
     found = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
     return int(found[4]) if found[0] != fcntl.F_UNLCK else None
 

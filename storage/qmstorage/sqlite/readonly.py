@@ -46,10 +46,11 @@ class ReadOnlyVolume:
         *,
         durable: bool = True,
         concurrent: bool = False,
+        patient: bool = False,
         repeatable: Callable[[T], bool] | None = None,
     ) -> T:
         """Refuse."""
-        del work, durable, concurrent, repeatable
+        del work, durable, concurrent, patient, repeatable
         raise self._refusal()
 
     def comes_free(self, seconds: float) -> bool:

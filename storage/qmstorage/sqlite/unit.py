@@ -14,7 +14,6 @@ from qmcore.port import Unit
 from qmstorage.runner import Texts
 from qmstorage.schema import counter, space
 from qmstorage.sqlite import translate
-from qmstorage.sqlite.locks import let_others_in
 from qmstorage.unit import SqlUnit
 
 T = TypeVar("T")
@@ -36,9 +35,6 @@ class SqliteUnit(SqlUnit):
 
     def load(self, space_id: int, queue_id: int, state: State, rows: Sequence[Row]) -> None:
         """Store messages as they are carried, and let them stand; nobody is told. Nothing is counted."""
-        if not self.brought_many:
-            # Whoever loads comes back at once, and others only look every now and then whether the gate is open.
-            self.afterwards(let_others_in)
         self.brought_many = True
         super().load(space_id, queue_id, state, rows)
 

@@ -86,13 +86,14 @@ class SqliteVolume:
         *,
         durable: bool = True,
         concurrent: bool = False,
+        patient: bool = False,
         repeatable: Callable[[T], bool] | None = None,
     ) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was."""
         del concurrent, repeatable  # SQLite has one writer at a time, and loses no connection.
         if self.followers and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
-        job = Job(work)
+        job = Job(work, patient=patient)
         self._line.append(job)
         try:
             with self._writing:
@@ -392,7 +393,7 @@ class SqliteVolume:
     def _commit(self, jobs: list[Job[Any]]) -> None:
         committing = False
         addresses: list[str] = []
-        with self._beside.gate or contextlib.nullcontext():
+        with self._turn(patient=all(job.patient for job in jobs)):
             try:
                 cursor = self._connection.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
@@ -418,6 +419,12 @@ class SqliteVolume:
             finally:
                 roll_back(self._connection)
         self.ring(addresses)
+
+    def _turn(self, *, patient: bool) -> contextlib.AbstractContextManager[None]:
+        gate = self._beside.gate
+        if gate is None:
+            return contextlib.nullcontext()
+        return gate.behind_others() if patient else gate
 
     def _note_commit(self) -> int:
         return 1 if self._beside.log is None else self._beside.log.note_commit()
