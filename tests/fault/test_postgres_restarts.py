@@ -12,6 +12,7 @@ from qmadmin.opening import create_device, open_device
 from qmcore.errors import AbortedError, OperatingSystemError
 from qmcore.findings import Severity
 from tests.fix_postgres import but_for_this_server, or_do_without
+from tests.fix_process import is_running
 from tests.fix_store import Work, bodies_held, drain, eventually, make_queue, space_definition
 
 psycopg = pytest.importorskip("psycopg")
@@ -310,7 +311,10 @@ def test_a_storm_of_losses_is_a_line_in_the_log_for_each_outage(cluster, device,
     cluster.start()
     assert space.dequeue("Q", wait=20).text == "x"
     eventually(lambda: caplog.records[-1].levelname == "INFO", "it is known again")
-    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "INFO"]
+    *lost, again = [record.levelname for record in caplog.records]
+    # The loss is told by one thread, the rollback that is put off by another.
+    assert sorted(lost) == ["ERROR", "WARNING"]
+    assert again == "INFO"
 
 
 # ---- failover -------------------------------------------------------------------------------------------------------
@@ -346,7 +350,9 @@ def test_after_a_failover_all_that_was_acknowledged_is_there_and_all_goes_on(pai
         waiting = Work(lambda: space.dequeue("W", wait=30).text)
         eventually(lambda: cluster.sql("SELECT count(*) FROM qmadmin.waiter") == [(1,)], "it waits")
         assert space.dequeue("Q").text == "b"
+        clients = [pid for (pid,) in cluster.sql("SELECT pid FROM pg_stat_activity WHERE client_port IS NOT NULL")]
         cluster.kill()
+        eventually(lambda: not any(map(is_running, clients)), "its processes for the clients have noticed")
         with pytest.raises(OperatingSystemError, match=r"cannot be reached|no server of device"):
             space.dequeue("Q")
         standby.promote()
