@@ -27,11 +27,10 @@ class Use:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arrival:
-    """What an arrival has led to: the sequence numbers that were given, and the use of queue space and queue."""
+    """What an arrival has led to: the sequence numbers that were given, and the use of the queue space."""
 
     sequences: Sequence[int]
     space: Use
-    queue: Use
 
 
 class Role(enum.IntEnum):

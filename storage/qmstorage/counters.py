@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, delete, func, literal, or_, select, update
+from sqlalchemy import bindparam, delete, func, literal, select, update
 
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import Arrival, Role, Use
@@ -14,10 +14,6 @@ from qmstorage.schema import counter, due, held, message, ready
 
 _OF_SPACE = (given(counter.c.space_id, "space_id"), counter.c.queue_id == literal(0))
 _OF_QUEUE = (given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue"))
-_OF_SPACE_AND_QUEUE = (
-    given(counter.c.space_id, "space_id"),
-    or_(counter.c.queue_id == 0, given(counter.c.queue_id, "of_queue")),
-)
 _USE = (counter.c.messages, counter.c.pages, counter.c.size)
 _ADD = insert_into(counter)
 _REMOVE = delete(counter).where(*_OF_QUEUE)
@@ -27,18 +23,20 @@ _RESERVE = (
     .values(sequence=counter.c.sequence + bindparam("count"))
     .returning(counter.c.sequence)
 )
+# Of the row of the queue, and of that of the queue space. What RETURNING costs, and two rows in one statement, is more
+# than a statement more: with one writer at a time, what was looked up is still so.
 _ARRIVE = (
     update(counter)
-    .where(*_OF_SPACE_AND_QUEUE)
+    .where(*_OF_QUEUE)
     .values(
-        sequence=counter.c.sequence + bindparam("count"),
-        messages=counter.c.messages + bindparam("count"),
+        sequence=counter.c.sequence + bindparam("by_numbers"),
+        messages=counter.c.messages + bindparam("by_messages"),
         pages=counter.c.pages + bindparam("by_pages"),
         size=counter.c.size + bindparam("by_size"),
-        enqueued=counter.c.enqueued + bindparam("count"),
+        enqueued=counter.c.enqueued + bindparam("by_enqueued"),
     )
-    .returning(counter.c.queue_id, counter.c.sequence, *_USE)
 )
+_BEFORE = select(counter.c.sequence, *_USE).where(*_OF_QUEUE)
 _CHARGE = (
     update(counter)
     .where(*_OF_SPACE)
@@ -64,13 +62,13 @@ _LOWER_SPACE = (
 def _leave(how: str) -> Statement:
     return (
         update(counter)
-        .where(*_OF_SPACE_AND_QUEUE)
+        .where(*_OF_QUEUE)
         .values(
             {
-                "messages": counter.c.messages - bindparam("count"),
+                "messages": counter.c.messages - bindparam("by_messages"),
                 "pages": counter.c.pages - bindparam("by_pages"),
                 "size": counter.c.size - bindparam("by_size"),
-                how: counter.c[how] + bindparam("count"),
+                how: counter.c[how] + bindparam("by_how"),
             }
         )
     )
@@ -119,14 +117,16 @@ class Counters(Runner):
 
     def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Arrival:
         """Count messages in and give out as many sequence numbers."""
-        rows = self.all(_ARRIVE, space_id=space_id, of_queue=queue_id, count=count, by_pages=pages, by_size=size)
-        whole, own = rows if rows[0][0] == 0 else reversed(rows)
-        sequences = range(whole[1] - count + 1, whole[1] + 1)
-        return Arrival(sequences, Use(*whole[2:]), Use(*own[2:]))
+        last, messages, whole_pages, whole_size = self.run_in_order(_BEFORE, space_id, 0).fetchone()
+        for each in (0, queue_id):
+            self.run_in_order(_ARRIVE, count, count, pages, size, count, space_id, each)
+        after = Use(messages + count, whole_pages + pages, whole_size + size)
+        return Arrival(range(last + 1, last + count + 1), after)
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
-        self.run(_LEAVE[how], space_id=space_id, of_queue=queue_id, count=count, by_pages=pages, by_size=size)
+        for each in (0, queue_id):
+            self.run_in_order(_LEAVE[how], count, pages, size, count, space_id, each)
 
     def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
         """Count room of the queue space that no queue has yet, in or, less than nothing, out."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -162,8 +160,7 @@ class Loading(Counters, Bodies):
 
     def put_rows(self, table: Table, rows: Iterable[Row]) -> None:
         """Insert rows, whose values stand in the order of the columns."""
-        text = self._texts[(_PUT_IF_NEW if self.in_memory else _PUT)[table.name]][0]
-        self._cursor.executemany(_by_position(text), rows)
+        self._cursor.executemany(self._texts.in_order((_PUT_IF_NEW if self.in_memory else _PUT)[table.name]), rows)
 
     def _message_rows(self, base: int, queue_id: int, rows: Sequence[carried.Row]) -> list[Row]:
         found: list[Row] = [
@@ -217,8 +214,3 @@ def _more(charged: Use, place: _Place, rows: Sequence[Row]) -> Use:
     if not place.counts:
         return Use(charged.messages, pages, charged.size)
     return Use(charged.messages + len(rows), pages, charged.size + sum(row[3] for row in rows))
-
-
-@functools.lru_cache(maxsize=256)
-def _by_position(text: str) -> str:
-    return re.sub(r":\w+", "?", text)

@@ -7,6 +7,7 @@ are constants of their modules, and their text is kept here.
 from __future__ import annotations
 
 import functools
+import re
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -38,6 +39,9 @@ class Cursor(Protocol):
     def fetchone(self) -> Any:
         """Return the next row; None behind the last."""
 
+    def fetchmany(self, size: int, /) -> list[Any]:
+        """Return at most so many of the rows that are left."""
+
     def fetchall(self) -> list[Any]:
         """Return all rows that are left."""
 
@@ -58,6 +62,7 @@ class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
         self._schema = ""
         if schema is not None:
             self._schema = dialect.identifier_preparer.quote_schema(schema)
+        self._in_order: dict[Statement, str] = {}
         self._built: weakref.WeakKeyDictionary[Statement, tuple[str, dict[str, Any]]] = weakref.WeakKeyDictionary()
 
     def of(self, statement: Statement) -> tuple[str, dict[str, Any]]:
@@ -66,6 +71,13 @@ class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
         if found is None:
             text, constants = _compiled(statement, self._dialect, bool(self._schema))
             found = self._built[statement] = text.replace(_SOME_SCHEMA, self._schema), constants
+        return found
+
+    def in_order(self, statement: Statement) -> str:
+        """Return the text of a statement whose values are given in the order in which they stand in it, on SQLite."""
+        found = self._in_order.get(statement)
+        if found is None:
+            found = self._in_order[statement] = re.sub(r":\w+", "?", self[statement][0])
         return found
 
     def __missing__(self, statement: Statement) -> tuple[str, dict[str, Any]]:
@@ -106,6 +118,11 @@ class Runner:
         if constants:
             values.update(constants)
         self._cursor.execute(text, values)
+        return self._cursor
+
+    def run_in_order(self, statement: Statement, *values: Any) -> Cursor:
+        """Run a statement whose values are given in the order in which they stand in it: SQLite looks up no names."""
+        self._cursor.execute(self._texts.in_order(statement), values)
         return self._cursor
 
     def one(self, statement: Statement, **values: Any) -> Row | None:

@@ -129,12 +129,12 @@ class SharedCounters(Counters):
         """Count messages in and give out as many sequence numbers."""
         values = {"count": count, "by_pages": pages, "by_size": size, "of_queue": queue_id, "slot": self.slot}
         if not self.gives_numbers:
-            whole, own = self.all(_ARRIVE_IN_MEMORY, space_id=space_id, **values)
+            whole, _ = self.all(_ARRIVE_IN_MEMORY, space_id=space_id, **values)
             self.heard.append(whole[4])
-            return Arrival((), Use(*whole[1:4]), Use(*own[1:4]))
-        whole, own = self.all(_ARRIVE, space_id=space_id, sequence=self.sequence_name(space_id), **values)
+            return Arrival((), Use(*whole[1:4]))
+        whole, _ = self.all(_ARRIVE, space_id=space_id, sequence=self.sequence_name(space_id), **values)
         self.heard.append(whole[5])
-        return Arrival(sorted(whole[4]), Use(*whole[1:4]), Use(*own[1:4]))
+        return Arrival(sorted(whole[4]), Use(*whole[1:4]))
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""

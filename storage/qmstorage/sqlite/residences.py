@@ -27,8 +27,8 @@ from qmstorage import schema
 from qmstorage.runner import Texts
 from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.locks import this_boot
+from qmstorage.sqlite.traffic import SqliteMemoryStore
 from qmstorage.sqlite.unit import roll_back
-from qmstorage.unit import MemoryStore
 
 _DIRECTORY_VARIABLE = "QM_SHM_DIR"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a directory of our own is made in it, and looked at before it is used
@@ -185,7 +185,7 @@ class Residences:
             if found != here:
                 for statement in _made_anew(name, found is not None):
                     cursor.execute(statement)
-                store = MemoryStore(cursor, texts)
+                store = SqliteMemoryStore(cursor, texts)
                 for queue_id in (0, *(queue.id for queue in queues)):
                     store.add_counters(space.id, queue_id)
                 cursor.execute(f"INSERT INTO {name}.residence VALUES (?, ?, ?)", here)  # noqa: S608 - hexadecimal

@@ -14,6 +14,7 @@ from qmcore.port import Unit
 from qmstorage.runner import Texts
 from qmstorage.schema import counter, space
 from qmstorage.sqlite import translate
+from qmstorage.sqlite.traffic import SqliteMemoryStore, Traffic
 from qmstorage.unit import SqlUnit
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ _PROMISED = (
 """Pages that queue spaces have been promised and do not use yet."""
 
 
-class SqliteUnit(SqlUnit):
+class SqliteUnit(Traffic, SqlUnit):
     """One short database transaction on an SQLite file."""
 
     brought_many = False
@@ -37,6 +38,10 @@ class SqliteUnit(SqlUnit):
         """Store messages as they are carried, and let them stand; nobody is told. Nothing is counted."""
         self.brought_many = True
         super().load(space_id, queue_id, state, rows)
+
+    def memory_of(self, texts: Texts) -> SqliteMemoryStore:
+        """Return the store of non-persistent messages that the texts lead to."""
+        return SqliteMemoryStore(self._cursor, texts, self.arrivals)
 
     def pages_to_allocate(self, pages: int) -> int:
         """Return how many pages must be filled so that `pages` are free besides those that are promised already.

@@ -1,0 +1,151 @@
+"""What each message passes, in the statements that take SQLite the least time.
+
+There is one writer at a time, so that what was looked up is still so when it is changed. RETURNING takes longer than a
+statement more; values that are given by name, and columns that are given nothing, take longer than the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import bindparam, delete, insert, select
+
+from qmcore.message import PLAIN_CONTROL
+from qmcore.records import NewMessage, Place
+from qmcore.selection import FIRST_CHOICE, Choice
+from qmcore.space import Space
+from qmstorage import bodies, rows
+from qmstorage.arrivals import Arrivals
+from qmstorage.runner import Row, Statement, given, insert_into
+from qmstorage.schema import message, ready
+from qmstorage.unit import MemoryStore
+
+_MAKE_READY: Final = insert_into(ready)
+_OF_QUEUE = given(ready.c.queue_id, "of_queue")
+# As far as it is fetched: the rows come from the index one by one.
+_IN_ORDER: Final = (
+    select(ready.c.message_id, ready.c.order_key, ready.c.retries).where(_OF_QUEUE).order_by(ready.c.order_key)
+)
+_TAKE: Final = delete(ready).where(_OF_QUEUE, given(ready.c.order_key, "of_key"))
+_ITS_ID = given(message.c.id, "of_message")
+_READ: Final = select(*message.columns).where(_ITS_ID)
+_READ_FACTS: Final = select(*(column for column in message.columns if column.name != "body")).where(_ITS_ID)
+_REMOVE: Final = delete(message).where(_ITS_ID)
+_PLAIN: Final = (
+    "id",
+    "queue_id",
+    "order_key",
+    "priority",
+    "enqueued_at",
+    "pages",
+    "size",
+    "urcode",
+    "appkey",
+    "type",
+    "body",
+)
+"""The columns that a message without any options has something in."""
+
+_ALL: Final = tuple(column.name for column in message.columns)
+_OPTIONS: Final = ("available_at", "expires_at", "corrid", "reply_queue", "headers")
+_USUAL: Final = tuple(name for name in _ALL if name in (*_PLAIN, *_OPTIONS))
+_RARE: Final = tuple(name for name in _ALL if name not in _USUAL)
+
+
+def _putting(columns: tuple[str, ...]) -> Statement:
+    return insert(message).values({name: bindparam(name) for name in columns})
+
+
+_PUT_PLAIN, _PUT_USUAL, _PUT_ALL = _putting(_PLAIN), _putting(_USUAL), _putting(_ALL)
+
+
+class Traffic(Arrivals):
+    """What each message passes."""
+
+    def put(self, new: NewMessage) -> None:
+        """Store a message, without a state yet."""
+        if _is_plain(new):
+            control, standing = PLAIN_CONTROL, new.standing
+            self.run_in_order(
+                _PUT_PLAIN,
+                new.id,
+                new.queue_id,
+                standing.order_key,
+                control.priority,
+                standing.enqueued_us,
+                new.pages,
+                new.size,
+                control.urcode,
+                control.appkey,
+                control.type,
+                new.body,
+            )
+            return
+        row = rows.to_row(new)
+        if new.size > bodies.IN_ROW_MAX:
+            self.put_body(new.id, new.body)
+            row["body_id"], row["body"] = new.id, None
+        if any(row[name] is not None for name in _RARE):
+            self.run_in_order(_PUT_ALL, *(row[name] for name in _ALL))
+        else:
+            self.run_in_order(_PUT_USUAL, *(row[name] for name in _USUAL))
+
+    def make_ready(self, place: Place) -> None:
+        """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
+        self.run_in_order(_MAKE_READY, place.queue_id, place.order_key, place.message_id, place.retries)
+        self.arrivals.add(place.queue_id)
+
+    def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
+        """Take the first ready message that is chosen out of `ready`."""
+        if choice is not FIRST_CHOICE:
+            return super().take(space, queue_id, choice)
+        found = self._take_first(queue_id, 1)
+        return found[0] if found else None
+
+    def take_many(self, space: Space, queue_id: int, choice: Choice, limit: int) -> list[Place]:
+        """Take the first `limit` ready messages that are chosen out of `ready`; return them in order."""
+        if choice is not FIRST_CHOICE:
+            return super().take_many(space, queue_id, choice, limit)
+        return self._take_first(queue_id, limit)
+
+    def removed_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
+        """Delete the rows of messages and return them by their numbers."""
+        found = self.stored_rows(message_ids, body=body)
+        self._cursor.executemany(self._texts.in_order(_REMOVE), [(message_id,) for message_id in message_ids])
+        return found
+
+    def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
+        """Return the rows of messages by their numbers."""
+        statement = _READ if body else _READ_FACTS
+        return {message_id: self._row_of(statement, message_id) for message_id in message_ids}
+
+    def _take_first(self, queue_id: int, limit: int) -> list[Place]:
+        """Take the first messages out of `ready`."""
+        found = self.run_in_order(_IN_ORDER, queue_id).fetchmany(limit)
+        if len(found) == 1:
+            self.run_in_order(_TAKE, queue_id, found[0][1])
+        elif found:
+            self._cursor.executemany(self._texts.in_order(_TAKE), [(queue_id, key) for _, key, _ in found])
+        return [Place(number, queue_id, key, retries) for number, key, retries in found]
+
+    def _row_of(self, statement: Statement, message_id: int) -> Row:
+        row: Row | None = self.run_in_order(statement, message_id).fetchone()
+        if row is None:
+            raise LookupError(f"message {message_id} has a place but no row")
+        return row
+
+
+class SqliteMemoryStore(Traffic, MemoryStore):
+    """The non-persistent messages of a queue space, in its memory."""
+
+
+def _is_plain(new: NewMessage) -> bool:
+    standing = new.standing
+    return (
+        new.control is PLAIN_CONTROL
+        and new.size <= bodies.IN_ROW_MAX
+        and standing.available_us is None
+        and standing.expires_us is None
+        and standing.group_id is None
+    )
