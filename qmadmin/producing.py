@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from qmadmin import tracing
 from qmadmin.handle import SpaceHandle
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 Body = bytes | bytearray | memoryview | str | None
 """What an application may send: a str is sent as UTF-8; None is a message without a body."""
+
+
+_NO_TIMES: Final = (None, None, None, None)
+_NO_QUEUES: Final = (None, None, None)
+_NO_OTHERS: Final = (PRIORITY_DEFAULT, None, 0, None, None, None, None, PLAIN_CONTROL.type, "", False, None)
+"""What `enqueue` is given where its caller asks for nothing."""
 
 
 class Producing(SpaceHandle):
@@ -91,16 +97,10 @@ class Producing(SpaceHandle):
         full disk, and AbortedError where the transaction's time is over.
         """
         data, kind = _bytes_of(body)
-        if (
-            priority == PRIORITY_DEFAULT
-            and all(option is None for option in (corrid, delay, available_at, expires_in, expires_at, before, type))
-            and all(option is None for option in (reply_queue, failure_queue, error_queue, persistent, headers))
-            and reply_persistent is None
-            and urcode == 0
-            and kind == PLAIN_CONTROL.type
-            and not top
-            and not subtype
-        ):
+        times_asked = (delay, available_at, expires_in, expires_at)
+        queues = (reply_queue, failure_queue, error_queue)
+        others = (priority, corrid, urcode, persistent, reply_persistent, headers, type, kind, subtype, top, before)
+        if times_asked == _NO_TIMES and queues == _NO_QUEUES and others == _NO_OTHERS:
             control = PLAIN_CONTROL
         else:
             control = EnqueueControl(

@@ -31,6 +31,7 @@ _EMPTY_QUEUE = [
     *(delete(table).where(given(table.c.queue_id, "of_queue")) for table in (ready, due, held, expiring)),
 ]
 _COUNTED = select(counter.c.queue_id).where(given(counter.c.space_id, "of_space"), counter.c.queue_id > 0)
+_NOTHING = Use(0, 0, 0)
 _CLEAR = [delete(table) for table in IN_MEMORY]
 
 
@@ -99,7 +100,7 @@ class SqlUnit(Loading, Imports, Arrivals, Listings, History, Carrying, Transacti
     def memory_level(self, space_id: int) -> Use:
         """Return how much the memory of a queue space holds, also where this unit has no part in it."""
         memory = self.memory(space_id)
-        return self._elsewhere.get(space_id, Use(0, 0, 0)) if memory is None else memory.level(space_id)
+        return self._elsewhere.get(space_id, _NOTHING) if memory is None else memory.level(space_id)
 
     def afterwards(self, action: Callable[[], None]) -> None:
         """Have something done by whoever asked for the unit, once it is committed."""

@@ -57,11 +57,11 @@ def enqueue(unit: Unit, opened: OpenSpace, outgoing: Sequence[Outgoing], now: in
     """
     known = opened.definitions(unit)
     waiting = [accepted(unit, known, item) for item in outgoing]
-    parts = _parts(waiting)
-    if len(parts) > 1:
+    first = waiting[0]
+    if len(waiting) > 1 and len(parts := _parts(waiting)) > 1:
         return _enqueue_apart(unit, opened, waiting, parts, now)
-    ((queue_id, delivery),) = parts
-    arrived = arrive(unit, opened, known.by_id[queue_id], store_for(unit, known, delivery), waiting, now)
+    store = store_for(unit, known, first.delivery)
+    arrived = arrive(unit, opened, known.by_id[first.queue_id], store, waiting, now)
     return [message_id(known.space.incarnation, sequence) for sequence in arrived]
 
 
@@ -175,7 +175,7 @@ def arrive(
     store.bring(arriving_now, now)
     if spilled_by is not None:
         store.forget_spilled(spilled_by, queue.id)
-    if counts:
+    if counts and thresholds.is_watched(queue):
         if thresholds.is_reached(unit, opened, queue, store):
             _expire(unit, opened, queue, now)
         thresholds.note_arrival(unit, opened, queue, store, now)

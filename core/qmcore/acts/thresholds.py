@@ -25,6 +25,11 @@ def note_arrival(unit: Unit, opened: OpenSpace, queue: Queue, store: Store, now:
             unit.afterwards(lambda claim=claim: opened.start(opened, claim))  # type: ignore[misc]
 
 
+def is_watched(queue: Queue) -> bool:
+    """Tell whether the queue has a capacity limit with a command."""
+    return bool(queue.definition.threshold.command or queue.definition.memory_threshold.command)
+
+
 def is_reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> bool:
     """Tell whether the queue is at a high limit that has a command, by all that it holds in a store."""
     return bool(_reached(unit, opened, queue, store))
@@ -32,7 +37,7 @@ def is_reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> boo
 
 def note_departure(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> None:
     """Arm the capacity commands anew whose low limit a departure from the queue has reached."""
-    if not _has_command(queue):
+    if not is_watched(queue):
         return
     known = opened.definitions(unit)
     for memory, threshold in _concerned(unit, queue, store):
@@ -83,7 +88,7 @@ def start_what_was_left(unit: Unit, opened: OpenSpace) -> None:
 
 def _reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> list[Claim]:
     found: list[Claim] = []
-    if not _has_command(queue):
+    if not is_watched(queue):
         return found
     known = opened.definitions(unit)
     for memory, threshold in _concerned(unit, queue, store):
@@ -93,10 +98,6 @@ def _reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> list[
             value = high.measure(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity)
             found.append(Claim(queue_id=queue.id, memory=memory, value=value))
     return found
-
-
-def _has_command(queue: Queue) -> bool:
-    return bool(queue.definition.threshold.command or queue.definition.memory_threshold.command)
 
 
 def _concerned(unit: Unit, queue: Queue, store: Store) -> Iterator[tuple[bool, Threshold]]:

@@ -112,7 +112,8 @@ class Traffic(Arrivals):
     def removed_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Delete the rows of messages and return them by their numbers."""
         found = self.stored_rows(message_ids, body=body)
-        self._cursor.executemany(self._texts.in_order(_REMOVE), [(message_id,) for message_id in message_ids])
+        for message_id in message_ids:
+            self.run_in_order(_REMOVE, message_id)
         return found
 
     def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:

@@ -393,7 +393,7 @@ class SqliteVolume:
     def _commit(self, jobs: list[Job[Any]]) -> None:
         committing = False
         addresses: list[str] = []
-        with self._turn(patient=all(job.patient for job in jobs)):
+        with self._turn(patient=jobs[0].patient and all(job.patient for job in jobs)):
             try:
                 cursor = self._connection.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
@@ -401,7 +401,7 @@ class SqliteVolume:
                 unit = SqliteUnit(cursor, self._texts, self._residences.texts)
                 for job in jobs:
                     job.run(unit, cursor, alone=len(jobs) == 1)
-                if any(job.error is None for job in jobs):
+                if jobs[0].error is None or any(job.error is None for job in jobs):
                     addresses = unit.waiters(unit.arrivals) if unit.arrivals else addresses
                     committing = True
                     cursor.execute("COMMIT")
