@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from qmcore.device import PAGE_SIZE
@@ -57,6 +58,9 @@ class Definitions:
         return queue.name in self.error_queues
 
 
+_LEFT_MOST = 64
+"""How many runs of sequence numbers are kept that transactions have left over."""
+
 _READ_ALONE = 20
 """How many changed queues are read one by one; more are read with all others."""
 
@@ -78,6 +82,7 @@ class OpenSpace:
         self.left_waits: set[tuple[int, str]] = set()
         """Queues and bells of waits that have ended while the store could not be told."""
         self.start = start or (lambda _opened, _claim: None)
+        self._left_numbers: deque[Sequence[int]] = deque(maxlen=_LEFT_MOST)
         self._known: Definitions | None = None
 
     @property
@@ -90,6 +95,18 @@ class OpenSpace:
                 space=self.space.name,
             )
         return self.me
+
+    def leave_numbers(self, numbers: Sequence[int]) -> None:
+        """Keep sequence numbers that were given out, and that nobody has used."""
+        if numbers:
+            self._left_numbers.append(numbers)
+
+    def take_left_numbers(self) -> Sequence[int]:
+        """Return sequence numbers that are left, which are the caller's from now on; perhaps none."""
+        try:
+            return self._left_numbers.pop()
+        except IndexError:
+            return ()
 
     def definitions(self, unit: Unit) -> Definitions:
         """Return the definitions as they are now."""

@@ -17,12 +17,7 @@ _OF_QUEUE = (given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "o
 _USE = (counter.c.messages, counter.c.pages, counter.c.size)
 _ADD = insert_into(counter)
 _REMOVE = delete(counter).where(*_OF_QUEUE)
-_RESERVE = (
-    update(counter)
-    .where(*_OF_SPACE)
-    .values(sequence=counter.c.sequence + bindparam("count"))
-    .returning(counter.c.sequence)
-)
+_RESERVE = update(counter).where(*_OF_QUEUE).values(sequence=counter.c.sequence + bindparam("by_numbers"))
 # Of the row of the queue, and of that of the queue space. What RETURNING costs, and two rows in one statement, is more
 # than a statement more: with one writer at a time, what was looked up is still so.
 _ARRIVE = (
@@ -108,8 +103,9 @@ class Counters(Runner):
 
     def reserve(self, space_id: int, count: int) -> Sequence[int]:
         """Give out `count` sequence numbers, which ascend."""
-        last = int(self.all(_RESERVE, space_id=space_id, count=count)[0][0])
-        return range(last - count + 1, last + 1)
+        last = self.run_in_order(_BEFORE, space_id, 0).fetchone()[0]
+        self.run_in_order(_RESERVE, count, space_id, 0)
+        return range(last + 1, last + count + 1)
 
     def last_sequence(self, space_id: int) -> int:
         """Return the last sequence number that was given out."""

@@ -16,8 +16,8 @@ from qmcore.records import Outcome, Owner, TransactionRecord, Use
 _CONTROL_BYTES = 512
 """About what a message takes of the memory of its process beside its body and headers."""
 
-_RESERVED_AT_A_TIME = 8
-"""Sequence numbers that a transaction takes at a time for the identifiers of what it enqueues."""
+_RESERVED_AT_A_TIME = 32
+"""Sequence numbers that are taken at a time for the identifiers of what transactions enqueue."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -32,6 +32,8 @@ class Branch:
     recorded: bool = False
     may_hold: bool = False
     locks: bool = False
+    may_lock: bool = False
+    may_spill: bool = False
     queue_ids: set[int] = dataclasses.field(default_factory=set)
     holds: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
     pending: list[Accepted] = dataclasses.field(default_factory=list)
@@ -102,8 +104,20 @@ def record_once(unit: Unit, branch: Branch) -> None:
 
 
 def reserve(unit: Unit, branch: Branch, least: int) -> Sequence[int]:
-    """Return sequence numbers for identifiers, at least so many."""
-    return unit.reserve(branch.opened.space.id, max(least, _RESERVED_AT_A_TIME))
+    """Return at least so many sequence numbers for identifiers: what a transaction has left over, or new ones."""
+    return left_numbers(branch, least) or unit.reserve(branch.opened.space.id, max(least, _RESERVED_AT_A_TIME))
+
+
+def left_numbers(branch: Branch, least: int) -> Sequence[int]:
+    """Return sequence numbers that a transaction has left over, at least so many; else none."""
+    left = branch.opened.take_left_numbers()
+    return left if len(left) >= least else ()
+
+
+def leave_numbers(branch: Branch) -> None:
+    """Leave the sequence numbers that the transaction has not used to the next one."""
+    branch.opened.leave_numbers(branch.reserved)
+    branch.reserved = ()
 
 
 def adds(branch: Branch, delivery: Delivery) -> Use:

@@ -38,8 +38,10 @@ def consume_now(
     return messages
 
 
-def consume(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, transaction_id: int, now: int) -> int:
-    """Consume all that a transaction has dequeued from a queue, and give back what it has only locked.
+def consume(
+    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, transaction_id: int, now: int, *, locks: bool = True
+) -> int:
+    """Consume all that a transaction has dequeued from a queue, and give back what it has only locked, if it `locks`.
 
     Return how many messages it had dequeued.
     """
@@ -51,6 +53,7 @@ def consume(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, transacti
         pages = use.pages
     if use.messages:
         store.leave(queue.space_id, queue.id, count=use.messages, pages=pages, size=use.size, how="dequeued")
-    give_back_locked(unit, opened, store, queue, transaction_id, now)
+    if locks:
+        give_back_locked(unit, opened, store, queue, transaction_id, now)
     thresholds.note_departure(unit, opened, queue, store)
     return use.messages

@@ -19,6 +19,8 @@ from qmcore.acts.branch import (
     bytes_kept,
     count_pending,
     given_up,
+    leave_numbers,
+    left_numbers,
     lost_in_part,
     record_once,
     reserve,
@@ -55,6 +57,8 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
     """Let the transaction enqueue messages when it commits, and return the identifiers that they will have."""
     kept = branch.kept_bytes + sum(map(bytes_kept, outgoing))
     spills = kept > SPILL_BYTES
+    if len(branch.reserved) < len(outgoing):
+        branch.reserved = left_numbers(branch, len(outgoing))
     renumbers = len(branch.reserved) < len(outgoing)
 
     def accepted(unit: Unit) -> tuple[list[Accepted], Sequence[int]]:
@@ -109,6 +113,7 @@ def dequeue(
             return nothing(unit, queue), branch.reserved
         record_once(unit, branch)
         branch.queue_ids.add(queue.id)
+        branch.may_lock = branch.may_lock or role is Role.LOCKED or queue.definition.grouping
         # Numbers for the replies come with this commit, so that they need none of their own.
         reserved = branch.reserved or reserve(unit, branch, 1)
         space = branch.opened.definitions(unit).space
@@ -150,6 +155,8 @@ def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
                 raise
             logger.warning("a transaction is committed on disk, and memory has to follow: %s", error)
             volume.write(lambda unit: _bring_to_disk(unit, busy))
+    for branch in branches:
+        leave_numbers(branch)
 
 
 # ---- what is taken --------------------------------------------------------------------------------------------------
@@ -294,6 +301,7 @@ def _bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
 
 def _spill(unit: Unit, branch: Branch, items: Sequence[Accepted]) -> None:
     """Leave messages to the store. Where they are looked for is noted here: an interrupt may come before the end."""
+    branch.may_spill = True
     record_once(unit, branch)
     branch.queue_ids.update(item.queue_id for item in items)
     spill(unit, branch.opened, branch.id, items)
@@ -381,7 +389,9 @@ def _refuse_what_was_lost(unit: Unit, branch: Branch) -> None:
 
 def _consume(unit: Unit, branch: Branch, queue_id: int, store: Store, now: int) -> int:
     queue = branch.opened.definitions(unit).by_id.get(queue_id)
-    return 0 if queue is None else consume(unit, branch.opened, store, queue, branch.id, now)
+    if queue is None:
+        return 0
+    return consume(unit, branch.opened, store, queue, branch.id, now, locks=branch.may_lock)
 
 
 def _arrive(unit: Unit, branch: Branch, queue_id: int, items: dict[Store, list[Accepted]], now: int) -> None:
@@ -389,7 +399,7 @@ def _arrive(unit: Unit, branch: Branch, queue_id: int, items: dict[Store, list[A
     queue = branch.opened.definitions(unit).by_id.get(queue_id)
     if queue is None:
         return
-    spilled = queue_id in branch.queue_ids
+    spilled = branch.may_spill and queue_id in branch.queue_ids
     brings = [
         store for store, kept in items.items() if kept or (spilled and store.spilled_use(branch.id, queue_id).messages)
     ]

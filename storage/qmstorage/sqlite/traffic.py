@@ -12,13 +12,13 @@ from typing import Final
 from sqlalchemy import bindparam, delete, insert, select
 
 from qmcore.message import PLAIN_CONTROL
-from qmcore.records import NewMessage, Place
+from qmcore.records import Holding, NewMessage, Place, Role, Use
 from qmcore.selection import FIRST_CHOICE, Choice
 from qmcore.space import Space
 from qmstorage import bodies, rows
 from qmstorage.arrivals import Arrivals
 from qmstorage.runner import Row, Statement, given, insert_into
-from qmstorage.schema import message, ready
+from qmstorage.schema import held, message, ready
 from qmstorage.unit import MemoryStore
 
 _MAKE_READY: Final = insert_into(ready)
@@ -28,10 +28,20 @@ _IN_ORDER: Final = (
     select(ready.c.message_id, ready.c.order_key, ready.c.retries).where(_OF_QUEUE).order_by(ready.c.order_key)
 )
 _TAKE: Final = delete(ready).where(_OF_QUEUE, given(ready.c.order_key, "of_key"))
+_HOLD: Final = insert(held).values(
+    {column.name: bindparam(column.name) for column in held.columns if column.name not in ("delay", "lifetime")}
+)
 _ITS_ID = given(message.c.id, "of_message")
 _READ: Final = select(*message.columns).where(_ITS_ID)
 _READ_FACTS: Final = select(*(column for column in message.columns if column.name != "body")).where(_ITS_ID)
 _REMOVE: Final = delete(message).where(_ITS_ID)
+_FOR = (
+    given(held.c.trans_id, "of_trans"),
+    given(held.c.queue_id, "of_queue"),
+    given(held.c.role, "of_role"),
+)
+_HELD: Final = select(held.c.message_id, held.c.pages, held.c.size).where(*_FOR)
+_LET_GO: Final = delete(held).where(*_FOR)
 _PLAIN: Final = (
     "id",
     "queue_id",
@@ -121,6 +131,23 @@ class Traffic(Arrivals):
         statement = _READ if body else _READ_FACTS
         return {message_id: self._row_of(statement, message_id) for message_id in message_ids}
 
+    def hold(self, transaction_id: int, holdings: Sequence[Holding], role: Role = Role.DEQUEUED) -> None:
+        """Let the transaction hold messages that were taken out of `ready`."""
+        for holding in holdings:
+            place = holding.place
+            self.run_in_order(
+                _HOLD,
+                transaction_id,
+                place.message_id,
+                place.queue_id,
+                place.order_key,
+                place.retries,
+                holding.pages,
+                holding.size,
+                holding.expires_us,
+                int(role),
+            )
+
     def _take_first(self, queue_id: int, limit: int) -> list[Place]:
         """Take the first messages out of `ready`."""
         found = self.run_in_order(_IN_ORDER, queue_id).fetchmany(limit)
@@ -135,6 +162,17 @@ class Traffic(Arrivals):
         if row is None:
             raise LookupError(f"message {message_id} has a place but no row")
         return row
+
+    def _delete_held(self, transaction_id: int, queue_id: int, role: Role) -> Use:
+        which = (transaction_id, queue_id, int(role))
+        its = self.run_in_order(_HELD, *which).fetchall()
+        if any(size > bodies.IN_ROW_MAX for _, _, size in its):
+            return super()._delete_held(transaction_id, queue_id, role)
+        for number, _, _ in its:
+            self.run_in_order(_REMOVE, number)
+        if its:
+            self.run_in_order(_LET_GO, *which)
+        return Use(len(its), sum(pages for _, pages, _ in its), sum(size for _, _, size in its))
 
 
 class SqliteMemoryStore(Traffic, MemoryStore):
