@@ -1,4 +1,4 @@
-"""The command line: `scripts/bench [options]` for SQLite, `postgres` or `archives` before them for the others."""
+"""The command line: `scripts/bench [options]` for SQLite; `postgres`, `archives`, `millions` stand before them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ def main() -> None:
         from benchmarks import archives
 
         sys.exit(archives.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["millions"]:
+        from benchmarks import millions
+
+        sys.exit(millions.main(sys.argv[2:]))
     from benchmarks import sqlite
 
     sqlite.main()
