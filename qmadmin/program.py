@@ -24,10 +24,9 @@ from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Line, Notice
 from qmadmin.shell.session import Modes, file_of
 from qmadmin.shell.status import Exit
-from qmadmin.streams import fill_standard_descriptors, leave_quietly
+from qmadmin.streams import fill_standard_descriptors, leave_quietly, say
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
-from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -160,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
     except OSError as error:
-        _say(f"ERROR: cannot write the output: {error.strerror}")
+        say(f"ERROR: cannot write the output: {error.strerror}")
         return Exit.FAILED
     finally:
         leave_quietly()
@@ -345,14 +344,8 @@ def _dialogue(source: TextIO, name: str, session: Session, *, person: bool, draw
 
 
 def _refuse(error: StartError) -> int:
-    _say(f"{error.notice.severity.value}: {error.notice.text}", error.more)
+    say(f"{error.notice.severity.value}: {error.notice.text}", error.more)
     return Exit.UNUSABLE
-
-
-def _say(*lines: str) -> None:
-    """Write to stderr; where it cannot be written the exit status has to do."""
-    with contextlib.suppress(OSError):
-        click.echo(redacted("\n".join(lines)), err=True)
 
 
 def _end(_number: int, _frame: FrameType | None) -> NoReturn:

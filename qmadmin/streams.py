@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
+
+import click
+
+from qmcore.redacted import redacted
 
 
 def fill_standard_descriptors() -> None:
@@ -36,3 +41,9 @@ def leave_quietly() -> None:
             stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def say(*lines: str) -> None:
+    """Write to stderr, without empty lines; where it cannot be written the exit status has to do."""
+    with contextlib.suppress(OSError):
+        click.echo(redacted("\n".join(line for line in lines if line)), err=True)

@@ -3,7 +3,8 @@
 The process counts the calls of one function, or its returns, with the profiler of Python. So it is killed between two
 steps of what it does, the same on a fast and on a slow machine. What it was in the middle of is as real as any crash.
 
-A program meets its doom where the environment says so: `environment_of` has Python load this module as it starts.
+A program meets its doom where the environment says so: `environment_of` has Python load this module as it starts. On
+Spark it can be that of an executor, which takes its tasks' processes of Python with it, or has them stand still.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Doom:
     """Where a process ends: at the call or the return of a function, the first time or a later one.
 
     `place` is a module and a name in it, with a colon between. `number` is the signal; `of_group` sends it to all
-    processes of the group, as a terminal does. `who` is the driver or a worker, of which only the first one dies.
+    processes of the group, as a terminal does. `who` is the driver, a worker or an executor of Spark, of which only the
+    first one dies. An executor that is stopped stands still with the processes of Python that do its work, the one that
+    is there as the last.
     """
 
     place: str
@@ -43,17 +46,29 @@ class Doom:
 
 
 def meet(doom: Doom, mark: Path) -> None:
-    """Let this process meet its end, which is noted by a file."""
+    """Let this process meet its end, which is noted by a file.
+
+    One that only stood still notes when the call is over in the middle of which it was.
+    """
     code, left = code_of(doom), doom.time
 
     def watch(frame: Any, event: str, _argument: Any) -> None:
         nonlocal left
-        if frame.f_code is code and event == doom.event:
+        if frame.f_code is not code:
+            return
+        if left and event == doom.event:
             left -= 1
-            if left == 0:
-                _end(doom, mark)
+            if left == 0 and _end(doom, mark):
+                left = -1
+        if left == -1 and event == "return":
+            over_beside(mark).touch()
 
     sys.setprofile(watch)
+
+
+def over_beside(mark: Path) -> Path:
+    """Return the file that notes the end of a call in the middle of which a process stood still."""
+    return mark.with_suffix(".over")
 
 
 def code_of(doom: Doom) -> CodeType:
@@ -66,20 +81,48 @@ def code_of(doom: Doom) -> CodeType:
     return code
 
 
-def _end(doom: Doom, mark: Path) -> None:
+def _end(doom: Doom, mark: Path) -> bool:
+    """Return whether this process was the one, and is still there."""
+    victims = _executor() if doom.who == "executor" else [os.getpid()]
+    if not _is_first(mark, victims):
+        return False
+    if doom.of_group:
+        victims = [0]
+    if doom.number == signal.SIGSTOP:
+        # It would come when the executor ends.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Without its executor a process of Python ends at once.
+    for victim in victims[:1] if doom.number == signal.SIGKILL else victims:
+        os.kill(victim, doom.number)
+    return True
+
+
+def _executor() -> list[int]:
+    """Return the executor of Spark that this process does a task for, the process between them, and this one."""
+    parent = os.getppid()
+    executor = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
+    return [executor, parent, os.getpid()]
+
+
+def _is_first(mark: Path, victims: list[int]) -> bool:
+    """Note who it is, unless there was one before."""
+    own = mark.with_name(f"{mark.name}-{os.getpid()}")
+    own.write_text(json.dumps(victims))
     try:
-        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+        os.link(own, mark)
     except FileExistsError:
-        return
-    os.kill(0 if doom.of_group else os.getpid(), doom.number)
+        return False
+    finally:
+        own.unlink()
+    return True
 
 
 def environment_of(doom: Doom, mark: Path, site: Path) -> dict[str, str]:
-    """Return what the environment of a program has to say besides; `site` is an empty directory for what Python loads.
+    """Return what the environment of a program has to say besides; `site` is a directory for what Python loads.
 
-    It stands first in the module path, which a driver hands on to its workers.
+    It is for nothing else, and stands first in the module path, which a driver hands on to its workers.
     """
-    site.mkdir()
+    site.mkdir(exist_ok=True)
     (site / "sitecustomize.py").write_text("import tests.doom\n\ntests.doom.as_the_environment_says()\n")
     told = dataclasses.asdict(doom) | {"mark": str(mark)}
     return {VARIABLE: json.dumps(told)}
@@ -90,5 +133,10 @@ def as_the_environment_says() -> None:
     told = json.loads(os.environ[VARIABLE])
     mark = Path(told.pop("mark"))
     doom = Doom(**told)
-    if (doom.who == "worker") == ("qmadmin.transfer.worker" in sys.orig_argv):
+    if doom.who == _role():
         meet(doom, mark)
+
+
+def _role() -> str:
+    roles = {"qmadmin.transfer.worker": "worker", "pyspark.daemon": "executor"}
+    return next((role for module, role in roles.items() if module in sys.orig_argv), "driver")

@@ -28,7 +28,7 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def java() -> None:
     """Java, for programs that start Spark themselves."""
     _require_java()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.doom import Doom, environment_of
-from tests.fix_process import PATIENCE, environment, eventually
+from tests.fix_process import PATIENCE, environment, eventually, running_in
 
 _WORK = """
 import pickle, sys
@@ -32,7 +31,7 @@ class Doomed:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._count = 0
-        self._groups: list[int] = []
+        self._sessions: list[int] = []
 
     def run(self, doom: Doom, work: Callable[..., object], *arguments: object, **more: object) -> None:
         """Do some work in a process of its own, which ends where it is to; the work can be pickled."""
@@ -50,7 +49,7 @@ class Doomed:
         assert mark.exists()
 
     def program(self, doom: Doom, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run qmspark, alone in its group, and return how it has ended."""
+        """Run qmspark, alone in its session, and return how it has ended."""
         mark = self._mark()
         more = environment_of(doom, mark, site := mark.with_suffix(".site"))
         env = environment(**more)
@@ -59,7 +58,7 @@ class Doomed:
         with subprocess.Popen(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         ) as started:
-            self._groups.append(started.pid)
+            self._sessions.append(started.pid)
             # Its workers have the same pipes, so that this takes until all have ended.
             out, err = started.communicate(timeout=PATIENCE)
         assert mark.exists(), f"it was never at {doom}: {err}"
@@ -67,24 +66,13 @@ class Doomed:
 
     def leaves_nobody(self) -> None:
         """Prove that no process is left of the programs that were run."""
-        for group in self._groups:
+        for session in self._sessions:
             # One whose driver is gone ends when it looks for more to do.
-            eventually(lambda group=group: not _running(group), "the end of all processes")
+            eventually(lambda session=session: not running_in(session), "the end of all processes")
 
     def _mark(self) -> Path:
         self._count += 1
         return self._directory / f"doom-{self._count}"
-
-
-def _running(group: int) -> list[Path]:
-    """Return the processes of a group; one that has ended may be a zombie for as long as nobody asks for its status."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
-            if int(its_group) == group and state != "Z":
-                found.append(path)
-    return found
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from qmcore import times
 
@@ -104,6 +105,18 @@ class Operator(enum.Enum):
     GREATER = ">"
     AT_LEAST = ">="
 
+
+COMPARED: Final[Mapping[Operator, Callable[[Any, Any], Any]]] = MappingProxyType(
+    {
+        Operator.EQUAL: operator.eq,
+        Operator.UNEQUAL: operator.ne,
+        Operator.LESS: operator.lt,
+        Operator.AT_MOST: operator.le,
+        Operator.GREATER: operator.gt,
+        Operator.AT_LEAST: operator.ge,
+    }
+)
+"""What compares two values like this, or makes the expression that does."""
 
 EQUALITY: Final = frozenset((Operator.EQUAL, Operator.UNEQUAL))
 """The operators that need no order of values."""

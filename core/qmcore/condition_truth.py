@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import operator
 import re
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from qmcore.condition import (
+    COMPARED,
     And,
     Between,
     Comparison,
@@ -17,7 +17,6 @@ from qmcore.condition import (
     Like,
     Not,
     OneOf,
-    Operator,
     Or,
     Subject,
     wildcards,
@@ -25,15 +24,6 @@ from qmcore.condition import (
 
 Facts: TypeAlias = Callable[[Subject], Any]
 """Gives what a message has of a property or a header; None where it does not have it."""
-
-_COMPARED: Final[dict[Operator, Callable[[Any, Any], bool]]] = {
-    Operator.EQUAL: operator.eq,
-    Operator.UNEQUAL: operator.ne,
-    Operator.LESS: operator.lt,
-    Operator.AT_MOST: operator.le,
-    Operator.GREATER: operator.gt,
-    Operator.AT_LEAST: operator.ge,
-}
 
 
 def truth(condition: Condition, facts: Facts) -> bool | None:
@@ -66,7 +56,7 @@ def _all(parts: tuple[Condition, ...], facts: Facts) -> bool | None:
 def _of(condition: Comparison | Between | OneOf | Like, fact: Any) -> bool:
     match condition:
         case Comparison(_, how, value):
-            return _COMPARED[how](_ordered(fact), _ordered(value))
+            return bool(COMPARED[how](_ordered(fact), _ordered(value)))
         case Between(_, low, high):
             return bool(_ordered(low) <= _ordered(fact) <= _ordered(high))
         case OneOf(_, values):

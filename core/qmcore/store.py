@@ -148,6 +148,13 @@ class MessageRecords(Protocol):
     def discard(self, message_id: int) -> tuple[int, int]:
         """Delete a message, and return its pages and its size."""
 
+    def remove_unchanged(self, queue_id: int, places: Sequence[Place]) -> Use:
+        """Delete those of these messages that are ready or kept back, and whose key and retries are the given ones.
+
+        Others stay as they are, and so may those that somebody else is taking. Return how many it was and what they
+        were charged for. Nothing is counted.
+        """
+
     def move(self, message_id: int, *, new_id: int, queue_id: int, order_key: bytes, origin: Origin) -> None:
         """Give a message another queue and number; it no longer expires and names no error queue."""
 

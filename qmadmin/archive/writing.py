@@ -74,6 +74,8 @@ class ArchiveWriter:
             _replace(self.directory / manifest_file.NAME, data)
             _sync(self.directory)
             (self.directory / MARK).unlink(missing_ok=True)
+            # What began after the others were removed; from now on nothing begins.
+            self._remove_others({seal, *(entry.name for entry in manifest.parts)})
             _sync(self.directory)
 
     def discard(self) -> None:
@@ -101,10 +103,19 @@ def part_in(directory: Path, name: str) -> PartWriter:
     """Begin a part of an archive that is being written into a directory.
 
     It stands under a name of its own until the archive is finished, so that two attempts at the same part do not meet.
+    An attempt that begins after that is refused.
     """
     staged = f".{check_part_name(name)}.{secrets.token_hex(4)}"
     with _writing(directory):
         file = os.fdopen(os.open(directory / staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "wb")
+        # Now that there is a file, it is seen by whoever takes the mark away.
+        if not (directory / MARK).exists():
+            _dispose(file, directory / staged)
+            raise refused(
+                Fault.UNWRITABLE,
+                f"the archive {str(directory)!r} cannot be written: it was finished or given up meanwhile",
+                archive=str(directory),
+            )
     return PartWriter(
         name,
         file,

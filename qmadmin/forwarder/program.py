@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
@@ -20,8 +19,8 @@ from qmadmin.forwarder.settings import Settings
 from qmadmin.options import Argument
 from qmadmin.settings import ShellSettings
 from qmadmin.shell.status import Exit
+from qmadmin.streams import say
 from qmadmin.version import __version__
-from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +77,7 @@ def tmqforward(arguments: tuple[str, ...], **given: Any) -> int:
 def _tell_of_log(path: str) -> None:
     """Say at a terminal where to look: the forwarder itself says nothing there."""
     if path != ulog.TO_STDERR and sys.stderr.isatty():
-        _say(f"{_PROGRAM}: what happens is in {os.path.abspath(path)}; Ctrl-C stops it")
+        say(f"{_PROGRAM}: what happens is in {os.path.abspath(path)}; Ctrl-C stops it")
 
 
 def _check(settings: Settings) -> int:
@@ -87,7 +86,7 @@ def _check(settings: Settings) -> int:
 
     found = faults(settings, os.environ)
     for fault in found:
-        _say(f"ERROR: {fault}")
+        say(f"ERROR: {fault}")
     if not found:
         click.echo(f"{settings.services}: nothing is wrong")
     return Exit.UNUSABLE if found else Exit.OK
@@ -130,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the traceback is in the log
-        _say(f"ERROR: the forwarder failed: {type(error).__name__}: {error}")
+        say(f"ERROR: the forwarder failed: {type(error).__name__}: {error}")
         return Exit.FAILED
 
 
@@ -145,21 +144,15 @@ def _call(arguments: Sequence[str] | None) -> int:
 
 def _warn(notice: Notice) -> None:
     """Warn on the terminal, and in the log where there is one."""
-    _say(f"{notice.severity.value}: {notice.text}")
+    say(f"{notice.severity.value}: {notice.text}")
     if not logger.hasHandlers():
         return
     logger.warning("%s", notice.text, extra={"catalogue": notice.number})
 
 
 def _refuse(sentence: str, more: str) -> int:
-    _say(f"ERROR: {sentence}", more)
+    say(f"ERROR: {sentence}", more)
     return Exit.UNUSABLE
-
-
-def _say(*lines: str) -> None:
-    """Write to stderr; where it cannot be written the log and the exit status have to do."""
-    with contextlib.suppress(OSError):
-        click.echo(redacted("\n".join(line for line in lines if line)), err=True)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@ from __future__ import annotations
 from qmcore.errors import SystemFailureError
 
 _LONGEST = 300
+_SPARK = "org.apache.spark.SparkException: "
 
 
 def explained(error: Exception) -> SystemFailureError:
     """Return the diagnostic for a job that Spark gave up."""
     lines = [line.strip() for line in str(error).splitlines()]
     reason = next((line for line in reversed(lines) if "Error: " in line or "Exception: " in line), lines[0])
+    # What went wrong at last, without the tries before it and without the names of classes that stand before it.
+    reason = reason.rpartition("most recent failure: ")[2].removeprefix(": ").removeprefix(_SPARK)
     return SystemFailureError(
         f"Spark gave the job up: {reason[:_LONGEST]}",
         hint="What was done stays done; the same command goes on where it was.",

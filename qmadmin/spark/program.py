@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 from typing import TYPE_CHECKING
@@ -13,9 +12,8 @@ from qmadmin.shell.render import OutputLostError
 from qmadmin.shell.status import Exit
 from qmadmin.spark import commands
 from qmadmin.spark.stopping import UnusableError, listen
-from qmadmin.streams import fill_standard_descriptors, leave_quietly, take_every_character
+from qmadmin.streams import fill_standard_descriptors, leave_quietly, say, take_every_character
 from qmadmin.version import __version__
-from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,25 +67,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.INTERRUPTED
     except OutputLostError as error:
         if not error.quiet:
-            _say(f"ERROR: {error}")
+            say(f"ERROR: {error}")
         return Exit.FAILED
     except Exception as error:
         logger.exception("qmspark failed")
-        _say(f"ERROR: qmspark failed: {type(error).__name__}: {error}", "The log says more.")
+        say(f"ERROR: qmspark failed: {type(error).__name__}: {error}", "The log says more.")
         return Exit.FAILED
     finally:
         leave_quietly()
 
 
 def _refuse(sentence: str, more: str) -> int:
-    _say(f"ERROR: {sentence}", more)
+    say(f"ERROR: {sentence}", more)
     return Exit.UNUSABLE
-
-
-def _say(*lines: str) -> None:
-    """Write to stderr; where it cannot be written the exit status has to do."""
-    with contextlib.suppress(OSError):
-        click.echo(redacted("\n".join(line for line in lines if line)), err=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from qmcore.imports import ImportJob, Source
 if TYPE_CHECKING:
     from qmadmin.archive.manifest import ArchivedSpace
     from qmadmin.archive.reading import Archive
-    from qmadmin.device import Attachment, Device
+    from qmadmin.device import Attachment
     from qmcore.port import Volume
 
 ROLE = "import"
@@ -71,7 +71,7 @@ class Desk:
             for name in (space.definition.name for space in self.archive.manifest.spaces):
                 self._stack.enter_context(device.open_space(name, role=ROLE))
                 attached[name] = device.attachment(name, ROLE)
-            self._removers[config] = Remover(self.archive, device, attached)
+            self._removers[config] = Remover(self.archive, attached)
         return self._removers[config]
 
 
@@ -95,19 +95,18 @@ class Loader:
 class Remover:
     """What it takes to remove from a device what an archive has of it."""
 
-    def __init__(self, archive: Archive, device: Device, attached: Mapping[str, Attachment]) -> None:
+    def __init__(self, archive: Archive, attached: Mapping[str, Attachment]) -> None:
         self._archive = archive
-        self._device = device
         self._attached = attached
 
     def remove(self, standing: Standing, carried: Sequence[CarriedMessage]) -> int:
         """Remove messages that are as they were, and return how many that is."""
         space, queue, _, memory = standing
-        its, now = self._attached[space], self._device.clock.now()
+        its = self._attached[space]
         if self._archived(space).incarnation != its.opened.space.incarnation:
             return 0
         return its.volume.write(
-            lambda unit: remove_carried(unit, its.opened, queue, carried, now, memory=memory), concurrent=True
+            lambda unit: remove_carried(unit, its.opened, queue, carried, memory=memory), concurrent=True
         )
 
     def _archived(self, name: str) -> ArchivedSpace:

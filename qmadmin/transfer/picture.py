@@ -17,6 +17,7 @@ from qmcore.acts import spaces
 if TYPE_CHECKING:
     from qmadmin.device import Device
     from qmcore.port import Snapshot, Unit
+    from qmcore.queue import Queue
     from qmcore.space import Space
 
 T = TypeVar("T")
@@ -38,6 +39,7 @@ class Reader:
         self.volumes = {name: device.volume_of_space(name) for name in names}
         self._stack = contextlib.ExitStack()
         self._snapshots: dict[str, Snapshot] = {}
+        self._queues: dict[str, dict[str, Queue]] = {}
 
     def begin(self, tokens: Tokens) -> Tokens:
         """Have everything stand still from now on, or as it does for whom the tokens are from; return our own."""
@@ -56,6 +58,16 @@ class Reader:
     def read(self, name: str, work: Callable[[Unit, Space], T]) -> T:
         """Run `work`, which changes nothing, on a queue space."""
         return self._snapshots[self.volumes[name].path].read(lambda unit: work(unit, spaces.find(unit, name)))
+
+    def read_queue(self, space: str, name: str, work: Callable[[Unit, Space, Queue], T]) -> T:
+        """Run `work`, which changes nothing, on a queue of a queue space."""
+        if space not in self._queues:
+            # They do not change while everything stands still.
+            self._queues[space] = self.read(
+                space, lambda unit, found: {queue.name: queue for queue in unit.queues(found.id)}
+            )
+        queue = self._queues[space][name]
+        return self.read(space, lambda unit, found: work(unit, found, queue))
 
     def close(self) -> None:
         """Let go of everything."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from qmcore.carried import Run
     from qmcore.condition import Condition
     from qmcore.port import Unit
+    from qmcore.queue import Queue
 
 
 REMOVED_AT_A_TIME = 500
@@ -59,15 +60,15 @@ def write_part(reader: Reader, directory: str, unit: ExportUnit) -> PartEntry:
     with part_in(Path(directory), unit.name) as part:
         for space, run in unit.runs:
 
-            def write(work: Unit, found: Space, run: Run = run) -> int:
+            def write(work: Unit, found: Space, queue: Queue, run: Run = run) -> int:
                 count = 0
-                for batch in _batches(work, found, run, unit.condition):
+                for batch in _batches(work, found, queue, run, unit.condition):
                     part.write(batch)
                     count += batch.num_rows
                     pace.keep(batch.num_rows)
                 return count
 
-            count = reader.read(space, write)
+            count = reader.read_queue(space, run.queue, write)
             if count != run.messages:
                 raise SystemFailureError(
                     f"queue {run.queue!r} of queue space {space!r} has {count} messages where the snapshot had"
@@ -81,18 +82,24 @@ def read_unit(reader: Reader, unit: ExportUnit, *, body: bool = True) -> Iterato
     """Yield the messages of a unit, each batch with the state that they are in; without bodies if not wanted."""
     for space, run in unit.runs:
         # A generator cannot stay within the snapshot's turn, so that a run is read as a whole.
-        yield from reader.read(space, lambda work, found, run=run: list(_stated(work, found, run, unit, body=body)))  # type: ignore[misc]
+        yield from reader.read_queue(
+            space,
+            run.queue,
+            lambda work, found, queue, run=run: list(_stated(work, found, queue, run, unit, body=body)),  # type: ignore[misc]
+        )
 
 
-def _stated(work: Unit, space: Space, run: Run, unit: ExportUnit, *, body: bool) -> Iterator[tuple[State, RecordBatch]]:
-    for batch in _batches(work, space, run, unit.condition, body=body):
+def _stated(
+    work: Unit, space: Space, queue: Queue, run: Run, unit: ExportUnit, *, body: bool
+) -> Iterator[tuple[State, RecordBatch]]:
+    for batch in _batches(work, space, queue, run, unit.condition, body=body):
         yield run.state, batch
 
 
 def _batches(
-    unit: Unit, space: Space, run: Run, condition: Condition | None, *, body: bool = True
+    unit: Unit, space: Space, queue: Queue, run: Run, condition: Condition | None, *, body: bool = True
 ) -> Iterator[RecordBatch]:
-    for rows in _rows(unit, space, run, condition, body=body):
+    for rows in _rows(unit, space, queue, run, condition, body=body):
         yield batch_of(space.name, run.queue, state_in_archive(run.state), run.memory, rows, space.msgid)
 
 
@@ -101,8 +108,9 @@ def state_in_archive(state: State) -> State:
     return State.READY if state is State.HELD else state
 
 
-def _rows(unit: Unit, space: Space, run: Run, condition: Condition | None, *, body: bool = True) -> Iterator[list[Row]]:
-    queue = next(queue for queue in unit.queues(space.id) if queue.name == run.queue)
+def _rows(
+    unit: Unit, space: Space, queue: Queue, run: Run, condition: Condition | None, *, body: bool = True
+) -> Iterator[list[Row]]:
     return stores(unit, space.id)[run.memory].carried(space, queue, run, condition, body=body)
 
 
@@ -185,13 +193,14 @@ def digest_part(desk: Desk, number: int, entry: PartEntry) -> tuple[int, list[tu
 def digest_runs(reader: Reader, number: int, unit: ExportUnit) -> tuple[int, list[tuple[Standing, Digest]]]:
     """Return the digests of what a device has in some runs, with the number of the unit."""
 
-    def digest(run: Run) -> Callable[[Unit, Space], Digest]:
-        return lambda work, found: joined(
-            Digest.of(rows, found.msgid) for rows in _rows(work, found, run, unit.condition)
+    def digest(run: Run) -> Callable[[Unit, Space, Queue], Digest]:
+        return lambda work, found, queue: joined(
+            Digest.of(rows, found.msgid) for rows in _rows(work, found, queue, run, unit.condition)
         )
 
     return number, [
-        ((space, run.queue, run.state, run.memory), reader.read(space, digest(run))) for space, run in unit.runs
+        ((space, run.queue, run.state, run.memory), reader.read_queue(space, run.queue, digest(run)))
+        for space, run in unit.runs
     ]
 
 

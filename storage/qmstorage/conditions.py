@@ -10,8 +10,7 @@ pattern to be the same. Text up to a NUL is what it sees of a text or a header t
 from __future__ import annotations
 
 import json
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import BigInteger, Boolean, ColumnElement, LargeBinary, Text, and_, literal, not_, or_, tuple_
@@ -20,7 +19,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from qmcore import condition as tree
 from qmcore import numbers
-from qmcore.condition import Condition, Header, Kind, Operator, Subject, Value, wildcards
+from qmcore.condition import COMPARED, Condition, Header, Kind, Operator, Subject, Value, wildcards
 from qmcore.space import Space
 from qmstorage.schema import message
 
@@ -28,14 +27,6 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
 
-_OPERATIONS: Final[dict[Operator, Callable[[Any, Any], ColumnElement[bool]]]] = {
-    Operator.EQUAL: operator.eq,
-    Operator.UNEQUAL: operator.ne,
-    Operator.LESS: operator.lt,
-    Operator.AT_MOST: operator.le,
-    Operator.GREATER: operator.gt,
-    Operator.AT_LEAST: operator.ge,
-}
 # Not the columns' own types: a number that is too large for a column is a number that it can be compared with.
 _TYPES: Final[dict[Kind, TypeEngine[Any]]] = {
     Kind.WHOLE: BigInteger(),
@@ -125,7 +116,8 @@ class _Writer:
         column = self._column(of)
         if of.kind is Kind.TEXT and how not in tree.EQUALITY:
             column = _InOrderOfBytes(column)
-        return _OPERATIONS[how](column, self._literal(of, value))
+        compared: ColumnElement[bool] = COMPARED[how](column, self._literal(of, value))
+        return compared
 
     def _like(self, of: Subject, pattern: str) -> ColumnElement[bool]:
         column = self._column(of)

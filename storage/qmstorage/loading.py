@@ -9,10 +9,11 @@ from sqlalchemy import ColumnElement, Table, bindparam, delete, insert, select, 
 
 from qmcore import carried, numbers
 from qmcore.message import State
-from qmcore.records import Use
+from qmcore.records import Place, Use
 from qmstorage import bodies
 from qmstorage.among import Named
 from qmstorage.bodies import Bodies
+from qmstorage.choosing import STANDS
 from qmstorage.counters import Counters
 from qmstorage.runner import Row, Statement, given, insert_into
 from qmstorage.schema import chunk, counter, due, expiring, history, message, ready
@@ -48,21 +49,23 @@ _ADJUST = (
 )
 
 
-class _Place:
-    """A table of states: how the first messages of a queue in it are found, removed, and given another queue."""
+class StateTable:
+    """A table of states: how messages of a queue in it are found, removed, and given another queue."""
 
     def __init__(self, table: Table, key: ColumnElement[Any], *, counts: bool) -> None:
+        self.table = table
         self.counts = counts
+        self.columns = (
+            key,
+            table.c.message_id,
+            message.c.pages,
+            message.c.size,
+            message.c.expires_at,
+            message.c.body_id,
+            message.c.group_id,
+        )
         found = (
-            select(
-                key,
-                table.c.message_id,
-                message.c.pages,
-                message.c.size,
-                message.c.expires_at,
-                message.c.body_id,
-                message.c.group_id,
-            )
+            select(*self.columns)
             .join_from(table, message, Named(message.c.id, table.c.message_id))
             .where(given(table.c.queue_id, "of_queue"))
         )
@@ -76,9 +79,21 @@ class _Place:
         self.rehome: Statement = update(table).where(*one).values(queue_id=bindparam("to_queue"))
 
 
-_READY = _Place(ready, ready.c.order_key, counts=True)
-_DUE = _Place(due, due.c.available_at, counts=True)
-_PAST = _Place(history, history.c.consumed_at, counts=False)
+READY: Final = StateTable(ready, ready.c.order_key, counts=True)
+DUE: Final = StateTable(due, due.c.available_at, counts=True)
+_PAST = StateTable(history, history.c.consumed_at, counts=False)
+_LEADS: Final = {READY: STANDS, DUE: Named(due.c.message_id, message.c.id)}
+STANDING: Final = {
+    table: select(*table.columns, table.table.c.order_key, table.table.c.retries)
+    .join_from(message, table.table, leads)
+    .where(given(message.c.queue_id, "of_queue"))
+    for table, leads in _LEADS.items()
+}
+"""The messages of a queue that stand in a table, found by the messages: their order key and retries come last."""
+_ONE_STANDING: Final = {
+    table: statement.where(given(message.c.id, "of_message")) for table, statement in STANDING.items()
+}
+
 _ONE_EXPIRING = (
     given(expiring.c.queue_id, "of_queue"),
     given(expiring.c.expires_at, "of_key"),
@@ -149,14 +164,30 @@ class Loading(Counters, Bodies):
         charged = Use(0, 0, 0)
         for place in self._places():
             rows = self._first(place, queue_id, limit - gone)
-            own = {"of_queue": queue_id}
-            self.many(_REMOVE_BODY, [{"of_body": row[5]} for row in rows if row[5] is not None])
-            self.many(_REMOVE_EXPIRING, [{**own, **expiry} for expiry in _expiries(place, rows)])
-            self.many(place.remove, [{**own, "of_key": row[0], "of_message": row[1]} for row in rows])
-            self.many(_REMOVE, [{"of_message": row[1]} for row in rows])
+            self._delete(place, queue_id, rows)
             gone += len(rows)
             charged = _more(charged, place, rows)
         return gone, charged
+
+    def remove_unchanged(self, queue_id: int, places: Sequence[Place]) -> Use:
+        """Delete those of these messages that are ready or kept back, and whose key and retries are the given ones."""
+        left = {place.message_id: place for place in places}
+        charged = Use(0, 0, 0)
+        for table in (READY, DUE):
+            found = self.standing(table, queue_id, list(left)) if left else []
+            were = {row[1]: left.pop(row[1]) for row in found}
+            rows = [row for row in found if row[-2:] == (were[row[1]].order_key, were[row[1]].retries)]
+            self._delete(table, queue_id, rows)
+            charged = _more(charged, table, rows)
+        return charged
+
+    def standing(self, table: StateTable, queue_id: int, message_ids: Sequence[int]) -> list[Row]:
+        """Return those of these messages of a queue that stand in the table."""
+        return [
+            row
+            for number in message_ids
+            for row in self.all(_ONE_STANDING[table], of_queue=queue_id, of_message=number)
+        ]
 
     def put_rows(self, table: Table, rows: Iterable[Row]) -> None:
         """Insert rows, whose values stand in the order of the columns."""
@@ -184,32 +215,41 @@ class Loading(Counters, Bodies):
                 found[at] = (*found[at][:-2], number, None)
         return found
 
-    def _places(self) -> tuple[_Place, ...]:
-        return (_READY, _DUE) if self.in_memory else (_READY, _DUE, _PAST)
+    def _delete(self, table: StateTable, queue_id: int, rows: Sequence[Row]) -> None:
+        own = {"of_queue": queue_id}
+        self.many(_REMOVE_BODY, [{"of_body": row[5]} for row in rows if row[5] is not None])
+        # In the order in which others take what has expired, so that nobody waits for somebody who waits for them.
+        ending = sorted(_expiries(table, rows), key=lambda expiry: (expiry["of_key"], expiry["of_message"]))
+        self.many(_REMOVE_EXPIRING, [{**own, **expiry} for expiry in ending])
+        self.many(table.remove, [{**own, "of_key": row[0], "of_message": row[1]} for row in rows])
+        self.many(_REMOVE, [{"of_message": row[1]} for row in rows])
 
-    def _first(self, place: _Place, queue_id: int, limit: int) -> list[Row]:
+    def _places(self) -> tuple[StateTable, ...]:
+        return (READY, DUE) if self.in_memory else (READY, DUE, _PAST)
+
+    def _first(self, place: StateTable, queue_id: int, limit: int) -> list[Row]:
         return self.all(place.first, of_queue=queue_id, most=limit) if limit > 0 else []
 
-    def _with_groups(self, queue_id: int, rows: list[Row], place: _Place) -> dict[_Place, list[Row]]:
+    def _with_groups(self, queue_id: int, rows: list[Row], place: StateTable) -> dict[StateTable, list[Row]]:
         """Return the messages with all others of their groups, by where they stand."""
         found = {place: rows}
         if not place.counts:
             return found
         groups = {row[6] for row in rows if row[6] is not None}
-        for other in (_READY, _DUE) if groups else ():
+        for other in (READY, DUE) if groups else ():
             known = {row[1] for row in found.get(other, [])}
             more = [row for group in groups for row in self.all(other.of_group, of_queue=queue_id, of_group=group)]
             found[other] = found.get(other, []) + [row for row in more if row[1] not in known]
         return found
 
 
-def _expiries(place: _Place, rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _expiries(place: StateTable, rows: Sequence[Row]) -> list[dict[str, Any]]:
     if not place.counts:
         return []
     return [{"of_key": row[4], "of_message": row[1]} for row in rows if row[4] is not None]
 
 
-def _more(charged: Use, place: _Place, rows: Sequence[Row]) -> Use:
+def _more(charged: Use, place: StateTable, rows: Sequence[Row]) -> Use:
     pages = charged.pages + sum(row[2] for row in rows)
     if not place.counts:
         return Use(charged.messages, pages, charged.size)

@@ -123,13 +123,29 @@ class TestAttempts:
         opened.verify()
         assert contents(opened) == GROUPS
 
+    @pytest.mark.parametrize("end", ["finish", "discard"])
+    def test_an_attempt_that_begins_after_the_archive_is_refused_and_leaves_nothing(self, tmp_path, end):
+        archive = tmp_path / "archive"
+        writer = ArchiveWriter.create(archive)
+        if end == "finish":
+            writer.finish(manifest_of(written(writer)))
+        else:
+            (archive / "letter").touch()
+            writer.discard()
+        before = names(archive)
+        with refuses("unwritable", f"the archive '{archive}' cannot be written: it was finished or given up meanwhile"):
+            part_in(archive, "part-00000.parquet")
+        assert names(archive) == before
+
     def test_a_part_that_was_given_up_leaves_nothing(self, tmp_path):
+        ArchiveWriter.create(tmp_path)
+        before = names(tmp_path)
         with pytest.raises(KeyError), part_in(tmp_path, "x.parquet") as writer:
             writer.write(batch([row(1)]))
             raise KeyError
         with part_in(tmp_path, "x.parquet") as writer:
             writer.write(batch([row(1)]))
-        assert names(tmp_path) == []
+        assert names(tmp_path) == before
 
     def test_an_archive_is_not_finished_without_a_part(self, tmp_path):
         writer = ArchiveWriter.create(tmp_path)
@@ -185,12 +201,14 @@ def test_a_full_disk_is_told_and_gives_the_part_up(room):
 
 
 def test_a_part_that_finds_no_room_leaves_none_of_it_taken(small_disk):
+    ArchiveWriter.create(small_disk)
+    before = names(small_disk)
     sentence = "part 'x.parquet' of the archive cannot be written: No space left on device"
     with refuses("unwritable", sentence), part_in(small_disk, "x.parquet") as writer:
         for at in range(1, 3):
             writer.write(batch([row(at, body=os.urandom(3 * 2**20))]))
         writer.close()
-    assert names(small_disk) == []
+    assert names(small_disk) == before
     with part_in(small_disk, "x.parquet") as writer:
         writer.write(batch([row(1, body=os.urandom(3 * 2**20))]))
         assert writer.close().rows == 1

@@ -4,7 +4,7 @@ import io
 import os
 import signal
 import subprocess
-import time
+import threading
 from pathlib import Path
 
 import click
@@ -153,13 +153,25 @@ class TestEnd:
         assert not archive.exists()
 
 
+class Paper(io.StringIO):
+    """What is written on a terminal; `begun` is set when the first of it is there."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun = threading.Event()
+
+    def write(self, text):
+        count = super().write(text)
+        if "Starting" in self.getvalue():
+            self.begun.set()
+        return count
+
+
 class TestProgress:
     def show(self, *steps):
-        console = Console(file=io.StringIO(), force_terminal=True, width=60, _environ={"TERM": "xterm"})
+        console = Console(file=Paper(), force_terminal=True, width=60, _environ={"TERM": "xterm"})
         with Meter(console, "Starting", after=0) as reached:
-            deadline = time.monotonic() + PATIENCE
-            while "Starting" not in console.file.getvalue() and time.monotonic() < deadline:
-                time.sleep(0.005)
+            assert console.file.begun.wait(PATIENCE)
             for step in steps:
                 reached(*step)
         return console.file.getvalue()

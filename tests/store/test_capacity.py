@@ -6,7 +6,10 @@ import pytest
 
 from qmadmin import capacity
 from qmadmin.opening import open_device
+from qmcore import numbers
+from qmcore.acts.removing import CarriedMessage, remove_carried
 from qmcore.limits import MEMORY_UNITS, Threshold, parse_high, parse_low
+from qmcore.message import State
 from qmcore.queue import Delivery
 from tests.fix_store import Work, drain, make_queue
 
@@ -222,6 +225,20 @@ class TestArmedAgain:
         self.crossed(space, started)
         space.purge("Q")
         self.crosses_again(space, started)
+
+    def test_by_the_removal_of_what_was_carried_away(self, space, started):
+        self.crossed(space, started)
+        attached = space._attachment
+        messages = [CarriedMessage(number, key, 0) for number, key in self.keys(attached)]
+        assert attached.volume.write(lambda unit: remove_carried(unit, attached.opened, "Q", messages)) == 3
+        self.crosses_again(space, started)
+
+    def keys(self, attached):
+        def found(unit):
+            queue = attached.opened.definitions(unit).queue("Q")
+            return unit.cursors(attached.opened.space, queue, State.READY, None, 10)
+
+        return [(numbers.sequence(number), key) for key, number in attached.volume.read(found)]
 
     def test_by_expiry(self, space, started, clock):
         self.crossed(space, started, expires_in=5)

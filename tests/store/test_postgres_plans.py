@@ -12,11 +12,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from qmcore import numbers
 from qmcore.acts import transactions
-from qmcore.carried import Run
+from qmcore.carried import COLUMNS, Run
 from qmcore.condition_text import parse
 from qmcore.message import EnqueueControl, State
 from qmcore.queue import Delivery
+from qmcore.records import Place
 from qmcore.times import MICROS
 from qmstorage.carrying import FORMS, reading
 from tests.fix_postgres import database_of
@@ -380,6 +382,32 @@ def test_reading_in_bulk_touches_no_more_than_it_reads(filled, in_snapshot):
         volume.read(read)
     assert len(filled.cursor.plans) > 100
     filled.refuse_waste(most=ROWS)
+
+
+def test_removing_many_messages_touches_no_more_than_them(filled):
+    volume, known = filled.space._attachment.volume, filled.space._attachment.opened.space
+    queues = [filled.space.queue(name) for name in ("PLAIN", "KEPT", "MEMORY")]
+
+    def store_of(unit, queue):
+        return unit.memory(known.id) if queue.name == "MEMORY" else unit
+
+    def read(unit, queue, state):
+        store = store_of(unit, queue)
+        (until, count), *_ = store.boundaries(known, queue, state, 300)
+        run = Run(queue.name, state, store is not unit, None, until, count)
+        rows = [row for batch in store.carried(known, queue, run, body=False) for row in batch]
+        number, key, retries = (COLUMNS.index(name) for name in ("sequence", "order_key", "retries"))
+        return [Place(numbers.number(known.id, row[number]), queue.id, row[key], row[retries]) for row in rows]
+
+    for queue, state in product(queues, (State.READY, State.DELAYED)):
+        places = volume.read(lambda unit, queue=queue, state=state: read(unit, queue, state))
+        filled.cursor.start_anew()
+        filled.cursor.plans.clear()
+        gone = volume.write(
+            lambda unit, queue=queue, places=places: store_of(unit, queue).remove_unchanged(queue.id, places)
+        )
+        assert gone.messages == 300
+        filled.refuse_waste(most=300)
 
 
 def test_to_ask_for_the_generations_does_not_read_all_counters(filled):

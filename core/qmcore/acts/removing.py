@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from qmcore import numbers
-from qmcore.acts.moving import put_back, remove
+from qmcore.acts import thresholds
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
 from qmcore.port import Unit
-from qmcore.records import Holding
+from qmcore.records import Place
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class CarriedMessage:
 
 
 def remove_carried(
-    unit: Unit, opened: OpenSpace, name: str, carried: Sequence[CarriedMessage], now: int, *, memory: bool = False
+    unit: Unit, opened: OpenSpace, name: str, carried: Sequence[CarriedMessage], *, memory: bool = False
 ) -> int:
     """Remove messages of a queue that are as they were when they were carried, and return how many it was.
 
@@ -35,14 +35,13 @@ def remove_carried(
     if memory >= len(kept_in):
         return 0
     store = kept_in[memory]
-    removed = 0
-    for each in carried:
-        found = store.withdraw(queue.id, numbers.number(queue.space_id, each.sequence))
-        if found is None:
-            continue
-        if (found.place.order_key, found.place.retries) != (each.order_key, each.retries):
-            put_back(store, found, now)
-            continue
-        remove(unit, opened, store, queue, Holding(found.place, found.pages, found.size, found.expires_us), "moved")
-        removed += 1
-    return removed
+    places = [
+        Place(numbers.number(queue.space_id, each.sequence), queue.id, each.order_key, each.retries) for each in carried
+    ]
+    removed = store.remove_unchanged(queue.id, places)
+    if removed.messages:
+        store.leave(
+            queue.space_id, queue.id, count=removed.messages, pages=removed.pages, size=removed.size, how="moved"
+        )
+        thresholds.note_departure(unit, opened, queue, store)
+    return removed.messages

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Integer, LargeBinary, SmallInteger, Table, Text, bindparam
+from sqlalchemy import ARRAY, BigInteger, Integer, LargeBinary, SmallInteger, Table, Text, bindparam, func
 from sqlalchemy.dialects.postgresql import insert
 
 from qmcore.records import Use
 from qmstorage.imports import Imports
-from qmstorage.loading import Loading
+from qmstorage.loading import STANDING, Loading, StateTable
 from qmstorage.postgres.counters import ADJUST, SharedCounters
 from qmstorage.postgres.tables import quoted
 from qmstorage.runner import Row
-from qmstorage.schema import import_batch
+from qmstorage.schema import import_batch, message
 
 _TYPES: Final[dict[type, str]] = {
     BigInteger: "int8",
@@ -34,6 +34,14 @@ _ADD_BATCH: Final = _adding.on_conflict_do_update(
 ).returning(import_batch.c.part)
 
 
+_STANDING: Final = {
+    table: statement.where(message.c.id == func.any(bindparam("ids", type_=ARRAY(BigInteger)))).with_for_update(
+        skip_locked=True, of=table.table
+    )
+    for table, statement in STANDING.items()
+}
+
+
 class SharedLoading(SharedCounters, Loading):
     """Messages that come and go many at a time, in queues that nobody sees."""
 
@@ -41,6 +49,10 @@ class SharedLoading(SharedCounters, Loading):
         """Add to what is counted of a queue alone: its use, and how many were enqueued."""
         values = {"count": use.messages, "by_pages": use.pages, "by_size": use.size, "by_passed": passed}
         self.run(ADJUST, space_id=space_id, of_queue=queue_id, slot=self.slot, **values)
+
+    def standing(self, table: StateTable, queue_id: int, message_ids: Sequence[int]) -> list[Row]:
+        """Return those of these messages of a queue that stand in the table, and that nobody else is taking."""
+        return self.all(_STANDING[table], of_queue=queue_id, ids=list(message_ids))
 
     def put_rows(self, table: Table, rows: Iterable[Row]) -> None:
         """Insert rows, whose values stand in the order of the columns."""
