@@ -1,0 +1,99 @@
+"""The gate in front of SQLite's single writer: who writes much, and again and again, goes behind those who wait."""
+
+import fcntl
+import os
+import signal
+
+import pytest
+
+from qmstorage.sqlite.files import run_directory
+from tests.fix_store import drain, eventually
+
+ARRIVING = """
+from qmcore.acts import enqueue as enqueuing
+from qmcore.message import PLAIN_CONTROL
+from qmstorage.sqlite import locks
+
+_, path, name, how, seconds = sys.argv
+locks._BEHIND_SECONDS = float(seconds)
+with open_device(path) as device, device.open_space("SPACE") as space:
+    attachment = space._attachment
+    new = [enqueuing.prepare("Q", name.encode(), PLAIN_CONTROL, 4096)]
+    say("ready")
+    heard()
+
+    def arrive(unit):
+        return enqueuing.enqueue(unit, attachment.opened, new, device.clock.now())
+
+    attachment.volume.write(arrive, patient=how == "patient")
+    say("done")
+    heard()
+"""
+
+HOLDING = """
+with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
+    with space._attachment.volume.still(10):
+        say("holds")
+        heard()
+    say("let go")
+    heard()
+"""
+
+
+@pytest.fixture
+def arriving(start, file_device):
+    def arrives(name, how, seconds):
+        child = start(ARRIVING, file_device.path, name, how, seconds)
+        child.expect("ready")
+        return child
+
+    return arrives
+
+
+@pytest.fixture
+def holding(start, file_device):
+    def holds():
+        child = start(HOLDING, file_device.path)
+        child.expect("holds")
+        return child
+
+    return holds
+
+
+def is_waited_for(device):
+    """Tell whether another process is announced at the gate."""
+    with (run_directory(device.path) / "gate").open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 1)
+        except OSError:
+            return True
+    return False
+
+
+def test_patient_work_goes_behind_those_who_wait(arriving, holding, file_device):
+    patient, other = arriving("patient", "patient", 60), arriving("other", "at once", 60)
+    holder = holding()
+    patient.say()
+    other.say()
+    eventually(lambda: is_waited_for(file_device), "somebody waits")
+    holder.say()
+    other.expect("done")
+    patient.expect("done")
+    with file_device.open_space("SPACE") as space:
+        assert drain(space) == ["other", "patient"]
+
+
+def test_patient_work_is_not_kept_back_by_a_process_that_waits_and_stands_still(arriving, holding, file_device):
+    other, patient = arriving("other", "at once", 0), arriving("patient", "patient", 0.01)
+    holder = holding()
+    other.say()
+    eventually(lambda: is_waited_for(file_device), "somebody waits")
+    os.kill(other.process.pid, signal.SIGSTOP)
+    holder.say()
+    holder.expect("let go")
+    patient.say()
+    patient.expect("done")
+    os.kill(other.process.pid, signal.SIGCONT)
+    other.expect("done")
+    with file_device.open_space("SPACE") as space:
+        assert drain(space) == ["patient", "other"]
