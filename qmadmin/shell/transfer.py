@@ -154,8 +154,8 @@ def qimport(
     together, when all of their messages are there. When it is cut short nobody sees anything of it, and the same
     command goes on where it was. With -e append queues get the messages some at a time after that, each once, so that
     the command as a whole is not atomic. Message identifiers stay valid. Imported queues are stopped for dequeuing
-    unless -t is given. An import that was cut short is given up by qmspark import --abandon. It takes the extra
-    qmadmin[archive].
+    unless -t is given. An import that was cut short is given up by qmspark import --abandon, or by --abandon-all where
+    the archive is gone. It takes the extra qmadmin[archive].
 
         qimport /archives/monday
         qimport -s QSPACE -r COPY /archives/monday
