@@ -114,11 +114,12 @@ def moved(done: Moved) -> Told:
     return dataclasses.replace(told, fields=fields, notices=(*told.notices, *_kept(done.removed)))
 
 
-def abandoned(archive: str, counts: Mapping[str, int], *, dry_run: bool) -> Told:
-    """Return what is told of imports of an archive that were given up, or would be, by queue space."""
+def abandoned(archive: str | None, counts: Mapping[str, int], *, dry_run: bool) -> Told:
+    """Return what is told of imports of an archive, None is of all, that were given up, or would be, by queue space."""
+    whose = () if archive is None else (field("archive", "Archive id", archive),)
     return Told(
         "Dry run, nothing is given up" if dry_run else "Given up",
-        (field("archive", "Archive id", archive), field("imports", "Imports", sum(counts.values()))),
+        (*whose, field("imports", "Imports", sum(counts.values()))),
         Table((_PLACE[1], Column("imports", "Imports", right=True)), list(counts.items())),
     )
 

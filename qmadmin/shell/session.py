@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.results import Result
     from qmadmin.shell.snapshots import Snapshot
     from qmadmin.space import QueueSpace
+    from qmadmin.transfer.verifying import Verified
 
 
 @dataclasses.dataclass(slots=True)
@@ -89,6 +90,8 @@ class Session:
         self.draw: Callable[[Sequence[Result]], None] = screen.show
         """Shows results before the command has ended, in the format of the session."""
         self.snapshots: dict[str, Snapshot] = {}
+        self.verified: Verified | None = None
+        """What the confirmation of a command has verified for the command itself."""
         self.previous = ""
         self.previous_shell = ""
         self.finished = False

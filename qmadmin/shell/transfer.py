@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from qmadmin.transfer.import_planning import ImportOptions
     from qmadmin.transfer.importing import Imported
     from qmadmin.transfer.selecting import Selection
+    from qmadmin.transfer.verifying import Verified
     from qmcore.condition import Condition
 
 ARCHIVES = Group("Archives")
@@ -95,7 +96,10 @@ def qexport(
 
 
 def _importing(session: Session, given: Given) -> str:
-    done = _import(session, given, dry_run=True)
+    from qmadmin.transfer.verifying import Verified
+
+    session.verified = Verified()
+    done = _import(session, given, verified=session.verified, dry_run=True)
     return f"Import {_count(done.messages, 'message')} of archive {done.archive} {'; '.join(_sentences(done))}"
 
 
@@ -154,8 +158,8 @@ def qimport(
     together, when all of their messages are there. When it is cut short nobody sees anything of it, and the same
     command goes on where it was. With -e append queues get the messages some at a time after that, each once, so that
     the command as a whole is not atomic. Message identifiers stay valid. Imported queues are stopped for dequeuing
-    unless -t is given. An import that was cut short is given up by qmspark import --abandon. It takes the extra
-    qmadmin[archive].
+    unless -t is given. An import that was cut short is given up by qmspark import --abandon, or by --abandon-all where
+    the archive is gone. It takes the extra qmadmin[archive].
 
         qimport /archives/monday
         qimport -s QSPACE -r COPY /archives/monday
@@ -173,14 +177,15 @@ def qimport(
         "definitions": definitions,
         "key": key,
     }
-    done = _import(session, given, dry_run=False)
+    verified, session.verified = session.verified, None
+    done = _import(session, given, verified=verified, dry_run=False)
     return [
         *archives.brought(done, dry_run=False, started=start).shown(session.modes.format),
         Line(f"Archive '{directory}' imported"),
     ]
 
 
-def _import(session: Session, given: Given, *, dry_run: bool) -> Imported:
+def _import(session: Session, given: Given, *, verified: Verified | None, dry_run: bool) -> Imported:
     from qmadmin.transfer.importing import load_archive
 
     with let_through(), session.progress("Importing", 100) as reached:
@@ -189,6 +194,7 @@ def _import(session: Session, given: Given, *, dry_run: bool) -> Imported:
             session.device.config,
             _asked(given),
             progress=lambda _step, count, total: reached(100 * count // max(total, 1)),
+            verified=verified,
             dry_run=dry_run,
         )
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from qmadmin.options import Argument
-from qmadmin.settings import Setting, ShellSettings
+from qmadmin.settings import ShellSettings
 from qmadmin.spark.kinds import ArchivePath
 from qmadmin.spark.options import Declared
 
@@ -37,6 +37,33 @@ def device_and_archive(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError("Give a device and the directory of an archive", click.get_current_context())
         archive = ArchivePath().convert(places[-1], None, click.get_current_context())
         return command(device=places[0] if len(places) > 1 else None, archive=archive, **given)
+
+    return called
+
+
+def archive_and_device(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare the arguments `archive`, which only --abandon-all leaves out, and `device`, which may be left out."""
+
+    @click.argument(
+        "places",
+        cls=Argument,
+        metavar="ARCHIVE [DEVICE]",
+        nargs=-1,
+        type=click.Path(),
+        meanings={"ARCHIVE": "The directory of the archive; none with --abandon-all.", "DEVICE": _DEVICE_MEANING},
+        settings={"DEVICE": ShellSettings.device},
+    )
+    @functools.wraps(command)
+    def called(*, places: tuple[str, ...], abandon_all: bool, **given: Any) -> Any:
+        context = click.get_current_context()
+        if abandon_all:
+            if len(places) > 1:
+                raise click.UsageError("Give a device alone with --abandon-all", context)
+            return command(archive=None, device=next(iter(places), None), abandon_all=True, **given)
+        if not 1 <= len(places) <= 2:
+            raise click.UsageError("Give the directory of an archive and a device", context)
+        archive = ArchivePath().convert(places[0], None, context)
+        return command(archive=archive, device=places[1] if len(places) > 1 else None, abandon_all=False, **given)
 
     return called
 
@@ -71,8 +98,8 @@ def place_and_query(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def device_argument(meaning: str, setting: Setting[Any] | None = None) -> Declared:
-    """Declare an argument that names a device, and may be left out; `setting` then says which."""
+def device_argument(meaning: str) -> Declared:
+    """Declare an argument that names a device, and may be left out."""
     return click.argument(
         "device",
         cls=Argument,
@@ -80,5 +107,4 @@ def device_argument(meaning: str, setting: Setting[Any] | None = None) -> Declar
         required=False,
         type=click.Path(),
         meanings={"DEVICE": meaning},
-        settings={} if setting is None else {"DEVICE": setting},
     )

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qmadmin.settings import ShellSettings
 from qmadmin.spark import arguments, options
 from qmadmin.spark.call import Call, look_at
 from qmadmin.spark.options import with_options
@@ -113,9 +112,8 @@ def _move(call: Call, source: str, destination: str, archive: Path, asked: Expor
 
 @click.command("import", short_help="Load an archive into a device.", add_help_option=False)
 @with_options(*options.IMPORT, *options.WORKERS, *options.OUTPUT)
-@arguments.archive_argument
-@arguments.device_argument("The device: a file, or a URL of PostgreSQL.", ShellSettings.device)
-def load(archive: Path, device: str | None, **given: Any) -> int:
+@arguments.archive_and_device
+def load(archive: Path | None, device: str | None, **given: Any) -> int:
     """Load an archive into a device.
 
     The archive is verified, and all limits of the device are checked, before anything is changed. The queues of a queue
@@ -126,10 +124,12 @@ def load(archive: Path, device: str | None, **given: Any) -> int:
     call = Call("import", given)
     destination = call.device(device)
     call.refuse_together("--resume", "resume", "--abandon", "abandon")
+    call.refuse_together("--resume", "resume", "--abandon-all", "abandon_all")
+    call.refuse_together("--abandon", "abandon", "--abandon-all", "abandon_all")
     if given["shift_by"] is not None and given["times"] != "shift":
         raise UnusableError("--shift-by is for --times shift")
     with call.refusals():
-        if given["abandon"]:
+        if archive is None or given["abandon"]:
             _abandon(call, destination, archive)
         else:
             _load(call, destination, archive, given)
@@ -172,13 +172,14 @@ def _import_options(call: Call, archive: Path, given: dict[str, Any]) -> ImportO
     )
 
 
-def _abandon(call: Call, destination: str, archive: Path) -> None:
+def _abandon(call: Call, destination: str, archive: Path | None) -> None:
+    """Give up the imports of an archive, or of all where none is named."""
     from qmadmin.archive.reading import open_archive
     from qmadmin.opening import open_device
     from qmadmin.shell import archives
     from qmadmin.transfer import importing
 
-    identifier = open_archive(archive, call.key()).manifest.archive
+    identifier = None if archive is None else open_archive(archive, call.key()).manifest.archive
     with open_device(destination) as device:
         names = call.selection().chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
     with call.recorded(destination, f"device {destination}") as record:

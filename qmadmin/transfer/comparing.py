@@ -20,7 +20,8 @@ from qmadmin.transfer.naming import Names, refuse_strangers
 from qmadmin.transfer.picture import pictured
 from qmadmin.transfer.selecting import Outstanding, Selection
 from qmadmin.transfer.telling import Progress, tell_no_one, told_by
-from qmadmin.transfer.units import digest_part, digest_runs, verify_part
+from qmadmin.transfer.units import digest_part, digest_runs
+from qmadmin.transfer.verifying import Verified
 from qmadmin.transfer.workers import Workers
 from qmcore.message import State
 
@@ -61,11 +62,13 @@ def compare(
     queues: Mapping[str, str] | None = None,
     workers: Workers | None = None,
     progress: Progress = tell_no_one,
+    verified: Verified | None = None,
 ) -> Compared:
     """Verify an archive, and compare it with a device where one is named; `config` is what QMCONFIG says of that.
 
     `spaces` and `queues` give the names that they have on the device, by those in the archive, as for an import. Only
-    queues of the archive are looked at. What transactions hold there is not.
+    queues of the archive are looked at. What transactions hold there is not. What an earlier step of the same
+    command has `verified` is not read again for that.
 
     Raises what `open_archive` and `Archive.verify_part` do of a damaged archive.
     """
@@ -76,8 +79,7 @@ def compare(
     with crew_of.apart(at_desk, archive) as crew:
         entries = archive.manifest.parts
         told = told_by(progress, "Verifying", archive.manifest.messages, 2 * len(entries))
-        for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
-            pass
+        (verified or Verified()).verify(archive, crew, told)
         found = list(crew.run(digest_part, enumerate(entries), lambda ended: told(len(entries) + ended)))
     archived = _in_order(found)
     differences: list[Difference] = []

@@ -16,7 +16,8 @@ from qmadmin.transfer.exporting import fitting
 from qmadmin.transfer.filtering import RowFilter, Tally, last_ranks
 from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpacePlan, is_counted, plans
 from qmadmin.transfer.telling import Progress, tell_no_one, told_by
-from qmadmin.transfer.units import ImportUnit, load_part, tally_part, verify_part
+from qmadmin.transfer.units import ImportUnit, load_part, tally_part
+from qmadmin.transfer.verifying import Verified
 from qmadmin.transfer.workers import Crew, Workers
 from qmcore.acts import importing as acts
 from qmcore.errors import BadResourceError
@@ -47,6 +48,7 @@ def load_archive(
     *,
     workers: Workers | None = None,
     progress: Progress = tell_no_one,
+    verified: Verified | None = None,
     dry_run: bool = False,
 ) -> Imported:
     """Import an archive into a device; `config` is what QMCONFIG says of it.
@@ -54,7 +56,7 @@ def load_archive(
     The archive is verified and all limits are checked before anything is changed. The queues of a queue space appear
     together, when all of their messages are there. An import that is cut short leaves nothing that anybody sees, and
     the same call goes on where it was. Messages that are appended to a queue appear some at a time after that, each
-    once.
+    once. What an earlier step of the same command has `verified` is not read again for that.
 
     Raises what `open_archive` does of the archive; InvalidArgumentError where a queue is there that is not to be, or
     the archive was imported before; NoSpaceError where a limit is in the way.
@@ -70,7 +72,8 @@ def load_archive(
             counts = is_counted(archive, device, asked)
             if not counts:
                 _refuse_unfit(device, planned)
-            _verify(archive, crew, progress)
+            told = told_by(progress, "Verifying", archive.manifest.messages, len(archive.manifest.parts))
+            (verified or Verified()).verify(archive, crew, told)
             only = _filter(archive, asked)
             if counts:
                 only, tallies = _counted(archive, device, crew, asked, only, progress)
@@ -219,14 +222,6 @@ def _counted(
         return only, found
     only = dataclasses.replace(only, last=last_ranks(found, count))
     return only, tallies(only, None)
-
-
-def _verify(archive: Archive, crew: Crew, progress: Progress) -> None:
-    """Read all parts before anything of them is used."""
-    entries = archive.manifest.parts
-    told = told_by(progress, "Verifying", archive.manifest.messages, len(entries))
-    for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
-        pass
 
 
 def _load(crew: Crew, units: Sequence[ImportUnit], progress: Progress) -> None:

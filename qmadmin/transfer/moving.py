@@ -19,7 +19,8 @@ from qmadmin.transfer.exporting import Exported, export, fitting
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import Imported, load_archive
 from qmadmin.transfer.telling import Progress, tell_no_one, told_by
-from qmadmin.transfer.units import REMOVED_STATES, remove_part, verify_part
+from qmadmin.transfer.units import REMOVED_STATES, remove_part
+from qmadmin.transfer.verifying import Verified
 from qmcore.errors import BadResourceError, SystemFailureError
 
 if TYPE_CHECKING:
@@ -64,12 +65,13 @@ def remove_exported(
     key: bytes | None = None,
     workers: Workers | None = None,
     progress: Progress = tell_no_one,
+    verified: Verified | None = None,
     dry_run: bool = False,
 ) -> Removed:
     """Remove from the device that an archive was exported from what the archive has, where it is unchanged since.
 
-    The archive is verified before. Messages that were dequeued, changed, moved or tried meanwhile are left alone, and
-    so is what is kept after it was consumed.
+    The archive is verified before, without what an earlier step of the same command has `verified`. Messages that were
+    dequeued, changed, moved or tried meanwhile are left alone, and so is what is kept after it was consumed.
 
     Raises what `open_archive` does of a damaged archive, and BadResourceError where it is not of this device.
     """
@@ -82,8 +84,7 @@ def remove_exported(
         _refuse_stranger(archive.manifest, device)
         with crew_of.apart(at_desk, archive) as crew:
             told = told_by(progress, "Verifying", archive.manifest.messages, len(entries))
-            for _ in crew.run(verify_part, [(entry,) for entry in entries], told):
-                pass
+            (verified or Verified()).verify(archive, crew, told)
             if dry_run:
                 return Removed(0, total, time.monotonic() - began)
             told = told_by(progress, "Removing", total, len(entries))
@@ -110,13 +111,13 @@ def move(
     Raises InUseError where transactions that have messages of a queue do not end within 30 seconds, SystemFailureError
     where what arrived is not what was sent, and whatever an export and an import raise.
     """
-    asked, landing = exporting or ExportOptions(), importing or ImportOptions()
+    asked, landing, verified = exporting or ExportOptions(), importing or ImportOptions(), Verified()
     with _frozen(source, asked.selection) as enabled:
         asked = dataclasses.replace(asked, enabled=enabled)
         exported = _export_once(source, directory, asked, workers, progress)
         # What is enqueued there before it was compared would be a difference.
         arriving = dataclasses.replace(landing, start=False, closed=True, once=True)
-        imported = load_archive(directory, destination, arriving, workers=workers, progress=progress)
+        imported = load_archive(directory, destination, arriving, workers=workers, progress=progress, verified=verified)
         compared = compare(
             directory,
             destination,
@@ -125,6 +126,7 @@ def move(
             queues=landing.queues,
             workers=workers,
             progress=progress,
+            verified=verified,
         )
         if compared.differences:
             first = compared.differences[0]
@@ -132,7 +134,9 @@ def move(
                 f"queue {first.queue!r} of queue space {first.space!r} did not arrive as it was: {first.sentence}",
                 hint="Nothing was removed from the source. Look at the destination with qmspark verify.",
             )
-        removed = remove_exported(directory, source, key=asked.key, workers=workers, progress=progress)
+        removed = remove_exported(
+            directory, source, key=asked.key, workers=workers, progress=progress, verified=verified
+        )
         _start(destination, exported.manifest, landing)
     return Moved(exported, imported, compared, removed)
 

@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -259,6 +260,28 @@ class TestImport:
             qmspark("import", archive, there, status=1)
         assert qmspark.json("import", "--resume", archive, there).found["resumed"] is True
         qmspark("verify", archive, there)
+
+    def test_imports_that_were_cut_short_are_given_up_without_their_archives(self, qmspark, monkeypatch):
+        archives = [qmspark.archive(name) for name in ("one", "two")]
+        there = qmspark.empty_device()
+
+        def fail(*_):
+            raise OperatingSystemError("the disk is full")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(importing, "load_part", fail)
+            for number, archive in enumerate(archives):
+                renamed = [f"--rename-queue={name}={name}{number}" for name in ("orders", "errq")]
+                qmspark("import", *renamed, archive, there, status=1)
+            shutil.rmtree(archives[0])
+        abandoning = ("import", "--abandon-all")
+        assert qmspark.json(*abandoning, "--space", "OTHER*", there, status=2)
+        assert qmspark.json(*abandoning, "--dry-run", there).found["imports"] == 2
+        assert qmspark.json(*abandoning, "--space", "QSPACE", there).found["imports"] == 2
+        monkeypatch.setenv("QMCONFIG", there)
+        assert qmspark.json(*abandoning).found["imports"] == 0
+        with qmadmin.open_device(there) as device:
+            assert device.space_usage("QSPACE").messages == 0
 
 
 @pytest.mark.parametrize("site", ["postgres"], indirect=True)

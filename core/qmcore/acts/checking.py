@@ -21,18 +21,19 @@ NEAR = 90
 """Percent of a limit from which on it is near."""
 
 _CLOCK_SLACK = MICROS
+_GIVE_UP = "with qmspark import --abandon, or --abandon-all where the archive is gone"
 _UNFINISHED = {
     Stage.LOADING: (
         "is not complete, and nobody sees its queues",
-        "Run qimport with that archive again, which goes on where it was, or have qimport give it up.",
+        f"Run the same qimport or qmspark import again, which goes on where it was, or give it up {_GIVE_UP}.",
     ),
     Stage.MERGING: (
         "is not at its end: not all of its messages are in their queues, or what it replaced still takes room",
-        "Run qimport with that archive again, which goes on where it was.",
+        "Run the same qimport or qmspark import again, which goes on where it was.",
     ),
     Stage.ABANDONED: (
         "was given up, and what it had loaded still takes room",
-        "Have qimport give it up once more, which goes on where it was.",
+        f"Give it up once more {_GIVE_UP}.",
     ),
 }
 

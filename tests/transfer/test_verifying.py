@@ -1,0 +1,117 @@
+"""A command verifies the parts of an archive once, and again only where somebody may have touched them since."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from qmadmin.opening import create_device
+from qmadmin.transfer.comparing import compare
+from qmadmin.transfer.exporting import export
+from qmadmin.transfer.importing import load_archive
+from qmadmin.transfer.moving import remove_exported
+from qmadmin.transfer.verifying import Verified
+from qmadmin.transfer.workers import Alone
+from qmcore.errors import SystemFailureError
+
+
+class Watched:
+    """This process, of which is told how often it was asked for what."""
+
+    count = 1
+
+    def __init__(self):
+        self.asked = Counter()
+
+    @contextlib.contextmanager
+    def apart(self, enter, *arguments):
+        with Alone().apart(enter, *arguments) as crew:
+            yield _Watched(crew, self.asked)
+
+    together = apart
+
+
+class _Watched:
+    def __init__(self, crew, asked):
+        self._crew = crew
+        self._asked = asked
+        self.each = crew.each
+
+    def run(self, unit, tasks, told):
+        tasks = list(tasks)
+        self._asked[unit.__name__] += len(tasks)
+        return self._crew.run(unit, tasks, told)
+
+
+def later():
+    """The time when the files are old enough that a change of them is seen."""
+    return time.time_ns() + 60 * 10**9
+
+
+@pytest.fixture
+def archive(file_device, tmp_path):
+    with file_device.open_space("SPACE") as space:
+        space.enqueue_many("Q", ["x" * 100] * 20)
+    export(file_device.config, tmp_path / "archive", workers=Alone())
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def there(tmp_path):
+    with create_device(tmp_path / "THERE", 60_000) as device:
+        return device.config
+
+
+def test_all_steps_of_a_command_together_verify_once(archive, there, file_device):
+    workers, verified = Watched(), Verified(later)
+    load_archive(archive, there, workers=workers, verified=verified, dry_run=True)
+    load_archive(archive, there, workers=workers, verified=verified)
+    compare(archive, there, workers=workers, verified=verified)
+    remove_exported(archive, file_device.config, workers=workers, verified=verified)
+    assert workers.asked["verify_part"] == 1
+
+
+def test_steps_of_different_commands_do_not(archive):
+    workers = Watched()
+    for _ in range(2):
+        compare(archive, workers=workers)
+    assert workers.asked["verify_part"] == 2
+
+
+def test_what_is_so_new_that_a_change_may_not_be_seen_is_read_again(archive):
+    workers, verified = Watched(), Verified(lambda: (archive / "part-00000.parquet").stat().st_ctime_ns)
+    for _ in range(2):
+        compare(archive, workers=workers, verified=verified)
+    assert workers.asked["verify_part"] == 2
+
+
+def altered(part: Path) -> None:
+    """Alter a part where it stands, as if it had not been touched."""
+    before = part.stat()
+    data = bytearray(part.read_bytes())
+    data[10] ^= 1
+    while part.stat().st_ctime_ns == before.st_ctime_ns:
+        part.write_bytes(data)
+    os.utime(part, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replaced(part: Path) -> None:
+    """Put another file in the place of a part."""
+    shutil.copy2(part, beside := part.with_name(".another"))
+    altered(beside)
+    beside.rename(part)
+
+
+@pytest.mark.parametrize("touch", [altered, replaced])
+def test_a_part_that_was_touched_between_two_steps_is_read_again(archive, there, touch):
+    verified = Verified(later)
+    load_archive(archive, there, workers=Alone(), verified=verified, dry_run=True)
+    touch(archive / "part-00000.parquet")
+    with pytest.raises(SystemFailureError, match="was altered"):
+        load_archive(archive, there, workers=Alone(), verified=verified)
