@@ -48,7 +48,7 @@ class Started:
 
     def end(self) -> Ended:
         """Wait for its end."""
-        out, err = self._process.communicate(timeout=3 * PATIENCE)
+        out, err = self._process.communicate(timeout=5 * PATIENCE)
         assert self._mark.exists(), f"no executor was at its doom: {err}"
         return Ended(out, err, self._process.returncode)
 
@@ -80,6 +80,10 @@ class HeldUp:
         assert not self.over.exists()
         os.kill(self.task, signal.SIGCONT)
         eventually(self.over.exists, "the end of the call")
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill what is left of it."""
         for number in (self.executor, self.between, self.task):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
@@ -131,6 +135,8 @@ def of_spark(home: Path, host: str = "127.0.0.1") -> dict[str, str]:
         "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(home / "scratch"),
         "SPARK_DAEMON_MEMORY": "256m",
+        # Half of what a test takes is the start of Java, which lives too short to be worth making it fast.
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "PYSPARK_PYTHON": sys.executable,
     }
 

@@ -96,7 +96,7 @@ def is_all_there(stock, there):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 class TestExecutorLoss:
     """An executor is killed in the middle of a task."""
 
@@ -141,7 +141,7 @@ class TestExecutorLoss:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 class TestSpeculation:
     """A task stands still with its executor, and is begun a second time on another machine."""
 
@@ -170,6 +170,23 @@ class TestSpeculation:
             eventually(lambda: len(batches(there)) == 7, "the second attempt")
             held_up.go_on()
             assert started.end() == WELL
+        is_all_there(stock, there)
+
+    @pytest.mark.parametrize("kind", ["postgres"])
+    def test_one_that_stands_still_in_a_transaction_has_the_import_refused_and_the_same_command_finishes(
+        self, speculating_cluster, stock, there
+    ):
+        doom = Doom(f"{LOADING}:_load", "return", number=signal.SIGSTOP, who="executor")
+        words = ("import", "-q", stock.archive, there)
+        with speculating_cluster.started(doom, *words) as started:
+            ended = started.end()
+            assert ended.status == 1
+            assert "stayed locked by others for too long" in ended.err
+            assert "Traceback" not in ended.err
+            with open_device(there) as device:
+                assert device.queues("SPACE") == []
+            started.held_up().kill()
+            assert speculating_cluster.run(doom, *words) == WELL
         is_all_there(stock, there)
 
     def test_an_attempt_that_wakes_up_after_the_export_was_finished_leaves_nothing_behind(
