@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,13 +18,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_MOUNTED = {"spark.hadoop.fs.viewfs.mounttable.all.link./of": "file:///"}
+"""A file system of Hadoop that is not that of this machine, and has its files nevertheless."""
+
+
+def address_of(directory: Path, scheme: str = "viewfs") -> str:
+    """Return the address that a directory has for the session."""
+    return f"file://{directory}" if scheme == "file" else f"viewfs://all/of{directory}"
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session on two processors, where a task that fails is tried three more times."""
     from qmadmin.spark.session import start
 
     _require_java()
-    session = start("local[2,4]", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "768m"})
+    session = start("local[2,4]", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "768m", **_MOUNTED})
     yield session
     session.stop()
 

@@ -42,6 +42,7 @@ class Fault(enum.StrEnum):
     NO_FILE = "no-file"
     UNREADABLE = "unreadable"
     UNWRITABLE = "unwritable"
+    UNREACHABLE = "unreachable"
     SIZE = "size"
     DIGEST = "digest"
     PARQUET = "parquet"
@@ -75,6 +76,10 @@ _TOLD: Final[dict[Fault, tuple[type[QueueError], str]]] = {
     Fault.NO_FILE: (SystemFailureError, _AGAIN),
     Fault.UNREADABLE: (OperatingSystemError, "Give the permission, or look after the disk."),
     Fault.UNWRITABLE: (OperatingSystemError, "Make room, or give the permission, and export again."),
+    Fault.UNREACHABLE: (
+        OperatingSystemError,
+        "Look at the address; --conf, or the file core-site.xml in HADOOP_CONF_DIR, say of Spark what is there.",
+    ),
     Fault.SIZE: (SystemFailureError, _AGAIN),
     Fault.DIGEST: (SystemFailureError, _AGAIN),
     Fault.PARQUET: (SystemFailureError, _AGAIN),

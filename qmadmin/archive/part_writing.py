@@ -39,8 +39,8 @@ class PartWriter:
     """Writes a part into a file that is open for writing; `close` says what the manifest says of it.
 
     `settle` brings all that is written to the disk and closes the file; `dispose` does away with the file, whose part
-    was given up. `staged` is the name that the file has until the archive is finished. As a context manager a writer
-    gives up a part that was not closed.
+    was given up. `staged` is the name that the file has until the archive is finished, `directory` that which has it.
+    As a context manager a writer gives up a part that was not closed.
     """
 
     def __init__(
@@ -51,8 +51,10 @@ class PartWriter:
         dispose: Callable[[], None] = lambda: None,
         *,
         staged: str = "",
+        directory: str = "",
     ) -> None:
         self.name = check_part_name(name)
+        self._directory = directory
         self._staged = staged
         self._sink = _Hashing(sink)
         self._settle, self._dispose = settle, dispose
@@ -61,7 +63,7 @@ class PartWriter:
         self._portions: Portions = {}
         self._ended = False
         try:
-            with _writing(name):
+            with self._writing():
                 self._writer = _parquet(self._sink)
         except QueueError:
             dispose()
@@ -95,7 +97,7 @@ class PartWriter:
     def close(self) -> PartEntry:
         """Write what is left, and return what the manifest says of the part."""
         self._flush()
-        with _writing(self.name):
+        with self._writing():
             self._writer.close()
             self._settle()
         self._ended = True
@@ -124,11 +126,24 @@ class PartWriter:
     def _flush(self) -> None:
         if not self._pending:
             return
-        with _writing(self.name):
+        with self._writing():
             self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=self._rows)
         self._pending = []
         self._written += self._rows
         self._rows = self._bytes = 0
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What goes wrong while a part is written is told as its fault."""
+        try:
+            yield
+        except OSError as error:
+            where = f" into {self._directory!r}" if self._directory else ""
+            raise refused(
+                Fault.UNWRITABLE,
+                f"part {self.name!r} of the archive cannot be written{where}: {error.strerror or error}",
+                part=self.name,
+            ) from None
 
 
 def _parquet(sink: _Hashing) -> ParquetWriter:
@@ -176,14 +191,3 @@ def _refuse_wrong_sizes(batch: RecordBatch, name: str) -> None:
     """Refuse messages whose body does not have the size that they say."""
     if lengths(batch.column("body")) != list(numbers(batch.column("size"))):
         raise refused(Fault.CONTENTS, f"a message for part {name!r} has a body of another size than it says", part=name)
-
-
-@contextlib.contextmanager
-def _writing(name: str) -> Iterator[None]:
-    """What goes wrong while a part is written is told as its fault."""
-    try:
-        yield
-    except OSError as error:
-        raise refused(
-            Fault.UNWRITABLE, f"part {name!r} of the archive cannot be written: {error.strerror or error}", part=name
-        ) from None

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import os
-import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -15,6 +13,7 @@ from qmadmin.archive import manifest_file, part_reading, sealing
 from qmadmin.archive.columns import MINOR
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
+from qmadmin.archive.places import Files, Place, place_at
 from qmadmin.archive.rows import Standing
 from qmadmin.archive.writing import MARK
 
@@ -33,9 +32,9 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Archive:
-    """An archive in a directory, whose manifest is checked."""
+    """An archive whose manifest is checked, and the files that its parts are."""
 
-    directory: Path
+    files: Files
     manifest: Manifest
 
     @property
@@ -68,29 +67,40 @@ class Archive:
     @contextlib.contextmanager
     def opened(self, entry: PartEntry) -> Iterator[BinaryIO]:
         """Have the file of a part open."""
-        with _opened(self.directory / check_part_name(entry.name)) as file:
-            size = os.fstat(file.fileno()).st_size
+        with _opened(self.files, check_part_name(entry.name)) as file:
+            size = file.seek(0, os.SEEK_END)
             if size != entry.size:
                 raise part_reading.wrong_size(entry, size)
+            file.seek(0)
             yield file
 
 
-def open_archive(directory: Path, key: bytes | None = None) -> Archive:
+def open_archive(where: Path | Place, key: bytes | None = None) -> Archive:
     """Return the archive in a directory; `key` are the bytes of the key that it is signed with.
 
     Manifest and seal are checked, and that all parts are there and nothing else. `Archive.verify` reads the parts.
     """
-    names = _names(directory)
+    place = place_at(where)
+    names = _names(place)
     if manifest_file.NAME not in names:
-        raise _no_manifest(directory, names)
-    data = _read(directory / manifest_file.NAME)
-    seals = {name: _read(directory / name) for name in sealing.SEALS if name in names}
-    archive = Archive(directory, checked_manifest(data, seals, key))
-    check_files(archive.manifest, names)
-    for entry in archive.manifest.parts:
-        with archive.opened(entry):
-            pass
-    return archive
+        raise _no_manifest(place, names)
+    data = read_file(place, manifest_file.NAME)
+    seals = {name: read_file(place, name) for name in sealing.SEALS if name in names}
+    manifest = checked_manifest(data, seals, key)
+    check_files(manifest, names)
+    for entry in manifest.parts:
+        _check_size(place, entry)
+    return Archive(place, manifest)
+
+
+def holds_archive(where: Path | Place) -> bool:
+    """Tell whether a directory has the manifest of an archive, which is there from the moment when that is complete."""
+    try:
+        return manifest_file.NAME in place_at(where).names()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise part_reading.unreadable(str(where), error) from None
 
 
 def checked_manifest(data: bytes, seals: Mapping[str, bytes], key: bytes | None = None) -> Manifest:
@@ -117,18 +127,24 @@ def hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
-def _names(directory: Path) -> list[str]:
+def read_file(files: Files, name: str) -> bytes:
+    """Return what a small file of an archive has."""
+    with _opened(files, name) as file:
+        return file.read()
+
+
+def _names(place: Place) -> list[str]:
     try:
-        return [path.name for path in directory.iterdir()]
+        return place.names()
     except (FileNotFoundError, NotADirectoryError) as error:
         what = "no directory" if isinstance(error, NotADirectoryError) else "not there"
-        raise refused(Fault.NO_DIRECTORY, f"the archive {str(directory)!r} is {what}", archive=str(directory)) from None
+        raise refused(Fault.NO_DIRECTORY, f"the archive {str(place)!r} is {what}", archive=str(place)) from None
     except OSError as error:
-        raise part_reading.unreadable(str(directory), error) from None
+        raise part_reading.unreadable(str(place), error) from None
 
 
-def _no_manifest(directory: Path, names: list[str]) -> Exception:
-    where = f"the directory {str(directory)!r}"
+def _no_manifest(place: Place, names: list[str]) -> Exception:
+    where = f"the directory {str(place)!r}"
     if MARK in names or any(name.endswith(".parquet") for name in names):
         return refused(Fault.UNFINISHED, f"the archive in {where} is not finished: it has no {manifest_file.NAME}")
     if not names:
@@ -136,23 +152,21 @@ def _no_manifest(directory: Path, names: list[str]) -> Exception:
     return refused(Fault.FORMAT, f"{where} holds no archive: it has no {manifest_file.NAME}")
 
 
-def _read(path: Path) -> bytes:
-    with _opened(path) as file:
-        return file.read()
+def _check_size(place: Place, entry: PartEntry) -> None:
+    try:
+        size = place.size(entry.name)
+    except OSError as error:
+        raise part_reading.unreadable(entry.name, error) from None
+    if size != entry.size:
+        raise part_reading.wrong_size(entry, size)
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Have a file of the directory open, and not what a symbolic link leads to."""
-    try:
-        # Without waiting for somebody at the other end of a named pipe.
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise refused(Fault.LINK, f"{path.name!r} of the archive is a symbolic link", part=path.name) from None
-        raise part_reading.unreadable(path.name, error) from None
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
-        raise refused(Fault.NO_FILE, f"{path.name!r} of the archive is no file", part=path.name)
-    with os.fdopen(number, "rb") as file:
+def _opened(files: Files, name: str) -> Iterator[BinaryIO]:
+    """Have a file open; what hinders that is told as a fault of it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(files.opened(name))
+        except OSError as error:
+            raise part_reading.unreadable(name, error) from None
         yield file

@@ -7,7 +7,7 @@ import functools
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -16,6 +16,7 @@ from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
 from qmadmin.archive.part_reading import wrong_size
 from qmadmin.archive.part_writing import PartWriter
+from qmadmin.archive.places import Place, place_at
 
 MARK: Final = ".unfinished"
 """A file of a directory that an archive is being written into."""
@@ -30,32 +31,45 @@ class ArchiveWriter:
     Nobody takes the directory for an archive before `finish` has come to its end.
     """
 
-    def __init__(self, directory: Path, key: bytes | None = None) -> None:
-        self.directory = directory
+    def __init__(self, where: Path | Place, key: bytes | None = None) -> None:
+        self.place = place_at(where)
         self._key = None if key is None else sealing.checked_key(key)
 
     @classmethod
-    def create(cls, directory: Path, key: bytes | None = None, *, again: bool = False) -> ArchiveWriter:
+    def create(cls, where: Path | Place, key: bytes | None = None, *, again: bool = False) -> ArchiveWriter:
         """Begin an archive in a directory that is made, or is empty; the bytes of a key sign it.
 
         With `again` it may also hold what an export left that did not come to its end, which is removed.
         """
-        writer = cls(directory, key)
-        with _writing(directory):
-            with contextlib.suppress(FileExistsError):
-                directory.mkdir(mode=0o700)
-            names = [path.name for path in directory.iterdir()]
+        writer = cls(where, key)
+        place = writer.place
+        with _writing(place):
+            place.make()
+            names = place.names()
             if names and not (again and MARK in names and all(map(_is_left_over, names))):
-                raise _not_empty(directory, names)
+                raise _not_empty(place, names)
             for name in names:
-                (directory / name).unlink()
-            _write(directory / MARK, b"")
-            _sync(directory)
+                place.remove(name)
+            place.write(MARK, b"")
+            if place.staged:
+                (place.staging() / MARK).touch()
+            place.sync()
         return writer
 
+    @property
+    def staging(self) -> Path:
+        """The directory of this machine that parts are written into with `part_in`, also by other processes."""
+        return self.place.staging()
+
     def part(self, name: str) -> PartWriter:
-        """Begin a part. Other processes do so with `part_in`."""
-        return part_in(self.directory, name)
+        """Begin a part."""
+        return part_in(self.staging, name)
+
+    def taken(self, entry: PartEntry) -> PartEntry:
+        """Bring a part from the staging directory to where the archive lies, and return it."""
+        with _writing(self.place):
+            self.place.take(entry.staged)
+        return entry
 
     def finish(self, manifest: Manifest) -> None:
         """Make the parts of the manifest, which may have been written elsewhere, an archive.
@@ -64,39 +78,38 @@ class ArchiveWriter:
         """
         data = manifest_file.to_json(manifest)
         seal, sealed = sealing.seal(data, self._key)
-        with _writing(self.directory):
-            self._refuse_finished()
+        place = self.place
+        with _writing(place):
+            names = place.names()
+            if manifest_file.NAME in names:
+                raise _not_empty(place, names)
             for entry in manifest.parts:
-                _put_in_place(self.directory, entry)
+                _put_in_place(place, entry, names)
             self._remove_others({entry.name for entry in manifest.parts})
-            _replace(self.directory / seal, sealed)
-            _sync(self.directory)
-            _replace(self.directory / manifest_file.NAME, data)
-            _sync(self.directory)
-            (self.directory / MARK).unlink(missing_ok=True)
+            _replace(place, seal, sealed)
+            place.sync()
+            _replace(place, manifest_file.NAME, data)
+            place.sync()
+            place.remove(MARK)
             # What began after the others were removed; from now on nothing begins.
             self._remove_others({seal, *(entry.name for entry in manifest.parts)})
-            _sync(self.directory)
+            place.sync()
 
     def discard(self) -> None:
         """Remove what was written of an archive that is not to be finished; one that is finished stays."""
-        if (self.directory / manifest_file.NAME).exists():
-            return
-        with _writing(self.directory):
+        with _writing(self.place):
+            if manifest_file.NAME in self.place.names():
+                return
             self._remove_others(set())
-            (self.directory / MARK).unlink(missing_ok=True)
+            self.place.remove(MARK)
             # Something else may stand in it.
             with contextlib.suppress(OSError):
-                self.directory.rmdir()
-
-    def _refuse_finished(self) -> None:
-        if (self.directory / manifest_file.NAME).exists():
-            raise _not_empty(self.directory, [manifest_file.NAME])
+                self.place.drop()
 
     def _remove_others(self, names: set[str]) -> None:
-        for path in list(self.directory.iterdir()):
-            if path.name not in names and path.name != MARK and _is_left_over(path.name):
-                path.unlink(missing_ok=True)
+        for name in self.place.names():
+            if name not in names and name != MARK and _is_left_over(name):
+                self.place.remove(name)
 
 
 def part_in(directory: Path, name: str) -> PartWriter:
@@ -122,6 +135,7 @@ def part_in(directory: Path, name: str) -> PartWriter:
         functools.partial(_settle, file),
         functools.partial(_dispose, file, directory / staged),
         staged=staged,
+        directory=str(directory),
     )
 
 
@@ -143,58 +157,43 @@ def _dispose(file: BinaryIO, path: Path) -> None:
         file.close()
 
 
-def _put_in_place(directory: Path, entry: PartEntry) -> None:
-    path = directory / entry.name
+def _put_in_place(place: Place, entry: PartEntry, names: Collection[str]) -> None:
     # It stands there already where an earlier attempt to finish failed behind it.
-    if entry.staged and (directory / entry.staged).exists():
-        (directory / entry.staged).rename(path)
-    if not path.exists():
+    if entry.staged and entry.staged in names:
+        place.rename(entry.staged, entry.name)
+    elif entry.name not in names:
         raise refused(Fault.MISSING_PART, f"part {entry.name!r} of the archive is missing", part=entry.name)
-    if path.stat().st_size != entry.size:
-        raise wrong_size(entry, path.stat().st_size)
+    size = place.size(entry.name)
+    if size != entry.size:
+        raise wrong_size(entry, size)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(place: Place, name: str, data: bytes) -> None:
     """Make a file appear with all that is in it."""
-    beside = path.with_name(f".{path.name}")
-    beside.unlink(missing_ok=True)
-    _write(beside, data)
-    beside.rename(path)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(directory: Path) -> None:
-    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    beside = f".{name}"
+    place.remove(beside)
+    place.write(beside, data)
+    place.rename(beside, name)
 
 
 @contextlib.contextmanager
-def _writing(directory: Path) -> Iterator[None]:
+def _writing(where: Path | Place) -> Iterator[None]:
     """What goes wrong while an archive is written is told as its fault."""
     try:
         yield
     except OSError as error:
         raise refused(
             Fault.UNWRITABLE,
-            f"the archive {str(directory)!r} cannot be written: {error.strerror}",
-            archive=str(directory),
+            f"the archive {str(where)!r} cannot be written: {error.strerror}",
+            archive=str(where),
         ) from None
 
 
-def _not_empty(directory: Path, names: list[str]) -> Exception:
-    where = f"the directory {str(directory)!r}"
+def _not_empty(place: Place, names: list[str]) -> Exception:
+    where = f"the directory {str(place)!r}"
     what = "is not empty"
     if manifest_file.NAME in names:
         what = "holds an archive already"
     elif MARK in names:
         what = "holds an archive that is being written, or whose export did not come to its end"
-    return refused(Fault.NOT_EMPTY, f"{where} {what}", archive=str(directory))
+    return refused(Fault.NOT_EMPTY, f"{where} {what}", archive=str(place))

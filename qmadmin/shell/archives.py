@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.shell import figures
@@ -16,6 +15,7 @@ from qmcore.message import State
 
 if TYPE_CHECKING:
     from qmadmin.archive.manifest import Manifest
+    from qmadmin.archive.places import Place
     from qmadmin.archive.rows import Standing
     from qmadmin.transfer.comparing import Compared
     from qmadmin.transfer.exporting import Exported
@@ -66,23 +66,23 @@ class Told:
 def written(done: Exported) -> Told:
     """Return what is told of an export: what was written, or what would be."""
     manifest = done.manifest
-    if done.directory is None:
+    if done.place is None:
         fields = (field("messages", "Messages", done.messages), _hidden(dry_run=manifest.source.device))
         return Told("Dry run, nothing is written", fields, _queues(manifest, done.counts), _left_out(manifest))
     return Told(
-        f"Archive '{done.directory}'",
-        (_hidden(path=str(done.directory)), *_identity(manifest, done.directory), *_pace(done.messages, done.seconds)),
+        f"Archive '{done.place}'",
+        (_hidden(path=str(done.place)), *_identity(manifest, done.place), *_pace(done.messages, done.seconds)),
         _queues(manifest, done.counts),
         _left_out(manifest),
     )
 
 
-def content(directory: Path, manifest: Manifest) -> Told:
+def content(place: Place, manifest: Manifest) -> Told:
     """Return what an archive says about itself."""
     source = manifest.source
     fields = (
-        _hidden(path=str(directory)),
-        *_identity(manifest, directory),
+        _hidden(path=str(place)),
+        *_identity(manifest, place),
         field("snapshot", "As it stood", Moment(source.snapshot_us)),
         field("device", "Of device", source.device),
         _hidden(kind=source.kind, page_size=source.page_size),
@@ -96,7 +96,7 @@ def content(directory: Path, manifest: Manifest) -> Told:
         for queue in space.queues
         for count in queue.counts
     }
-    return Told(f"Archive '{directory}'", fields, _queues(manifest, counts), _left_out(manifest))
+    return Told(f"Archive '{place}'", fields, _queues(manifest, counts), _left_out(manifest))
 
 
 def with_removed(told: Told, removed: Removed) -> Told:
@@ -230,22 +230,23 @@ def _without_zeros(table: Table) -> Table:
     )
 
 
-def _identity(manifest: Manifest, directory: Path) -> tuple[Field, ...]:
+def _identity(manifest: Manifest, place: Place) -> tuple[Field, ...]:
     size = manifest.size
     return (
         field("archive", "Archive id", manifest.archive),
-        field("manifest_sha256", "Manifest SHA-256", manifest_digest(directory)),
+        field("manifest_sha256", "Manifest SHA-256", manifest_digest(place)),
         field("messages", "Messages", manifest.messages),
         Field("Size", f"{figures.count(size)} bytes in {_count(len(manifest.parts), 'part')}", {}),
         _hidden(bytes=size, parts=len(manifest.parts)),
     )
 
 
-def manifest_digest(directory: Path) -> str:
+def manifest_digest(place: Place) -> str:
     """Return the SHA-256 of the manifest, by which two copies of an archive are told apart."""
     from qmadmin.archive import manifest_file
+    from qmadmin.archive.reading import read_file
 
-    return hashlib.sha256((directory / manifest_file.NAME).read_bytes()).hexdigest()
+    return hashlib.sha256(read_file(place, manifest_file.NAME)).hexdigest()
 
 
 def _pace(messages: int, seconds: float) -> tuple[Field, ...]:

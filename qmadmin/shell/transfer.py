@@ -88,7 +88,7 @@ def qexport(
     with let_through(), session.progress("Exporting", 100) as reached:
         done = export(
             session.device.config,
-            Path(directory),
+            _directory(directory),
             asked,
             progress=lambda _step, count, total: reached(100 * count // max(total, 1)),
         )
@@ -190,7 +190,7 @@ def _import(session: Session, given: Given, *, verified: Verified | None, dry_ru
 
     with let_through(), session.progress("Importing", 100) as reached:
         return load_archive(
-            Path(given["directory"]),
+            _directory(given["directory"]),
             session.device.config,
             _asked(given),
             progress=lambda _step, count, total: reached(100 * count // max(total, 1)),
@@ -206,7 +206,7 @@ def _asked(given: Given) -> ImportOptions:
 
     key, space = _key_in(given["key"]), given["space"]
     if given["name"] and space is None:
-        found = open_archive(Path(given["directory"]), key).manifest.spaces
+        found = open_archive(_directory(given["directory"]), key).manifest.spaces
         if len(found) != 1:
             raise UsageError("-r names one queue space, and the archive has several", hint="Say with -s which one.")
         space = found[0].definition.name
@@ -231,6 +231,18 @@ def _selected(space: str | None, queue: str | None, *, definitions: bool, condit
         condition=condition,
         content=Content.DEFINITIONS if definitions else Content.ALL,
     )
+
+
+def _directory(named: str) -> Path:
+    """Return the directory of an archive, which is on this machine."""
+    from qmadmin.shell.notices import UsageError
+
+    if "://" in named:
+        raise UsageError(
+            f"{named!r} is an address, which qmspark(1) takes; here an archive is a directory of this machine",
+            hint="Give it to qmspark export or qmspark import.",
+        )
+    return Path(named)
 
 
 def _key_in(file: str | None) -> bytes | None:

@@ -27,7 +27,7 @@ def device_and_archive(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(),
         meanings={
             "DEVICE": _DEVICE_MEANING,
-            "ARCHIVE": "The directory of the archive, which must not exist or be empty.",
+            "ARCHIVE": "The directory of the archive, or its address, which must not exist or be empty.",
         },
         settings={"DEVICE": ShellSettings.device},
     )
@@ -50,7 +50,10 @@ def archive_and_device(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="ARCHIVE [DEVICE]",
         nargs=-1,
         type=click.Path(),
-        meanings={"ARCHIVE": "The directory of the archive; none with --abandon-all.", "DEVICE": _DEVICE_MEANING},
+        meanings={
+            "ARCHIVE": "The directory of the archive, or its address; none with --abandon-all.",
+            "DEVICE": _DEVICE_MEANING,
+        },
         settings={"DEVICE": ShellSettings.device},
     )
     @functools.wraps(command)
@@ -73,7 +76,7 @@ archive_argument: Final[Declared] = click.argument(
     cls=Argument,
     metavar="ARCHIVE",
     type=ArchivePath(),
-    meanings={"ARCHIVE": "The directory of the archive."},
+    meanings={"ARCHIVE": "The directory of the archive, or its address, such as hdfs://host/directory."},
 )
 
 
@@ -86,7 +89,11 @@ def place_and_query(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="[DEVICE|ARCHIVE] SQL",
         nargs=-1,
         type=click.Path(),
-        meanings={"DEVICE": _DEVICE_MEANING, "ARCHIVE": "The directory of an archive.", "SQL": "The query."},
+        meanings={
+            "DEVICE": _DEVICE_MEANING,
+            "ARCHIVE": "The directory of an archive, or its address.",
+            "SQL": "The query.",
+        },
         settings={"DEVICE": ShellSettings.device},
     )
     @functools.wraps(command)

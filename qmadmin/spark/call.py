@@ -25,7 +25,7 @@ from qmcore.redacted import redacted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from qmadmin.archive.reading import Archive
+    from qmadmin.archive.places import Place
     from qmadmin.transfer.selecting import Selection
     from qmadmin.transfer.workers import Workers
     from qmcore.imports import Times
@@ -43,9 +43,14 @@ _AFTER = {
 
 
 class Call:
-    """One call of the command `name`, with the values of its options by the names of their parameters."""
+    """One call of the command `name`, with the values of its options by the names of their parameters.
 
-    def __init__(self, name: str, given: Mapping[str, Any]) -> None:
+    `archive` is that which is named, a path or an address. `needs_spark` where the command is one for Spark only.
+    """
+
+    def __init__(
+        self, name: str, given: Mapping[str, Any], archive: Path | str | None = None, *, needs_spark: bool = False
+    ) -> None:
         try:
             self._configuration = Configuration.load(os.environ)
         except ConfigurationError as error:
@@ -62,6 +67,7 @@ class Call:
             partitions=given.get("partitions"),
             memory=given.get("memory"),
             settings=given.get("settings", ()),
+            needs_spark=needs_spark or isinstance(archive, str),
         )
         self.dry_run: bool = given.get("dry_run", False)
         self.status = Exit.OK
@@ -73,11 +79,21 @@ class Call:
             raise UnusableError("no device is named", "Name it, or have QMCONFIG name it.")
         return device
 
-    def archive(self, named: str | None) -> Archive | None:
-        """Return the archive in a directory; what is none is a device."""
-        from qmadmin.archive.reading import open_archive
+    @contextlib.contextmanager
+    def place(self, archive: Path | str) -> Iterator[Place]:
+        """Have the place of an archive, for which Spark is started where it is an address."""
+        from qmadmin.archive.places import Directory
 
-        return open_archive(Path(named), self.key()) if named and Path(named).is_dir() else None
+        if isinstance(archive, Path):
+            yield Directory(archive)
+            return
+        with contextlib.ExitStack() as stack:
+            with self.report.progress("Starting Spark"):
+                from qmadmin.spark.hadoop import hadoop_place
+
+                session = stack.enter_context(self._workforce.session())
+                place = stack.enter_context(hadoop_place(session, archive))
+            yield place
 
     def selection(self) -> Selection:
         """Return what is to be carried."""

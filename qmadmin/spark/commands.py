@@ -5,6 +5,7 @@ The jobs load Arrow, which is not loaded before a command is known to be well-fo
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,13 @@ import click
 
 from qmadmin.spark import arguments, options
 from qmadmin.spark.call import Call, look_at
+from qmadmin.spark.kinds import ArchivePath
 from qmadmin.spark.options import with_options
 from qmadmin.spark.stopping import UnusableError
 
 if TYPE_CHECKING:
+    from qmadmin.archive.places import Place
+    from qmadmin.archive.reading import Archive
     from qmadmin.transfer.export_planning import ExportOptions
     from qmadmin.transfer.import_planning import ImportOptions
 
@@ -23,15 +27,16 @@ if TYPE_CHECKING:
 @click.command("export", short_help="Write queue spaces of a device into an archive.", add_help_option=False)
 @with_options(*options.EXPORT, *options.WORKERS, *options.OUTPUT)
 @arguments.device_and_archive
-def export(device: str | None, archive: Path, **given: Any) -> int:
+def export(device: str | None, archive: Path | str, **given: Any) -> int:
     """Write queue spaces of a device into an archive.
 
     The archive has them all as they stood at one moment; others go on working meanwhile. Without options it has
-    everything. ARCHIVE is a directory that must not exist or be empty; it is no archive before all is written.
+    everything. ARCHIVE is a directory that must not exist or be empty, or the address of one, such as
+    hdfs://host/directory; it is no archive before all is written.
     Without DEVICE the environment variable QMCONFIG names the device, of which nothing is changed unless --remove or
     --move is given.
     """
-    call = Call("export", given)
+    call = Call("export", given, archive)
     source = call.device(device)
     call.refuse_together("--remove", "remove", "--move", "destination")
     if given["start"] and not given["destination"]:
@@ -40,11 +45,14 @@ def export(device: str | None, archive: Path, **given: Any) -> int:
         asked = _export_options(call, given)
         look_at(source)
         if given["destination"] and not call.dry_run:
-            _move(call, source, given["destination"], archive, asked, start=given["start"])
-        elif given["remove"] and not call.dry_run:
-            _export_and_remove(call, source, archive, asked)
-        else:
-            _export(call, source, archive, asked)
+            look_at(given["destination"])
+        with call.place(archive) as place:
+            if given["destination"] and not call.dry_run:
+                _move(call, source, given["destination"], place, asked, start=given["start"])
+            elif given["remove"] and not call.dry_run:
+                _export_and_remove(call, source, place, asked)
+            else:
+                _export(call, source, place, asked)
     return call.status
 
 
@@ -61,41 +69,39 @@ def _export_options(call: Call, given: dict[str, Any]) -> ExportOptions:
     )
 
 
-def _export(call: Call, source: str, archive: Path, asked: ExportOptions) -> None:
+def _export(call: Call, source: str, place: Place, asked: ExportOptions) -> None:
     from qmadmin.shell import archives
     from qmadmin.transfer import exporting
 
     with call.working() as (workers, progress):
-        done = exporting.export(source, archive, asked, workers=workers, progress=progress, dry_run=call.dry_run)
+        done = exporting.export(source, place, asked, workers=workers, progress=progress, dry_run=call.dry_run)
     call.show(archives.written(done))
 
 
-def _export_and_remove(call: Call, source: str, archive: Path, asked: ExportOptions) -> None:
-    from qmadmin.archive import manifest_file
-    from qmadmin.archive.reading import open_archive
+def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptions) -> None:
+    from qmadmin.archive.reading import holds_archive, open_archive
     from qmadmin.shell import archives
     from qmadmin.transfer import exporting, moving
 
     with call.recorded(source, f"device {source}") as record, call.working() as (workers, progress):
         exported = None
         # An export that was done is not done again where only the removal was cut short.
-        if not (asked.again and (archive / manifest_file.NAME).exists()):
-            exported = exporting.export(source, archive, asked, workers=workers, progress=progress)
-        removed = moving.remove_exported(archive, source, key=asked.key, workers=workers, progress=progress)
+        if not (asked.again and holds_archive(place)):
+            exported = exporting.export(source, place, asked, workers=workers, progress=progress)
+        removed = moving.remove_exported(place, source, key=asked.key, workers=workers, progress=progress)
         record(f"{removed.removed} messages removed")
     if exported is not None:
         told = archives.written(exported)
     else:
-        told = archives.content(archive, open_archive(archive, asked.key).manifest)
+        told = archives.content(place, open_archive(place, asked.key).manifest)
     call.show(archives.with_removed(told, removed))
 
 
-def _move(call: Call, source: str, destination: str, archive: Path, asked: ExportOptions, *, start: bool) -> None:
+def _move(call: Call, source: str, destination: str, place: Place, asked: ExportOptions, *, start: bool) -> None:
     from qmadmin.shell import archives
     from qmadmin.transfer import moving
     from qmadmin.transfer.import_planning import ImportOptions
 
-    look_at(destination)
     landing = ImportOptions(start=start, key=asked.key, rate=asked.rate)
     with (
         call.recorded(source, f"device {source}") as record,
@@ -103,7 +109,7 @@ def _move(call: Call, source: str, destination: str, archive: Path, asked: Expor
         call.working() as (workers, progress),
     ):
         done = moving.move(
-            source, destination, archive, exporting=asked, importing=landing, workers=workers, progress=progress
+            source, destination, place, exporting=asked, importing=landing, workers=workers, progress=progress
         )
         record(f"{done.removed.removed} messages moved")
         record_there(f"{done.imported.messages} messages imported")
@@ -113,7 +119,7 @@ def _move(call: Call, source: str, destination: str, archive: Path, asked: Expor
 @click.command("import", short_help="Load an archive into a device.", add_help_option=False)
 @with_options(*options.IMPORT, *options.WORKERS, *options.OUTPUT)
 @arguments.archive_and_device
-def load(archive: Path | None, device: str | None, **given: Any) -> int:
+def load(archive: Path | str | None, device: str | None, **given: Any) -> int:
     """Load an archive into a device.
 
     The archive is verified, and all limits of the device are checked, before anything is changed. The queues of a queue
@@ -121,39 +127,40 @@ def load(archive: Path | None, device: str | None, **given: Any) -> int:
     the same command goes on where it was. Message identifiers stay valid. Imported queues are stopped for dequeuing
     unless --start is given. Without DEVICE the environment variable QMCONFIG names the device.
     """
-    call = Call("import", given)
+    call = Call("import", given, archive)
     destination = call.device(device)
     call.refuse_together("--resume", "resume", "--abandon", "abandon")
     call.refuse_together("--resume", "resume", "--abandon-all", "abandon_all")
     call.refuse_together("--abandon", "abandon", "--abandon-all", "abandon_all")
     if given["shift_by"] is not None and given["times"] != "shift":
         raise UnusableError("--shift-by is for --times shift")
-    with call.refusals():
-        if archive is None or given["abandon"]:
-            _abandon(call, destination, archive)
+    with call.refusals(), contextlib.ExitStack() as stack:
+        place = None if archive is None else stack.enter_context(call.place(archive))
+        if place is None or given["abandon"]:
+            _abandon(call, destination, place)
         else:
-            _load(call, destination, archive, given)
+            _load(call, destination, place, given)
     return call.status
 
 
-def _load(call: Call, destination: str, archive: Path, given: dict[str, Any]) -> None:
+def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> None:
     from qmadmin.shell import archives
     from qmadmin.transfer import importing
 
-    asked = _import_options(call, archive, given)
+    asked = _import_options(call, place, given)
     look_at(destination)
     with (
         call.recorded(destination, f"device {destination}") as record,
         call.working() as (workers, progress),
     ):
         done = importing.load_archive(
-            archive, destination, asked, workers=workers, progress=progress, dry_run=call.dry_run
+            place, destination, asked, workers=workers, progress=progress, dry_run=call.dry_run
         )
         record(f"{done.messages} messages imported")
     call.show(archives.brought(done, dry_run=call.dry_run, started=asked.start))
 
 
-def _import_options(call: Call, archive: Path, given: dict[str, Any]) -> ImportOptions:
+def _import_options(call: Call, place: Place, given: dict[str, Any]) -> ImportOptions:
     from qmadmin.archive.reading import open_archive
     from qmadmin.transfer.import_planning import Existing, ImportOptions
 
@@ -164,7 +171,7 @@ def _import_options(call: Call, archive: Path, given: dict[str, Any]) -> ImportO
         spaces=dict(given["space_names"]),
         queues=dict(given["queue_names"]),
         start=given["start"],
-        times=call.times(open_archive(archive, key).manifest.source.snapshot_us),
+        times=call.times(open_archive(place, key).manifest.source.snapshot_us),
         again=given["again"],
         resume=given["resume"],
         key=key,
@@ -172,14 +179,14 @@ def _import_options(call: Call, archive: Path, given: dict[str, Any]) -> ImportO
     )
 
 
-def _abandon(call: Call, destination: str, archive: Path | None) -> None:
+def _abandon(call: Call, destination: str, place: Place | None) -> None:
     """Give up the imports of an archive, or of all where none is named."""
     from qmadmin.archive.reading import open_archive
     from qmadmin.opening import open_device
     from qmadmin.shell import archives
     from qmadmin.transfer import importing
 
-    identifier = None if archive is None else open_archive(archive, call.key()).manifest.archive
+    identifier = None if place is None else open_archive(place, call.key()).manifest.archive
     with open_device(destination) as device:
         names = call.selection().chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
     with call.recorded(destination, f"device {destination}") as record:
@@ -192,7 +199,7 @@ def _abandon(call: Call, destination: str, archive: Path | None) -> None:
 @with_options(*options.VERIFY, *options.WORKERS, *options.OUTPUT)
 @arguments.archive_argument
 @arguments.device_argument("The device that is compared with the archive; none where it is left out.")
-def verify(archive: Path, device: str | None, **given: Any) -> int:
+def verify(archive: Path | str, device: str | None, **given: Any) -> int:
     """Verify an archive, and compare it with a device if one is named.
 
     Everything in the archive is read and checked. The digest of a queue's messages is the same wherever they are, and
@@ -200,7 +207,7 @@ def verify(archive: Path, device: str | None, **given: Any) -> int:
     all that belongs to it, in the same order; what transactions hold there is not looked at. With a difference the
     exit status is 1.
     """
-    call = Call("verify", given)
+    call = Call("verify", given, archive)
     with call.refusals():
         from qmadmin.shell import archives
         from qmadmin.transfer import comparing
@@ -208,9 +215,9 @@ def verify(archive: Path, device: str | None, **given: Any) -> int:
         if device is not None:
             look_at(device)
         key = call.key()
-        with call.working() as (workers, progress):
+        with call.place(archive) as place, call.working() as (workers, progress):
             found = comparing.compare(
-                archive,
+                place,
                 device,
                 key=key,
                 spaces=dict(given["space_names"]),
@@ -225,17 +232,19 @@ def verify(archive: Path, device: str | None, **given: Any) -> int:
 @click.command("show", short_help="Show what is in an archive.", add_help_option=False)
 @with_options(*options.SHOW, *options.OUTPUT)
 @arguments.archive_argument
-def show(archive: Path, **given: Any) -> int:
+def show(archive: Path | str, **given: Any) -> int:
     """Show what is in an archive.
 
     What it says about itself is shown, and that is checked; verify reads and checks the messages too.
     """
-    call = Call("show", given)
+    call = Call("show", given, archive)
     with call.refusals():
         from qmadmin.archive.reading import open_archive
         from qmadmin.shell import archives
 
-        call.show(archives.content(archive, open_archive(archive, call.key()).manifest))
+        with call.place(archive) as place:
+            told = archives.content(place, open_archive(place, call.key()).manifest)
+        call.show(told)
     return call.status
 
 
@@ -248,14 +257,18 @@ def query(place: str | None, sql: str, **given: Any) -> int:
     There are the views messages (what is to be consumed), history (what was), queues and spaces. What would change
     something is refused. Spark answers, on this machine where --master says nothing else.
     """
-    from qmadmin.spark.session import LOCAL
-
-    call = Call("query", {**given, "master": given["master"] or LOCAL})
-    with call.refusals():
+    archive = ArchivePath.found(place)
+    call = Call("query", given, archive, needs_spark=True)
+    with call.refusals(), contextlib.ExitStack() as stack:
         # What is not there is told before Spark is started, which takes long.
-        found = call.archive(place) or call.device(place)
-        if isinstance(found, str):
+        found: Archive | str
+        if archive is None:
+            found = call.device(place)
             look_at(found)
+        else:
+            from qmadmin.archive.reading import open_archive
+
+            found = open_archive(stack.enter_context(call.place(archive)), call.key())
         with call.asking() as session:
             from qmadmin.spark import querying, register, views
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from qmadmin.spark.java_faults import reason_of
 from qmcore.errors import SystemFailureError
-
-_LONGEST = 300
-_SPARK = "org.apache.spark.SparkException: "
 
 
 def explained(error: Exception) -> SystemFailureError:
@@ -13,8 +11,8 @@ def explained(error: Exception) -> SystemFailureError:
     lines = [line.strip() for line in str(error).splitlines()]
     reason = next((line for line in reversed(lines) if "Error: " in line or "Exception: " in line), lines[0])
     # What went wrong at last, without the tries before it and without the names of classes that stand before it.
-    reason = reason.rpartition("most recent failure: ")[2].removeprefix(": ").removeprefix(_SPARK)
+    reason = reason.rpartition("most recent failure: ")[2].removeprefix(": ").removeprefix("Caused by: ")
     return SystemFailureError(
-        f"Spark gave the job up: {reason[:_LONGEST]}",
+        f"Spark gave the job up: {reason_of(reason)}",
         hint="What was done stays done; the same command goes on where it was.",
     )

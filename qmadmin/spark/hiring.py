@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Workforce:
-    """What was asked for: so many processes of this machine, or Spark at a master with its settings."""
+    """What was asked for: so many processes of this machine, or Spark at a master with its settings.
+
+    `needs_spark` says that it has to be Spark, without --master on all processors of this machine.
+    """
 
     processes: int | None
     master: str | None
     partitions: int | None
     memory: str | None
     settings: tuple[tuple[str, str], ...]
+    needs_spark: bool = False
 
     def __post_init__(self) -> None:
         of_spark = {"--partitions": self.partitions, "--memory": self.memory, "--conf": self.settings}
@@ -38,8 +42,8 @@ class Workforce:
 
     @property
     def on_spark(self) -> bool:
-        """Whether Spark does the work, because it was asked to, or has started this program."""
-        return self.master is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+        """Whether Spark does the work, because it has to or was asked to, or has started this program."""
+        return self.needs_spark or self.master is not None or "PYSPARK_GATEWAY_PORT" in os.environ
 
     @contextlib.contextmanager
     def hired(self) -> Iterator[Workers | None]:

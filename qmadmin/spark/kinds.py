@@ -10,6 +10,7 @@ import click
 
 from qmcore import names
 from qmcore.errors import QueueError
+from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
@@ -137,16 +138,29 @@ class SparkSetting(_Type):
         return name, said
 
 
+ADDRESS: Final = re.compile(r"(?!postgres(?:ql)?(?:\+\w+)?:)[A-Za-z][A-Za-z0-9+.-]*://")
+"""How an address of an archive begins, which is for the Hadoop of Spark; that of PostgreSQL is one of a device."""
+
+
 class ArchivePath(click.Path):
-    """The directory of an archive."""
+    """The directory of an archive: a path of this machine, or an address as a text."""
 
     name = "directory"
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
+    @staticmethod
+    def found(named: str | None) -> Path | str | None:
+        """Return the archive that is named, where that can be one; None where it is a device."""
+        if named and (ADDRESS.match(named) or Path(named).is_dir()):
+            return named if ADDRESS.match(named) else Path(named)
+        return None
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
+        """Return the path, or the address."""
+        if ADDRESS.match(str(value)):
+            return str(value)
         if "://" in str(value):
-            self.fail(f"{value!r} is an address, and archives are directories of this machine", param, ctx)
+            self.fail(f"{redacted(str(value))!r} is no directory for an archive", param, ctx)
         return super().convert(value, param, ctx)

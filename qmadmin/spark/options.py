@@ -147,50 +147,54 @@ RENAMING: Final[tuple[Declared, ...]] = (
     ),
 )
 
-WORKERS: Final[tuple[Declared, ...]] = (
-    click.option(
-        "--processes",
-        "processes",
-        cls=Option,
-        metavar="NUMBER",
-        type=click.IntRange(1, 1024),
-        help="Work in so many processes of this machine [default: one on each processor].",
-        more="What is small is done by the program itself.",
-    ),
-    click.option(
-        "--master",
-        "master",
-        cls=Option,
-        metavar="MASTER",
-        help="Work on Spark: local[N], or the address of a cluster.",
-        more="Without it no Java is needed and none is started. Under `spark-submit` the work is done on its Spark.",
-    ),
-    click.option(
-        "--partitions",
-        "partitions",
-        cls=Option,
-        metavar="NUMBER",
-        type=click.IntRange(1, 100_000),
-        help="On Spark: how many tasks work at a time [default: one on each processor].",
-    ),
-    click.option(
-        "--memory",
-        "memory",
-        cls=Option,
-        metavar="SIZE",
-        type=Memory(),
-        help="On Spark: the memory of the driver, and of each executor, such as 4g.",
-    ),
-    click.option(
-        "--conf",
-        "settings",
-        cls=Option,
-        metavar="NAME=VALUE",
-        multiple=True,
-        type=SparkSetting(),
-        help="On Spark: a setting of Spark.",
-    ),
+_PROCESSES = click.option(
+    "--processes",
+    "processes",
+    cls=Option,
+    metavar="NUMBER",
+    type=click.IntRange(1, 1024),
+    help="Work in so many processes of this machine [default: one on each processor].",
+    more="What is small is done by the program itself.",
 )
+_MASTER = click.option(
+    "--master",
+    "master",
+    cls=Option,
+    metavar="MASTER",
+    help="Work on Spark: local[N], or the address of a cluster.",
+    more="Without it no Java is needed and none is started, unless the archive is at an address. Under"
+    " `spark-submit` the work is done on its Spark.",
+)
+_PARTITIONS = click.option(
+    "--partitions",
+    "partitions",
+    cls=Option,
+    metavar="NUMBER",
+    type=click.IntRange(1, 100_000),
+    help="On Spark: how many tasks work at a time [default: one on each processor].",
+)
+_MEMORY = click.option(
+    "--memory",
+    "memory",
+    cls=Option,
+    metavar="SIZE",
+    type=Memory(),
+    help="On Spark: the memory of the driver, and of each executor, such as 4g.",
+)
+_SETTINGS = click.option(
+    "--conf",
+    "settings",
+    cls=Option,
+    metavar="NAME=VALUE",
+    multiple=True,
+    type=SparkSetting(),
+    help="On Spark: a setting of Spark.",
+)
+
+SPARK: Final[tuple[Declared, ...]] = (_MASTER, _PARTITIONS, _MEMORY, _SETTINGS)
+"""Those of commands that only Spark can do."""
+
+WORKERS: Final[tuple[Declared, ...]] = (_PROCESSES, *SPARK)
 
 OUTPUT: Final[tuple[Declared, ...]] = (
     click.option(
@@ -357,9 +361,6 @@ IMPORT: Final[tuple[Declared, ...]] = (
     _DRY_RUN,
 )
 
-SPARK: Final[tuple[Declared, ...]] = WORKERS[1:]
-"""Those of commands that only Spark can do."""
-
 QUERY: Final[tuple[Declared, ...]] = (
     click.option(
         "--limit",
@@ -381,7 +382,8 @@ QUERY: Final[tuple[Declared, ...]] = (
     _KEY,
 )
 VERIFY: Final[tuple[Declared, ...]] = (*RENAMING, _KEY)
-SHOW: Final[tuple[Declared, ...]] = (_KEY,)
+SHOW: Final[tuple[Declared, ...]] = (_KEY, _MASTER, _MEMORY, _SETTINGS)
+"""Spark is for an archive at an address only."""
 
 
 def with_options(*declared: Declared) -> Callable[[Command], Command]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from qmadmin.spark.java import require_java
+from qmadmin.transfer.workers import cores
 from qmcore.errors import OperatingSystemError, SystemFailureError
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ _CHATTY = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 LOCAL = "local[*]"
 """All processors of this machine."""
+
+_LEAST_MEGABYTES = 1024
+_MEGABYTES_OF_TASK = 256
 
 
 def start(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -67,10 +72,23 @@ def _conf(master: str, settings: Mapping[str, str]) -> SparkConf:
     conf.set("spark.sql.session.timeZone", "UTC")
     if master.startswith("local"):
         _stay_on_this_machine()
+        conf.set("spark.driver.memory", f"{megabytes_for(master)}m")
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
     for name, value in settings.items():
         conf.set(name, value)
     return conf
+
+
+def megabytes_for(master: str) -> int:
+    """Return the memory that Spark gets on this machine where nobody says how much.
+
+    Spark itself would have 1 GB for however many tasks, each of which may have a part of an archive, of 200 MB, before
+    it.
+    """
+    found = re.match(r"local\[(\d+)", master)
+    tasks = int(found[1]) if found else cores()
+    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return max(_LEAST_MEGABYTES, min(_MEGABYTES_OF_TASK * tasks, here // 2))
 
 
 def _started(conf: SparkConf) -> None:

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.archive.columns import COLUMNS, Column
+from qmadmin.archive.places import Directory, Files
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.opening import open_device
+from qmadmin.spark.hadoop import HadoopPlace, hadoop_place
 from qmadmin.spark.holding import POSTGRESQL, held
+from qmadmin.spark.kinds import ADDRESS
 from qmadmin.spark.queue_table import QUEUE_COLUMNS
 from qmadmin.spark.queue_table import defined as queue_defined
 from qmadmin.spark.source import declared
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def place_at(named: str, key: bytes | None = None) -> Archive | str:
-    """Return the archive in a directory, or the name of a device, which is none; `key` signs the archive."""
+    """Return the archive in a directory of this machine, which `key` signs; what is none is a device or an address."""
     return open_archive(Path(named), key) if Path(named).is_dir() else named
 
 
@@ -41,10 +44,16 @@ def shown(
 ) -> Iterator[None]:
     """Have views of an archive, or of what QMCONFIG would say of a device, for as long as the block lasts.
 
+    An archive that is not signed can be named by its address, such as hdfs://host/archive.
+
     Without `payload` the column `body` is left out. A device on PostgreSQL is read by so many tasks, all of which see
     the same moment; None is one on each processor. One on SQLite is read by a single task.
     """
-    if isinstance(place, str):
+    if isinstance(place, str) and ADDRESS.match(place):
+        with hadoop_place(session, place) as directory:
+            show_archive(session, open_archive(directory), payload=payload)
+            yield
+    elif isinstance(place, str):
         with _held(place, partitions or session.sparkContext.defaultParallelism) as options:
             show_device(session, {**options, "payload": str(payload).lower()})
             yield
@@ -85,15 +94,23 @@ def show_archive(session: SparkSession, archive: Archive, *, payload: bool = Tru
 
 def _parts(session: SparkSession, archive: Archive) -> DataFrame:
     # They are named one by one, for the directory may have what Spark would take for parts.
-    paths = [_exactly(str((archive.directory / entry.name).resolve())) for entry in archive.manifest.parts]
+    paths = [_exactly(_address(archive.files, entry.name)) for entry in archive.manifest.parts]
     if not paths:
         return _made(session, COLUMNS, [])
     return session.read.parquet(*paths)
 
 
+def _address(files: Files, name: str) -> str:
+    if isinstance(files, Directory):
+        return f"file:{(files.path / name).resolve()}"
+    if isinstance(files, HadoopPlace):
+        return files.address_of(name)
+    raise TypeError(f"Spark cannot read from {files!r}")
+
+
 def _exactly(path: str) -> str:
     """Return a path in which Spark takes no character for a pattern."""
-    return "file:" + re.sub(r"([\\*?\[\]{},])", r"\\\1", path)
+    return re.sub(r"([\\*?\[\]{},])", r"\\\1", path)
 
 
 def _made(session: SparkSession, columns: Sequence[Column], rows: list[tuple[Any, ...]]) -> DataFrame:

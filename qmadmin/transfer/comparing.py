@@ -27,6 +27,7 @@ from qmcore.message import State
 
 if TYPE_CHECKING:
     from qmadmin.archive.manifest import ArchivedSpace
+    from qmadmin.archive.places import Place
 
 Numbered: TypeAlias = tuple[int, list[tuple[Standing, Digest]]]
 """The digests of a part of the work, and its number: parts end in any order."""
@@ -54,7 +55,7 @@ class Compared:
 
 
 def compare(
-    directory: Path,
+    where: Path | Place,
     config: str | None = None,
     *,
     key: bytes | None = None,
@@ -66,6 +67,8 @@ def compare(
 ) -> Compared:
     """Verify an archive, and compare it with a device where one is named; `config` is what QMCONFIG says of that.
 
+    The archive is in a directory of this machine, or at a place.
+
     `spaces` and `queues` give the names that they have on the device, by those in the archive, as for an import. Only
     queues of the archive are looked at. What transactions hold there is not. What an earlier step of the same
     command has `verified` is not read again for that.
@@ -73,14 +76,15 @@ def compare(
     Raises what `open_archive` and `Archive.verify_part` do of a damaged archive.
     """
     began = time.monotonic()
-    archive = open_archive(directory, key)
+    archive = open_archive(where, key)
     refuse_strangers(archive.manifest, spaces or {}, queues or {})
     crew_of = workers or fitting(archive.manifest.messages)
-    with crew_of.apart(at_desk, archive) as crew:
+    with crew_of.on_parts(at_desk, archive) as crew:
         entries = archive.manifest.parts
         told = told_by(progress, "Verifying", archive.manifest.messages, 2 * len(entries))
         (verified or Verified()).verify(archive, crew, told)
-        found = list(crew.run(digest_part, enumerate(entries), lambda ended: told(len(entries) + ended)))
+        numbered = [(entry, number) for number, entry in enumerate(entries)]
+        found = list(crew.run(digest_part, numbered, lambda ended: told(len(entries) + ended)))
     archived = _in_order(found)
     differences: list[Difference] = []
     if config is not None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from qmadmin.archive.manifest import Manifest, Source
+from qmadmin.archive.places import Place, place_at
 from qmadmin.archive.rows import Standing
 from qmadmin.archive.writing import ArchiveWriter
 from qmadmin.opening import open_device
@@ -23,12 +24,12 @@ SMALL = 20_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Exported:
-    """What was exported, or with a dry run would be; `directory` is None then, and the manifest has no parts.
+    """What was exported, or with a dry run would be; `place` is None then, and the manifest has no parts.
 
     `counts` are the messages of each queue, in their states, on disk and in memory.
     """
 
-    directory: Path | None
+    place: Place | None
     manifest: Manifest
     counts: Mapping[Standing, int]
     seconds: float
@@ -41,7 +42,7 @@ class Exported:
 
 def export(
     config: str,
-    directory: Path,
+    where: Path | Place,
     options: ExportOptions | None = None,
     *,
     workers: Workers | None = None,
@@ -50,36 +51,40 @@ def export(
 ) -> Exported:
     """Write the queue spaces of a device into an archive, as they all stood at one moment.
 
-    `config` is what QMCONFIG says of the device. The directory is made, or is empty; it is no archive before all is
-    written. Without `workers` this process does what is small, and a process on each processor what is not.
+    `config` is what QMCONFIG says of the device. The archive goes into a directory of this machine, or to a place. That
+    is made, or is empty; it is no archive before all is written. Without `workers` this process does what is small, and
+    a process on each processor what is not; so it is where parts are staged, in at most as many as there are `workers`.
 
     Raises InUseError where open transactions have messages and it is not said what becomes of those, or the directory
     holds something; BadResourceError and BadQueueError where nothing fits a pattern; OperatingSystemError where the
     disk is full. There is nothing in the directory then.
     """
-    asked, began = options or ExportOptions(), time.monotonic()
+    asked, place, began = options or ExportOptions(), place_at(where), time.monotonic()
     with open_device(config) as device:
         names = asked.selection.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
-        crew_of = workers or fitting(sum(device.space_usage(name).messages for name in names))
-        with pictured(device, names, crew_of) as (own, crew, moment):
-            plan = Plan.made(own, names, asked, moment, crew_of.count)
+        if workers is None or place.staged:
+            messages = sum(device.space_usage(name).messages for name in names)
+            workers = fitting(messages, most=workers.count if workers else None)
+        with pictured(device, names, workers) as (own, crew, moment):
+            plan = Plan.made(own, names, asked, moment, workers.count)
             asked.selection.refuse_unmatched(plan.queues, f"device {device.path!r}")
             whence = Source(device.path, device.info.id, device.kind, device.info.page_size, moment)
             if dry_run:
                 return Exported(None, plan.manifest(whence, asked, ()), plan.counts(), time.monotonic() - began)
-            writer = ArchiveWriter.create(directory, asked.key, again=asked.again)
+            writer = ArchiveWriter.create(place, asked.key, again=asked.again)
             try:
-                tasks = [(str(directory), unit) for unit in plan.units(asked, crew_of.count)]
+                tasks = [(str(writer.staging), unit) for unit in plan.units(asked, workers.count)]
                 told = told_by(progress, "Exporting", plan.messages, len(tasks))
-                entries = sorted(crew.run(write_part, tasks, told), key=lambda entry: entry.name)
+                entries = sorted(map(writer.taken, crew.run(write_part, tasks, told)), key=lambda entry: entry.name)
                 manifest = plan.manifest(whence, asked, entries)
                 writer.finish(manifest)
             except BaseException:
                 writer.discard()
                 raise
-    return Exported(directory, manifest, plan.counts(), time.monotonic() - began)
+    return Exported(place, manifest, plan.counts(), time.monotonic() - began)
 
 
-def fitting(messages: int) -> Workers:
-    """Return this process for what is small, and several for what is not."""
-    return Alone() if messages <= SMALL or cores() == 1 else Processes(cores())
+def fitting(messages: int, *, most: int | None = None) -> Workers:
+    """Return this process for what is small, and several for what is not, one on each processor or `most`."""
+    count = min(most or cores(), cores())
+    return Alone() if messages <= SMALL or count == 1 else Processes(count)

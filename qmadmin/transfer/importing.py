@@ -25,6 +25,8 @@ from qmcore.imports import ImportJob, Stage
 from qmcore.port import always
 
 if TYPE_CHECKING:
+    from qmadmin.archive.manifest import PartEntry
+    from qmadmin.archive.places import Place
     from qmadmin.device import Attachment, Device
 
 MERGED_AT_A_TIME = 2_000
@@ -42,7 +44,7 @@ class Imported:
 
 
 def load_archive(
-    directory: Path,
+    where: Path | Place,
     config: str,
     options: ImportOptions | None = None,
     *,
@@ -51,7 +53,7 @@ def load_archive(
     verified: Verified | None = None,
     dry_run: bool = False,
 ) -> Imported:
-    """Import an archive into a device; `config` is what QMCONFIG says of it.
+    """Import an archive, in a directory of this machine or at a place, into a device; QMCONFIG would say `config`.
 
     The archive is verified and all limits are checked before anything is changed. The queues of a queue space appear
     together, when all of their messages are there. An import that is cut short leaves nothing that anybody sees, and
@@ -62,13 +64,13 @@ def load_archive(
     the archive was imported before; NoSpaceError where a limit is in the way.
     """
     asked, began = options or ImportOptions(), time.monotonic()
-    archive = open_archive(directory, asked.key)
+    archive = open_archive(where, asked.key)
     crew_of = workers or fitting(archive.manifest.messages)
     with open_device(config) as device:
         planned = list(plans(archive, device, asked))
         if not planned:
             raise BadResourceError("nothing of the archive is selected", hint="Look at it with qmspark show.")
-        with crew_of.apart(at_desk, archive) as crew, contextlib.ExitStack() as stack:
+        with crew_of.on_parts(at_desk, archive) as crew, contextlib.ExitStack() as stack:
             counts = is_counted(archive, device, asked)
             if not counts:
                 _refuse_unfit(device, planned)
@@ -224,9 +226,9 @@ def _counted(
     return only, tallies(only, None)
 
 
-def _load(crew: Crew, units: Sequence[ImportUnit], progress: Progress) -> None:
-    told = told_by(progress, "Importing", sum(unit.entry.rows for unit in units), len(units))
-    for _ in crew.run(load_part, [(unit,) for unit in units], told):
+def _load(crew: Crew, units: Sequence[tuple[PartEntry, ImportUnit]], progress: Progress) -> None:
+    told = told_by(progress, "Importing", sum(entry.rows for entry, _ in units), len(units))
+    for _ in crew.run(load_part, units, told):
         pass
 
 
@@ -237,7 +239,7 @@ def _units(
     workers: Workers,
     asked: ImportOptions,
     only: RowFilter,
-) -> list[ImportUnit]:
+) -> list[tuple[PartEntry, ImportUnit]]:
     """Return the work: a part at a time, of those that have something to load."""
     going = [each for each in begun if each.job.state is Stage.LOADING]
     targets = tuple(each.target for each in going)
@@ -247,13 +249,15 @@ def _units(
         for part, first in each.loaded():
             loaded.setdefault(part, set()).add((each.target.source, first))
     return [
-        ImportUnit(
-            entry=entry,
-            config=device.config,
-            targets=targets,
-            only=only,
-            loaded=frozenset(loaded.get(entry.name, ())),
-            rate=asked.rate and asked.rate / workers.count,
+        (
+            entry,
+            ImportUnit(
+                config=device.config,
+                targets=targets,
+                only=only,
+                loaded=frozenset(loaded.get(entry.name, ())),
+                rate=asked.rate and asked.rate / workers.count,
+            ),
         )
         for entry in archive.manifest.parts
         if any(portion.space in wanted and portion.state in only.states for portion in entry.portions)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qmadmin.archive import manifest_file
-from qmadmin.archive.reading import open_archive
+from qmadmin.archive.places import Place, place_at
+from qmadmin.archive.reading import holds_archive, open_archive
 from qmadmin.opening import open_device
 from qmadmin.transfer.comparing import Compared, compare
 from qmadmin.transfer.desk import at_desk
@@ -59,7 +59,7 @@ class Moved:
 
 
 def remove_exported(
-    directory: Path,
+    where: Path | Place,
     config: str,
     *,
     key: bytes | None = None,
@@ -76,13 +76,13 @@ def remove_exported(
     Raises what `open_archive` does of a damaged archive, and BadResourceError where it is not of this device.
     """
     began = time.monotonic()
-    archive = open_archive(directory, key)
+    archive = open_archive(where, key)
     crew_of = workers or fitting(archive.manifest.messages)
     entries = archive.manifest.parts
     total = sum(portion.messages for entry in entries for portion in entry.portions if portion.state in REMOVED_STATES)
     with open_device(config) as device:
         _refuse_stranger(archive.manifest, device)
-        with crew_of.apart(at_desk, archive) as crew:
+        with crew_of.on_parts(at_desk, archive) as crew:
             told = told_by(progress, "Verifying", archive.manifest.messages, len(entries))
             (verified or Verified()).verify(archive, crew, told)
             if dry_run:
@@ -95,7 +95,7 @@ def remove_exported(
 def move(
     source: str,
     destination: str,
-    directory: Path,
+    where: Path | Place,
     *,
     exporting: ExportOptions | None = None,
     importing: ImportOptions | None = None,
@@ -114,12 +114,12 @@ def move(
     asked, landing, verified = exporting or ExportOptions(), importing or ImportOptions(), Verified()
     with _frozen(source, asked.selection) as enabled:
         asked = dataclasses.replace(asked, enabled=enabled)
-        exported = _export_once(source, directory, asked, workers, progress)
+        exported = _export_once(source, where, asked, workers, progress)
         # What is enqueued there before it was compared would be a difference.
         arriving = dataclasses.replace(landing, start=False, closed=True, once=True)
-        imported = load_archive(directory, destination, arriving, workers=workers, progress=progress, verified=verified)
+        imported = load_archive(where, destination, arriving, workers=workers, progress=progress, verified=verified)
         compared = compare(
-            directory,
+            where,
             destination,
             key=asked.key,
             spaces=landing.spaces,
@@ -134,20 +134,18 @@ def move(
                 f"queue {first.queue!r} of queue space {first.space!r} did not arrive as it was: {first.sentence}",
                 hint="Nothing was removed from the source. Look at the destination with qmspark verify.",
             )
-        removed = remove_exported(
-            directory, source, key=asked.key, workers=workers, progress=progress, verified=verified
-        )
+        removed = remove_exported(where, source, key=asked.key, workers=workers, progress=progress, verified=verified)
         _start(destination, exported.manifest, landing)
     return Moved(exported, imported, compared, removed)
 
 
 def _export_once(
-    source: str, directory: Path, asked: ExportOptions, workers: Workers | None, progress: Progress
+    source: str, where: Path | Place, asked: ExportOptions, workers: Workers | None, progress: Progress
 ) -> Exported:
     """Export, unless a move that was cut short had done that."""
-    if not (asked.again and (directory / manifest_file.NAME).exists()):
-        return export(source, directory, asked, workers=workers, progress=progress)
-    manifest = open_archive(directory, asked.key).manifest
+    if not (asked.again and holds_archive(where)):
+        return export(source, where, asked, workers=workers, progress=progress)
+    manifest = open_archive(where, asked.key).manifest
     with open_device(source) as device:
         _refuse_stranger(manifest, device)
     counts = {
@@ -156,7 +154,7 @@ def _export_once(
         for queue in space.queues
         for count in queue.counts
     }
-    return Exported(directory, manifest, counts, 0.0)
+    return Exported(place_at(where), manifest, counts, 0.0)
 
 
 @contextlib.contextmanager

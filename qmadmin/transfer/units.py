@@ -116,13 +116,12 @@ def _rows(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ImportUnit:
-    """A part of an archive that is loaded into a device: what the filter lets through, at most `rate` in a second.
+    """How a part of an archive is loaded into a device: what the filter lets through, at most `rate` in a second.
 
     `config` is what QMCONFIG says of the device; the targets are the queue spaces in it. `loaded` are the batches that
     are there already: the queue space of the archive, and the number of the first row.
     """
 
-    entry: PartEntry
     config: str
     targets: tuple[ImportTarget, ...]
     only: RowFilter
@@ -130,11 +129,11 @@ class ImportUnit:
     rate: float | None = None
 
 
-def load_part(desk: Desk, unit: ImportUnit) -> int:
+def load_part(desk: Desk, entry: PartEntry, unit: ImportUnit) -> int:
     """Load a part of an archive, and return how many messages were loaded."""
     pace, count = Pace(unit.rate), 0
     loader, names = desk.loader(unit.config, unit.targets), _namers(desk.archive)
-    for first, batch in desk.archive.batches(unit.entry):
+    for first, batch in desk.archive.batches(entry):
         of_space: dict[str, list[importing.Group]] = {}
         for space, queue, state, memory, rows in rows_of(batch):
             if loader.wants((space, queue)) and (space, first) not in unit.loaded:
@@ -142,7 +141,7 @@ def load_part(desk: Desk, unit: ImportUnit) -> int:
                 if meant:
                     of_space.setdefault(space, []).append(((space, queue), state, memory, meant))
         for space, groups in of_space.items():
-            loader.load(space, (unit.entry.name, first), groups)
+            loader.load(space, (entry.name, first), groups)
             loaded = sum(len(rows) for *_, rows in groups)
             count += loaded
             pace.keep(loaded)
@@ -179,7 +178,7 @@ def remove_part(desk: Desk, entry: PartEntry, config: str) -> int:
     return removed
 
 
-def digest_part(desk: Desk, number: int, entry: PartEntry) -> tuple[int, list[tuple[Standing, Digest]]]:
+def digest_part(desk: Desk, entry: PartEntry, number: int) -> tuple[int, list[tuple[Standing, Digest]]]:
     """Return the digests of what a part has, with the number of the part."""
     names = _namers(desk.archive)
     found = [

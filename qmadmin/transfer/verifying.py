@@ -6,12 +6,12 @@ import os
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from qmadmin.archive.places import Directory
 from qmadmin.transfer.units import verify_part
 from qmadmin.transfer.workers import Told, tell_nobody
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from qmadmin.archive.manifest import PartEntry
     from qmadmin.archive.reading import Archive
@@ -34,23 +34,30 @@ class _Stamp(NamedTuple):
 class Verified:
     """What was verified in the course of one command.
 
-    A later step reads a part again only where its file is another one, was changed since, or was too new to tell. `now`
-    gives the time in nanoseconds since 1970.
+    A later step reads a part again only where its file is another one, was changed since, or was too new to tell; or
+    is not in a directory of this machine, where that is not known. `now` gives the time in nanoseconds since 1970.
     """
 
     def __init__(self, now: Callable[[], int] = time.time_ns) -> None:
         self._now = now
-        self._parts: dict[tuple[Path, PartEntry], _Stamp] = {}
+        self._parts: dict[PartEntry, _Stamp] = {}
 
     def verify(self, archive: Archive, crew: Crew, told: Told = tell_nobody) -> None:
         """Have the parts read that are not known to be what the manifest says, and refuse the first that is not."""
         began = self._now()
         # As they are before they are read, so that what is changed meanwhile is not taken for verified.
-        stamps = {(archive.directory, entry): _stamp(archive, entry) for entry in archive.manifest.parts}
-        left = [entry for (place, entry), stamp in stamps.items() if self._parts.get((place, entry)) != stamp]
+        stamps = _stamps(archive)
+        known = {entry for entry, stamp in stamps.items() if self._parts.get(entry) == stamp}
+        left = [entry for entry in archive.manifest.parts if entry not in known]
         for _ in crew.run(verify_part, [(entry,) for entry in left], told):
             pass
-        self._parts |= {part: stamp for part, stamp in stamps.items() if began - stamp.changed_ns > _SETTLED_NS}
+        self._parts |= {entry: stamp for entry, stamp in stamps.items() if began - stamp.changed_ns > _SETTLED_NS}
+
+
+def _stamps(archive: Archive) -> dict[PartEntry, _Stamp]:
+    if not isinstance(archive.files, Directory):
+        return {}
+    return {entry: _stamp(archive, entry) for entry in archive.manifest.parts}
 
 
 def _stamp(archive: Archive, entry: PartEntry) -> _Stamp:

@@ -6,7 +6,10 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from qmadmin.archive.reading import Archive
 
 Enter = Callable[..., AbstractContextManager[Any]]
 """Opens what the units of a job work on; whoever does the work calls it for itself."""
@@ -54,6 +57,12 @@ class Workers(Protocol):
     def apart(self, enter: Enter, *arguments: Any) -> AbstractContextManager[Crew]:
         """Give workers for units that anybody may do, at any time, and twice."""
 
+    def on_parts(self, enter: Enter, archive: Archive) -> AbstractContextManager[Crew]:
+        """Give workers as `apart` does, who enter with an archive, for units of which each is about one of its parts.
+
+        The first value of a task is the entry of the part, which no other task of the same run is about.
+        """
+
 
 class Alone:
     """This process does it all: what is small is done before another process would have started."""
@@ -66,7 +75,7 @@ class Alone:
         with enter(*arguments) as entered:
             yield myself(entered)
 
-    apart = together
+    apart = on_parts = together
 
 
 def myself(entered: Any) -> Team:
@@ -101,4 +110,4 @@ class Processes:
 
         return Pool(lambda _number: Process(), self.count, enter, *arguments)
 
-    apart = together
+    apart = on_parts = together

@@ -203,7 +203,7 @@ def test_a_full_disk_is_told_and_gives_the_part_up(room):
 def test_a_part_that_finds_no_room_leaves_none_of_it_taken(small_disk):
     ArchiveWriter.create(small_disk)
     before = names(small_disk)
-    sentence = "part 'x.parquet' of the archive cannot be written: No space left on device"
+    sentence = f"part 'x.parquet' of the archive cannot be written into '{small_disk}': No space left on device"
     with refuses("unwritable", sentence), part_in(small_disk, "x.parquet") as writer:
         for at in range(1, 3):
             writer.write(batch([row(at, body=os.urandom(3 * 2**20))]))

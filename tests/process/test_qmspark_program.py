@@ -38,7 +38,7 @@ class TestRefusal:
             (["show", "a", "--nothing"], "--nothing"),
             (["show", "a", "--format", "xml"], "'xml' is not one of"),
             (["show", "none"], "the archive 'none' is not there"),
-            (["show", "hdfs://host/a"], "'hdfs://host/a' is an address"),
+            (["show", "postgresql://ann:secret@host/a"], "'postgresql://***@host/a' is no directory for an archive"),
             (["export", "NONE", "a"], "there is no device"),
             (["export", "--older-than", "soon", "D", "a"], "'soon' is no span of time"),
             (["export", "--state", "ready,gone", "D", "a"], "'gone' is no state"),

@@ -102,9 +102,9 @@ class TestExport:
             Doom("qmadmin.transfer.units:write_part", time=3),
             Doom(f"{WRITING}:ArchiveWriter.finish"),
             Doom(f"{WRITING}:_put_in_place", "return", 2),
-            Doom(f"{WRITING}:_write", "return", 2),
+            Doom("qmadmin.archive.places:Directory.write", "return", 2),
             Doom(f"{WRITING}:_replace", "return"),
-            Doom(f"{WRITING}:_write", "return", 3),
+            Doom("qmadmin.archive.places:Directory.write", "return", 3),
         ],
         ids=str,
     )

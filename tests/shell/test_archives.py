@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from qmadmin.archive.places import Directory
 from qmadmin.archive.reading import open_archive
 from qmadmin.shell import archives
 from qmadmin.shell.formats import Format
@@ -78,6 +79,15 @@ def test_new_name_is_of_one_queue_space(laid_out):
     assert "New queue spaces: C2" in ran.out
 
 
+def test_address_is_refused_with_the_program_that_takes_it(laid_out):
+    for command in ("qexport", "qimport -y", "qimport -y -r COPY"):
+        said = laid_out.run(f"{command} hdfs://host/archive\n").err
+        assert said == (
+            "ERROR: 'hdfs://host/archive' is an address, which qmspark(1) takes; here an archive is a directory of this"
+            " machine (crque, line 1)\n"
+        )
+
+
 def test_started_queues_say_nothing_of_being_stopped(laid_out, archive):
     assert "stopped" in laid_out.run(f"qimport -y -r COPY {archive}\n").err
     assert laid_out.run(f"qimport -y -t -r SECOND {archive}\n").err == ""
@@ -95,7 +105,7 @@ def test_archive_of_a_key_is_imported_with_it(laid_out):
 
 
 def test_a_table_leaves_zeros_of_what_is_seldom_there_out(archive):
-    told = archives.content(archive, open_archive(archive).manifest)
+    told = archives.content(Directory(archive), open_archive(archive).manifest)
     assert [row[5] for row in told.shown(Format.TABLE)[0].rows] == [None, None]
     assert [row[5] for row in told.shown(Format.PLAIN)[0].rows] == [0, 0]
     assert [row[4] for row in told.shown(Format.TABLE)[0].rows] == [1, None]

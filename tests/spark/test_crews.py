@@ -79,8 +79,8 @@ class Stumbling:
         self._marks = marks
 
     @contextlib.contextmanager
-    def apart(self, enter, *arguments) -> Iterator[_Stumbling]:
-        with self._workers.apart(enter, *arguments) as crew:
+    def on_parts(self, enter, archive) -> Iterator[_Stumbling]:
+        with self._workers.on_parts(enter, archive) as crew:
             yield _Stumbling(crew, self._marks)
 
 

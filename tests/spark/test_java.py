@@ -1,12 +1,14 @@
-"""What is said where the Java that Spark needs is missing, too old, or broken."""
+"""What is said where the Java that Spark needs is missing, too old, or broken, and how much memory it gets."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from qmadmin.spark.java import require_java
+from qmadmin.spark.session import megabytes_for
 from qmcore.errors import OperatingSystemError
 
 
@@ -57,3 +59,17 @@ def test_a_java_that_does_not_run_is_told(java):
     path = java("broken", status=3)
     with pytest.raises(OperatingSystemError, match=f"Spark needs Java, and {path} does not run"):
         require_java()
+
+
+@pytest.mark.parametrize(
+    ("master", "megabytes"), [("local", 1024), ("local[2]", 1024), ("local[8]", 2048), ("local[6,4]", 1536)]
+)
+def test_each_task_on_this_machine_has_memory_for_a_part_of_an_archive(monkeypatch, master, megabytes):
+    monkeypatch.setattr("qmadmin.spark.session.cores", lambda: 1)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**20}.__getitem__)
+    assert megabytes_for(master) == megabytes
+
+
+def test_half_of_the_memory_of_the_machine_is_left(monkeypatch):
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**20}.__getitem__)
+    assert megabytes_for("local[100]") == 2048

@@ -34,7 +34,7 @@ class Watched:
         with Alone().apart(enter, *arguments) as crew:
             yield _Watched(crew, self.asked)
 
-    together = apart
+    together = on_parts = apart
 
 
 class _Watched:

@@ -1,0 +1,155 @@
+"""Where archives lie: in a directory of this machine, or in one that somebody else reaches for us."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol
+
+from qmadmin.archive.faults import Fault, refused
+
+_MODE: Final = 0o600
+
+
+class Files(Protocol):
+    """Files of an archive that can be read."""
+
+    def opened(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """Have a file open, in which one can seek; OSError where that is not possible."""
+
+
+class Place(Files, Protocol):
+    """A directory that an archive lies in, or is written into; as a text it is what its user calls it.
+
+    All methods raise OSError, whose `strerror` is a reason in words. Files that are written appear on the disk with all
+    that is in them, or not under their names.
+    """
+
+    staged: bool
+    """Whether parts are written into a directory of this machine first, where no other machine can write them."""
+
+    def names(self) -> list[str]:
+        """Return the names of the files; FileNotFoundError and NotADirectoryError where there is no directory."""
+
+    def size(self, name: str) -> int:
+        """Return the bytes of a file; QueueError for what is a symbolic link, or no file."""
+
+    def make(self) -> None:
+        """Make the directory, which only its owner may read, if it is not there."""
+
+    def staging(self) -> Path:
+        """Return the directory of this machine that parts are written into; it is there after `make`."""
+
+    def take(self, name: str) -> None:
+        """Have a file of the staging directory stand in this directory, under the same name."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small file that is not there."""
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a file another name, in the place of a file that has it."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+
+    def drop(self) -> None:
+        """Remove the directory, which is empty."""
+
+    def sync(self) -> None:
+        """Bring to the disk which files the directory has."""
+
+
+class Directory:
+    """A directory of this machine."""
+
+    staged = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def names(self) -> list[str]:
+        """Return the names of all that is in it."""
+        return [path.name for path in self.path.iterdir()]
+
+    def size(self, name: str) -> int:
+        """Return the bytes of a file that can be read."""
+        with self.opened(name) as file:
+            return os.fstat(file.fileno()).st_size
+
+    @contextlib.contextmanager
+    def opened(self, name: str) -> Iterator[BinaryIO]:
+        """Have a file open, and not what a symbolic link leads to."""
+        try:
+            # Without waiting for somebody at the other end of a named pipe.
+            number = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise symbolic_link(name) from None
+            raise
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            os.close(number)
+            raise no_file(name)
+        with os.fdopen(number, "rb") as file:
+            yield file
+
+    def make(self) -> None:
+        """Make it in a directory that is there."""
+        with contextlib.suppress(FileExistsError):
+            self.path.mkdir(mode=0o700)
+
+    def staging(self) -> Path:
+        """Return this directory: parts are written where they stay."""
+        return self.path
+
+    def take(self, name: str) -> None:
+        """Do nothing: the file is here."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, and bring it to the disk."""
+        with os.fdopen(os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a file another name."""
+        (self.path / name).rename(self.path / new)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        (self.path / name).unlink(missing_ok=True)
+
+    def drop(self) -> None:
+        """Remove the directory."""
+        self.path.rmdir()
+
+    def sync(self) -> None:
+        """Bring to the disk which files there are."""
+        opened = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def place_at(where: Path | Place) -> Place:
+    """Return a place; a path is that of a directory of this machine."""
+    return Directory(where) if isinstance(where, Path) else where
+
+
+def symbolic_link(name: str) -> Exception:
+    """Return the diagnostic for a file that stands somewhere else."""
+    return refused(Fault.LINK, f"{name!r} of the archive is a symbolic link", part=name)
+
+
+def no_file(name: str) -> Exception:
+    """Return the diagnostic for what has a name of a file and is none."""
+    return refused(Fault.NO_FILE, f"{name!r} of the archive is no file", part=name)
