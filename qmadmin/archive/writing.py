@@ -46,8 +46,7 @@ class ArchiveWriter:
         with _writing(place):
             place.make()
             names = place.names()
-            if names and not (again and MARK in names and all(map(_is_left_over, names))):
-                raise _not_empty(place, names)
+            _refuse_names(place, names, again=again)
             for name in names:
                 place.remove(name)
             place.write(MARK, b"")
@@ -187,6 +186,18 @@ def _writing(where: Path | Place) -> Iterator[None]:
             f"the archive {str(where)!r} cannot be written: {error.strerror}",
             archive=str(where),
         ) from None
+
+
+def refuse_occupied(where: Path | Place, *, again: bool = False) -> None:
+    """Refuse a directory as `ArchiveWriter.create` does, and change nothing; one that is not there is right."""
+    place = place_at(where)
+    with _writing(place), contextlib.suppress(FileNotFoundError):
+        _refuse_names(place, place.names(), again=again)
+
+
+def _refuse_names(place: Place, names: list[str], *, again: bool) -> None:
+    if names and not (again and MARK in names and all(map(_is_left_over, names))):
+        raise _not_empty(place, names)
 
 
 def _not_empty(place: Place, names: list[str]) -> Exception:

@@ -91,6 +91,22 @@ def load_archive(
             return _result(archive, [*done, *(each.told for each in begun)], began)
 
 
+def refuse_what_does_not_fit(archive: Archive, config: str, asked: ImportOptions, tallies: Sequence[Tally]) -> None:
+    """Refuse what an import of an archive would be refused, of which there is no more yet than what it will have."""
+    with open_device(config) as device:
+        planned = list(plans(archive, device, asked, tallies))
+        if not planned:
+            raise BadResourceError("nothing of the archive is selected", hint="Look at it with qmspark show.")
+        _refuse_unfit(device, planned)
+
+
+def imports_into(device: Device, space: str) -> list[ImportJob]:
+    """Return the imports into a queue space, the oldest first, also those that are done."""
+    with device.open_space(space, role=ROLE):
+        attached = device.attachment(space, ROLE)
+        return attached.volume.read(lambda unit: acts.imports(unit, attached.opened.space.id))
+
+
 def abandon(config: str, space: str, archive: str | None = None, *, dry_run: bool = False) -> int:
     """Give up imports into a queue space that are not published, and delete what they have loaded; return how many.
 
@@ -114,10 +130,8 @@ def abandon(config: str, space: str, archive: str | None = None, *, dry_run: boo
 
 def is_merging(config: str, space: str, archive: str) -> bool:
     """Tell whether an import of an archive into a queue space was published, and is not done with all the same."""
-    with open_device(config) as device, device.open_space(space, role=ROLE):
-        attached = device.attachment(space, ROLE)
-        jobs = attached.volume.read(lambda unit: acts.imports(unit, attached.opened.space.id))
-        return any(job.archive == archive and job.state is Stage.MERGING for job in jobs)
+    with open_device(config) as device:
+        return any(job.archive == archive and job.state is Stage.MERGING for job in imports_into(device, space))
 
 
 class _Begun:

@@ -10,24 +10,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmadmin.archive.places import Place, place_at
-from qmadmin.archive.reading import holds_archive, open_archive
+from qmadmin.archive.reading import Archive, holds_archive, open_archive
+from qmadmin.archive.writing import refuse_occupied
 from qmadmin.opening import open_device
 from qmadmin.transfer.comparing import Compared, compare
 from qmadmin.transfer.desk import at_desk
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import Exported, export, fitting
+from qmadmin.transfer.filtering import Tally
 from qmadmin.transfer.import_planning import ImportOptions
-from qmadmin.transfer.importing import Imported, load_archive
+from qmadmin.transfer.importing import (
+    Imported,
+    abandon,
+    imports_into,
+    load_archive,
+    refuse_what_does_not_fit,
+)
+from qmadmin.transfer.selecting import Content, Outstanding
 from qmadmin.transfer.telling import Progress, tell_no_one, told_by
 from qmadmin.transfer.units import REMOVED_STATES, remove_part
 from qmadmin.transfer.verifying import Verified
-from qmcore.errors import BadResourceError, SystemFailureError
+from qmadmin.transfer.workers import Alone
+from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, QueueError, SystemFailureError
+from qmcore.imports import Stage
+from qmcore.records import Use
 
 if TYPE_CHECKING:
     from qmadmin.archive.manifest import Manifest
     from qmadmin.device import Device
+    from qmadmin.space import QueueSpace
     from qmadmin.transfer.selecting import Selection
     from qmadmin.transfer.workers import Workers
+    from qmcore.queue import Queue
 
 ROLE = "move"
 """What others see of a process that moves queues."""
@@ -104,50 +118,89 @@ def move(
 ) -> Moved:
     """Move queues from one device to another, by way of an archive that stays.
 
-    The queues are stopped, exported, imported and compared; what arrived is removed from the source, whose queues stay
-    stopped. Where anything fails before that, they are as they were, and the source still has everything. What was cut
-    short goes on where it was, if `exporting` says `again`.
+    What the destination has no room for is refused before anything is stopped. The queues are stopped, exported,
+    imported and compared; what arrived is removed from the source. Its queues stay stopped, unless only some of their
+    messages were moved. Where anything fails before the messages have arrived, the queues are as they were and the
+    destination gives up what it had begun; after that they stay stopped, so that nobody consumes here what is there
+    too. What was cut short goes on where it was, if `exporting` says `again`.
 
-    Raises InUseError where transactions that have messages of a queue do not end within 30 seconds, SystemFailureError
-    where what arrived is not what was sent, and whatever an export and an import raise.
+    Raises InUseError where transactions that have messages of a queue do not end within 30 seconds, or an archive is to
+    be gone on with whose queues were started since; SystemFailureError where what arrived is not what was sent; and
+    whatever an export and an import raise.
     """
     asked, landing, verified = exporting or ExportOptions(), importing or ImportOptions(), Verified()
-    with _frozen(source, asked.selection) as enabled:
-        asked = dataclasses.replace(asked, enabled=enabled)
-        exported = _export_once(source, where, asked, workers, progress)
-        # What is enqueued there before it was compared would be a difference.
-        arriving = dataclasses.replace(landing, start=False, closed=True, once=True)
-        imported = load_archive(where, destination, arriving, workers=workers, progress=progress, verified=verified)
-        compared = compare(
-            where,
-            destination,
-            key=asked.key,
-            spaces=landing.spaces,
-            queues=landing.queues,
-            workers=workers,
-            progress=progress,
-            verified=verified,
-        )
-        if compared.differences:
-            first = compared.differences[0]
-            raise SystemFailureError(
-                f"queue {first.queue!r} of queue space {first.space!r} did not arrive as it was: {first.sentence}",
-                hint="Nothing was removed from the source. Look at the destination with qmspark verify.",
+    _refuse_without_messages(asked.selection)
+    goes_on = asked.again and holds_archive(where)
+    if not goes_on:
+        _refuse_unfit(source, destination, where, asked, landing)
+    with _frozen(source, asked.selection) as frozen:
+        if goes_on:
+            exported = _exported_before(source, where, asked.key, frozen)
+        else:
+            asked = dataclasses.replace(asked, enabled=frozen.enabled)
+            exported = export(source, where, asked, workers=workers, progress=progress)
+        with _arriving(destination, exported.manifest, landing, frozen):
+            # What is enqueued there before it was compared would be a difference.
+            arriving = dataclasses.replace(landing, start=False, closed=True, once=True)
+            imported = load_archive(where, destination, arriving, workers=workers, progress=progress, verified=verified)
+            compared = compare(
+                where,
+                destination,
+                key=asked.key,
+                spaces=landing.spaces,
+                queues=landing.queues,
+                workers=workers,
+                progress=progress,
+                verified=verified,
             )
-        removed = remove_exported(where, source, key=asked.key, workers=workers, progress=progress, verified=verified)
-        _start(destination, exported.manifest, landing)
+            _refuse_differences(compared)
+            removed = remove_exported(
+                where, source, key=asked.key, workers=workers, progress=progress, verified=verified
+            )
+            _start(destination, exported.manifest, landing)
+        frozen.stay()
+    if _is_partial(asked.selection):
+        _go_on(source, exported.manifest)
     return Moved(exported, imported, compared, removed)
 
 
-def _export_once(
-    source: str, where: Path | Place, asked: ExportOptions, workers: Workers | None, progress: Progress
-) -> Exported:
-    """Export, unless a move that was cut short had done that."""
-    if not (asked.again and holds_archive(where)):
-        return export(source, where, asked, workers=workers, progress=progress)
-    manifest = open_archive(where, asked.key).manifest
+def _refuse_without_messages(selection: Selection) -> None:
+    if selection.content is Content.DEFINITIONS:
+        raise InvalidArgumentError(
+            "a move without messages would only stop the queues", hint="Export the definitions, and import them."
+        )
+
+
+def _refuse_unfit(
+    source: str, destination: str, where: Path | Place, asked: ExportOptions, landing: ImportOptions
+) -> None:
+    """Refuse what archive and destination would refuse, while nothing has been stopped or written."""
+    refuse_occupied(where, again=asked.again)
+    # Transactions that are open now are waited for later.
+    rehearsed = dataclasses.replace(asked, outstanding=Outstanding.ROLLED_BACK, again=False)
+    would_be = export(source, Path(), rehearsed, workers=Alone(), dry_run=True)
+    # How many pages messages take is not known before they are read: each takes one at least.
+    least = [Tally(standing, Use(count, count, 0)) for standing, count in would_be.counts.items()]
+    refuse_what_does_not_fit(Archive(place_at(where), would_be.manifest), destination, landing, least)
+
+
+def _refuse_differences(compared: Compared) -> None:
+    if compared.differences:
+        first = compared.differences[0]
+        raise SystemFailureError(
+            f"queue {first.queue!r} of queue space {first.space!r} did not arrive as it was: {first.sentence}",
+            hint="Nothing was removed from the source. Look at the destination with qmspark verify.",
+        )
+
+
+def _exported_before(source: str, where: Path | Place, key: bytes | None, frozen: _Frozen) -> Exported:
+    """Return what a move that was cut short had exported, and which nobody can have changed since."""
+    manifest = open_archive(where, key).manifest
     with open_device(source) as device:
         _refuse_stranger(manifest, device)
+    for space in manifest.spaces:
+        for queue in space.queues:
+            _refuse_started(space.definition.name, queue.definition.name, frozen)
     counts = {
         (space.definition.name, queue.definition.name, count.state, count.memory): count.messages
         for space in manifest.spaces
@@ -157,21 +210,109 @@ def _export_once(
     return Exported(place_at(where), manifest, counts, 0.0)
 
 
+def _refuse_started(space: str, queue: str, frozen: _Frozen) -> None:
+    if any(frozen.enabled.get((space, queue), ())):
+        raise InUseError(
+            f"queue {queue!r} of queue space {space!r} was started after it was exported, so that the archive no longer"
+            " tells what it has",
+            hint="Give up what has begun at the destination with qmspark import --abandon, and move into another"
+            " archive; where the queue is there already, compare it with qmspark verify before either is used.",
+            space=space,
+            queue=queue,
+        )
+
+
 @contextlib.contextmanager
-def _frozen(config: str, selection: Selection) -> Iterator[dict[tuple[str, str], tuple[bool, bool]]]:
-    """Have queues stopped, and tell in which directions they were started; where the block fails they are so again."""
+def _arriving(destination: str, manifest: Manifest, landing: ImportOptions, frozen: _Frozen) -> Iterator[None]:
+    """See to it that messages which are in both places can be consumed in one at most, where the block fails."""
+    try:
+        yield
+    except BaseException as error:
+        if _has_arrived(destination, manifest, landing):
+            frozen.stay()
+            if isinstance(error, QueueError):
+                hint = "The queues stay stopped in both places; the same move with --resume goes on."
+                error.hint = f"{error.hint} {hint}".strip()
+        else:
+            _give_up(destination, manifest, landing)
+        raise
+
+
+def _has_arrived(destination: str, manifest: Manifest, landing: ImportOptions) -> bool:
+    """Tell whether a queue of the archive is at the destination for all to see, or may be."""
+    try:
+        with open_device(destination) as device:
+            return any(
+                job.archive == manifest.archive and job.state in (Stage.MERGING, Stage.DONE)
+                for name in _landed(device, manifest, landing)
+                for job in imports_into(device, name)
+            )
+    except QueueError:
+        # Nobody can be asked.
+        return True
+
+
+def _give_up(destination: str, manifest: Manifest, landing: ImportOptions) -> None:
+    with contextlib.suppress(QueueError):
+        with open_device(destination) as device:
+            names = _landed(device, manifest, landing)
+        for name in names:
+            abandon(destination, name, manifest.archive)
+
+
+def _landed(device: Device, manifest: Manifest, landing: ImportOptions) -> list[str]:
+    """Return the queue spaces of the destination that the archive is imported into, those that are there."""
+    there = {space.name for space in device.spaces()}
+    wanted = (landing.names.space(space.definition.name) for space in manifest.spaces)
+    return [name for name in wanted if name in there]
+
+
+class _Frozen:
+    """Queues that are stopped for a move, and in which directions they were started before."""
+
+    def __init__(self, undo: contextlib.ExitStack) -> None:
+        self.enabled: dict[tuple[str, str], tuple[bool, bool]] = {}
+        self._undo = undo
+
+    def stop(self, space: QueueSpace, queue: Queue) -> None:
+        """Stop a queue; in the end it is started again as it was."""
+        before = (queue.enqueue_enabled, queue.dequeue_enabled)
+        self._undo.callback(space.start_queue, queue.name, enqueue=before[0], dequeue=before[1])
+        space.stop_queue(queue.name, wait=_WAIT_SECONDS)
+        self.enabled[space.name, queue.name] = before
+
+    def stay(self) -> None:
+        """Let the queues stay stopped."""
+        self._undo.pop_all()
+
+
+@contextlib.contextmanager
+def _frozen(config: str, selection: Selection) -> Iterator[_Frozen]:
+    """Have queues stopped, and start them again as they were unless they are to stay so."""
     with open_device(config) as device, contextlib.ExitStack() as opened, contextlib.ExitStack() as undo:
-        enabled: dict[tuple[str, str], tuple[bool, bool]] = {}
+        frozen = _Frozen(undo)
         for name in selection.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}"):
             space = opened.enter_context(device.open_space(name, role=ROLE))
             for queue in space.queues():
                 if selection.has_queue(queue.name):
-                    before = (queue.enqueue_enabled, queue.dequeue_enabled)
-                    undo.callback(space.start_queue, queue.name, enqueue=before[0], dequeue=before[1])
-                    space.stop_queue(queue.name, wait=_WAIT_SECONDS)
-                    enabled[name, queue.name] = before
-        yield enabled
-        undo.pop_all()
+                    frozen.stop(space, queue)
+        yield frozen
+
+
+def _is_partial(selection: Selection) -> bool:
+    """Tell whether queues may have messages left that were not selected."""
+    return selection.picks or not set(REMOVED_STATES) <= set(selection.carried_states)
+
+
+def _go_on(config: str, manifest: Manifest) -> None:
+    """Let messages be enqueued and dequeued at the source as before the move."""
+    with open_device(config) as device:
+        for archived in manifest.spaces:
+            with device.open_space(archived.definition.name, role=ROLE) as space:
+                for queue in archived.queues:
+                    space.start_queue(
+                        queue.definition.name, enqueue=queue.enqueue_enabled, dequeue=queue.dequeue_enabled
+                    )
 
 
 def _start(config: str, manifest: Manifest, landing: ImportOptions) -> None:

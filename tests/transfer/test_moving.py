@@ -1,0 +1,155 @@
+"""Moves that end early, or that take only a part: no message can be consumed in both places."""
+
+from __future__ import annotations
+
+import pytest
+
+from qmadmin.opening import create_device, open_device
+from qmadmin.transfer.export_planning import ExportOptions
+from qmadmin.transfer.import_planning import ImportOptions
+from qmadmin.transfer.importing import imports_into
+from qmadmin.transfer.moving import move
+from qmadmin.transfer.selecting import Content, Selection
+from qmadmin.transfer.workers import Alone
+from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError
+from qmcore.imports import Stage
+from tests.fix_store import make_queue, space_definition
+
+STARTED, STOPPED = (True, True), (False, False)
+
+
+class Interrupt(BaseException):
+    """As Ctrl-C is, or a signal."""
+
+
+@pytest.fixture
+def source(tmp_path):
+    with create_device(tmp_path / "QUE", 20_000) as device:
+        device.create_space(space_definition())
+        with device.open_space("SPACE") as space:
+            make_queue(space, "Q")
+            for number in range(9):
+                space.enqueue("Q", f"{number}", priority=number + 1)
+        return device.path
+
+
+@pytest.fixture
+def there(tmp_path):
+    with create_device(tmp_path / "NEW", 20_000) as device:
+        return device.path
+
+
+@pytest.fixture
+def moved(source, there, tmp_path):
+    def moves(name="archive", at="", selection=None, **how):
+        def progress(what, done, _total):
+            if what == at and done:
+                raise Interrupt
+
+        exporting = ExportOptions(selection=selection or Selection(), **how)
+        landing = ImportOptions(start=True)
+        return move(
+            source,
+            there,
+            tmp_path / name,
+            exporting=exporting,
+            importing=landing,
+            workers=Alone(),
+            progress=progress,
+        )
+
+    return moves
+
+
+def directions(config):
+    with open_device(config) as device:
+        (queue,) = device.queues("SPACE")
+        return queue.enqueue_enabled, queue.dequeue_enabled
+
+
+def texts(config):
+    with open_device(config) as device, device.open_space("SPACE") as space:
+        return [space.content(info).text for info in space.messages("Q")]
+
+
+def consumed(config):
+    with open_device(config) as device, device.open_space("SPACE") as space:
+        return space.dequeue("Q").text
+
+
+def stages(config):
+    with open_device(config) as device:
+        return [job.state for space in device.spaces() for job in imports_into(device, space.name)]
+
+
+@pytest.mark.parametrize("at", ["Exporting", "Verifying", "Importing"])
+def test_a_move_that_ends_before_anything_has_arrived_leaves_all_as_it_was(moved, source, there, at):
+    with pytest.raises(Interrupt):
+        moved(at=at)
+    assert directions(source) == STARTED
+    assert Stage.LOADING not in stages(there)
+    assert consumed(source) == "0"
+    moved("another")
+    assert texts(there) == [f"{number}" for number in range(1, 9)]
+
+
+def test_an_archive_whose_queues_were_started_since_is_not_gone_on_with(moved, source, there):
+    with pytest.raises(Interrupt):
+        moved(at="Importing")
+    with pytest.raises(InUseError, match="queue 'Q' of queue space 'SPACE' was started after it was exported"):
+        moved(again=True)
+    assert directions(source) == STARTED
+    assert len(texts(source)) == 9
+
+
+@pytest.mark.parametrize("at", ["Comparing", "Removing"])
+def test_what_has_arrived_cannot_be_consumed_anywhere_until_the_move_goes_on(moved, source, there, at):
+    before = texts(source)
+    with pytest.raises(Interrupt):
+        moved(at=at)
+    assert (directions(source), directions(there)) == (STOPPED, STOPPED)
+    assert texts(there) == before
+    moved(again=True)
+    assert (directions(source), directions(there)) == (STOPPED, STARTED)
+    assert (texts(source), texts(there)) == ([], before)
+
+
+def test_a_queue_that_was_started_by_hand_after_its_messages_arrived_keeps_the_move_from_going_on(moved, source, there):
+    with pytest.raises(Interrupt):
+        moved(at="Removing")
+    with open_device(source) as device, device.open_space("SPACE") as space:
+        space.start_queue("Q")
+    with pytest.raises(InUseError, match="was started after it was exported"):
+        moved(again=True)
+    assert directions(there) == STOPPED
+
+
+def test_queues_of_which_only_some_messages_are_moved_go_on_at_the_source(moved, source, there):
+    moved(selection=Selection(condition="priority > 5"))
+    assert (texts(source), texts(there)) == (["0", "1", "2", "3", "4"], ["5", "6", "7", "8"])
+    assert (directions(source), directions(there)) == (STARTED, STARTED)
+
+
+def test_a_part_that_was_cut_short_lets_the_queues_go_on_when_it_is_done(moved, source, there):
+    some = Selection(condition="priority > 5")
+    with pytest.raises(Interrupt):
+        moved(at="Removing", selection=some)
+    assert directions(source) == STOPPED
+    moved(selection=some, again=True)
+    assert directions(source) == STARTED
+    assert len(texts(source)) == 5
+
+
+def test_definitions_alone_are_not_moved(moved, source):
+    with pytest.raises(InvalidArgumentError, match="a move without messages would only stop the queues"):
+        moved(selection=Selection(content=Content.DEFINITIONS))
+    assert directions(source) == STARTED
+
+
+def test_what_the_destination_has_no_room_for_is_refused_before_anything_is_stopped(moved, there, source, tmp_path):
+    with open_device(there) as device:
+        device.create_space(space_definition(messages=8))
+    with pytest.raises(NoSpaceError):
+        moved()
+    assert directions(source) == STARTED
+    assert not (tmp_path / "archive").exists()
