@@ -5,7 +5,7 @@ It is a part of the port (`qmcore.port`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from qmcore.carried import Row, Run, Tally
@@ -245,12 +245,27 @@ class Carrying(Protocol):
         """Return how many messages of the queue are in a state, counted one by one."""
 
     def boundaries(
-        self, space: Space, queue: Queue, state: State, every: int, condition: Condition | None = None
+        self,
+        space: Space,
+        queue: Queue,
+        state: State,
+        every: int,
+        condition: Condition | None = None,
+        *,
+        most: int | None = None,
     ) -> list[tuple[Cursor, int]]:
         """Return the cursor of each `every`-th message of the queue in one state, and of the last.
 
         Each comes with how many messages there are from the one before it, without that, to its own: runs of them
-        are about equal parts of the work. Only messages that fulfil the condition are counted.
+        are about equal parts of the work. Only messages that fulfil the condition are counted, of those the first
+        `most`.
+        """
+
+    def places(self, space: Space, queue: Queue, state: State, condition: Condition | None = None) -> Generator[Cursor]:
+        """Yield the cursor of each message of the queue in one state that fulfils the condition, in their order.
+
+        Cursors of a queue in several stores say together which message comes first. Other things may be asked of the
+        unit meanwhile.
         """
 
     def carried(

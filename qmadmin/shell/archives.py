@@ -37,6 +37,7 @@ _CONTENT = (
     Column("nonpersistent", "In memory", right=True),
     _BYTES,
 )
+_KEPT = {False: "disk", True: "memory"}
 _SELDOM = ("delayed", "consumed", "nonpersistent")
 
 
@@ -166,12 +167,24 @@ def _kept(removed: Removed) -> tuple[Notice, ...]:
 
 def compared(found: Compared, *, with_device: bool) -> Told:
     """Return what is told of an archive that was verified, and compared with a device if it was."""
-    differences = {(each.space, each.queue, each.state): each.sentence for each in found.differences}
     rows: list[tuple[Value, ...]] = []
     for (space, queue, state, memory), digest in found.digests.items():
-        row: tuple[Value, ...] = (queue, space, state.value, "memory" if memory else "disk", digest.messages)
-        judged = (differences.get((space, queue, state), "same"),) if with_device else ()
+        row: tuple[Value, ...] = (queue, space, state.value, _KEPT[memory], digest.messages)
+        judged = (_judged(found, (space, queue, state, memory)),) if with_device else ()
         rows.append((*row, *judged, digest.text))
+    rows += [
+        (
+            each.queue,
+            each.space,
+            each.state and each.state.value,
+            each.state and _KEPT[each.memory],
+            0,
+            each.sentence,
+            None,
+        )
+        for each in found.differences
+        if not any(each.is_of(standing) for standing in found.digests)
+    ]
     judged_column = (Column("device", "On the device"),) if with_device else ()
     columns = (*_PLACE, Column("state", "State"), Column("kept", "Kept"), _MESSAGES)
     fields = (
@@ -187,11 +200,16 @@ def compared(found: Compared, *, with_device: bool) -> Told:
         tuple(
             Notice(
                 Severity.ERROR,
-                f"queue {each.queue!r} of queue space {each.space!r}, {each.state.value}: {each.sentence}",
+                f"{each.whose}: {each.sentence}",
             )
             for each in found.differences
         ),
     )
+
+
+def _judged(found: Compared, standing: Standing) -> str:
+    """Return what is said of messages on the device."""
+    return next((each.sentence for each in found.differences if each.is_of(standing)), "same")
 
 
 def _queues(manifest: Manifest, counts: Mapping[Standing, int]) -> Table:

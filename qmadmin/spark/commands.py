@@ -203,9 +203,9 @@ def verify(archive: Path | str, device: str | None, **given: Any) -> int:
     """Verify an archive, and compare it with a device if one is named.
 
     Everything in the archive is read and checked. The digest of a queue's messages is the same wherever they are, and
-    in whatever parts they were written. On the device each queue of the archive has to have the same messages, each in
-    all that belongs to it, in the same order; what transactions hold there is not looked at. With a difference the
-    exit status is 1.
+    in whatever parts they were written. On the device each queue of the archive has to be there and to have the same
+    messages and no others, each in all that belongs to it, in the same order; what transactions hold there is not
+    looked at. With a difference the exit status is 1.
     """
     call = Call("verify", given, archive)
     with call.refusals():
@@ -222,6 +222,7 @@ def verify(archive: Path | str, device: str | None, **given: Any) -> int:
                 key=key,
                 spaces=dict(given["space_names"]),
                 queues=dict(given["queue_names"]),
+                alone=True,
                 workers=workers,
                 progress=progress,
             )

@@ -98,6 +98,7 @@ _WHERE = (
         metavar="NUMBER",
         type=click.IntRange(1),
         help="At most so many messages of each queue, in its order.",
+        more="Ready ones come first, then those that open transactions have, delayed ones, consumed ones.",
     ),
 )
 _KEY = click.option(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from qmadmin.archive.columns import STATES
 from qmadmin.archive.reading import open_archive
 from qmadmin.archive.rows import Standing
 from qmadmin.opening import open_device
@@ -35,12 +37,30 @@ Numbered: TypeAlias = tuple[int, list[tuple[Standing, Digest]]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs of the messages of a queue in one state: names are those of the archive."""
+    """What differs: the messages of a queue in one state, in memory or not; names are those of the archive.
+
+    Without a state it is the queue as a whole, without a queue the queue space.
+    """
 
     space: str
-    queue: str
-    state: State
+    queue: str | None
+    state: State | None
+    memory: bool
     sentence: str
+
+    def is_of(self, standing: Standing) -> bool:
+        """Tell whether it is one of messages that stand there."""
+        space, queue, state, memory = standing
+        if self.state is None:
+            return self.space == space and self.queue in (None, queue)
+        return (self.space, self.queue, self.state, self.memory) == (space, queue, state, memory)
+
+    @property
+    def whose(self) -> str:
+        """What it is that differs, as people are told."""
+        queue = "" if self.queue is None else f"queue {self.queue!r} of "
+        state = "" if self.state is None else f", {self.state.value}"
+        return f"{queue}queue space {self.space!r}{state}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,6 +74,14 @@ class Compared:
     seconds: float
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the device has: the names of queues by those of their queue spaces, and the digests of their messages."""
+
+    queues: Mapping[str, frozenset[str]]
+    digests: Mapping[Standing, Digest]
+
+
 def compare(
     where: Path | Place,
     config: str | None = None,
@@ -61,6 +89,7 @@ def compare(
     key: bytes | None = None,
     spaces: Mapping[str, str] | None = None,
     queues: Mapping[str, str] | None = None,
+    alone: bool = False,
     workers: Workers | None = None,
     progress: Progress = tell_no_one,
     verified: Verified | None = None,
@@ -70,8 +99,9 @@ def compare(
     The archive is in a directory of this machine, or at a place.
 
     `spaces` and `queues` give the names that they have on the device, by those in the archive, as for an import. Only
-    queues of the archive are looked at. What transactions hold there is not. What an earlier step of the same
-    command has `verified` is not read again for that.
+    queues of the archive are looked at, which have to be there. What transactions hold there is not. With `alone`
+    the messages of the archive have to be all that are in them. What an earlier step of the same command has `verified`
+    is not read again for that.
 
     Raises what `open_archive` and `Archive.verify_part` do of a damaged archive.
     """
@@ -90,7 +120,7 @@ def compare(
     if config is not None:
         names = Names(spaces or {}, queues or {})
         stored = _stored(config, archive.manifest.spaces, names, crew_of, progress)
-        differences = list(_differences(archived, stored, names))
+        differences = list(_differences(archive.manifest.spaces, archived, stored, names, alone=alone))
     return Compared(
         archive.manifest.archive, archive.manifest.messages, archived, tuple(differences), time.monotonic() - began
     )
@@ -98,8 +128,8 @@ def compare(
 
 def _stored(
     config: str, archived: Sequence[ArchivedSpace], names: Names, workers: Workers, progress: Progress
-) -> dict[Standing, Digest]:
-    """Return the digests of what the device has in the queues of the archive."""
+) -> _Stored:
+    """Return what the device has in the queues of the archive."""
     wanted = tuple(names.space(space.definition.name) for space in archived)
     queues = {names.queue(space.definition.name, q.definition.name) for space in archived for q in space.queues}
     exactly = tuple(glob.escape(name) for name in sorted(queues))
@@ -110,7 +140,8 @@ def _stored(
             plan = Plan.made(own, here, asked, moment, workers.count)
             tasks = list(enumerate(plan.units(asked, workers.count)))
             told = told_by(progress, "Comparing", plan.messages, len(tasks))
-            return _in_order(crew.run(digest_runs, tasks, told))
+            digests = _in_order(crew.run(digest_runs, tasks, told))
+    return _Stored({each.space.name: frozenset(queue.name for queue in each.queues) for each in plan.spaces}, digests)
 
 
 def _in_order(found: Iterable[Numbered]) -> dict[Standing, Digest]:
@@ -122,16 +153,37 @@ def _in_order(found: Iterable[Numbered]) -> dict[Standing, Digest]:
 
 
 def _differences(
-    archived: Mapping[Standing, Digest], stored: Mapping[Standing, Digest], names: Names
+    spaces: Sequence[ArchivedSpace],
+    archived: Mapping[Standing, Digest],
+    stored: _Stored,
+    names: Names,
+    *,
+    alone: bool,
 ) -> Iterator[Difference]:
-    for standing, wanted in archived.items():
-        space, queue, state, _ = standing
-        there = stored.get(names.standing(standing), Digest())
-        if there.messages != wanted.messages:
-            yield Difference(
-                space, queue, state, f"{wanted.messages} messages in the archive, {there.messages} on the device"
-            )
-        elif there.content != wanted.content:
-            yield Difference(space, queue, state, "messages differ")
-        elif there.order != wanted.order:
-            yield Difference(space, queue, state, "the same messages in another order")
+    for space in spaces:
+        name, called = space.definition.name, names.space(space.definition.name)
+        if called not in stored.queues:
+            yield Difference(name, None, None, False, f"there is no queue space {called!r} on the device")
+            continue
+        for each in space.queues:
+            queue, here = each.definition.name, names.queue(name, each.definition.name)
+            if here not in stored.queues[called]:
+                missing = f"there is no queue {here!r} in queue space {called!r} on the device"
+                yield Difference(name, queue, None, False, missing)
+                continue
+            for state, memory in itertools.product(STATES, (False, True)):
+                standing = name, queue, state, memory
+                wanted = archived.get(standing, Digest())
+                there = stored.digests.get(names.standing(standing), Digest())
+                if (alone or wanted.messages) and (sentence := _differing(wanted, there)):
+                    yield Difference(*standing, sentence)
+
+
+def _differing(wanted: Digest, there: Digest) -> str:
+    """Return what differs, in words; nothing where they are the same."""
+    if there.messages != wanted.messages:
+        messages = "message" if wanted.messages == 1 else "messages"
+        return f"{wanted.messages} {messages} in the archive, {there.messages} on the device"
+    if there.content != wanted.content:
+        return "messages differ"
+    return "" if there.order == wanted.order else "the same messages in another order"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import heapq
 import math
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, repeat
 from typing import TYPE_CHECKING
 
 from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, Count, LeftOut, Manifest, PartEntry, Source, counted
@@ -25,7 +29,9 @@ if TYPE_CHECKING:
     from qmcore.condition import Condition
     from qmcore.port import Unit
     from qmcore.queue import Queue
+    from qmcore.records import Use
     from qmcore.space import Space
+    from qmcore.store import Store
 
 PART_MESSAGES = 100_000
 PART_BYTES = 96 * 2**20
@@ -171,22 +177,34 @@ def _runs(
     carries_held: bool,
 ) -> Iterator[Run]:
     """Yield the messages of a queue in runs; at most as many as are asked for, the first in the order of the queue."""
-    left = selection.count
+    left, found = selection.count, stores(unit, space.id)
     for state in _STATES:
         if state not in selection.states or (state is State.HELD and not carries_held):
             continue
-        for number, store in enumerate(stores(unit, space.id)):
-            if left == 0:
-                return
-            use = store.use(queue)
-            every = _every(use.messages, use.size, workers) if left is None else left
+        shares = _shares(found, space, queue, state, condition, left)
+        for number, (store, most) in enumerate(zip(found, shares, strict=True)):
+            every = _every(store.use(queue), most, workers)
             after = None
-            for until, messages in store.boundaries(space, queue, state, every, condition):
+            for until, messages in store.boundaries(space, queue, state, every, condition, most=most):
                 yield Run(queue.name, state, bool(number), after, until, messages)
                 after = until
                 if left is not None:
                     left -= messages
-                    break
+
+
+def _shares(
+    found: Sequence[Store], space: Space, queue: Queue, state: State, condition: Condition | None, count: int | None
+) -> list[int | None]:
+    """Return how many messages each store has at most of the first `count` of a queue in one state."""
+    if not count or not all(store.boundaries(space, queue, state, 1, condition, most=1) for store in found):
+        return [count] * len(found)
+    with contextlib.ExitStack() as opened:
+        places = [
+            zip(opened.enter_context(contextlib.closing(store.places(space, queue, state, condition))), repeat(number))
+            for number, store in enumerate(found)
+        ]
+        of_store = Counter(number for _, number in islice(heapq.merge(*places), count))
+    return [of_store[number] for number in range(len(found))]
 
 
 def _share(messages: int, workers: int) -> int:
@@ -194,10 +212,11 @@ def _share(messages: int, workers: int) -> int:
     return max(LEAST_MESSAGES, min(PART_MESSAGES, math.ceil(messages / (workers * _UNITS_OF_EACH))))
 
 
-def _every(messages: int, size: int, workers: int) -> int:
-    """Return how many messages of a queue a run has."""
-    by_size = PART_BYTES * max(messages, 1) // max(size, 1)
-    return max(1, min(by_size, _share(messages, workers)))
+def _every(use: Use, most: int | None, workers: int) -> int:
+    """Return how many messages of a queue a run has, where at most so many of them are carried."""
+    by_size = PART_BYTES * max(use.messages, 1) // max(use.size, 1)
+    carried = use.messages if most is None else min(use.messages, most)
+    return max(1, min(by_size, _share(carried, workers)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from qmcore import numbers
 from qmcore.carried import BODY, BYTES_MAX, COLUMNS, ROWS_MAX, SEQUENCE, SIZE, Row, Run, Tally
 from qmcore.condition import Condition
 from qmcore.message import State
+from qmcore.numbers import SEQUENCE_MAX
 from qmcore.queue import Queue
 from qmcore.records import Cursor, Role
 from qmcore.space import Space
@@ -135,7 +136,14 @@ class Carrying(Bodies):
         return Tally(messages, int(pages), int(size), min(sequences), max(sequences))
 
     def boundaries(
-        self, space: Space, in_queue: Queue, state: State, every: int, condition: Condition | None = None
+        self,
+        space: Space,
+        in_queue: Queue,
+        state: State,
+        every: int,
+        condition: Condition | None = None,
+        *,
+        most: int | None = None,
     ) -> list[tuple[Cursor, int]]:
         """Return the cursor of each `every`-th message, and of the last, with how many messages end with it."""
         if state is State.CONSUMED and self.in_memory:
@@ -143,14 +151,30 @@ class Carrying(Bodies):
         form, found = FORMS[state], []
         step, rest = _steps(form, condition, space)
         values: dict[str, Any] = {"of_queue": in_queue.id, "first": form.start[0], "second": form.start[1]}
-        while place := self.built(step, **values, beyond=every - 1):
+        left = SEQUENCE_MAX if most is None else most
+        while left and (place := self.built(step, **values, beyond=min(every, left) - 1)):
             ((values["first"], values["second"]),) = place
-            found.append(((values["first"], values["second"]), every))
+            found.append(((values["first"], values["second"]), min(every, left)))
+            left -= found[-1][1]
+        if not left:
+            return found
         ((count,),) = self.built(rest, **values)
         if count:
             (last,) = self.built(step, **values, beyond=count - 1)
             found.append(((last[0], last[1]), count))
         return found
+
+    def places(
+        self, space: Space, in_queue: Queue, state: State, condition: Condition | None = None
+    ) -> Generator[Cursor]:
+        """Yield the cursor of each message, in their order."""
+        if state is State.CONSUMED and self.in_memory:
+            return
+        form = FORMS[state]
+        text, constants = self._texts.of(_places(form, condition, space))
+        values = {"of_queue": in_queue.id, "first": form.start[0], "second": form.start[1]}
+        with contextlib.closing(self.rows_of(text, constants | values)) as found:
+            yield from found
 
     def carried(
         self, space: Space, in_queue: Queue, run: Run, condition: Condition | None = None, *, body: bool = True
@@ -220,8 +244,14 @@ def _of_facts(found: Iterable[Row]) -> Iterator[list[Row]]:
 def _steps(form: Form, condition: Condition | None, space: Space) -> tuple[Select[Any], Select[Any]]:
     """Return the statement for the cursor that is so many beyond another, and the one that counts what is behind it."""
     places = _chosen(form, condition, space, bounded=False)
-    step = places.order_by(*form.order).limit(1).offset(bindparam("beyond"))
+    step = _places(form, condition, space).limit(1).offset(bindparam("beyond"))
     return step, places.with_only_columns(func.count(), maintain_column_froms=True)
+
+
+@functools.lru_cache(maxsize=128)
+def _places(form: Form, condition: Condition | None, space: Space) -> Select[Any]:
+    """Return the statement for the cursors behind another, in their order."""
+    return _chosen(form, condition, space, bounded=False).order_by(*form.order)
 
 
 @functools.lru_cache(maxsize=256)

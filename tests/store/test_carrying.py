@@ -50,13 +50,13 @@ def placed(space, unit, name, *, memory=False):
     return unit.memory(known.space.id) if memory else unit, known.space, known.queue(name)
 
 
-def runs(space, name, state, every, condition=None, *, memory=False):
+def runs(space, name, state, every, condition=None, *, memory=False, most=None):
     """Return the runs that the messages of a queue are cut into."""
 
     def cut(unit):
         store, known, queue = placed(space, unit, name, memory=memory)
         after, found = None, []
-        for until, count in store.boundaries(known, queue, state, every, condition):
+        for until, count in store.boundaries(known, queue, state, every, condition, most=most):
             found.append(Run(name, state, memory, after, until, count))
             after = until
         return found
@@ -250,6 +250,46 @@ def test_runs_have_each_message_once_in_order(space, clock, state, every):
         assert runs(space, "OTHER", state, every) == []
     finally:
         held.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("most", [0, 1, 3, 4, 9, 10, 11])
+def test_runs_of_the_first_messages_have_no_more_than_those(space, clock, state, most):
+    held = stand_in_all_states(space, clock, 10)
+    try:
+        cut = runs(space, "KEPT", state, 3, most=most)
+        found = [row for run in cut for row in rows(space, run)]
+        assert found == rows(space, whole("KEPT", state))[:most]
+        assert sum(run.messages for run in cut) == len(found)
+        assert all(run.messages == 3 for run in cut[:-1])
+    finally:
+        held.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_places_are_those_where_runs_of_one_message_end(space, clock, state):
+    held = stand_in_all_states(space, clock, 10)
+    condition = parse("urcode = 0")
+    try:
+        found = look(space, lambda unit: list(unit.places(*placed(space, unit, "KEPT")[1:], state, condition)))
+        assert len(found) == 10
+        assert found == [run.until for run in runs(space, "KEPT", state, 1)]
+    finally:
+        held.__exit__(None, None, None)
+
+
+def test_places_in_both_stores_say_which_message_comes_first(space):
+    for at in range(6):
+        space.enqueue("MEMORY", str(at), persistent=at % 3 == 0)
+
+    def read(unit):
+        known, queue = placed(space, unit, "MEMORY")[1:]
+        both = [sorted(store.places(known, queue, State.READY)) for store in (unit, unit.memory(known.id))]
+        assert list(map(len, both)) == [2, 4]
+        return sorted(itertools.chain(*both))
+
+    found = [number & 0xFFFF for _, number in look(space, read)]
+    assert found == sorted(found)
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -280,6 +280,7 @@ def test_reading_in_bulk_goes_by_keys(rich, clock, condition):
             tallied = store.tally(queue.id, state).messages
             places = store.boundaries(known.space, queue, state, 2, chosen)
             assert sum(count for _, count in places) <= tallied
+            assert list(store.places(known.space, queue, state, chosen))[-1:] == [until for until, _ in places][-1:]
             for until in (None, (places or [[None]])[0][0]):
                 run = Run(name, state, store is not unit, until, until, 0)
                 list(store.carried(known.space, queue, run, chosen))

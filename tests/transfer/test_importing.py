@@ -9,6 +9,7 @@ import pytest
 
 from qmadmin.device import Device
 from qmadmin.opening import create_device
+from qmadmin.transfer import export_planning
 from qmadmin.transfer.comparing import compare
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import export
@@ -210,3 +211,33 @@ class TestPickedMessages:
         export(there.config, tmp_path / "picked", ExportOptions(selection=picked))
         load_archive(archive, here.config, ImportOptions(selection=picked))
         assert compare(tmp_path / "picked", here.config).differences == ()
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 7, 11, 12])
+def test_the_first_messages_are_the_same_for_an_export_and_for_an_import_where_some_are_in_memory(
+    count: int, there: Device, here: Device, tmp_path: Path
+) -> None:
+    there.create_space(space_definition("MIX", memory=100 * 4096))
+    with there.open_space("MIX") as space:
+        make_queue(space, "P", order="priority,fifo")
+        for number in range(10):
+            space.enqueue("P", str(number), priority=50 + number // 3, persistent=number % 2 == 0)
+        for number in range(4):
+            space.enqueue("P", "later", delay=3600 - number, persistent=number % 2 == 0)
+    picked = Selection(spaces=("MIX",), queues=("P",), count=count)
+    export(there.config, tmp_path / "all", ExportOptions(selection=Selection(spaces=("MIX",))))
+    export(there.config, tmp_path / "picked", ExportOptions(selection=picked))
+    told = load_archive(tmp_path / "all", here.config, ImportOptions(selection=picked))
+    assert told.messages == count
+    assert compare(tmp_path / "picked", here.config).differences == ()
+
+
+def test_the_first_messages_are_shared_among_workers_as_all_are(
+    there: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_planning, "LEAST_MESSAGES", 10)
+    with there.open_space("ONE") as space:
+        space.enqueue_many("B", [b"x"] * 100)
+    picked = ExportOptions(selection=Selection(spaces=("ONE",), queues=("B",), count=90))
+    made = export(there.config, tmp_path / "picked", picked, workers=Processes(2)).manifest
+    assert [part.rows for part in made.parts] == [12] * 7 + [6]

@@ -39,11 +39,18 @@ class SharedCarrying(Carrying):
             return super().tally(queue_id, state)
 
     def boundaries(
-        self, space: Space, in_queue: Queue, state: State, every: int, condition: Condition | None = None
+        self,
+        space: Space,
+        in_queue: Queue,
+        state: State,
+        every: int,
+        condition: Condition | None = None,
+        *,
+        most: int | None = None,
     ) -> list[tuple[Cursor, int]]:
         """Return the cursor of each `every`-th message, and of the last, with how many messages end with it."""
         with self._led_by_keys():
-            return super().boundaries(space, in_queue, state, every, condition)
+            return super().boundaries(space, in_queue, state, every, condition, most=most)
 
     def rows_of(self, text: str, values: dict[str, Any]) -> Generator[Row]:
         """Yield the rows of a statement while others are run."""
