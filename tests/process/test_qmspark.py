@@ -4,7 +4,7 @@ import csv
 import hashlib
 import json
 import shutil
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -237,6 +237,14 @@ class TestImport:
         assert len(moved) == 1
         assert moved.pop() > timedelta(0)
         assert "--shift-by is for --times shift" in qmspark.refusal("import", "--shift-by", "5", archive, there)
+
+    @pytest.mark.parametrize("by", ["-3155760000", "3155760000"])
+    def test_times_can_be_shifted_by_a_century_and_no_further_than_there_are_times(self, qmspark, by):
+        qmspark.site.space.enqueue("orders", "at the end", available_at=datetime(9999, 12, 31, tzinfo=UTC))
+        archive, there = qmspark.archive(), qmspark.empty_device()
+        qmspark("import", "--times", "shift", "--shift-by", by, archive, there)
+        moved = [message.available_at.year for message in qmspark.messages(there) if message.available_at]
+        assert moved == [9899 if by.startswith("-") else 9999]
 
     def test_import_that_was_cut_short_is_gone_on_with_or_given_up(self, qmspark, monkeypatch):
         archive, there = qmspark.archive(), qmspark.empty_device()
