@@ -9,7 +9,7 @@ import re
 import secrets
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from qmadmin.archive import manifest_file, sealing
 from qmadmin.archive.faults import Fault, refused
@@ -45,7 +45,7 @@ class ArchiveWriter:
         place = writer.place
         with _writing(place):
             place.make()
-            names = place.names()
+            names = _names_in(place)
             if names and not (again and MARK in names and all(map(_is_left_over, names))):
                 raise _not_empty(place, names)
             for name in names:
@@ -189,11 +189,21 @@ def _writing(where: Path | Place) -> Iterator[None]:
         ) from None
 
 
+def _names_in(place: Place) -> list[str]:
+    try:
+        return place.names()
+    except NotADirectoryError:
+        raise refused(Fault.NOT_EMPTY, f"{str(place)!r} is no directory", archive=str(place)) from None
+
+
 def _not_empty(place: Place, names: list[str]) -> Exception:
     where = f"the directory {str(place)!r}"
-    what = "is not empty"
+    what, facts = "is not empty", dict[str, Any](archive=str(place))
     if manifest_file.NAME in names:
         what = "holds an archive already"
     elif MARK in names:
-        what = "holds an archive that is being written, or whose export did not come to its end"
-    return refused(Fault.NOT_EMPTY, f"{where} {what}", archive=str(place))
+        what, facts["unfinished"] = (
+            "holds an archive that is being written, or whose export did not come to its end",
+            True,
+        )
+    return refused(Fault.NOT_EMPTY, f"{where} {what}", **facts)
