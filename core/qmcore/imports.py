@@ -66,7 +66,8 @@ class Times:
     """What becomes of the times of messages: `policy`, and for SHIFT either a span or the moment that it begins at.
 
     `by_us` are the microseconds that times move by, less than nothing for earlier ones. `since_us` is a time of day, as
-    that of the snapshot: times move by what has passed from it until the import begins.
+    that of the snapshot: times move by what has passed from it until the import begins. A time that would leave the
+    years 1 to 9999 becomes the first or the last one that there is.
     """
 
     policy: TimePolicy = TimePolicy.KEEP

@@ -15,6 +15,7 @@ import dataclasses
 import enum
 from typing import Final
 
+from qmcore import times
 from qmcore.errors import InvalidArgumentError
 
 
@@ -119,7 +120,7 @@ class QueueOrder:
         return len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria) + _NUMBER + len(_LAST)
 
     def later(self, key: bytes, by_us: int) -> bytes:
-        """Return a key of this order with all times in it moved by microseconds, to earlier ones where negative."""
+        """Return a key of this order with all times in it moved by microseconds, as `times.moved` does."""
         if key.startswith(_TOP):
             return key
         at, later = len(_ORDINARY), key
@@ -127,7 +128,7 @@ class QueueOrder:
             width = _WIDTHS.get(criterion, 0)
             field = key[at : at + width]
             if width == _NUMBER and not (criterion is Criterion.EXPIRATION and field == _NO_EXPIRY):
-                later = later[:at] + _added(field, by_us) + later[at + width :]
+                later = later[:at] + _moved(field, by_us) + later[at + width :]
             at += width
         return later
 
@@ -143,6 +144,10 @@ class QueueOrder:
 
 def _added(number: bytes, by: int) -> bytes:
     return (int.from_bytes(number) + by).to_bytes(_NUMBER)
+
+
+def _moved(field: bytes, by_us: int) -> bytes:
+    return (times.moved(int.from_bytes(field) - _TIME_BIAS, by_us) + _TIME_BIAS).to_bytes(_NUMBER)
 
 
 _WIDTHS = {Criterion.PRIORITY: 1, Criterion.TIME: 8, Criterion.EXPIRATION: 8}

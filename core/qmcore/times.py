@@ -85,6 +85,11 @@ def checked_moment(micros: object, what: str) -> int:
     raise InvalidArgumentError(f"the {what} must be between the years 1 and 9999, got {_seconds(micros)} since 1970")
 
 
+def moved(micros: int, by_us: int) -> int:
+    """Return a time moved by microseconds; one that would leave the years 1 to 9999 becomes their first or last one."""
+    return min(max(micros + by_us, _EARLIEST), LATEST)
+
+
 def _seconds(micros: object) -> str:
     return f"{micros / MICROS:g} seconds" if isinstance(micros, (int, float)) else repr(micros)
 

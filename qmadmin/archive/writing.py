@@ -9,7 +9,7 @@ import re
 import secrets
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from qmadmin.archive import manifest_file, sealing
 from qmadmin.archive.faults import Fault, refused
@@ -45,7 +45,7 @@ class ArchiveWriter:
         place = writer.place
         with _writing(place):
             place.make()
-            names = place.names()
+            names = _names_in(place)
             _refuse_names(place, names, again=again)
             for name in names:
                 place.remove(name)
@@ -192,7 +192,7 @@ def refuse_occupied(where: Path | Place, *, again: bool = False) -> None:
     """Refuse a directory as `ArchiveWriter.create` does, and change nothing; one that is not there is right."""
     place = place_at(where)
     with _writing(place), contextlib.suppress(FileNotFoundError):
-        _refuse_names(place, place.names(), again=again)
+        _refuse_names(place, _names_in(place), again=again)
 
 
 def _refuse_names(place: Place, names: list[str], *, again: bool) -> None:
@@ -200,11 +200,21 @@ def _refuse_names(place: Place, names: list[str], *, again: bool) -> None:
         raise _not_empty(place, names)
 
 
+def _names_in(place: Place) -> list[str]:
+    try:
+        return place.names()
+    except NotADirectoryError:
+        raise refused(Fault.NOT_EMPTY, f"{str(place)!r} is no directory", archive=str(place)) from None
+
+
 def _not_empty(place: Place, names: list[str]) -> Exception:
     where = f"the directory {str(place)!r}"
-    what = "is not empty"
+    what, facts = "is not empty", dict[str, Any](archive=str(place))
     if manifest_file.NAME in names:
         what = "holds an archive already"
     elif MARK in names:
-        what = "holds an archive that is being written, or whose export did not come to its end"
-    return refused(Fault.NOT_EMPTY, f"{where} {what}", archive=str(place))
+        what, facts["unfinished"] = (
+            "holds an archive that is being written, or whose export did not come to its end",
+            True,
+        )
+    return refused(Fault.NOT_EMPTY, f"{where} {what}", **facts)

@@ -115,13 +115,24 @@ def moved(done: Moved) -> Told:
     return dataclasses.replace(told, fields=fields, notices=(*told.notices, *_kept(done.removed)))
 
 
-def abandoned(archive: str | None, counts: Mapping[str, int], *, dry_run: bool) -> Told:
-    """Return what is told of imports of an archive, None is of all, that were given up, or would be, by queue space."""
+def abandoned(archive: str | None, counts: Mapping[str, int], published: Sequence[str], *, dry_run: bool) -> Told:
+    """Return what is told of imports of an archive, None is of all, that were given up, or would be, by queue space.
+
+    In the queue spaces `published` is one that it is too late for.
+    """
     whose = () if archive is None else (field("archive", "Archive id", archive),)
     return Told(
         "Dry run, nothing is given up" if dry_run else "Given up",
         (*whose, field("imports", "Imports", sum(counts.values()))),
         Table((_PLACE[1], Column("imports", "Imports", right=True)), list(counts.items())),
+        tuple(
+            Notice(
+                Severity.ERROR,
+                f"an import into queue space {name!r} is published already and can only go on",
+                "The command that began it goes on where it was.",
+            )
+            for name in published
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.shell.status import Exit
 from qmadmin.spark.hiring import Workforce
+from qmadmin.spark.remedies import remedy
 from qmadmin.spark.report import Outcome, Report
 from qmadmin.spark.stopping import UnusableError
 from qmcore.errors import BadQueueError, BadResourceError, QueueError, ReleaseError
@@ -37,7 +38,7 @@ _NOT_THERE = (BadQueueError, BadResourceError, ReleaseError)
 
 _AFTER = {
     "export": "An archive that was not complete was removed; with one that is, --resume goes on.",
-    "import": "The same command goes on where it was; --abandon gives it up.",
+    "import": "The same command goes on where it was; --abandon gives up what nobody sees yet.",
 }
 """How things stand after an interrupt."""
 
@@ -171,7 +172,7 @@ class Call:
             raise
 
     def _fail(self, error: QueueError, status: Exit) -> None:
-        self.report.fail(f"{error.name}: {error.message}", error.hint)
+        self.report.fail(f"{error.name}: {error.message}", remedy(error))
         self.status = status
 
     @contextlib.contextmanager
@@ -191,13 +192,22 @@ class Call:
         outcome: list[str] = []
         try:
             yield outcome.append
-        except QueueError as error:
-            outcome.append(f"ERROR: {error.message}")
+        except BaseException as error:
+            outcome.append(_end(error))
+            # What went wrong with the command is told, not what then goes wrong with the record.
+            with contextlib.suppress(QueueError), open_device(device) as opened:
+                opened.audit_outcome(entry, outcome[-1])
             raise
-        finally:
-            if outcome:
-                with open_device(device) as opened:
-                    opened.audit_outcome(entry, outcome[-1])
+        if outcome:
+            with open_device(device) as opened:
+                opened.audit_outcome(entry, outcome[-1])
+
+
+def _end(error: BaseException) -> str:
+    """Return the outcome of a command that did not come to its end."""
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return "interrupted"
+    return f"ERROR: {error.message if isinstance(error, QueueError) else error}"
 
 
 def look_at(device: str) -> None:

@@ -192,7 +192,8 @@ def _abandon(call: Call, destination: str, place: Place | None) -> None:
     with call.recorded(destination, f"device {destination}") as record:
         counts = {name: importing.abandon(destination, name, identifier, dry_run=call.dry_run) for name in names}
         record(f"{sum(counts.values())} imports abandoned")
-    call.show(archives.abandoned(identifier, counts, dry_run=call.dry_run))
+    published = [name for name in names if importing.is_merging(destination, name, identifier)]
+    call.show(archives.abandoned(identifier, counts, published, dry_run=call.dry_run))
 
 
 @click.command("verify", short_help="Verify an archive, and compare it with a device.", add_help_option=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,17 @@ class Age(_Type):
                 f"{value!r} is no span of time; give seconds, or a number with s, m, h or d behind it", param, ctx
             )
         return float(found[1]) * _UNITS[found[2]]
+
+
+class Bounded(click.FloatRange):
+    """A number between two others; what is no number, as a float can say it, is between none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return number
 
 
 class ConditionText(_Type):

@@ -10,18 +10,13 @@ import click
 from qmadmin.options import Option
 from qmadmin.settings import ShellSettings
 from qmadmin.shell.formats import Format
-from qmadmin.spark.kinds import (
-    Age,
-    ConditionText,
-    Memory,
-    QueueRenamed,
-    SpaceRenamed,
-    SparkSetting,
-    States,
-)
+from qmadmin.spark.kinds import Age, Bounded, ConditionText, Memory, QueueRenamed, SpaceRenamed, SparkSetting, States
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Declared = Callable[[Any], Any]
+
+_CENTURY: Final = 36_525 * 86_400
+"""Seconds."""
 
 _SPACE = click.option(
     "--space",
@@ -115,8 +110,8 @@ _RATE = click.option(
     "rate",
     cls=Option,
     metavar="NUMBER",
-    type=click.FloatRange(0, min_open=True),
-    help="At most so many messages a second.",
+    type=Bounded(0.001, 1_000_000_000),
+    help="At most so many messages a second: 0.001 to 1000000000.",
 )
 _DRY_RUN = click.option(
     "--dry-run",
@@ -322,8 +317,9 @@ IMPORT: Final[tuple[Declared, ...]] = (
         "shift_by",
         cls=Option,
         metavar="SECONDS",
-        type=float,
-        help="With --times shift: by how much; less than 0 is to earlier times.",
+        type=Bounded(-_CENTURY, _CENTURY),
+        help="With --times shift: by how much, at most 100 years; less than 0 is to earlier times.",
+        more="A time that would leave the years 1 to 9999 becomes the first or the last one that there is.",
     ),
     click.option(
         "--again",

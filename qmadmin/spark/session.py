@@ -6,11 +6,12 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING
 
 from qmadmin.spark.java import require_java
+from qmadmin.spark.java_faults import reason_of
 from qmadmin.transfer.workers import cores
 from qmcore.errors import OperatingSystemError, SystemFailureError
 
@@ -103,14 +104,22 @@ def _started(conf: SparkConf) -> None:
             SparkContext(conf=conf, gateway=gateway)
         except PySparkRuntimeError as error:
             said.seek(0)
-            lines = [line.strip() for line in said if line.strip()]
-            last = next(
-                (line for line in reversed(lines) if "error" in line.lower() or "exception" in line.lower()), ""
-            )
             raise SystemFailureError(
-                f"Spark does not start: {last or lines[-1] if lines else error}",
+                f"Spark does not start: {reason_in(said) or error}",
                 hint="Look at JAVA_HOME, SPARK_HOME, and at the memory that was asked for.",
             ) from error
+
+
+def reason_in(said: Iterable[str]) -> str:
+    """Return the sentence of what Java said that tells why it ended; nothing where it said nothing."""
+    lines = [line.strip() for line in said if line.strip()]
+    # Those of a stack name classes, also such as are called errors.
+    told = [line for line in lines if not line.startswith(("at ", "... "))]
+    line = next(
+        (line for line in reversed(told) if "error" in line.lower() or "exception" in line.lower()),
+        (told or lines or [""])[-1],
+    )
+    return reason_of(line.removeprefix('Exception in thread "main" '))
 
 
 def _quiet(session: SparkSession) -> SparkSession:

@@ -274,6 +274,7 @@ def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptio
         hint="Say what becomes of queues that exist (skip, replace, append), or give this one another name.",
         queue=name,
         space=space,
+        exists=True,
     )
 
 

@@ -128,10 +128,10 @@ def abandon(config: str, space: str, archive: str | None = None, *, dry_run: boo
         return len(wanted)
 
 
-def is_merging(config: str, space: str, archive: str) -> bool:
-    """Tell whether an import of an archive into a queue space was published, and is not done with all the same."""
+def is_merging(config: str, space: str, archive: str | None = None) -> bool:
+    """Tell whether an import of an archive, None is any, was published in a queue space and is not done with."""
     with open_device(config) as device:
-        return any(job.archive == archive and job.state is Stage.MERGING for job in imports_into(device, space))
+        return any(archive in (None, job.archive) and job.state is Stage.MERGING for job in imports_into(device, space))
 
 
 class _Begun:

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import json
 import shutil
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -84,12 +84,19 @@ class TestExport:
         assert "holds an archive already" in qmspark.refusal("export", "--resume", qmspark.device, archive, status=1)
         assert sorted(path.stat().st_mtime_ns for path in Path(archive).iterdir()) == before
 
+    def test_file_is_no_place_for_an_archive(self, qmspark):
+        (qmspark.directory / "file").write_text("")
+        refusal = qmspark.refusal("export", qmspark.device, qmspark.directory / "file", status=1)
+        assert "file' is no directory Name a directory that does not exist or is empty." in refusal
+
     def test_export_that_was_cut_short_is_begun_again_if_that_is_asked_for(self, qmspark):
         begun = qmspark.directory / "archive"
         begun.mkdir()
         for name in (".unfinished", ".part-00000.parquet.0a0b0c0d"):
             (begun / name).write_text("")
-        assert "did not come to its end" in qmspark.refusal("export", qmspark.device, begun, status=1)
+        refusal = qmspark.refusal("export", qmspark.device, begun, status=1)
+        assert "did not come to its end" in refusal
+        assert refusal.endswith("does not exist or is empty. --resume begins again in this one.")
         qmspark("export", "--resume", qmspark.device, begun)
         qmspark("verify", begun, qmspark.device)
 
@@ -97,7 +104,9 @@ class TestExport:
         assert "no device is named" in qmspark.refusal("export", qmspark.path("archive"))
         monkeypatch.setenv("QMCONFIG", qmspark.device)
         assert qmspark.json("export", qmspark.path("archive")).found["messages"] == 5
-        assert "exists already" in qmspark.refusal("import", qmspark.path("archive"), status=1)
+        refusal = qmspark.refusal("import", qmspark.path("archive"), status=1)
+        assert "exists already" in refusal
+        assert "The options are --existing, --rename-queue and --rename." in refusal
 
 
 class TestRemoval:
@@ -218,7 +227,11 @@ class TestImport:
         archive = qmspark.archive()
         qmspark("import", "--existing", "append", archive, qmspark.device)
         again = ["import", "--existing", "append", archive, qmspark.device]
-        assert "was imported into this queue space before" in qmspark.refusal(*again, status=1)
+        refusal = qmspark.refusal(*again, status=1)
+        assert "was imported into this queue space before" in refusal
+        assert "its messages may then be here twice. The option is --again." in refusal
+        replacing = qmspark.refusal("import", "--existing", "replace", archive, qmspark.device, status=1)
+        assert "it takes the place of the one that is there. The option is --again." in replacing
         assert qmspark.site.administered.audited(1)[0].outcome.startswith("ERROR: queue ")
         qmspark(*again, "--again")
         assert len(qmspark.messages(qmspark.device)) == 12
@@ -237,6 +250,14 @@ class TestImport:
         assert len(moved) == 1
         assert moved.pop() > timedelta(0)
         assert "--shift-by is for --times shift" in qmspark.refusal("import", "--shift-by", "5", archive, there)
+
+    @pytest.mark.parametrize("by", ["-3155760000", "3155760000"])
+    def test_times_can_be_shifted_by_a_century_and_no_further_than_there_are_times(self, qmspark, by):
+        qmspark.site.space.enqueue("orders", "at the end", available_at=datetime(9999, 12, 31, tzinfo=UTC))
+        archive, there = qmspark.archive(), qmspark.empty_device()
+        qmspark("import", "--times", "shift", "--shift-by", by, archive, there)
+        moved = [message.available_at.year for message in qmspark.messages(there) if message.available_at]
+        assert moved == [9899 if by.startswith("-") else 9999]
 
     def test_import_that_was_cut_short_is_gone_on_with_or_given_up(self, qmspark, monkeypatch):
         archive, there = qmspark.archive(), qmspark.empty_device()
@@ -260,6 +281,40 @@ class TestImport:
             qmspark("import", archive, there, status=1)
         assert qmspark.json("import", "--resume", archive, there).found["resumed"] is True
         qmspark("verify", archive, there)
+
+    def test_import_that_is_published_is_not_given_up_and_that_is_told(self, qmspark, monkeypatch):
+        archive, appending = qmspark.archive(), ("import", "--existing", "append")
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as broken:
+            broken.setattr(importing.acts, "merge", interrupted)
+            hint = qmspark.refusal(*appending, archive, qmspark.device, status=130)
+        assert "--abandon gives up what nobody sees yet" in hint
+        assert qmspark.site.administered.audited(1)[0].outcome == "interrupted"
+        for options in ([], ["--dry-run"]):
+            said = qmspark("import", "--abandon", *options, archive, qmspark.device, status=1)
+            assert "an import into queue space 'QSPACE' is published already and can only go on" in said.err
+        qmspark(*appending, archive, qmspark.device)
+        assert len(qmspark.messages(qmspark.device)) == 8
+
+    def test_import_of_which_something_else_is_asked_is_told_apart_from_one_of_another_archive(
+        self, qmspark, monkeypatch
+    ):
+        archive, other = qmspark.archive(), qmspark.archive("other")
+        there = qmspark.empty_device()
+
+        def fail(*_):
+            raise OperatingSystemError("the disk is full")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(importing, "load_part", fail)
+            qmspark("import", archive, there, status=1)
+        asked_otherwise = qmspark.refusal("import", "--queue", "orders", archive, there, status=1)
+        assert "from this archive is under way, for which something else was asked" in asked_otherwise
+        assert "or give it up. --abandon gives it up" in asked_otherwise
+        assert "another import of queue 'errq', from archive" in qmspark.refusal("import", other, there, status=1)
 
     def test_imports_that_were_cut_short_are_given_up_without_their_archives(self, qmspark, monkeypatch):
         archives = [qmspark.archive(name) for name in ("one", "two")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qmadmin.spark.java import require_java
-from qmadmin.spark.session import megabytes_for
+from qmadmin.spark.session import megabytes_for, reason_in
 from qmcore.errors import OperatingSystemError
 
 
@@ -53,6 +53,18 @@ def test_a_java_home_without_java_is_told(java, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     with pytest.raises(OperatingSystemError, match="jdk has no bin/java"):
         require_java()
+
+
+def test_the_reason_for_which_spark_does_not_start_is_no_line_of_a_stack():
+    said = [
+        "WARNING: Using incubator modules: jdk.incubator.vector\n",
+        'Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with local\n',
+        "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)\n",
+        "\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)\n",
+    ]
+    assert reason_in(said) == "Master must either be yarn or start with local"
+    assert reason_in(["no room\n", "\n"]) == "no room"
+    assert reason_in([]) == ""
 
 
 def test_a_java_that_does_not_run_is_told(java):

@@ -1,7 +1,10 @@
 """Plans of imports as text, and how the rows of an archive become ours."""
 
+from datetime import UTC, datetime
+
 import pytest
 
+from qmcore import times
 from qmcore.acts.importing import ImportPlan, Mode, TimePolicy, Times
 from qmcore.acts.renumbering import Renumbering
 from qmcore.carried import COLUMNS, ORDER_KEY, PAGES, Adopted
@@ -14,6 +17,7 @@ from qmcore.records import Use
 from tests.fix_store import queue_definition
 from tests.importer import BEGAN, carried_row, plan_of, planned, rows_of
 
+EARLIEST = times.from_datetime(datetime(1, 1, 1, tzinfo=UTC))
 ORDERS = ("fifo", "lifo", "priority,fifo", "time,lifo", "expiration,priority", "time,expiration,fifo")
 
 
@@ -86,6 +90,16 @@ class TestRows:
         ((_, (ours,)),) = renumbering(order, policy=TimePolicy.SHIFT, by_us=by).rows(State.READY, [row])
         later = None if expires is None else expires + by
         assert ours[ORDER_KEY] == key(priority=7, available_at=BEGAN + by, expires_at=later, sequence=101)
+
+    @pytest.mark.parametrize("order", ORDERS)
+    @pytest.mark.parametrize(("by", "end"), [(10**30, times.LATEST), (-(10**30), EARLIEST)])
+    def test_a_time_that_would_leave_all_that_there_are_becomes_the_last_or_the_first(self, order, by, end):
+        row = carried_row(101, order=order, expires_at=times.LATEST)
+        ((_, (ours,)),) = renumbering(order, policy=TimePolicy.SHIFT, by_us=by).rows(State.READY, [row])
+        assert {ours[COLUMNS.index(name)] for name in ("enqueued_at", "expires_at")} == {end}
+        assert ours[ORDER_KEY] == QueueOrder.parse(order).key(
+            priority=50, available_at=end, expires_at=end, sequence=101
+        )
 
     def test_a_key_on_top_has_no_time(self):
         assert QueueOrder.parse("time").later(key_on_top(5), 10) == key_on_top(5)

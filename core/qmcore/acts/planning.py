@@ -19,9 +19,15 @@ def refuse_known(plan: ImportPlan, jobs: Iterable[ImportJob]) -> None:
         same = [each.source for each in job.plan.queues if job.archive == plan.archive and each.key in sources]
         if job.state is Stage.DONE:
             if same and not plan.again:
+                replaced = all(planned.mode is Mode.REPLACE for planned in plan.queues)
                 raise InvalidArgumentError(
                     f"queue {same[0]!r} of archive {plan.archive} was imported into this queue space before",
-                    hint="Say that you want it again, if you do: its messages are then here twice.",
+                    hint="Say that you want it again, if you do"
+                    + (
+                        ": it takes the place of the one that is there."
+                        if replaced
+                        else ": its messages may then be here twice."
+                    ),
                     queue=same[0],
                     archive=plan.archive,
                     imported_before=True,
@@ -29,14 +35,23 @@ def refuse_known(plan: ImportPlan, jobs: Iterable[ImportJob]) -> None:
             continue
         taken = same or [each.name for each in job.plan.queues if each.name in targets]
         if taken:
-            was = "was given up and is not removed yet" if job.state is Stage.ABANDONED else "is under way"
             raise InUseError(
-                f"another import of queue {taken[0]!r}, from archive {job.archive}, {was}",
-                hint="Let it go on as it was begun, or give it up to its end.",
+                _under_way(job, taken[0], its_own=bool(same)),
+                hint="Give it up to its end."
+                if job.state is Stage.ABANDONED
+                else "It goes on where the same is asked for as when it began; or give it up.",
                 queue=taken[0],
                 archive=job.archive,
                 import_id=job.id,
             )
+
+
+def _under_way(job: ImportJob, queue: str, *, its_own: bool) -> str:
+    if job.state is Stage.ABANDONED:
+        return f"an import of queue {queue!r}, from archive {job.archive}, was given up and is not removed yet"
+    if its_own:
+        return f"an import of queue {queue!r} from this archive is under way, for which something else was asked"
+    return f"another import of queue {queue!r}, from archive {job.archive}, is under way"
 
 
 def refuse_unfit(unit: Unit, known: Definitions, plan: ImportPlan) -> None:
@@ -53,6 +68,7 @@ def refuse_unfit(unit: Unit, known: Definitions, plan: ImportPlan) -> None:
                 f"queue {planned.name!r} exists already in queue space {known.space.name!r}",
                 hint="Rename it in the import, skip it, replace the one that is there, or append to it.",
                 queue=planned.name,
+                exists=True,
             )
         else:
             refuse_held(unit, existing)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
-from qmcore import carried
+from qmcore import carried, times
 from qmcore.carried import Row
 from qmcore.imports import TimePolicy
 from qmcore.message import HEADER_PAGES_BYTES, State
@@ -102,7 +102,7 @@ class Renumbering:
         changed[_KEY] = self.order.later(row[_KEY], by_us)
         for at in (_ENQUEUED, _AVAILABLE, _EXPIRES, _UNTIL, _CONSUMED):
             if row[at] is not None:
-                changed[at] = row[at] + by_us
+                changed[at] = times.moved(row[at], by_us)
         return tuple(changed)
 
 
