@@ -37,7 +37,7 @@ _NOT_THERE = (BadQueueError, BadResourceError, ReleaseError)
 """What a command is refused with before it begins: something that was named is not there, or cannot be read here."""
 
 _AFTER = {
-    "export": "An archive that was not complete was removed; with one that is, --resume goes on.",
+    "export": "An archive that was not complete was removed; --resume goes on with the rest of --remove or --move.",
     "import": "The same command goes on where it was; --abandon gives up what nobody sees yet.",
 }
 """How things stand after an interrupt."""
