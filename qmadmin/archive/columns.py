@@ -9,7 +9,7 @@ from typing import Final
 from qmcore.message import State
 from qmcore.queue import Delivery
 
-MINOR: Final = 0
+MINOR: Final = 1
 """The minor version that this release writes; a later one may have more columns and more fields in the manifest."""
 
 

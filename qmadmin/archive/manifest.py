@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,14 @@ NO_INCARNATION: Final = "0" * 16
 """The incarnation of messages that were in no queue space: their identifiers are valid nowhere."""
 
 _PART_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,119}\.parquet")
+
+
+class Content(enum.Enum):
+    """Whether definitions are carried, or messages, or both."""
+
+    ALL = "all"
+    DEFINITIONS = "definitions"
+    MESSAGES = "messages"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,7 +137,8 @@ class Manifest:
     """What an archive says about itself.
 
     `archive` is its identifier, 32 hexadecimal digits; `release` the program that wrote it; `selection` what was asked
-    for, in the words of who wrote it. `minor` is the minor version of the format.
+    for, in the words of who wrote it. `content` is what is meant to be imported of it; the definitions of what the
+    messages were in stand in it all the same. `minor` is the minor version of the format; 0 knows no `content`.
     """
 
     archive: str
@@ -138,6 +148,7 @@ class Manifest:
     selection: Mapping[str, Any]
     spaces: tuple[ArchivedSpace, ...]
     parts: tuple[PartEntry, ...]
+    content: Content = Content.ALL
     minor: int = MINOR
 
     def __post_init__(self) -> None:

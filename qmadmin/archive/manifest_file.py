@@ -14,6 +14,7 @@ from qmadmin.archive.fields import Fields, document
 from qmadmin.archive.manifest import (
     ArchivedQueue,
     ArchivedSpace,
+    Content,
     Count,
     LeftOut,
     Manifest,
@@ -35,6 +36,9 @@ NAME: Final = "manifest.json"
 
 OCTETS: Final = "octets"
 """How bodies are encoded: not at all."""
+
+_CONTENT_SINCE: Final = 1
+"""The minor version that brought the field `content`."""
 
 _STATES: Final = tuple(state.value for state in STATES)
 _MEMORY: Final = {delivery: memory for memory, delivery in DELIVERIES.items()}
@@ -60,6 +64,7 @@ def from_json(data: bytes) -> Manifest:
         release=fields.text("release"),
         source=_source(fields.part("source", "the source of the manifest")),
         selection=fields.object("selection"),
+        content=_content(fields) if _minor(found) >= _CONTENT_SINCE else Content.ALL,
         spaces=tuple(_space(each) for each in fields.parts("spaces", "queue space")),
         parts=tuple(_part(each) for each in fields.parts("parts", "part")),
     )
@@ -105,6 +110,7 @@ def _told(manifest: Manifest) -> dict[str, Any]:
             "snapshot_at": times.iso(source.snapshot_us),
         },
         "selection": dict(manifest.selection),
+        **({"content": manifest.content.value} if manifest.minor >= _CONTENT_SINCE else {}),
         "spaces": [_told_space(space) for space in manifest.spaces],
         "parts": [_told_part(part) for part in manifest.parts],
     }
@@ -148,6 +154,10 @@ def _told_part(part: PartEntry) -> dict[str, Any]:
 
 
 # ---- from JSON ------------------------------------------------------------------------------------------------------
+
+
+def _content(fields: Fields) -> Content:
+    return Content(fields.word("content", tuple(content.value for content in Content)))
 
 
 def _source(fields: Fields) -> Source:

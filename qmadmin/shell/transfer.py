@@ -223,7 +223,8 @@ def _asked(given: Given) -> ImportOptions:
 def _selected(space: str | None, queue: str | None, *, definitions: bool, condition: str = "") -> Selection:
     import glob
 
-    from qmadmin.transfer.selecting import Content, Selection
+    from qmadmin.archive.manifest import Content
+    from qmadmin.transfer.selecting import Selection
 
     return Selection(
         spaces=("*",) if space is None else (glob.escape(space),),

@@ -98,7 +98,8 @@ class Call:
 
     def selection(self) -> Selection:
         """Return what is to be carried."""
-        from qmadmin.transfer.selecting import DEFAULT_STATES, Content, Selection
+        from qmadmin.archive.manifest import Content
+        from qmadmin.transfer.selecting import DEFAULT_STATES, Selection
         from qmcore.message import State
 
         self.refuse_together("--definitions-only", "definitions", "--messages-only", "messages")

@@ -56,7 +56,7 @@ _CONTENT = (
         cls=Option,
         is_flag=True,
         help="Messages, no definitions.",
-        more="An import then appends to queues that have to be there.",
+        more="An import appends to queues that have to be there, also one of an archive that was exported so.",
     ),
 )
 _WHERE = (

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from qmadmin.archive.columns import STATES
+from qmadmin.archive.manifest import ArchivedSpace, Content
 from qmadmin.archive.reading import open_archive
 from qmadmin.archive.rows import Standing
 from qmadmin.opening import open_device
@@ -28,7 +29,6 @@ from qmadmin.transfer.workers import Workers
 from qmcore.message import State
 
 if TYPE_CHECKING:
-    from qmadmin.archive.manifest import ArchivedSpace
     from qmadmin.archive.places import Place
 
 Numbered: TypeAlias = tuple[int, list[tuple[Standing, Digest]]]
@@ -100,8 +100,8 @@ def compare(
 
     `spaces` and `queues` give the names that they have on the device, by those in the archive, as for an import. Only
     queues of the archive are looked at, which have to be there. What transactions hold there is not. With `alone`
-    the messages of the archive have to be all that are in them. What an earlier step of the same command has `verified`
-    is not read again for that.
+    the messages of the archive have to be all that are in them, unless it is one of definitions only. What an earlier
+    step of the same command has `verified` is not read again for that.
 
     Raises what `open_archive` and `Archive.verify_part` do of a damaged archive.
     """
@@ -120,6 +120,7 @@ def compare(
     if config is not None:
         names = Names(spaces or {}, queues or {})
         stored = _stored(config, archive.manifest.spaces, names, crew_of, progress)
+        alone = alone and archive.manifest.content is not Content.DEFINITIONS
         differences = list(_differences(archive.manifest.spaces, archived, stored, names, alone=alone))
     return Compared(
         archive.manifest.archive, archive.manifest.messages, archived, tuple(differences), time.monotonic() - began

@@ -12,10 +12,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from typing import TYPE_CHECKING
 
-from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, Count, LeftOut, Manifest, PartEntry, Source, counted
+from qmadmin.archive.manifest import (
+    ArchivedQueue,
+    ArchivedSpace,
+    Content,
+    Count,
+    LeftOut,
+    Manifest,
+    PartEntry,
+    Source,
+    counted,
+)
 from qmadmin.archive.rows import Standing
 from qmadmin.transfer.picture import Reader
-from qmadmin.transfer.selecting import Content, Outstanding, Selection
+from qmadmin.transfer.selecting import Outstanding, Selection
 from qmadmin.transfer.units import ExportUnit, state_in_archive
 from qmadmin.version import __version__
 from qmcore.acts.outstanding import held as held_in
@@ -136,6 +146,7 @@ class Plan:
             selection=asked.selection.said() | {"transactions": asked.outstanding.value},
             spaces=tuple(_archived(plan, asked, found, parts) for plan in self.spaces),
             parts=tuple(parts),
+            content=asked.selection.content,
         )
 
     def _messages_of_part(self, workers: int) -> int:

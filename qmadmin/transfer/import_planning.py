@@ -7,12 +7,12 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from qmadmin.archive.manifest import NO_INCARNATION, ArchivedQueue, ArchivedSpace, Count
+from qmadmin.archive.manifest import NO_INCARNATION, ArchivedQueue, ArchivedSpace, Content, Count, Manifest
 from qmadmin.archive.reading import Archive
 from qmadmin.archive.rows import Standing
 from qmadmin.transfer.filtering import Tally
 from qmadmin.transfer.naming import Names, as_space, refuse_strangers
-from qmadmin.transfer.selecting import Content, Selection
+from qmadmin.transfer.selecting import Selection
 from qmcore.acts.importing import imports
 from qmcore.carried import Adopted
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, NotOpenError
@@ -129,8 +129,10 @@ def plans(
 ) -> Iterator[SpacePlan]:
     """Yield what is imported into each queue space; refuse what cannot be.
 
-    The tallies are what is meant of the queues; without them all is that is in the states that are selected.
+    Of an archive that was made for its messages these are what is imported, unless only definitions are asked for. The
+    tallies are what is meant of the queues; without them all is that is in the states that are selected.
     """
+    asked = _as_made(archive.manifest, asked)
     counts = None if tallies is None else _counts_of(tallies)
     spaces = {space.definition.name: space for space in archive.manifest.spaces}
     refuse_strangers(archive.manifest, asked.spaces, asked.queues)
@@ -152,6 +154,13 @@ def plans(
         plan = _plan(archive, spaces[name], device, present, asked, earlier, counts)
         if plan.plan.queues or plan.creates or plan.skipped:
             yield plan
+
+
+def _as_made(manifest: Manifest, asked: ImportOptions) -> ImportOptions:
+    """Return what is asked for, where nothing is said of that: what the archive was made for."""
+    if manifest.content is not Content.MESSAGES or asked.selection.content is not Content.ALL:
+        return asked
+    return dataclasses.replace(asked, selection=dataclasses.replace(asked.selection, content=Content.MESSAGES))
 
 
 def _counts_of(tallies: Sequence[Tally]) -> dict[Source, list[Count]]:
@@ -222,7 +231,7 @@ def _planned_as(
     if there is None and selection.content is Content.MESSAGES:
         raise BadResourceError(
             f"there is no queue space {name!r} on device {device.path!r}",
-            hint="Import the definitions too, or make it with qspacecreate.",
+            hint="Import the definitions first, or make it with qspacecreate.",
             space=name,
         )
     known = {} if there is None else {queue.name: queue for queue in device.queues(name)}
@@ -256,7 +265,7 @@ def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptio
         if asked.selection.content is Content.MESSAGES:
             raise BadQueueError(
                 f"there is no queue {name!r} in queue space {space!r} that the messages could be appended to",
-                hint="Import the definitions too, or make it with qcreate.",
+                hint="Import the definitions first, or make it with qcreate.",
                 queue=name,
             )
         return Mode.CREATE

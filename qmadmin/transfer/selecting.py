@@ -8,6 +8,7 @@ import fnmatch
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from qmadmin.archive.manifest import Content
 from qmcore.checks import whole
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
 from qmcore.message import State
@@ -27,14 +28,6 @@ class Outstanding(enum.Enum):
     """They are not carried, as if the transactions had committed."""
     ROLLED_BACK = "as-rolled-back"
     """They are carried in their places, as if the transactions had rolled back."""
-
-
-class Content(enum.Enum):
-    """Whether definitions are carried, or messages, or both."""
-
-    ALL = "all"
-    DEFINITIONS = "definitions"
-    MESSAGES = "messages"
 
 
 DEFAULT_STATES = (State.READY, State.DELAYED, State.HELD, State.CONSUMED)

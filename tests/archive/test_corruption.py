@@ -10,6 +10,7 @@ import pytest
 
 from qmadmin.archive import manifest_file, sealing
 from qmadmin.archive.arrow import pa, pq
+from qmadmin.archive.columns import MINOR
 from qmadmin.archive.manifest import PartEntry
 from qmadmin.archive.part_reading import batches, verify_part
 from qmadmin.archive.reading import check_files, checked_manifest, open_archive
@@ -501,14 +502,14 @@ class TestNewerMinor:
 
     def test_unknown_fields_and_columns_of_a_later_minor_version_are_left_alone(self, archive):
         before = contents(open_archive(archive))
-        self.extended(archive, 1)
+        self.extended(archive, MINOR + 1)
         opened = open_archive(archive)
         opened.verify()
         assert opened.newer
         assert contents(opened) == before
 
     def test_unknown_fields_of_this_minor_version_are_refused(self, archive):
-        self.extended(archive, 0)
+        self.extended(archive, MINOR)
         with pytest.raises(QueueError, match="has the unknown field 'later'") as told:
             open_archive(archive)
         assert told.value.facts["fault"] == "manifest"

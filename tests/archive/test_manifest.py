@@ -6,7 +6,7 @@ import json
 import pytest
 
 from qmadmin.archive import manifest_file
-from qmadmin.archive.manifest import Count, PartEntry, Portion, Source, counted
+from qmadmin.archive.manifest import Content, Count, PartEntry, Portion, Source, counted
 from qmcore.errors import QueueError, SystemFailureError
 from qmcore.message import State
 from tests.fix_archive import make, manifest_of, refuses
@@ -61,6 +61,19 @@ def test_an_archive_of_nothing_is_one():
     manifest = manifest_of((), spaces=())
     assert manifest_file.from_json(manifest_file.to_json(manifest)) == manifest
     assert (manifest.messages, manifest.size) == (0, 0)
+
+
+@pytest.mark.parametrize("content", Content)
+def test_a_manifest_says_what_is_imported_of_the_archive(content):
+    data = manifest_file.to_json(manifest_of((), content=content))
+    assert manifest_file.from_json(data).content is content
+
+
+def test_a_manifest_of_the_first_minor_version_says_nothing_of_what_is_imported(document):
+    first = {name: value for name, value in document.items() if name != "content"} | {"minor": 0}
+    assert read(first).content is Content.ALL
+    with pytest.raises(SystemFailureError, match="has the unknown field 'content'"):
+        read(first | {"content": "all"})
 
 
 def test_each_missing_field_is_told(document):

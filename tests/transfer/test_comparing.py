@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from qmadmin.archive.manifest import Content
 from qmadmin.device import Device
 from qmadmin.opening import create_device
 from qmadmin.shell import archives
@@ -15,7 +16,7 @@ from qmadmin.transfer.comparing import Difference, compare
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.importing import load_archive
-from qmadmin.transfer.selecting import Content, Selection
+from qmadmin.transfer.selecting import Selection
 from qmcore.message import State
 from tests.fix_store import make_queue, space_definition
 
@@ -101,6 +102,12 @@ def test_a_queue_space_that_is_not_there_is_told_once(
     assert differences(tmp_path / "archive", empty) == missing
     renamed = {"queue space 'ONE'": "there is no queue space 'NOPE' on the device"}
     assert differences(tmp_path / "archive", device, spaces={"ONE": "NOPE"}) == renamed
+
+
+def test_an_archive_of_definitions_says_nothing_of_messages(device: Device, tmp_path: Path) -> None:
+    definitions = Selection(content=Content.DEFINITIONS)
+    export(device.config, tmp_path / "archive", ExportOptions(selection=definitions))
+    assert differences(tmp_path / "archive", device) == {}
 
 
 def test_what_is_renamed_is_compared_under_its_names(archive: Path, empty: Device) -> None:

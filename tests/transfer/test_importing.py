@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from qmadmin.archive.manifest import Content
 from qmadmin.device import Device
 from qmadmin.opening import create_device
 from qmadmin.transfer import export_planning
@@ -18,7 +20,7 @@ from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.moving import move, remove_exported
 from qmadmin.transfer.selecting import Selection
 from qmadmin.transfer.workers import Processes
-from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError, Resource
+from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, NoSpaceError, Resource
 from tests.fix_store import drain, make_queue, space_definition
 
 
@@ -211,6 +213,38 @@ class TestPickedMessages:
         export(there.config, tmp_path / "picked", ExportOptions(selection=picked))
         load_archive(archive, here.config, ImportOptions(selection=picked))
         assert compare(tmp_path / "picked", here.config).differences == ()
+
+
+class TestArchivesOfMessages:
+    @pytest.fixture
+    def archive(self, there: Device, tmp_path: Path) -> Path:
+        export(there.config, tmp_path / "archive", ExportOptions(selection=Selection(content=Content.MESSAGES)))
+        return tmp_path / "archive"
+
+    def test_they_are_not_imported_where_there_is_no_such_queue_space(self, archive: Path, here: Device) -> None:
+        with pytest.raises(BadResourceError, match="there is no queue space 'ONE'") as told:
+            load_archive(archive, here.config)
+        assert told.value.hint == "Import the definitions first, or make it with qspacecreate."
+        assert here.spaces() == []
+
+    def test_they_are_not_imported_where_there_is_no_such_queue(self, archive: Path, here: Device) -> None:
+        for name in ("ONE", "TWO"):
+            here.create_space(space_definition(name))
+        with pytest.raises(BadQueueError, match="there is no queue 'A'"):
+            load_archive(archive, here.config)
+
+    def test_they_are_appended_to_what_is_there(self, archive: Path, there: Device) -> None:
+        only = ImportOptions(selection=Selection(spaces=("ONE",), queues=("A",)))
+        for expected in (["1", "2", "3"] * 2, ["1", "2", "3"]):
+            assert load_archive(archive, there.config, dataclasses.replace(only, again=True)).messages == 3
+            with there.open_space("ONE") as space:
+                assert drain(space, "A") == expected
+
+    def test_they_follow_definitions_that_are_imported_first(self, archive: Path, here: Device) -> None:
+        definitions = ImportOptions(selection=Selection(content=Content.DEFINITIONS), start=True)
+        assert load_archive(archive, here.config, definitions).messages == 0
+        assert load_archive(archive, here.config, ImportOptions(again=True)).messages == 6
+        assert compare(archive, here.config, alone=True).differences == ()
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 7, 11, 12])
