@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.archive.manifest import Content
 from qmadmin.archive.places import Place, place_at
 from qmadmin.archive.reading import Archive, holds_archive, open_archive
 from qmadmin.archive.writing import refuse_occupied
@@ -26,7 +27,7 @@ from qmadmin.transfer.importing import (
     load_archive,
     refuse_what_does_not_fit,
 )
-from qmadmin.transfer.selecting import Content, Outstanding
+from qmadmin.transfer.selecting import Outstanding
 from qmadmin.transfer.telling import Progress, tell_no_one, told_by
 from qmadmin.transfer.units import REMOVED_STATES, remove_part
 from qmadmin.transfer.verifying import Verified

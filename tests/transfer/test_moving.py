@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from qmadmin.archive.manifest import Content
 from qmadmin.opening import create_device, open_device
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import imports_into
 from qmadmin.transfer.moving import move
-from qmadmin.transfer.selecting import Content, Selection
+from qmadmin.transfer.selecting import Selection
 from qmadmin.transfer.workers import Alone
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError
 from qmcore.imports import Stage
