@@ -130,7 +130,7 @@ def move(
     whatever an export and an import raise.
     """
     asked, landing, verified = exporting or ExportOptions(), importing or ImportOptions(), Verified()
-    _refuse_without_messages(asked.selection)
+    _refuse_halves(asked.selection)
     goes_on = asked.again and holds_archive(where)
     if not goes_on:
         _refuse_unfit(source, destination, where, asked, landing)
@@ -165,10 +165,15 @@ def move(
     return Moved(exported, imported, compared, removed)
 
 
-def _refuse_without_messages(selection: Selection) -> None:
+def _refuse_halves(selection: Selection) -> None:
     if selection.content is Content.DEFINITIONS:
         raise InvalidArgumentError(
             "a move without messages would only stop the queues", hint="Export the definitions, and import them."
+        )
+    if selection.content is Content.MESSAGES:
+        raise InvalidArgumentError(
+            "a move makes the queues at the destination, so that it takes their definitions along",
+            hint="Move both, or export the messages, import them and remove them from the source.",
         )
 
 

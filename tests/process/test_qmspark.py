@@ -223,6 +223,13 @@ class TestImport:
         assert qmspark.json("import", "--messages-only", "--again", archive, there).counts == {"errq": 1, "orders": 4}
         assert qmspark.messages(there) == qmspark.messages(qmspark.device)
 
+    def test_messages_that_were_exported_alone_go_to_queues_that_are_there(self, qmspark):
+        archive, there = qmspark.path("alone"), qmspark.empty_device()
+        qmspark("export", "--messages-only", qmspark.device, archive)
+        assert "there is no queue space 'QSPACE'" in qmspark.refusal("import", archive, there)
+        assert qmspark.json("import", archive, qmspark.device).counts == {"errq": 1, "orders": 4}
+        assert len(qmspark.messages(qmspark.device)) == 8
+
     def test_second_import_is_refused_unless_it_is_asked_for(self, qmspark):
         archive = qmspark.archive()
         qmspark("import", "--existing", "append", archive, qmspark.device)

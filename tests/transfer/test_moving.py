@@ -147,6 +147,12 @@ def test_definitions_alone_are_not_moved(moved, source):
     assert directions(source) == STARTED
 
 
+def test_messages_are_not_moved_without_their_definitions(moved, source):
+    with pytest.raises(InvalidArgumentError, match="a move makes the queues at the destination"):
+        moved(selection=Selection(content=Content.MESSAGES))
+    assert directions(source) == STARTED
+
+
 def test_what_the_destination_has_no_room_for_is_refused_before_anything_is_stopped(moved, there, source, tmp_path):
     with open_device(there) as device:
         device.create_space(space_definition(messages=8))
