@@ -12,6 +12,7 @@ from qmadmin.shell.formats import Format
 from qmadmin.shell.results import Column, Field, Moment, Notice, Record, Severity, Shown, Table, Value, field
 from qmcore.imports import Mode
 from qmcore.message import State
+from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from qmadmin.archive.manifest import Manifest
@@ -107,6 +108,17 @@ def with_removed(told: Told, removed: Removed) -> Told:
     )
 
 
+def with_removal_planned(told: Told, done: Exported, destination: str | None) -> Told:
+    """Add what would be removed from the device afterwards, and the device that it would be moved to, if to one."""
+    from qmadmin.transfer.units import REMOVED_STATES
+
+    count = sum(number for (_, _, state, _), number in done.counts.items() if state in REMOVED_STATES)
+    there = () if destination is None else (field("destination", "Would be moved to", redacted(destination)),)
+    return dataclasses.replace(
+        told, fields=(*told.fields, *there, field("would_remove", "Would be removed here", count))
+    )
+
+
 def moved(done: Moved) -> Told:
     """Return what is told of a move."""
     told = written(done.exported)
@@ -149,7 +161,7 @@ def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
     again = any(space.resumed for space in done.spaces)
     title = "Import gone on with and done" if again else "Import done"
     if dry_run:
-        title = "Dry run, nothing is imported"
+        title = "Dry run, nothing is imported" + ("; an import that was cut short would go on" if again else "")
     fields = (
         field("archive", "Archive id", done.archive),
         field("messages", "Messages", done.messages),

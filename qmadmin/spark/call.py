@@ -20,7 +20,17 @@ from qmadmin.spark.hiring import Workforce
 from qmadmin.spark.remedies import remedy
 from qmadmin.spark.report import Outcome, Report
 from qmadmin.spark.stopping import UnusableError
-from qmcore.errors import BadQueueError, BadResourceError, QueueError, ReleaseError
+from qmcore.errors import (
+    BadQueueError,
+    BadResourceError,
+    InUseError,
+    InvalidArgumentError,
+    NoSpaceError,
+    NotOpenError,
+    OperatingSystemError,
+    QueueError,
+    ReleaseError,
+)
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
@@ -33,8 +43,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("qmadmin.spark")
 
-_NOT_THERE = (BadQueueError, BadResourceError, ReleaseError)
-"""What a command is refused with before it begins: something that was named is not there, or cannot be read here."""
+_IN_THE_WAY = (
+    BadQueueError,
+    BadResourceError,
+    InUseError,
+    InvalidArgumentError,
+    NoSpaceError,
+    NotOpenError,
+    ReleaseError,
+)
+"""What a command is refused with before it changes anything: what was asked for cannot be, as things stand."""
+
+_CHANGING = ("Exporting", "Importing", "Removing")
+"""The steps of jobs that change something; others look at what is there."""
 
 _AFTER = {
     "export": "An archive that was not complete was removed; --resume goes on with the rest of --remove or --move.",
@@ -72,6 +93,8 @@ class Call:
         )
         self.dry_run: bool = given.get("dry_run", False)
         self.status = Exit.OK
+        self._looks = False
+        self._changes = False
 
     def device(self, named: str | None) -> str:
         """Return what QMCONFIG would say of the device; UnusableError where nothing names one."""
@@ -125,6 +148,14 @@ class Call:
 
         return None if self._given["key"] is None else key_of(Path(self._given["key"]))
 
+    def new_names(self, flag: str, name: str) -> dict[str, str]:
+        """Return the new names that an option gives, by the old ones; UnusableError where one gets two."""
+        found: dict[str, str] = {}
+        for old, new in self._given[name]:
+            if found.setdefault(old, new) != new:
+                raise UnusableError(f"{flag} gives {old!r} two names, {found[old]!r} and {new!r}", "Give it one.")
+        return found
+
     def times(self, snapshot_us: int) -> Times:
         """Return what becomes of the times of messages of an archive that was made at a time."""
         from qmcore.imports import TimePolicy, Times
@@ -144,13 +175,24 @@ class Call:
     def working(self) -> Iterator[tuple[Workers | None, Callable[[str, int, int], None]]]:
         """Have the workers that were asked for, and show how far the work comes that they are told to do."""
         with self.report.progress("Starting") as progress, self._workforce.hired() as workers:
-            yield workers, progress
+
+            def reached(step: str, done: int, total: int) -> None:
+                self._looks = True
+                self._changes = self._changes or step in _CHANGING
+                progress(step, done, total)
+
+            yield workers, reached
+
+    def changes(self) -> None:
+        """Note that the command changes something from now on."""
+        self._changes = True
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[SparkSession]:
         """Have a session of Spark, of which nothing is heard but its answer."""
         with self.report.progress("Starting Spark"), self._workforce.session() as session:
             session.sparkContext.setLogLevel("OFF")
+            self._looks = True
             yield session
 
     def show(self, told: Outcome) -> None:
@@ -163,18 +205,21 @@ class Call:
         """Show what the engine refuses inside, which makes the exit status."""
         try:
             yield
-        except _NOT_THERE as error:
-            self._fail(error, Exit.UNUSABLE)
         except QueueError as error:
-            logger.error("%s: %s", error.name, error.message)  # noqa: TRY400 - whose fault it is stands in the sentence
-            self._fail(error, Exit.FAILED)
+            self.status = Exit.UNUSABLE if self._is_unusable(error) else Exit.FAILED
+            if self.status is Exit.FAILED:
+                logger.error("%s: %s", error.name, error.message)  # noqa: TRY400 - whose fault it is it says itself
+            self.report.fail(f"{error.name}: {error.message}", remedy(error))
         except KeyboardInterrupt:
             self.report.fail(f"qmspark {self._name} was interrupted", _AFTER.get(self._name, ""))
             raise
 
-    def _fail(self, error: QueueError, status: Exit) -> None:
-        self.report.fail(f"{error.name}: {error.message}", remedy(error))
-        self.status = status
+    def _is_unusable(self, error: QueueError) -> bool:
+        """Tell whether nothing was begun because of what was asked for; damage is another thing."""
+        if isinstance(error, _IN_THE_WAY):
+            return not (self._changes or "midway" in error.facts)
+        # A file that may not be read, a server that does not answer.
+        return isinstance(error, OperatingSystemError) and not (self._looks or self._changes)
 
     @contextlib.contextmanager
     def recorded(self, device: str, target: str) -> Iterator[Callable[[str], None]]:

@@ -44,7 +44,7 @@ def export(device: str | None, archive: Path | str, **given: Any) -> int:
     with call.refusals():
         asked = _export_options(call, given)
         look_at(source)
-        if given["destination"] and not call.dry_run:
+        if given["destination"]:
             look_at(given["destination"])
         with call.place(archive) as place:
             if given["destination"] and not call.dry_run:
@@ -52,7 +52,7 @@ def export(device: str | None, archive: Path | str, **given: Any) -> int:
             elif given["remove"] and not call.dry_run:
                 _export_and_remove(call, source, place, asked)
             else:
-                _export(call, source, place, asked)
+                _export(call, source, place, asked, given)
     return call.status
 
 
@@ -69,13 +69,16 @@ def _export_options(call: Call, given: dict[str, Any]) -> ExportOptions:
     )
 
 
-def _export(call: Call, source: str, place: Place, asked: ExportOptions) -> None:
+def _export(call: Call, source: str, place: Place, asked: ExportOptions, given: dict[str, Any]) -> None:
     from qmadmin.shell import archives
     from qmadmin.transfer import exporting
 
     with call.working() as (workers, progress):
         done = exporting.export(source, place, asked, workers=workers, progress=progress, dry_run=call.dry_run)
-    call.show(archives.written(done))
+    told = archives.written(done)
+    if given["remove"] or given["destination"]:
+        told = archives.with_removal_planned(told, done, given["destination"])
+    call.show(told)
 
 
 def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptions) -> None:
@@ -168,8 +171,8 @@ def _import_options(call: Call, place: Place, given: dict[str, Any]) -> ImportOp
     return ImportOptions(
         selection=call.selection(),
         existing=Existing(given["existing"]),
-        spaces=dict(given["space_names"]),
-        queues=dict(given["queue_names"]),
+        spaces=call.new_names("--rename", "space_names"),
+        queues=call.new_names("--rename-queue", "queue_names"),
         start=given["start"],
         times=call.times(open_archive(place, key).manifest.source.snapshot_us),
         again=given["again"],
@@ -190,6 +193,7 @@ def _abandon(call: Call, destination: str, place: Place | None) -> None:
     with open_device(destination) as device:
         names = call.selection().chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
     with call.recorded(destination, f"device {destination}") as record:
+        call.changes()
         counts = {name: importing.abandon(destination, name, identifier, dry_run=call.dry_run) for name in names}
         record(f"{sum(counts.values())} imports abandoned")
     published = [name for name in names if importing.is_merging(destination, name, identifier)]
@@ -216,13 +220,15 @@ def verify(archive: Path | str, device: str | None, **given: Any) -> int:
         if device is not None:
             look_at(device)
         key = call.key()
+        spaces = call.new_names("--rename", "space_names")
+        queues = call.new_names("--rename-queue", "queue_names")
         with call.place(archive) as place, call.working() as (workers, progress):
             found = comparing.compare(
                 place,
                 device,
                 key=key,
-                spaces=dict(given["space_names"]),
-                queues=dict(given["queue_names"]),
+                spaces=spaces,
+                queues=queues,
                 alone=True,
                 workers=workers,
                 progress=progress,

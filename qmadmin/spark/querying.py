@@ -49,11 +49,13 @@ def ask(session: SparkSession, sql: str, limit: int = LIMIT) -> Answer:
     """Return the answer to a query, at most `limit` rows of it.
 
     Raises InvalidArgumentError, with Spark's reason, for what is not SQL, is no query but changes something, names what
-    is not there, or fails on its way.
+    is not there, or, with the fact `midway`, fails on its way.
     """
     with _reasons():
         _refuse_changes(session, sql)
-        found = session.sql(sql).limit(limit + 1).toArrow()
+        asked = session.sql(sql)
+    with _reasons(midway=True):
+        found = asked.limit(limit + 1).toArrow()
     shown = found.slice(0, limit)
     columns = [Column(field.name, field.name, right=_is_number(field.type)) for field in shown.schema]
     values = [[value_of(each) for each in column.to_pylist()] for column in shown.columns]
@@ -105,7 +107,7 @@ def _refuse_changes(session: SparkSession, sql: str) -> None:
 
 
 @contextlib.contextmanager
-def _reasons() -> Iterator[None]:
+def _reasons(**facts: Any) -> Iterator[None]:
     """Raise what Spark says as one sentence."""
     from pyspark.errors import PySparkException
 
@@ -115,6 +117,7 @@ def _reasons() -> Iterator[None]:
         raise InvalidArgumentError(
             f"Spark refuses the query: {reason_of(str(error))}",
             hint="There are the views messages, history, queues and spaces; qmspark(1) has their columns.",
+            **facts,
         ) from None
 
 

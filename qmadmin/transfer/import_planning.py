@@ -11,7 +11,7 @@ from qmadmin.archive.manifest import NO_INCARNATION, ArchivedQueue, ArchivedSpac
 from qmadmin.archive.reading import Archive
 from qmadmin.archive.rows import Standing
 from qmadmin.transfer.filtering import Tally
-from qmadmin.transfer.naming import Names, as_space, refuse_strangers
+from qmadmin.transfer.naming import Names, as_space, refuse_one_name, refuse_strangers
 from qmadmin.transfer.selecting import Selection
 from qmcore.acts.importing import imports
 from qmcore.carried import Adopted
@@ -137,6 +137,7 @@ def plans(
     spaces = {space.definition.name: space for space in archive.manifest.spaces}
     refuse_strangers(archive.manifest, asked.spaces, asked.queues)
     names = asked.selection.chosen_spaces(spaces, "the archive")
+    refuse_one_name(asked.names, names)
     asked.selection.refuse_unmatched(
         (queue.definition.name for name in names for queue in spaces[name].queues), "the archive"
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from qmadmin.archive.manifest import ArchivedSpace, Manifest
 from qmadmin.archive.rows import Standing
-from qmcore.errors import BadQueueError, BadResourceError
+from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
 from qmcore.space import Space
 
 _HINT = "Give the name that it has in the archive first; qmspark show tells it."
@@ -47,6 +47,20 @@ def refuse_strangers(manifest: Manifest, spaces: Iterable[str], queues: Iterable
         if name not in everywhere and queue not in known.get(space, ()):
             raise BadQueueError(
                 f"the archive has no queue {name!r} that could get another name", hint=_HINT, queue=name
+            )
+
+
+def refuse_one_name(names: Names, spaces: Iterable[str]) -> None:
+    """Refuse queue spaces of an archive of which two would have one name on the device."""
+    sources: dict[str, str] = {}
+    for name in spaces:
+        new = names.space(name)
+        other = sources.setdefault(new, name)
+        if other != name:
+            raise InvalidArgumentError(
+                f"queue spaces {other!r} and {name!r} of the archive would both be called {new!r}",
+                hint="Give them different names, or import one of them.",
+                space=new,
             )
 
 

@@ -1,6 +1,7 @@
 """What the commands of qmspark do to archives and devices."""
 
 import csv
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -62,13 +63,22 @@ class TestExport:
         assert said.counts == {"orders": 4}
         assert [queue["bytes"] for queue in said.found["queues"]] == [None]
         assert not Path(qmspark.path("archive")).exists()
-        qmspark("export", "--dry-run", "--remove", "--queue", "orders", qmspark.device, qmspark.path("archive"))
+        assert "would_remove" not in said.found
+
+    def test_dry_run_tells_what_would_be_removed_or_moved_and_where_to(self, qmspark):
+        dry_run, there = ("export", "--dry-run", "--queue", "orders"), qmspark.empty_device()
+        removing = qmspark.json(*dry_run, "--remove", qmspark.device, qmspark.path("archive")).found
+        assert (removing["would_remove"], "destination" in removing) == (4, False)
+        moving = qmspark.json(*dry_run, "--move", there, qmspark.device, qmspark.path("archive")).found
+        assert (moving["would_remove"], moving["destination"]) == (4, there)
         assert len(qmspark.messages(qmspark.device)) == 4
+        nowhere = qmspark.refusal(*dry_run, "--move", "NOWHERE", qmspark.device, qmspark.path("archive"))
+        assert "there is no device" in nowhere
 
     def test_messages_of_open_transactions_are_refused_left_out_or_carried_as_asked(self, qmspark):
         with qmspark.site.space.transaction():
             qmspark.site.space.dequeue("orders")
-            refusal = qmspark.refusal("export", qmspark.device, qmspark.path("none"), status=1)
+            refusal = qmspark.refusal("export", qmspark.device, qmspark.path("none"))
             assert "1 open transaction has 1 message of queue space 'QSPACE'" in refusal
             left_out = qmspark.json("export", "--transactions", "leave-out", qmspark.device, qmspark.path("one"))
             carried = qmspark.json("export", "--transactions", "as-rolled-back", qmspark.device, qmspark.path("two"))
@@ -80,13 +90,13 @@ class TestExport:
     def test_directory_with_something_in_it_is_refused_and_left_alone(self, qmspark):
         archive = qmspark.archive()
         before = sorted(path.stat().st_mtime_ns for path in Path(archive).iterdir())
-        assert "holds an archive already" in qmspark.refusal("export", qmspark.device, archive, status=1)
-        assert "holds an archive already" in qmspark.refusal("export", "--resume", qmspark.device, archive, status=1)
+        assert "holds an archive already" in qmspark.refusal("export", qmspark.device, archive)
+        assert "holds an archive already" in qmspark.refusal("export", "--resume", qmspark.device, archive)
         assert sorted(path.stat().st_mtime_ns for path in Path(archive).iterdir()) == before
 
     def test_file_is_no_place_for_an_archive(self, qmspark):
         (qmspark.directory / "file").write_text("")
-        refusal = qmspark.refusal("export", qmspark.device, qmspark.directory / "file", status=1)
+        refusal = qmspark.refusal("export", qmspark.device, qmspark.directory / "file")
         assert "file' is no directory Name a directory that does not exist or is empty." in refusal
 
     def test_export_that_was_cut_short_is_begun_again_if_that_is_asked_for(self, qmspark):
@@ -94,7 +104,7 @@ class TestExport:
         begun.mkdir()
         for name in (".unfinished", ".part-00000.parquet.0a0b0c0d"):
             (begun / name).write_text("")
-        refusal = qmspark.refusal("export", qmspark.device, begun, status=1)
+        refusal = qmspark.refusal("export", qmspark.device, begun)
         assert "did not come to its end" in refusal
         assert refusal.endswith("does not exist or is empty. --resume begins again in this one.")
         qmspark("export", "--resume", qmspark.device, begun)
@@ -104,7 +114,7 @@ class TestExport:
         assert "no device is named" in qmspark.refusal("export", qmspark.path("archive"))
         monkeypatch.setenv("QMCONFIG", qmspark.device)
         assert qmspark.json("export", qmspark.path("archive")).found["messages"] == 5
-        refusal = qmspark.refusal("import", qmspark.path("archive"), status=1)
+        refusal = qmspark.refusal("import", qmspark.path("archive"))
         assert "exists already" in refusal
         assert "The options are --existing, --rename-queue and --rename." in refusal
 
@@ -186,10 +196,27 @@ class TestImport:
         archive, there = qmspark.archive(), qmspark.empty_device()
         assert "that could get another name" in qmspark.refusal(command, *renaming, archive, there)
 
+    @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+    def test_two_get_one_name_neither_in_a_dry_run_nor_in_a_run(self, qmspark, dry_run):
+        with qmadmin.open_device(qmspark.device) as device:
+            device.create_space(dataclasses.replace(device.space("QSPACE").definition, name="TWO"))
+        archive, there = qmspark.archive(), qmspark.empty_device()
+        importing_there = ("import", *dry_run, archive, there)
+        for renaming, sentence in {
+            ("--rename=QSPACE=X", "--rename=TWO=X"): "'QSPACE' and 'TWO' of the archive would both be called 'X'",
+            ("--rename=QSPACE=TWO",): "'QSPACE' and 'TWO' of the archive would both be called 'TWO'",
+            ("--rename=TWO=X", "--rename=TWO=Y"): "--rename gives 'TWO' two names, 'X' and 'Y'",
+            ("--rename-queue=errq=orders",): "the name 'orders' is in the import twice",
+        }.items():
+            said = qmspark.refusal(*importing_there, *renaming)
+            assert sentence in said
+        with qmadmin.open_device(there) as device:
+            assert device.spaces() == []
+
     def test_queues_that_exist_are_refused_skipped_appended_to_or_replaced(self, qmspark):
         archive = qmspark.archive("archive", "--where", "priority = 70")
         before = qmspark.messages(qmspark.device)
-        assert "exists already" in qmspark.refusal("import", archive, qmspark.device, status=1)
+        assert "exists already" in qmspark.refusal("import", archive, qmspark.device)
         skipped = qmspark.json("import", "--existing", "skip", archive, qmspark.device)
         assert {queue["mode"] for queue in skipped.found["queues"]} == {"skipped"}
         assert qmspark.messages(qmspark.device) == before
@@ -234,10 +261,10 @@ class TestImport:
         archive = qmspark.archive()
         qmspark("import", "--existing", "append", archive, qmspark.device)
         again = ["import", "--existing", "append", archive, qmspark.device]
-        refusal = qmspark.refusal(*again, status=1)
+        refusal = qmspark.refusal(*again)
         assert "was imported into this queue space before" in refusal
         assert "its messages may then be here twice. The option is --again." in refusal
-        replacing = qmspark.refusal("import", "--existing", "replace", archive, qmspark.device, status=1)
+        replacing = qmspark.refusal("import", "--existing", "replace", archive, qmspark.device)
         assert "it takes the place of the one that is there. The option is --again." in replacing
         assert qmspark.site.administered.audited(1)[0].outcome.startswith("ERROR: queue ")
         qmspark(*again, "--again")
@@ -268,7 +295,7 @@ class TestImport:
 
     def test_import_that_was_cut_short_is_gone_on_with_or_given_up(self, qmspark, monkeypatch):
         archive, there = qmspark.archive(), qmspark.empty_device()
-        assert "was cut short" in qmspark.refusal("import", "--resume", archive, there, status=1)
+        assert "was cut short" in qmspark.refusal("import", "--resume", archive, there)
         with qmadmin.open_device(there) as device:
             assert device.spaces() == []
 
@@ -280,6 +307,7 @@ class TestImport:
             assert "the disk is full" in qmspark.refusal("import", archive, there, status=1)
         with qmadmin.open_device(there) as device:
             assert [queue.name for queue in device.queues("QSPACE")] == []
+        assert "an import that was cut short would go on" in qmspark("import", "--dry-run", archive, there).out
         assert qmspark.json("import", "--abandon", "--dry-run", archive, there).found["imports"] == 1
         assert qmspark.json("import", "--abandon", archive, there).found["imports"] == 1
         assert qmspark.json("import", "--abandon", archive, there).found["imports"] == 0
@@ -318,10 +346,10 @@ class TestImport:
         with monkeypatch.context() as broken:
             broken.setattr(importing, "load_part", fail)
             qmspark("import", archive, there, status=1)
-        asked_otherwise = qmspark.refusal("import", "--queue", "orders", archive, there, status=1)
+        asked_otherwise = qmspark.refusal("import", "--queue", "orders", archive, there)
         assert "from this archive is under way, for which something else was asked" in asked_otherwise
         assert "or give it up. --abandon gives it up" in asked_otherwise
-        assert "another import of queue 'errq', from archive" in qmspark.refusal("import", other, there, status=1)
+        assert "another import of queue 'errq', from archive" in qmspark.refusal("import", other, there)
 
     def test_imports_that_were_cut_short_are_given_up_without_their_archives(self, qmspark, monkeypatch):
         archives = [qmspark.archive(name) for name in ("one", "two")]
@@ -407,5 +435,5 @@ class TestShow:
         archive = qmspark.archive("archive", "--key", key)
         for command in ("show", "verify"):
             qmspark(command, "--key", key, archive)
-            assert "no key was given" in qmspark.refusal(command, archive, status=1)
+            assert "no key was given" in qmspark.refusal(command, archive)
             assert "not signed with this key" in qmspark.refusal(command, "--key", other, archive, status=1)

@@ -75,9 +75,20 @@ class TestRefusal:
         assert sentence in refusal
         assert sorted(Path.cwd().iterdir()) == before
 
+    def test_what_cannot_be_used_is_told_apart_from_what_failed_by_the_exit_status(self, qmspark):
+        archive, key = qmspark.archive(), qmspark.directory / "key"
+        for options in (["--key", key], ["--key", qmspark.directory]):
+            qmspark.refusal("show", *options, archive)
+        key.write_bytes(b"short")
+        assert "16 to 4096 bytes" in qmspark.refusal("verify", "--key", key, archive)
+        server = "postgresql://nobody@127.0.0.1:1/none"
+        assert "cannot be reached" in qmspark.refusal("import", archive, server)
+        (qmspark.directory / "archive" / "part-00000.parquet").write_bytes(b"")
+        assert qmspark.refusal("verify", archive, status=1).startswith("ERROR: QMESYSTEM: ")
+
     def test_failure_is_a_document_too_where_that_is_the_format(self, qmspark):
         archive = qmspark.archive()
-        said = qmspark("export", "--format", "json", qmspark.device, archive, status=1)
+        said = qmspark("export", "--format", "json", qmspark.device, archive, status=2)
         assert '"severity": "ERROR", "text": "QMEINUSE: the directory' in said.out
         assert said.out.endswith('"ok": false}\n')
         assert said.err.startswith("ERROR: QMEINUSE: ")

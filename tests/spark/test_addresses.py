@@ -195,7 +195,7 @@ class TestCommands:
 
     def test_archive_that_is_there_is_refused_like_any_other(self, qmspark, address):
         qmspark("export", "-q", qmspark.device, address)
-        refusal = qmspark.refusal("export", qmspark.device, address, status=1)
+        refusal = qmspark.refusal("export", qmspark.device, address)
         assert f"the directory '{address}' holds an archive already" in refusal
 
     def test_move_and_removal_go_on_where_the_archive_is_complete(self, qmspark, address):
@@ -218,7 +218,7 @@ class TestCommands:
     def test_what_is_wrong_with_an_address_is_one_sentence(self, qmspark):
         for command in (["show"], ["verify"], ["import"]):
             device = [] if command == ["show"] else [qmspark.device]
-            refusal = qmspark.refusal(*command, "nosuch://host/a", *device, status=1)
+            refusal = qmspark.refusal(*command, "nosuch://host/a", *device)
             assert refusal.startswith("ERROR: QMEOS: the archive 'nosuch://host/a' cannot be reached: No FileSystem")
 
 

@@ -43,9 +43,16 @@ def test_a_query_is_answered_and_nothing_else_is_said(qmspark, place):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
-def test_a_query_that_fails_on_its_way_is_one_sentence(qmspark):
-    started = qmspark.start("query", *ARGUMENTS[:4], qmspark.device, "SELECT CAST(queue AS INT) FROM messages")
+@pytest.mark.parametrize(
+    ("sql", "status", "reason"),
+    [
+        ("SELECT CAST(queue AS INT) FROM messages", 1, "cannot be cast to"),
+        ("SELECT nothing FROM messages", 2, "`nothing`"),
+    ],
+)
+def test_a_query_that_fails_on_its_way_or_is_none_is_one_sentence(qmspark, sql, status, reason):
+    started = qmspark.start("query", *ARGUMENTS[:4], qmspark.device, sql)
     out, err = started.communicate(timeout=240)
-    assert (out, started.returncode) == ("", 1)
+    assert (out, started.returncode) == ("", status)
     assert len(err.splitlines()) == 2
-    assert "cannot be cast to" in err
+    assert reason in err
