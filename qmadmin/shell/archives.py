@@ -90,7 +90,7 @@ def content(place: Place, manifest: Manifest) -> Told:
         _hidden(kind=source.kind, page_size=source.page_size),
         Field("Written by", f"qmadmin {manifest.release}", {"release": manifest.release}),
         Field("Asked for", _selection(manifest.selection), {}),
-        _hidden(selection={name: str(value) for name, value in manifest.selection.items()}),
+        _hidden(selection=dict(manifest.selection)),
     )
     counts: dict[Standing, int] = {
         (space.definition.name, queue.definition.name, count.state, count.memory): count.messages
@@ -184,7 +184,8 @@ def _removed(removed: Removed) -> tuple[Field, ...]:
 def _kept(removed: Removed) -> tuple[Notice, ...]:
     if not removed.kept:
         return ()
-    text = f"{_count(removed.kept, 'message')} of the archive were not removed: no longer there, or changed since"
+    were = "was" if removed.kept == 1 else "were"
+    text = f"{_count(removed.kept, 'message')} of the archive {were} not removed: no longer there, or changed since"
     return (Notice(Severity.WARN, text),)
 
 
@@ -318,11 +319,15 @@ def _left_out(manifest: Manifest) -> tuple[Notice, ...]:
 def _sentences(left: Any) -> Sequence[str]:
     who = f"{left.active} active and {left.prepared} prepared transactions"
     told = (
-        (left.held, f"that {who} have are left out"),
-        (left.as_rolled_back, f"that {who} have are in it as if these had rolled back"),
-        (left.pending, f"that {who} are to enqueue are left out"),
+        (left.held, f"that {who} have", "left out"),
+        (left.as_rolled_back, f"that {who} have", "in it as if these had rolled back"),
+        (left.pending, f"that {who} are to enqueue", "left out"),
     )
-    return [f"{_count(number, 'message')} {what}" for number, what in told if number]
+    return [
+        f"{_count(number, 'message')} {whose} {'is' if number == 1 else 'are'} {what}"
+        for number, whose, what in told
+        if number
+    ]
 
 
 def _hidden(**data: Any) -> Field:

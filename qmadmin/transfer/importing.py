@@ -68,7 +68,7 @@ def load_archive(
     crew_of = workers or fitting(archive.manifest.messages)
     with open_device(config) as device:
         planned = list(plans(archive, device, asked))
-        if not planned:
+        if not planned and archive.manifest.spaces:
             raise BadResourceError("nothing of the archive is selected", hint="Look at it with qmspark show.")
         with crew_of.on_parts(at_desk, archive) as crew, contextlib.ExitStack() as stack:
             counts = is_counted(archive, device, asked)
@@ -262,6 +262,13 @@ def _units(
     for each in going:
         for part, first in each.loaded():
             loaded.setdefault(part, set()).add((each.target.source, first))
+    entries = [
+        entry
+        for entry in archive.manifest.parts
+        if any(portion.space in wanted and portion.state in only.states for portion in entry.portions)
+    ]
+    # Where there are fewer parts than workers, some of these have nothing to do.
+    rate = asked.rate and asked.rate / max(1, min(workers.count, len(entries)))
     return [
         (
             entry,
@@ -270,11 +277,10 @@ def _units(
                 targets=targets,
                 only=only,
                 loaded=frozenset(loaded.get(entry.name, ())),
-                rate=asked.rate and asked.rate / workers.count,
+                rate=rate,
             ),
         )
-        for entry in archive.manifest.parts
-        if any(portion.space in wanted and portion.state in only.states for portion in entry.portions)
+        for entry in entries
     ]
 
 

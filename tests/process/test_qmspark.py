@@ -84,7 +84,7 @@ class TestExport:
             carried = qmspark.json("export", "--transactions", "as-rolled-back", qmspark.device, qmspark.path("two"))
         assert (left_out.counts["orders"], carried.counts["orders"]) == (3, 4)
         (notice,) = json.loads(left_out.out)["notices"]
-        assert notice["text"].endswith("1 message that 1 active and 0 prepared transactions have are left out")
+        assert notice["text"].endswith("1 message that 1 active and 0 prepared transactions have is left out")
         assert not Path(qmspark.path("none")).exists()
 
     def test_directory_with_something_in_it_is_refused_and_left_alone(self, qmspark):
@@ -136,7 +136,7 @@ class TestRemoval:
         qmspark.site.space.dequeue("orders")
         said = qmspark("export", "--format", "json", "--remove", "--resume", qmspark.device, archive)
         assert (said.found["removed"], said.found["kept"]) == (4, 1)
-        assert "1 message of the archive were not removed" in said.err
+        assert "1 message of the archive was not removed" in said.err
         assert qmspark.messages(qmspark.device) == []
 
     def test_move_leaves_nothing_here_and_everything_there(self, qmspark):
@@ -425,6 +425,12 @@ class TestShow:
         found = qmspark.json("show", archive).found
         assert (found["kind"], found["device"], found["release"]) == ("sqlite", qmspark.device, qmadmin.__version__)
         assert (found["selection"]["condition"], found["messages"]) == ("priority > 50", 2)
+        some = qmspark.archive("some", "--queue", "o*", "--count", "1")
+        assert qmspark.json("show", some).found["selection"] == {
+            "queues": ["o*"],
+            "count": 1,
+            "transactions": "refuse",
+        }
         said = qmspark("show", "--format", "table", archive)
         assert "Asked for:        queues orders; condition priority > 50\n" in said.out
 

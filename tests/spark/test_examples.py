@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,15 @@ from qmadmin.transfer.exporting import export
 from tests.fix_store import make_queue
 
 EXAMPLES = Path(__file__).parents[2] / "scripts" / "spark" / "examples"
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(EXAMPLES.glob("*.py"))])
+@pytest.mark.parametrize("count", [0, 9])
+def test_too_few_or_too_many_arguments_are_told_how_it_is_called(name, count, monkeypatch):
+    path = EXAMPLES / f"{name}.py"
+    monkeypatch.setattr(sys, "argv", [str(path), *["x"] * count])
+    with pytest.raises(SystemExit, match=f"usage: python {name}.py DEVICE"):
+        runpy.run_path(str(path), run_name="__main__")
 
 
 @pytest.fixture

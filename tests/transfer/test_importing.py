@@ -11,7 +11,7 @@ import pytest
 from qmadmin.archive.manifest import Content
 from qmadmin.device import Device
 from qmadmin.opening import create_device
-from qmadmin.transfer import export_planning
+from qmadmin.transfer import export_planning, importing
 from qmadmin.transfer.comparing import compare
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import export
@@ -19,6 +19,7 @@ from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.moving import move, remove_exported
 from qmadmin.transfer.selecting import Selection
+from qmadmin.transfer.units import ImportUnit
 from qmadmin.transfer.workers import Processes
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, NoSpaceError, Resource
 from tests.fix_store import drain, make_queue, space_definition
@@ -73,6 +74,29 @@ def test_a_dry_run_changes_nothing_and_tells_what_would_be_imported(archive: Pat
     told = load_archive(archive, here.config, dry_run=True)
     assert (told.messages, [space.name for space in told.spaces]) == (6, ["ONE", "TWO"])
     assert here.spaces() == []
+
+
+def test_a_device_without_queue_spaces_goes_into_an_archive_and_out_of_it(here: Device, tmp_path: Path) -> None:
+    export(here.config, tmp_path / "nothing")
+    with create_device(tmp_path / "OTHER", 100) as other:
+        told = load_archive(tmp_path / "nothing", other.config)
+        assert (told.messages, told.spaces) == (0, ())
+        assert compare(tmp_path / "nothing", other.config).differences == ()
+
+
+def test_the_rate_is_that_of_all_who_have_something_to_do(
+    archive: Path, here: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = []
+
+    def load(_crew: object, units: list[tuple[object, ImportUnit]], _progress: object) -> None:
+        rates.extend(unit.rate for _, unit in units)
+        raise InvalidArgumentError("seen")
+
+    monkeypatch.setattr(importing, "_load", load)
+    with pytest.raises(InvalidArgumentError, match="seen"):
+        load_archive(archive, here.config, ImportOptions(rate=6.0), workers=Processes(2))
+    assert rates == [6.0]
 
 
 def test_imported_queues_are_stopped_for_dequeuing_unless_they_are_to_start(archive: Path, here: Device) -> None:

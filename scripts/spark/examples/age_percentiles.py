@@ -29,4 +29,6 @@ def main(place: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python age_percentiles.py DEVICE|ARCHIVE")
     main(*sys.argv[1:])

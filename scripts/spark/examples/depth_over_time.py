@@ -31,4 +31,6 @@ def main(place: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python depth_over_time.py DEVICE|ARCHIVE")
     main(*sys.argv[1:])

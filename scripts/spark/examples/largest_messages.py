@@ -25,4 +25,6 @@ def main(place: str, count: str = "20") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: python largest_messages.py DEVICE|ARCHIVE [NUMBER]")
     main(*sys.argv[1:])

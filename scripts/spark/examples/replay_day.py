@@ -24,4 +24,6 @@ def main(device: str, space: str, queue: str, day: str, *test: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 8:
+        sys.exit("usage: python replay_day.py DEVICE SPACE QUEUE DAY TEST_DEVICE TEST_SPACE TEST_QUEUE")
     main(*sys.argv[1:])

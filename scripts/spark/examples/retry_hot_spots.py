@@ -28,4 +28,6 @@ def main(place: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python retry_hot_spots.py DEVICE|ARCHIVE")
     main(*sys.argv[1:])
