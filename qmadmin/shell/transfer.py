@@ -9,6 +9,7 @@ from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import Choice, FileName, Given, QueueName, SpaceName
 from qmadmin.shell.message_kinds import ConditionText
+from qmadmin.shell.remedies import remedied
 from qmadmin.shell.results import Line, Outcome
 
 if TYPE_CHECKING:
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from qmcore.condition import Condition
 
 ARCHIVES = Group("Archives")
+
+_OPTIONS = {
+    "exists": "The options are -e, and -r for another name of the queue space.",
+    "imported_before": "The option is -a.",
+    "import_id": "qmspark import --abandon gives it up.",
+    "unfinished": "qmspark export --resume begins again in this one.",
+    "key-needed": "The option is -k.",
+}
+"""What options do about what the engine refuses."""
 
 _SPACE = Option("-s", "space", "Only this queue space.", SpaceName(), "queue_space_name")
 _QUEUE = Option("-q", "queue", "Only the queue of this name.", QueueName(), "queue_name")
@@ -85,7 +95,7 @@ def qexport(
         outstanding=Outstanding(outstanding),
         key=_key_in(key),
     )
-    with let_through(), session.progress("Exporting", 100) as reached:
+    with remedied(_OPTIONS), let_through(), session.progress("Exporting", 100) as reached:
         done = export(
             session.device.config,
             _directory(directory),
@@ -188,7 +198,7 @@ def qimport(
 def _import(session: Session, given: Given, *, verified: Verified | None, dry_run: bool) -> Imported:
     from qmadmin.transfer.importing import load_archive
 
-    with let_through(), session.progress("Importing", 100) as reached:
+    with remedied(_OPTIONS), let_through(), session.progress("Importing", 100) as reached:
         return load_archive(
             _directory(given["directory"]),
             session.device.config,

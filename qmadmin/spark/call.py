@@ -15,9 +15,9 @@ import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
+from qmadmin.shell.remedies import remedy
 from qmadmin.shell.status import Exit
 from qmadmin.spark.hiring import Workforce
-from qmadmin.spark.remedies import remedy
 from qmadmin.spark.report import Outcome, Report
 from qmadmin.spark.stopping import UnusableError
 from qmcore.errors import (
@@ -56,6 +56,15 @@ _IN_THE_WAY = (
 
 _CHANGING = ("Exporting", "Importing", "Removing")
 """The steps of jobs that change something; others look at what is there."""
+
+_OPTIONS = {
+    "exists": "The options are --existing, --rename-queue and --rename.",
+    "imported_before": "The option is --again.",
+    "import_id": "--abandon gives it up, and --abandon-all imports of all archives.",
+    "unfinished": "--resume begins again in this one.",
+    "key-needed": "The option is --key.",
+}
+"""What options do about what the engine refuses."""
 
 _AFTER = {
     "export": "An archive that was not complete was removed; --resume goes on with the rest of --remove or --move.",
@@ -209,7 +218,7 @@ class Call:
             self.status = Exit.UNUSABLE if self._is_unusable(error) else Exit.FAILED
             if self.status is Exit.FAILED:
                 logger.error("%s: %s", error.name, error.message)  # noqa: TRY400 - whose fault it is it says itself
-            self.report.fail(f"{error.name}: {error.message}", remedy(error))
+            self.report.fail(f"{error.name}: {error.message}", remedy(error, _OPTIONS))
         except KeyboardInterrupt:
             self.report.fail(f"qmspark {self._name} was interrupted", _AFTER.get(self._name, ""))
             raise

@@ -109,3 +109,17 @@ def test_a_table_leaves_zeros_of_what_is_seldom_there_out(archive):
     assert [row[5] for row in told.shown(Format.TABLE)[0].rows] == [None, None]
     assert [row[5] for row in told.shown(Format.PLAIN)[0].rows] == [0, 0]
     assert [row[4] for row in told.shown(Format.TABLE)[0].rows] == [1, None]
+
+
+def test_what_is_refused_names_the_option_that_helps(laid_out, archive):
+    place = laid_out.directory
+    (place / "begun").mkdir()
+    (place / "begun" / ".unfinished").write_text("")
+    copying = f"qimport -y -r COPY {archive}\nqimport -y -e append -r COPY {archive}\n"
+    said = laid_out.run(f"format json\nqimport -y {archive}\n{copying}qexport {place}/begun\n").out
+    for hint in (
+        "The options are -e, and -r",
+        "The option is -a.",
+        "qmspark export --resume begins again in this one.",
+    ):
+        assert hint in said
