@@ -184,6 +184,7 @@ def _writing(where: Path | Place) -> Iterator[None]:
         raise refused(
             Fault.UNWRITABLE,
             f"the archive {str(where)!r} cannot be written: {error.strerror}",
+            hint="Make the directory that it is to stand in." if isinstance(error, FileNotFoundError) else "",
             archive=str(where),
         ) from None
 

@@ -106,7 +106,7 @@ def _started(conf: SparkConf) -> None:
             said.seek(0)
             raise SystemFailureError(
                 f"Spark does not start: {reason_in(said) or error}",
-                hint="Look at JAVA_HOME, SPARK_HOME, and at the memory that was asked for.",
+                hint="Look at the master and the memory that were asked for, at JAVA_HOME and SPARK_HOME.",
             ) from error
 
 

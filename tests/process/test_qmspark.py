@@ -98,6 +98,8 @@ class TestExport:
         (qmspark.directory / "file").write_text("")
         refusal = qmspark.refusal("export", qmspark.device, qmspark.directory / "file")
         assert "file' is no directory Name a directory that does not exist or is empty." in refusal
+        nowhere = qmspark.refusal("export", qmspark.device, qmspark.directory / "none" / "archive")
+        assert "No such file or directory Make the directory that it is to stand in." in nowhere
 
     def test_export_that_was_cut_short_is_begun_again_if_that_is_asked_for(self, qmspark):
         begun = qmspark.directory / "archive"
