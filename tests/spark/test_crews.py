@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from qmadmin.opening import create_device
 from qmadmin.spark.crews import SparkWorkers
@@ -17,8 +20,9 @@ from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.workers import Alone
 from qmcore.errors import InUseError, InvalidArgumentError, SystemFailureError
 from tests.fix_store import space_definition
+from tests.transfer.drawing import ACTS as DRAWN
 from tests.transfer.drawing import QUEUES, Act, done, seen
-from tests.transfer.test_identity import places
+from tests.transfer.test_identity import laid_out, places
 
 ACTS = [
     *(Act("enqueue", queue.name, f"{queue.name} {number}".encode()) for queue in QUEUES for number in range(6)),
@@ -67,6 +71,33 @@ def test_what_spark_carries_is_the_same_in_everything_that_can_be_seen(
         compared = compare(tmp_path / "archive", other.config, workers=workers(exporter, spark))
         assert compared.differences == ()
         assert compared.digests == compare(tmp_path / "archive", workers=workers(importer, spark)).digests
+
+
+RUNNERS = st.sampled_from(["spark", "alone"])
+
+
+@pytest.mark.slow
+def test_an_import_of_an_export_is_the_same_whoever_of_the_two_has_done_which(spark, request, tmp_path: Path):
+    files, numbers = places("file", request, tmp_path), itertools.count()
+
+    @settings(
+        max_examples=8,
+        # Making smaller what fails takes minutes where an example takes seconds.
+        phases=(Phase.explicit, Phase.reuse, Phase.generate),
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    @given(acts=DRAWN, memory=st.booleans(), exporter=RUNNERS, importer=RUNNERS)
+    def check(acts: list[Act], memory: bool, exporter: str, importer: str) -> None:
+        archive = tmp_path / f"archive-{next(numbers)}"
+        with files.device() as device, laid_out(device, acts, memory=memory) as space, files.device() as other:
+            export(device.config, archive, workers=workers(exporter, spark))
+            before = seen(space)
+            load_archive(archive, other.config, ImportOptions(start=True), workers=workers(importer, spark))
+            with other.open_space("SPACE") as arrived:
+                assert seen(arrived) == before
+            assert compare(archive, other.config, workers=workers(exporter, spark)).differences == ()
+
+    check()
 
 
 class Stumbling:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from qmadmin.transfer.comparing import compare
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import load_archive
+from qmadmin.transfer.workers import Processes
+from qmcore.message import BODY_MAX
 from tests.fix_store import space_definition
 from tests.transfer.drawing import ACTS, Act, done, seen
 
@@ -135,3 +138,20 @@ def test_a_definition_is_the_same_with_everything_that_a_queue_space_records(tmp
     with files.device() as second:
         load_archive(tmp_path / "archive", second.config)
         assert dataclasses.asdict(second.space("SPACE").definition) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["file", "postgres"])
+def test_the_largest_body_that_there_can_be_arrives_as_it_was(
+    target: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    (tmp_path / "here").mkdir()
+    files, here = Places("file", str(tmp_path / "QUE")), places(target, request, tmp_path / "here")
+    body = random.Random(0).randbytes(BODY_MAX)
+    with files.device() as first, laid_out(first, [], memory=False) as space, here.device() as second:
+        msgids = space.enqueue_many("fifo", [b"small", body, b"small"])
+        export(first.config, tmp_path / "archive", workers=Processes(2))
+        load_archive(tmp_path / "archive", second.config, ImportOptions(start=True), workers=Processes(2))
+        assert compare(tmp_path / "archive", second.config).differences == ()
+        with second.open_space("SPACE") as arrived:
+            assert arrived.dequeue("fifo", msgid=msgids[1]).body == body  # type: ignore[union-attr]
