@@ -203,6 +203,8 @@ class TestCommands:
         qmspark("export", "-q", qmspark.device, address)
         removed = qmspark.json("export", "--remove", "--resume", "--queue", "errq", qmspark.device, address).found
         assert removed["removed"] == 5
+        for name in ("orders", "errq"):
+            qmspark.site.space.stop_queue(name)
         moved = qmspark.json("export", "--move", new, "--resume", qmspark.device, address, status=0).found
         assert moved["messages"] == 5
         assert len(qmspark.messages(new)) == 4
