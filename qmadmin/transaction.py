@@ -33,8 +33,13 @@ if TYPE_CHECKING:
     from qmadmin.device import Attachment, Device
     from qmcore.message import Body, EnqueueControl
 
-_open: contextvars.ContextVar[tuple[Transaction, ...]] = contextvars.ContextVar("qmadmin_transactions", default=())
-"""The transactions that are open in this context, the outermost first."""
+_open: contextvars.ContextVar[tuple[weakref.ref[Transaction], ...]] = contextvars.ContextVar(
+    "qmadmin_transactions", default=()
+)
+"""The transactions that are open in this context, the outermost first.
+
+An interrupt at the first instruction of `__exit__` leaves one here, which is forgotten and rolled back with its block.
+"""
 
 
 class Transaction:
@@ -202,11 +207,11 @@ class Transaction:
 
     def join_context(self) -> None:
         """Let the calls of this thread on its queue spaces belong to the transaction from now on."""
-        _open.set((*_open.get(), self))
+        _open.set((*map(weakref.ref, _in_context()), weakref.ref(self)))
 
     def leave_context(self) -> None:
         """Let calls no longer belong to the transaction."""
-        _open.set(tuple(other for other in _open.get() if other is not self))
+        _open.set(tuple(weakref.ref(other) for other in _in_context() if other is not self))
 
     def covers(self, device: Device, space: str) -> bool:
         """Tell whether calls of this thread on a queue space belong to the transaction."""
@@ -317,9 +322,14 @@ def _put_off(branches: dict[str, tuple[Attachment, Branch]]) -> None:
         attachment.put_off(branch, Ending(Cause.LEFT, "its transaction was forgotten"))
 
 
+def _in_context() -> list[Transaction]:
+    """Return the transactions that are open in this context, those that are not forgotten."""
+    return [transaction for found in _open.get() if (transaction := found()) is not None]
+
+
 def current(device: Device, space: str) -> Transaction | None:
     """Return the transaction that calls of this thread on a queue space belong to."""
-    for transaction in reversed(_open.get()):
+    for transaction in reversed(_in_context()):
         if transaction.covers(device, space):
             return transaction
     return None
@@ -327,7 +337,7 @@ def current(device: Device, space: str) -> Transaction | None:
 
 def refuse_nesting(device: Device, space: str | None) -> None:
     """Refuse a transaction inside another one on the same queue space; None stands for all of the device."""
-    for other in _open.get():
+    for other in _in_context():
         if other.overlaps(device, space):
             raise ProtocolError(
                 f"a transaction is open already in this thread on {space or device.path!r}",

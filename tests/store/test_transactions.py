@@ -1,6 +1,7 @@
 """Transactions: all of it or nothing of it, seen by nobody before, and by everybody after."""
 
 import contextlib
+import gc
 import sqlite3
 import threading
 from datetime import timedelta
@@ -388,3 +389,17 @@ class TestClosing:
         again = store.space()
         make_queue(again)
         assert bodies_held(again) == (0, 0, 0)
+
+
+def test_a_transaction_whose_block_ended_without_its_end_is_forgotten_and_rolled_back(space):
+    space.enqueue("Q", "x")
+    # As an interrupt at the first instruction of `__exit__` leaves it.
+    transaction = space.transaction()
+    transaction.join_context()
+    assert space.dequeue("Q").text == "x"
+    del transaction
+    gc.collect()
+    with space.transaction():
+        space.enqueue("Q", "y")
+    space._attachment.look_after(now=True)
+    assert sorted(drain(space)) == ["x", "y"]
