@@ -132,6 +132,7 @@ def move(
     asked, landing, verified = exporting or ExportOptions(), importing or ImportOptions(), Verified()
     _refuse_halves(asked.selection)
     goes_on = asked.again and holds_archive(where)
+    _refuse_itself(source, destination, landing)
     if not goes_on:
         _refuse_unfit(source, destination, where, asked, landing)
     with _frozen(source, asked.selection) as frozen:
@@ -175,6 +176,15 @@ def _refuse_halves(selection: Selection) -> None:
             "a move makes the queues at the destination, so that it takes their definitions along",
             hint="Move both, or export the messages, import them and remove them from the source.",
         )
+
+
+def _refuse_itself(source: str, destination: str, landing: ImportOptions) -> None:
+    """Refuse a move that would end where it begins; under other names queues can be moved within a device."""
+    with open_device(source) as here, open_device(destination) as there:
+        if here.info.id == there.info.id and not (landing.spaces or landing.queues):
+            raise InvalidArgumentError(
+                f"queues of device {here.path!r} cannot be moved to that device itself", hint="Name another device."
+            )
 
 
 def _refuse_unfit(

@@ -160,3 +160,10 @@ def test_what_the_destination_has_no_room_for_is_refused_before_anything_is_stop
         moved()
     assert directions(source) == STARTED
     assert not (tmp_path / "archive").exists()
+
+
+def test_a_move_to_the_device_itself_is_refused(source, tmp_path):
+    with pytest.raises(InvalidArgumentError, match="cannot be moved to that device itself"):
+        move(source, source, tmp_path / "archive")
+    assert directions(source) == STARTED
+    assert not (tmp_path / "archive").exists()
