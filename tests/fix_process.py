@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -76,8 +77,10 @@ def kill_all_of(session):
     while found := running_in(session):
         for number in found:
             with contextlib.suppress(ProcessLookupError):
+                end = os.pidfd_open(number)
                 os.kill(number, signal.SIGKILL)
-        time.sleep(0.005)
+                select.select([end], [], [], PATIENCE)
+                os.close(end)
 
 
 def environment(**settings):
