@@ -7,7 +7,7 @@ import copy
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from qmadmin.device import Attachment, Device
     from qmcore.message import Body, EnqueueControl
 
-_open: contextvars.ContextVar[tuple[weakref.ref[Transaction], ...]] = contextvars.ContextVar(
+_open: contextvars.ContextVar[tuple[Callable[[], Transaction | None], ...]] = contextvars.ContextVar(
     "qmadmin_transactions", default=()
 )
-"""The transactions that are open in this context, the outermost first.
+"""What finds the transactions that are open in this context, the outermost first.
 
-An interrupt at the first instruction of `__exit__` leaves one here, which is forgotten and rolled back with its block.
+That of a block is found through a weak reference: an interrupt at the first instruction of `__exit__` leaves it here,
+and it is forgotten and rolled back with its block.
 """
 
 
@@ -70,7 +71,7 @@ class Transaction:
 
     def __enter__(self) -> Self:
         refuse_nesting(self._device, self._space)
-        self.join_context()
+        _open.set((*_open.get(), weakref.ref(self)))
         return self
 
     def __exit__(
@@ -207,11 +208,11 @@ class Transaction:
 
     def join_context(self) -> None:
         """Let the calls of this thread on its queue spaces belong to the transaction from now on."""
-        _open.set((*map(weakref.ref, _in_context()), weakref.ref(self)))
+        _open.set((*_open.get(), lambda: self))
 
     def leave_context(self) -> None:
         """Let calls no longer belong to the transaction."""
-        _open.set(tuple(weakref.ref(other) for other in _in_context() if other is not self))
+        _open.set(tuple(found for found in _open.get() if found() not in (self, None)))
 
     def covers(self, device: Device, space: str) -> bool:
         """Tell whether calls of this thread on a queue space belong to the transaction."""

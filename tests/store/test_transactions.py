@@ -394,8 +394,7 @@ class TestClosing:
 def test_a_transaction_whose_block_ended_without_its_end_is_forgotten_and_rolled_back(space):
     space.enqueue("Q", "x")
     # As an interrupt at the first instruction of `__exit__` leaves it.
-    transaction = space.transaction()
-    transaction.join_context()
+    transaction = space.transaction().__enter__()
     assert space.dequeue("Q").text == "x"
     del transaction
     gc.collect()
