@@ -230,7 +230,7 @@ def _refuse_twice(what: str, named: list[str]) -> None:
 
 def _planned_to_json(planned: PlannedQueue) -> dict[str, Any]:
     values = {field.name: getattr(planned, field.name) for field in dataclasses.fields(planned)}
-    uses = {name: dataclasses.astuple(values[name]) for name in _USES}
+    uses = {name: tuple(values[name]) for name in _USES}
     return {**values, **uses, "mode": planned.mode.value, "definition": _definition_to_json(planned.definition)}
 
 

@@ -40,11 +40,14 @@ _NO_EXPIRY = b"\xff" * 8
 _TIME_BIAS = 2**63
 
 
+_FIFO = (Criterion.FIFO,)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class QueueOrder:
     """Criteria, most significant first; `fifo` or `lifo` stands last, and `fifo` is meant where neither is given."""
 
-    criteria: tuple[Criterion, ...] = (Criterion.FIFO,)
+    criteria: tuple[Criterion, ...] = _FIFO
 
     @classmethod
     def parse(cls, text: str) -> QueueOrder:
@@ -64,6 +67,8 @@ class QueueOrder:
 
     def key(self, *, priority: int, available_at: int, expires_at: int | None, sequence: int) -> bytes:
         """Return the ordinary key of a message; times in microseconds, `expires_at` None stands behind all others."""
+        if self.criteria == _FIFO:
+            return _ORDINARY + sequence.to_bytes(8) + _LAST
         fields = b""
         last_in = False
         for criterion in self.criteria:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, func, literal, select, update
+from sqlalchemy import ColumnElement, Select, bindparam, delete, func, literal, literal_column, select, update
 
 from qmcore.condition import Condition
 from qmcore.records import Holding, NewMessage, Place, Role, Spilled, Use
@@ -16,12 +16,11 @@ from qmstorage import choosing, conditions
 from qmstorage.among import Among, Named, says
 from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.messages import Messages
-from qmstorage.runner import Row, given, insert_into
+from qmstorage.runner import Row, Statement, given, insert_into
 from qmstorage.schema import IS_LOCKED, chunk, held, message
 
 _HOLD = insert_into(held)
 _OF_QUEUE = (given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"))
-_FOR = (*_OF_QUEUE, given(held.c.role, "of_role"))
 _LOCKED_OF_QUEUE = (*_OF_QUEUE, IS_LOCKED)
 _HOLDING = (
     held.c.message_id,
@@ -32,8 +31,21 @@ _HOLDING = (
     held.c.size,
     held.c.expires_at,
 )
-_GIVE_BACK = delete(held).where(*_FOR).returning(*_HOLDING)
-_GIVE_BACK_ONE = delete(held).where(*_FOR, given(held.c.message_id, "of_message")).returning(*_HOLDING)
+
+
+def for_each_role(build: Callable[[Sequence[ColumnElement[bool]]], Statement]) -> dict[Role, Statement]:
+    """Return the statements about what a transaction has of a queue, built from the conditions of each role.
+
+    The role is written out. Where it is a value, SQLite compiles the statement anew whenever that is given: it might
+    allow for the index of those which are locked.
+    """
+    return {role: build((*_OF_QUEUE, held.c.role == literal_column(str(int(role))))) for role in Role}
+
+
+_GIVE_BACK = for_each_role(lambda its: delete(held).where(*its).returning(*_HOLDING))
+_GIVE_BACK_ONE = for_each_role(
+    lambda its: delete(held).where(*its, given(held.c.message_id, "of_message")).returning(*_HOLDING)
+)[Role.DEQUEUED]
 _FIRST_LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE).order_by(held.c.order_key).limit(1)
 _LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
 _LOCKED_BY_CORRID = _FIRST_LOCKED.where(says(held.c.message_id, given(message.c.corrid, "corrid")))
@@ -42,13 +54,21 @@ _DEQUEUE_LOCKED = (
     .where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
     .values(role=literal(int(Role.DEQUEUED)))
 )
-_SUMS = select(func.count(), func.sum(held.c.pages), func.sum(held.c.size), func.max(held.c.size)).where(*_FOR)
-_ITS_MESSAGES = select(held.c.message_id).where(*_FOR)
-_DELETE_BODIES = delete(chunk).where(
-    Among(chunk.c.body_id, select(message.c.body_id).where(Among(message.c.id, _ITS_MESSAGES)))
+_SUMS = for_each_role(
+    lambda its: select(func.count(), func.sum(held.c.pages), func.sum(held.c.size), func.max(held.c.size)).where(*its)
 )
-_DELETE_MESSAGES = delete(message).where(Among(message.c.id, _ITS_MESSAGES))
-_RELEASE = delete(held).where(*_FOR)
+_DELETE_BODIES = for_each_role(
+    lambda its: delete(chunk).where(
+        Among(
+            chunk.c.body_id,
+            select(message.c.body_id).where(Among(message.c.id, select(held.c.message_id).where(*its))),
+        )
+    )
+)
+_DELETE_MESSAGES = for_each_role(
+    lambda its: delete(message).where(Among(message.c.id, select(held.c.message_id).where(*its)))
+)
+_RELEASE = for_each_role(lambda its: delete(held).where(*its))
 _SPILLED = (
     select(
         held.c.message_id,
@@ -117,18 +137,12 @@ class Holdings(Messages):
 
     def give_back(self, transaction_id: int, queue_id: int, role: Role) -> list[Holding]:
         """Take what the transaction has of the queue for this out of `held`, in the order of the keys."""
-        taken = self.all(_GIVE_BACK, of_trans=transaction_id, of_queue=queue_id, of_role=int(role))
+        taken = self.all(_GIVE_BACK[role], of_trans=transaction_id, of_queue=queue_id)
         return sorted(map(_holding, taken), key=lambda holding: holding.place.order_key)
 
     def give_back_one(self, transaction_id: int, queue_id: int, message_id: int) -> Holding | None:
         """Take a message that the transaction dequeued from the queue out of `held`; None if it has not."""
-        taken = self.all(
-            _GIVE_BACK_ONE,
-            of_trans=transaction_id,
-            of_queue=queue_id,
-            of_role=int(Role.DEQUEUED),
-            of_message=message_id,
-        )
+        taken = self.all(_GIVE_BACK_ONE, of_trans=transaction_id, of_queue=queue_id, of_message=message_id)
         return _holding(taken[0]) if taken else None
 
     def consume(self, transaction_id: int, queue_id: int) -> Use:
@@ -178,7 +192,7 @@ class Holdings(Messages):
 
     def forget_spilled(self, transaction_id: int, queue_id: int) -> None:
         """Let the transaction no longer hold what it has spilled for the queue, which stays stored."""
-        self.run(_RELEASE, of_trans=transaction_id, of_queue=queue_id, of_role=int(Role.ENQUEUED))
+        self.release_held(transaction_id, queue_id, Role.ENQUEUED)
 
     def discard_spilled(self, transaction_id: int, queue_id: int) -> Use:
         """Delete what the transaction has spilled for the queue; return how much that was."""
@@ -206,21 +220,21 @@ class Holdings(Messages):
 
     def use_held(self, transaction_id: int, queue_id: int, role: Role) -> tuple[Use, int]:
         """Return how much the transaction has of the queue for this, and the size of the largest body."""
-        count, pages, size, largest = self.all(_SUMS, of_trans=transaction_id, of_queue=queue_id, of_role=int(role))[0]
+        count, pages, size, largest = self.all(_SUMS[role], of_trans=transaction_id, of_queue=queue_id)[0]
         return Use(count, pages or 0, size or 0), largest or 0
 
     def release_held(self, transaction_id: int, queue_id: int, role: Role) -> None:
         """Let the transaction no longer hold what it has of the queue for this."""
-        self.run(_RELEASE, of_trans=transaction_id, of_queue=queue_id, of_role=int(role))
+        self.run(_RELEASE[role], of_trans=transaction_id, of_queue=queue_id)
 
     def _delete_held(self, transaction_id: int, queue_id: int, role: Role) -> Use:
         use, largest = self.use_held(transaction_id, queue_id, role)
-        which = {"of_trans": transaction_id, "of_queue": queue_id, "of_role": int(role)}
+        which = {"of_trans": transaction_id, "of_queue": queue_id}
         if largest > IN_ROW_MAX:
-            self.run(_DELETE_BODIES, **which)
+            self.run(_DELETE_BODIES[role], **which)
         if use.messages:
-            self.run(_DELETE_MESSAGES, **which)
-            self.run(_RELEASE, **which)
+            self.run(_DELETE_MESSAGES[role], **which)
+            self.run(_RELEASE[role], **which)
         return use
 
 

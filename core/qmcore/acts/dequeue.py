@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from qmcore.acts.consuming import consume_now
 from qmcore.acts.enqueue import stopped
@@ -42,8 +43,7 @@ def is_nothing(result: object) -> bool:
     return isinstance(result, Nothing)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """A message that was taken out of `ready`, and the store that it stays in."""
 
     store: Store

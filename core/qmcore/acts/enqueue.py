@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from qmcore import numbers
 from qmcore.acts import thresholds
@@ -25,8 +25,7 @@ _SPILLED_AT_A_TIME = 500
 _EXPIRED_AT_A_TIME = 1000
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """A message that is to be enqueued: checked, and its pages counted."""
 
     queue: str
@@ -56,35 +55,28 @@ def enqueue(unit: Unit, opened: OpenSpace, outgoing: Sequence[Outgoing], now: in
     They take their places in that order. In a queue that groups messages they stay together.
     """
     known = opened.definitions(unit)
-    waiting = [accepted(unit, known, item) for item in outgoing]
+    waiting = all_accepted(unit, known, outgoing)
     first = waiting[0]
-    if len(waiting) > 1 and len(parts := _parts(waiting)) > 1:
-        return _enqueue_apart(unit, opened, waiting, parts, now)
+    if any(item.queue_id != first.queue_id or item.delivery is not first.delivery for item in waiting):
+        return _enqueue_apart(unit, opened, waiting, now)
     store = store_for(unit, known, first.delivery)
     arrived = arrive(unit, opened, known.by_id[first.queue_id], store, waiting, now)
     return [message_id(known.space.incarnation, sequence) for sequence in arrived]
 
 
-def _enqueue_apart(
-    unit: Unit,
-    opened: OpenSpace,
-    waiting: Sequence[Accepted],
-    parts: Mapping[tuple[int, Delivery], list[int]],
-    now: int,
-) -> list[str]:
+def _enqueue_apart(unit: Unit, opened: OpenSpace, waiting: Sequence[Accepted], now: int) -> list[str]:
     """Put messages on different queues, or in different stores, and keep the order that they have together."""
     known = opened.definitions(unit)
     sequences = unit.reserve(known.space.id, len(waiting))
-    numbered = [dataclasses.replace(item, sequence=sequence) for sequence, item in zip(sequences, waiting, strict=True)]
+    numbered = [item._replace(sequence=sequence) for sequence, item in zip(sequences, waiting, strict=True)]
     orders = {sequence: sequence for sequence in sequences}
-    for (queue_id, delivery), part in parts.items():
+    for (queue_id, delivery), part in _parts(waiting).items():
         store = store_for(unit, known, delivery)
         arrive(unit, opened, known.by_id[queue_id], store, [numbered[at] for at in part], now, orders=orders)
     return [message_id(known.space.incarnation, sequence) for sequence in orders]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """A message that its queue accepts.
 
     `place` is empty, Spilled.TOP, or the order key of the message that it stands before. `sequence` is the number of
@@ -98,8 +90,11 @@ class Accepted:
     sequence: int | None = None
 
 
-def accepted(unit: Unit, known: Definitions, outgoing: Outgoing) -> Accepted:
-    """Return the message as its queue accepts it, or refuse what the queue does not allow."""
+def accepted(unit: Unit, known: Definitions, outgoing: Outgoing, sequence: int | None = None) -> Accepted:
+    """Return the message as its queue accepts it, or refuse what the queue does not allow.
+
+    `sequence` is the number of its identifier, where it has one already.
+    """
     queue = known.queue(outgoing.queue)
     if not queue.enqueue_enabled:
         raise stopped(queue, "enqueuing")
@@ -111,7 +106,22 @@ def accepted(unit: Unit, known: Definitions, outgoing: Outgoing) -> Accepted:
             hint="Send it as a persistent message.",
             queue=queue.name,
         )
-    return Accepted(outgoing, queue.id, delivery, _place_asked_for(unit, known, queue, outgoing.control))
+    return Accepted(outgoing, queue.id, delivery, _place_asked_for(unit, known, queue, outgoing.control), sequence)
+
+
+def all_accepted(unit: Unit, known: Definitions, outgoing: Sequence[Outgoing]) -> list[Accepted]:
+    """Return messages as their queues accept them, or refuse what one of the queues does not allow."""
+    waiting: list[Accepted] = []
+    last = None
+    for item in outgoing:
+        if last is not None and item.control is last.control and item.queue == last.queue:
+            # To the same queue on the same terms, as most that come together: what was looked up holds.
+            same = waiting[-1]
+            waiting.append(Accepted(item, same.queue_id, same.delivery, same.place))
+        else:
+            waiting.append(accepted(unit, known, item))
+        last = item
+    return waiting
 
 
 def stopped(queue: Queue, what: str) -> BadQueueError:
@@ -152,34 +162,60 @@ def arrive(
     `committed` already has its room, and is not refused.
     """
     known = opened.definitions(unit)
-    more = _sum([item.outgoing.use for item in items])
+    more = _use_of(items)
     if spilled_by is not None:
-        more = _sum([more, _uncharge(known, queue, store, spilled_by)])
+        more = _both(more, _uncharge(known, queue, store, spilled_by))
     sequences = _count_in(unit, known, queue, store, more, committed=committed)
     group = _Group() if queue.definition.grouping and more.messages > 1 else None
-    counts = False
-    given: list[int] = []
-    arriving_now: list[NewMessage] = []
-    arriving = _arriving(known, queue, store, items, now, sequences, spilled_by)
-    for sequence, (number, terms, outgoing) in zip(sequences, arriving, strict=True):
-        its = group.terms(number, terms) if group else terms
+
+    def stands(number: int, sequence: int, terms: _Terms) -> Standing:
         order = sequence if orders is None else orders[numbers.sequence(number)]
-        standing = _standing(queue, its, order, now, group.id if group else None)
-        if outgoing is None:
-            store.settle(number, standing)
-            _stand(store, Place(number, queue.id, standing.order_key, 0), standing, now)
-        else:
-            arriving_now.append(_new_message(number, queue, outgoing, standing))
-            given.append(numbers.sequence(number))
-        counts = counts or its.expires_us is None or its.expires_us > now
-    store.bring(arriving_now, now)
+        if group is None:
+            return _standing(queue, terms, order, now, None)
+        return _standing(queue, group.terms(number, terms), order, now, group.id)
+
+    counts = False
     if spilled_by is not None:
-        store.forget_spilled(spilled_by, queue.id)
+        its_own = sequences[: len(sequences) - len(items)]
+        counts = _arrive_spilled(store, queue, spilled_by, its_own, stands, now)
+    arriving: list[NewMessage] = []
+    last, terms = None, _NO_TERMS
+    for sequence, item in zip(sequences[len(sequences) - len(items) :], items, strict=True):
+        number = numbers.number(known.space.id, sequence if item.sequence is None else item.sequence)
+        if last is None or item.outgoing.control is not last.outgoing.control or item.place != last.place:
+            terms = _terms(item, queue, now)
+        arriving.append(_new_message(number, queue, item.outgoing, stands(number, sequence, terms)))
+        last = item
+    store.bring(arriving, now)
+    counts = counts or not all(_has_expired(new.standing, now) for new in arriving)
     if counts and thresholds.is_watched(queue):
         if thresholds.is_reached(unit, opened, queue, store):
             _expire(unit, opened, queue, now)
         thresholds.note_arrival(unit, opened, queue, store, now)
-    return given
+    return [numbers.sequence(new.id) for new in arriving]
+
+
+def _arrive_spilled(
+    store: Store,
+    queue: Queue,
+    transaction_id: int,
+    sequences: Sequence[int],
+    stands: Callable[[int, int, _Terms], Standing],
+    now: int,
+) -> bool:
+    """Let what a transaction has spilled stand in its queue; tell whether some of it has not expired by now."""
+    counts = False
+    for sequence, spilled in zip(sequences, _spilled(store, queue, transaction_id), strict=True):
+        standing = stands(spilled.message_id, sequence, _terms_of_spilled(spilled, queue, now))
+        store.settle(spilled.message_id, standing)
+        _stand(store, Place(spilled.message_id, queue.id, standing.order_key, 0), standing, now)
+        counts = counts or not _has_expired(standing, now)
+    store.forget_spilled(transaction_id, queue.id)
+    return counts
+
+
+def _has_expired(standing: Standing, now: int) -> bool:
+    return standing.expires_us is not None and standing.expires_us <= now
 
 
 def _expire(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> None:
@@ -196,27 +232,6 @@ def _uncharge(known: Definitions, queue: Queue, store: Store, transaction_id: in
     return kept
 
 
-def _arriving(
-    known: Definitions,
-    queue: Queue,
-    store: Store,
-    items: Sequence[Accepted],
-    now: int,
-    sequences: Sequence[int],
-    spilled_by: int | None,
-) -> Iterator[tuple[int, _Terms, Outgoing | None]]:
-    """Yield what arrives: its number, its terms, and what is to be stored of it, None where that was done.
-
-    What has no identifier yet takes the one of its place among the sequence numbers.
-    """
-    if spilled_by is not None:
-        for spilled in _spilled(store, queue, spilled_by):
-            yield spilled.message_id, _terms_of_spilled(spilled, queue, now), None
-    for given, item in zip(sequences[len(sequences) - len(items) :], items, strict=True):
-        sequence = given if item.sequence is None else item.sequence
-        yield numbers.number(known.space.id, sequence), _terms(item, queue, now), item.outgoing
-
-
 def spilled_sequences(store: Store, queue: Queue, transaction_id: int) -> list[int]:
     """Return the sequence numbers of the identifiers of what a transaction has spilled for a queue."""
     return [numbers.sequence(spilled.message_id) for spilled in _spilled(store, queue, transaction_id)]
@@ -229,14 +244,16 @@ def _spilled(store: Store, queue: Queue, transaction_id: int) -> Iterator[Spille
         step = store.spilled(transaction_id, queue.id, step[-1].message_id, _SPILLED_AT_A_TIME)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Terms:
+class _Terms(NamedTuple):
     """On what terms a message arrives: what its place in the order depends on, and its times."""
 
     priority: int
     available_us: int | None
     expires_us: int | None
     place: bytes
+
+
+_NO_TERMS = _Terms(0, None, None, b"")
 
 
 class _Group:
@@ -298,16 +315,8 @@ def _standing(queue: Queue, terms: _Terms, sequence: int, now: int, group_id: in
 
 
 def _new_message(number: int, queue: Queue, outgoing: Outgoing, standing: Standing) -> NewMessage:
-    return NewMessage(
-        id=number,
-        queue_id=queue.id,
-        standing=standing,
-        pages=outgoing.pages,
-        size=outgoing.size,
-        headers=outgoing.headers,
-        control=outgoing.control,
-        body=outgoing.body,
-    )
+    _, body, control, headers, size, pages = outgoing
+    return NewMessage(number, queue.id, standing, pages, size, headers, control, body)
 
 
 def _stand(store: Store, place: Place, standing: Standing, now: int) -> None:
@@ -358,7 +367,13 @@ def _parts(items: Sequence[Accepted]) -> dict[tuple[int, Delivery], list[int]]:
     return parts
 
 
-def _sum(uses: Sequence[Use]) -> Use:
-    if len(uses) == 1:
-        return uses[0]
-    return Use(sum(use.messages for use in uses), sum(use.pages for use in uses), sum(use.size for use in uses))
+def _use_of(items: Sequence[Accepted]) -> Use:
+    pages = size = 0
+    for item in items:
+        pages += item.outgoing.pages
+        size += item.outgoing.size
+    return Use(len(items), pages, size)
+
+
+def _both(one: Use, other: Use) -> Use:
+    return Use(one.messages + other.messages, one.pages + other.pages, one.size + other.size)

@@ -64,7 +64,7 @@ def stand(store: Store, queue: Queue, found: Withdrawn, now: int) -> None:
     """Let a message that was withdrawn stand where its terms, which may be new ones, put it among its equals."""
     place = found.place
     key = _key(queue, found, queue.definition.order.sequence_in(place.order_key))
-    _stand(store, dataclasses.replace(found, place=dataclasses.replace(place, order_key=key)), now)
+    _stand(store, dataclasses.replace(found, place=place._replace(order_key=key)), now)
 
 
 def put_back(store: Store, found: Withdrawn, now: int) -> None:

@@ -7,9 +7,9 @@ knows of the transaction from its first dequeue, or its first spilling, on.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts.branch import (
@@ -65,8 +65,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
         known = branch.opened.definitions(unit)
         reserved = reserve(unit, branch, len(outgoing)) if renumbers else branch.reserved
         items = [
-            dataclasses.replace(enqueuing.accepted(unit, known, item), sequence=sequence)
-            for item, sequence in zip(outgoing, reserved, strict=False)
+            enqueuing.accepted(unit, known, item, sequence) for item, sequence in zip(outgoing, reserved, strict=False)
         ]
         _check_room(unit, branch, items)
         if spills:
@@ -162,8 +161,7 @@ def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
 # ---- what is taken --------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     """A message that was found: where, and whether the transaction has locked it already."""
 
     store: Store
@@ -171,8 +169,7 @@ class _Found:
     locked: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(NamedTuple):
     """A message that the transaction holds now; `locks`: it has locked others with it, or it alone.
 
     `use` is the room that it gives back when it is consumed.
@@ -281,7 +278,7 @@ def _check_room(unit: Unit, branch: Branch, items: Sequence[Accepted]) -> None:
         more[item.delivery] = sum_of(more[item.delivery], item.outgoing.use)
         # The number of messages is limited over both stores.
         messages = sum(use.messages for use in more.values())
-        enqueuing.check_room(unit, known, item, dataclasses.replace(more[item.delivery], messages=messages))
+        enqueuing.check_room(unit, known, item, more[item.delivery]._replace(messages=messages))
 
 
 def _bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:

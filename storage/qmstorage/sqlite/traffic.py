@@ -17,6 +17,7 @@ from qmcore.selection import FIRST_CHOICE, Choice
 from qmcore.space import Space
 from qmstorage import bodies, rows
 from qmstorage.arrivals import Arrivals
+from qmstorage.holding import for_each_role
 from qmstorage.runner import Row, Statement, given, insert_into
 from qmstorage.schema import held, message, ready
 from qmstorage.unit import MemoryStore
@@ -32,16 +33,19 @@ _HOLD: Final = insert(held).values(
     {column.name: bindparam(column.name) for column in held.columns if column.name not in ("delay", "lifetime")}
 )
 _ITS_ID = given(message.c.id, "of_message")
+_ID: Final = message.columns.keys().index("id")
+_FACTS: Final = [column for column in message.columns if column.name != "body"]
 _READ: Final = select(*message.columns).where(_ITS_ID)
-_READ_FACTS: Final = select(*(column for column in message.columns if column.name != "body")).where(_ITS_ID)
+_READ_FACTS: Final = select(*_FACTS).where(_ITS_ID)
+_AT_ONCE: Final = 32
+"""How many messages one statement reads, where there are so many."""
+
+_ONE_OF_THEM: Final = message.c.id.in_([bindparam(f"id_{place}", type_=message.c.id.type) for place in range(_AT_ONCE)])
+_READ_MANY: Final = select(*message.columns).where(_ONE_OF_THEM)
+_READ_MANY_FACTS: Final = select(*_FACTS).where(_ONE_OF_THEM)
 _REMOVE: Final = delete(message).where(_ITS_ID)
-_FOR = (
-    given(held.c.trans_id, "of_trans"),
-    given(held.c.queue_id, "of_queue"),
-    given(held.c.role, "of_role"),
-)
-_HELD: Final = select(held.c.message_id, held.c.pages, held.c.size).where(*_FOR)
-_LET_GO: Final = delete(held).where(*_FOR)
+_HELD: Final = for_each_role(lambda its: select(held.c.message_id, held.c.pages, held.c.size).where(*its))
+_LET_GO: Final = for_each_role(lambda its: delete(held).where(*its))
 _PLAIN: Final = (
     "id",
     "queue_id",
@@ -73,24 +77,20 @@ _PUT_PLAIN, _PUT_USUAL, _PUT_ALL = _putting(_PLAIN), _putting(_USUAL), _putting(
 class Traffic(Arrivals):
     """What each message passes."""
 
+    def bring(self, arriving: Sequence[NewMessage], now_us: int) -> None:
+        """Store messages and let them stand: ready or, until they are available, kept back."""
+        if len(arriving) == 1 or not all(map(_is_plain, arriving)):
+            super().bring(arriving, now_us)
+            return
+        places = [(new.queue_id, new.standing.order_key, new.id, 0) for new in arriving]
+        self._cursor.executemany(self._texts.in_order(_PUT_PLAIN), map(_plain_row, arriving))
+        self._cursor.executemany(self._texts.in_order(_MAKE_READY), places)
+        self.arrivals.update(new.queue_id for new in arriving)
+
     def put(self, new: NewMessage) -> None:
         """Store a message, without a state yet."""
         if _is_plain(new):
-            control, standing = PLAIN_CONTROL, new.standing
-            self.run_in_order(
-                _PUT_PLAIN,
-                new.id,
-                new.queue_id,
-                standing.order_key,
-                control.priority,
-                standing.enqueued_us,
-                new.pages,
-                new.size,
-                control.urcode,
-                control.appkey,
-                control.type,
-                new.body,
-            )
+            self.run_in_order(_PUT_PLAIN, *_plain_row(new))
             return
         row = rows.to_row(new)
         if new.size > bodies.IN_ROW_MAX:
@@ -122,14 +122,27 @@ class Traffic(Arrivals):
     def removed_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Delete the rows of messages and return them by their numbers."""
         found = self.stored_rows(message_ids, body=body)
-        for message_id in message_ids:
-            self.run_in_order(_REMOVE, message_id)
+        if len(message_ids) == 1:
+            self.run_in_order(_REMOVE, message_ids[0])
+        else:
+            self._cursor.executemany(self._texts.in_order(_REMOVE), [(each,) for each in message_ids])
         return found
 
     def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Return the rows of messages by their numbers."""
-        statement = _READ if body else _READ_FACTS
-        return {message_id: self._row_of(statement, message_id) for message_id in message_ids}
+        if len(message_ids) < _AT_ONCE:
+            statement = _READ if body else _READ_FACTS
+            return {message_id: self._row_of(statement, message_id) for message_id in message_ids}
+        found: dict[int, Row] = {}
+        for start in range(0, len(message_ids), _AT_ONCE):
+            part = message_ids[start : start + _AT_ONCE]
+            # As many values as the statement has places for.
+            places = [*part, *[part[0]] * (_AT_ONCE - len(part))]
+            rows_of = self.run_in_order(_READ_MANY if body else _READ_MANY_FACTS, *places).fetchall()
+            found.update((row[_ID], row) for row in rows_of)
+        if len(found) < len(message_ids):
+            raise _no_row(next(each for each in message_ids if each not in found))
+        return found
 
     def hold(self, transaction_id: int, holdings: Sequence[Holding], role: Role = Role.DEQUEUED) -> None:
         """Let the transaction hold messages that were taken out of `ready`."""
@@ -160,26 +173,48 @@ class Traffic(Arrivals):
     def _row_of(self, statement: Statement, message_id: int) -> Row:
         row: Row | None = self.run_in_order(statement, message_id).fetchone()
         if row is None:
-            raise LookupError(f"message {message_id} has a place but no row")
+            raise _no_row(message_id)
         return row
 
     def _delete_held(self, transaction_id: int, queue_id: int, role: Role) -> Use:
-        which = (transaction_id, queue_id, int(role))
-        its = self.run_in_order(_HELD, *which).fetchall()
+        its = self.run_in_order(_HELD[role], queue_id, transaction_id).fetchall()
         if any(size > bodies.IN_ROW_MAX for _, _, size in its):
             return super()._delete_held(transaction_id, queue_id, role)
         for number, _, _ in its:
             self.run_in_order(_REMOVE, number)
         if its:
-            self.run_in_order(_LET_GO, *which)
+            self.run_in_order(_LET_GO[role], queue_id, transaction_id)
         return Use(len(its), sum(pages for _, pages, _ in its), sum(size for _, _, size in its))
+
+
+def _no_row(message_id: int) -> LookupError:
+    return LookupError(f"message {message_id} has a place but no row")
 
 
 class SqliteMemoryStore(Traffic, MemoryStore):
     """The non-persistent messages of a queue space, in its memory."""
 
 
+def _plain_row(new: NewMessage) -> Row:
+    """Return the values of the columns `_PLAIN`."""
+    control, standing = PLAIN_CONTROL, new.standing
+    return (
+        new.id,
+        new.queue_id,
+        standing.order_key,
+        control.priority,
+        standing.enqueued_us,
+        new.pages,
+        new.size,
+        control.urcode,
+        control.appkey,
+        control.type,
+        new.body,
+    )
+
+
 def _is_plain(new: NewMessage) -> bool:
+    """Tell whether a message comes without any options, so that it is available at once and does not expire."""
     standing = new.standing
     return (
         new.control is PLAIN_CONTROL
