@@ -160,8 +160,7 @@ class Consuming(SpaceHandle):
         """
         selection = selected(msgid, corrid, corrid_like, condition)
 
-        def attempt() -> Message | Nothing:
-            attachment = self._attachment
+        def attempt(attachment: Attachment) -> Message | Nothing:
             upkeep.freshen_now(attachment.volume, attachment.opened, queue, self._device.clock.now())
             return attachment.volume.read(lambda unit: dequeuing.peek(unit, attachment.opened, queue, selection))
 
@@ -180,8 +179,7 @@ class Consuming(SpaceHandle):
         def look(unit: Unit, attachment: Attachment) -> str | Nothing:
             return dequeuing.listen(unit, attachment.opened, queues, self._device.clock.now())
 
-        def attempt() -> str | Nothing:
-            attachment = self._attachment
+        def attempt(attachment: Attachment) -> str | Nothing:
             return attachment.volume.write(
                 lambda unit: look(unit, attachment), durable=False, concurrent=True, repeatable=always
             )
@@ -218,8 +216,7 @@ class Consuming(SpaceHandle):
         if transaction is not None:
             seconds = min(seconds, transaction.remaining())
 
-        def attempt() -> list[Message] | Nothing:
-            attachment = self._attachment
+        def attempt(attachment: Attachment) -> list[Message] | Nothing:
             now = self._device.clock.now()
             if transaction is None:
                 return attachment.volume.write(
@@ -286,24 +283,25 @@ class Consuming(SpaceHandle):
         return result
 
     def _wait_for(
-        self, attempt: Callable[[], T | Nothing], seconds: float, stop: Callable[[], bool] | None = None
+        self, attempt: Callable[[Attachment], T | Nothing], seconds: float, stop: Callable[[], bool] | None = None
     ) -> T | Nothing:
+        if seconds <= 0:
+            return self._look(attempt)
         attachment = self._attachment
 
         def looked_after() -> T | Nothing:
             return self._look(attempt)
 
-        if seconds <= 0:
-            return looked_after()
         return waiting.wait_for(looked_after, attachment.volume, attachment.opened, self._device.clock, seconds, stop)
 
-    def _look(self, attempt: Callable[[], T | Nothing]) -> T | Nothing:
+    def _look(self, attempt: Callable[[Attachment], T | Nothing]) -> T | Nothing:
         """Try until what is due is done, and once more after what others left behind is."""
         looked_after = False
         while True:
             # A waiter, too: what it waits for may be what a process that died holds in another queue.
-            self._attachment.look_after()
-            found = attempt()
+            attachment = self._attachment
+            attachment.look_after()
+            found = attempt(attachment)
             if not isinstance(found, Nothing):
                 return found
             if found.unfinished:
@@ -311,7 +309,7 @@ class Consuming(SpaceHandle):
             if looked_after or not found.held:
                 return found
             # Whoever holds what is missing may have died.
-            self._attachment.look_after(now=True)
+            attachment.look_after(now=True)
             looked_after = True
 
 

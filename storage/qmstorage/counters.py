@@ -71,7 +71,6 @@ def _leave(how: str) -> Statement:
 
 _LEAVE = {how: _leave(how) for how in ("dequeued", "expired", "discarded", "moved")}
 _LAST_SEQUENCE = select(counter.c.sequence).where(*_OF_SPACE)
-_LEVEL = select(*_USE).where(*_OF_SPACE)
 _USE_OF_QUEUE = select(*_USE).where(*_OF_QUEUE)
 _COUNTERS = select(
     *_USE,
@@ -103,7 +102,7 @@ class Counters(Runner):
 
     def reserve(self, space_id: int, count: int) -> Sequence[int]:
         """Give out `count` sequence numbers, which ascend."""
-        last = self.run_in_order(_BEFORE, space_id, 0).fetchone()[0]
+        last = self._whole(space_id)[0]
         self.run_in_order(_RESERVE, count, space_id, 0)
         return range(last + 1, last + count + 1)
 
@@ -113,7 +112,7 @@ class Counters(Runner):
 
     def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Arrival:
         """Count messages in and give out as many sequence numbers."""
-        last, messages, whole_pages, whole_size = self.run_in_order(_BEFORE, space_id, 0).fetchone()
+        last, messages, whole_pages, whole_size = self._whole(space_id)
         for each in (0, queue_id):
             self.run_in_order(_ARRIVE, count, count, pages, size, count, space_id, each)
         after = Use(messages + count, whole_pages + pages, whole_size + size)
@@ -130,7 +129,7 @@ class Counters(Runner):
 
     def level(self, space_id: int) -> Use:
         """Return how much the queue space holds."""
-        return Use(*self.all(_LEVEL, space_id=space_id)[0])
+        return Use(*self._whole(space_id)[1:])
 
     def use(self, of: Queue) -> Use:
         """Return how much the queue holds."""
@@ -169,6 +168,11 @@ class Counters(Runner):
         use = self._use(space_id, queue_id)
         self.run(_LOWER_SPACE, space_id=space_id, by_messages=use.messages, by_pages=use.pages, by_size=use.size)
         self.run(_REMOVE, space_id=space_id, of_queue=queue_id)
+
+    def _whole(self, space_id: int) -> Row:
+        """Return the last sequence number of a queue space that was given out, and the queue space's use."""
+        row: Row = self.run_in_order(_BEFORE, space_id, 0).fetchone()
+        return row
 
     def _flow(self, space_id: int, queue_id: int) -> Row:
         """Return all that is counted of a queue, in the order of `_COUNTERS`."""

@@ -30,6 +30,10 @@ class Cursor(Protocol):
     def connection(self) -> Any:
         """What it is a cursor of."""
 
+    @property
+    def rowcount(self) -> int:
+        """How many rows the last statement changed."""
+
     def execute(self, text: str, values: Any = ..., /) -> Any:
         """Run a statement."""
 

@@ -15,11 +15,10 @@ def refuse_overflow(unit: Unit, known: Definitions, store: Store, after: Use, mo
     `after` is what the store holds of the queue space with the arrival, `more` the arrival alone.
     """
     limits = known.space.definition
-    owner = f"queue space {limits.name!r}"
     messages = after.messages + _elsewhere(unit, known, store)
     if messages > limits.messages:
         raise NoSpaceError(
-            owner,
+            _name_of(known),
             Resource.MESSAGES,
             used=messages - more.messages,
             limit=limits.messages,
@@ -28,16 +27,20 @@ def refuse_overflow(unit: Unit, known: Definitions, store: Store, after: Use, mo
     if store is unit:
         if after.pages > limits.capacity:
             raise NoSpaceError(
-                owner, Resource.PAGES, used=after.pages - more.pages, limit=limits.capacity, wanted=more.pages
+                _name_of(known), Resource.PAGES, used=after.pages - more.pages, limit=limits.capacity, wanted=more.pages
             )
     elif after.pages * known.page_size > limits.memory:
         raise NoSpaceError(
-            owner,
+            _name_of(known),
             Resource.MEMORY,
             used=(after.pages - more.pages) * known.page_size,
             limit=limits.memory,
             wanted=more.pages * known.page_size,
         )
+
+
+def _name_of(known: Definitions) -> str:
+    return f"queue space {known.space.name!r}"
 
 
 def _elsewhere(unit: Unit, known: Definitions, store: Store) -> int:

@@ -310,3 +310,12 @@ def _mounts(lines: list[str]) -> Iterator[tuple[Path, str]]:
     for line in lines:
         before, _, behind = line.partition(" - ")
         yield Path(before.split()[4].replace("\\040", " ")), behind.split()[0]
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """Return what tells a file from all others; None where there is none, as for a device in memory."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - :memory: is no path
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -52,6 +52,7 @@ def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Calla
     follower = volume.followers.get(connection)
     if follower is None:
         follower = volume.followers[connection] = Follower(connection, volume)
+        volume.was_joined = True
     cursor = driver.cursor()
     try:
         _begin(connection, driver, cursor, follower)

@@ -6,13 +6,14 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, literal_column, select
 
-from qmcore.carried import Row
+from qmcore.carried import Row as Carried
 from qmcore.message import State
 from qmcore.port import Unit
-from qmstorage.runner import Texts
-from qmstorage.schema import counter, space
+from qmcore.records import Outcome
+from qmstorage.runner import Row, Texts, given
+from qmstorage.schema import counter, space, trans
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.traffic import SqliteMemoryStore, Traffic
 from qmstorage.unit import SqlUnit
@@ -20,6 +21,14 @@ from qmstorage.unit import SqlUnit
 T = TypeVar("T")
 
 _ALLOCATION = "CREATE TABLE IF NOT EXISTS allocation (filling BLOB NOT NULL)"
+_MAIN = select(counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size).where(
+    given(counter.c.space_id, "space_id"), counter.c.queue_id == literal_column("0")
+)
+_END = delete(trans).where(
+    given(trans.c.id, "trans_id"),
+    given(trans.c.owner_id, "of_owner"),
+    trans.c.state == literal_column(f"'{Outcome.ACTIVE.value}'"),
+)
 _PROMISED = (
     select(func.sum(space.c.pages - counter.c.pages))
     .join_from(space, counter, (counter.c.space_id == space.c.id) & (counter.c.queue_id == 0))
@@ -34,10 +43,29 @@ class SqliteUnit(Traffic, SqlUnit):
     brought_many = False
     """Whether there was so much that the log may have become long."""
 
-    def load(self, space_id: int, queue_id: int, state: State, rows: Sequence[Row]) -> None:
+    _main: tuple[int, int, Row] | None = None
+    """The number of a queue space, what was changed when it was read, and the row of all that is counted of it."""
+
+    def load(self, space_id: int, queue_id: int, state: State, rows: Sequence[Carried]) -> None:
         """Store messages as they are carried, and let them stand; nobody is told. Nothing is counted."""
         self.brought_many = True
         super().load(space_id, queue_id, state, rows)
+
+    def generation(self, space_id: int) -> int | None:
+        """Return a number that changes with each change of a definition; None where the queue space is gone."""
+        known = self._generations.get(space_id)
+        if known is None:
+            row: Row | None = self.run_in_order(_MAIN, space_id).fetchone()
+            if row is None:
+                return None
+            known = self._generations[space_id] = row[0]
+            # What is counted stands in the same row, and is asked for next by whoever enqueues.
+            self._main = space_id, self._changes(), row
+        return known
+
+    def end_transaction(self, transaction_id: int, owner_id: int) -> bool:
+        """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
+        return self.run_in_order(_END, transaction_id, owner_id).rowcount > 0
 
     def memory_of(self, texts: Texts) -> SqliteMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
@@ -68,6 +96,18 @@ class SqliteUnit(Traffic, SqlUnit):
         """Free what was filled: the file keeps its size, and its pages are there for whoever needs them."""
         self._cursor.execute("DROP TABLE IF EXISTS allocation")
 
+    def _whole(self, space_id: int) -> Row:
+        if self._main is not None:
+            its, changes, row = self._main
+            if its == space_id and changes == self._changes():
+                return row[1:]
+        return super()._whole(space_id)
+
+    def _changes(self) -> int:
+        """Return how many rows were changed by now."""
+        changes: int = self._cursor.connection.total_changes
+        return changes
+
 
 def read_once(
     connection: sqlite3.Connection,
@@ -84,7 +124,8 @@ def read_once(
     except sqlite3.Error as error:
         raise translate.from_sqlite(error, path) from error
     finally:
-        roll_back(connection)
+        if connection.in_transaction:
+            cursor.execute("ROLLBACK")
 
 
 def roll_back(connection: sqlite3.Connection) -> None:

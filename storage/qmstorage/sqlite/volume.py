@@ -9,7 +9,6 @@ covers everything that was committed before, by whomever.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import threading
 import time
@@ -71,12 +70,14 @@ class SqliteVolume:
         self._levels: dict[int, Use] = {}
         self.followers: weakref.WeakKeyDictionary[Connection, joining.Follower] = weakref.WeakKeyDictionary()
         """What is to be done when applications commit that work with us in transactions of their own."""
+        self.was_joined = False
+        """Whether an application has ever done so."""
         try:
             self._beside = Beside(path, durable=durable)
         except OSError as error:
             connection.close()
             raise translate.from_os(error, "opening the files beside device", path) from error
-        self._file = _identity(path)
+        self._file = files.identity(path)
         self._gone = ""
         FORKS.add(self)
 
@@ -91,7 +92,7 @@ class SqliteVolume:
     ) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was."""
         del concurrent, repeatable  # SQLite has one writer at a time, and loses no connection.
-        if self.followers and self.is_joined():
+        if self.was_joined and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
         job = Job(work, patient=patient)
         self._line.append(job)
@@ -241,7 +242,7 @@ class SqliteVolume:
 
     def check_place(self) -> None:
         """Refuse to go on where the file was removed or replaced: nobody would find what is written."""
-        if self._file is not None and _identity(self.path) != self._file:
+        if self._file is not None and files.identity(self.path) != self._file:
             self._gone = f"the file of device {self.path!r} was removed or replaced while it was open"
         self._check_usable()
 
@@ -418,7 +419,8 @@ class SqliteVolume:
                 raise
             finally:
                 roll_back(self._connection)
-        self.ring(addresses)
+        if addresses:
+            self.ring(addresses)
 
     def _turn(self, *, patient: bool) -> contextlib.AbstractContextManager[None]:
         gate = self._beside.gate
@@ -434,15 +436,6 @@ class SqliteVolume:
             raise NotOpenError(self._closed or self._gone, path=self.path)
         if self._beside.log is not None:
             self._beside.log.check()
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """Return what tells a file from all others; None where there is none, as for a device in memory."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 - :memory: is no path
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _ours(unit: Unit) -> SqliteUnit:
