@@ -19,6 +19,7 @@ from qmadmin.transfer.desk import at_desk
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import Exported, export, fitting
 from qmadmin.transfer.filtering import Tally
+from qmadmin.transfer.freezing import ROLE, Frozen, frozen
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import (
     Imported,
@@ -39,16 +40,8 @@ from qmcore.records import Use
 if TYPE_CHECKING:
     from qmadmin.archive.manifest import Manifest
     from qmadmin.device import Device
-    from qmadmin.space import QueueSpace
     from qmadmin.transfer.selecting import Selection
     from qmadmin.transfer.workers import Workers
-    from qmcore.queue import Queue
-
-ROLE = "move"
-"""What others see of a process that moves queues."""
-
-_WAIT_SECONDS = 30.0
-"""How long transactions that have messages of a queue may take to end before it is moved."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,9 +118,9 @@ def move(
     destination gives up what it had begun; after that they stay stopped, so that nobody consumes here what is there
     too. What was cut short goes on where it was, if `exporting` says `again`.
 
-    Raises InUseError where transactions that have messages of a queue do not end within 30 seconds, or an archive is to
-    be gone on with whose queues were started since; SystemFailureError where what arrived is not what was sent; and
-    whatever an export and an import raise.
+    Raises InUseError where another move is under way, transactions that have messages of a queue do not end within 30
+    seconds, or an archive is to be gone on with whose queues were started since; SystemFailureError where what arrived
+    is not what was sent; and whatever an export and an import raise.
     """
     asked, landing, verified = exporting or ExportOptions(), importing or ImportOptions(), Verified()
     _refuse_halves(asked.selection)
@@ -135,13 +128,13 @@ def move(
     _refuse_itself(source, destination, landing)
     if not goes_on:
         _refuse_unfit(source, destination, where, asked, landing)
-    with _frozen(source, asked.selection) as frozen:
+    with frozen(source, asked.selection) as stopped:
         if goes_on:
-            exported = _exported_before(source, where, asked.key, frozen)
+            exported = _exported_before(source, where, asked.key, stopped)
         else:
-            asked = dataclasses.replace(asked, enabled=frozen.enabled)
+            asked = dataclasses.replace(asked, enabled=stopped.enabled)
             exported = export(source, where, asked, workers=workers, progress=progress)
-        with _arriving(destination, exported.manifest, landing, frozen):
+        with _arriving(destination, exported.manifest, landing, stopped):
             # What is enqueued there before it was compared would be a difference.
             arriving = dataclasses.replace(landing, start=False, closed=True, once=True)
             imported = load_archive(where, destination, arriving, workers=workers, progress=progress, verified=verified)
@@ -160,7 +153,7 @@ def move(
                 where, source, key=asked.key, workers=workers, progress=progress, verified=verified
             )
             _start(destination, exported.manifest, landing)
-        frozen.stay()
+        stopped.stay()
     if _is_partial(asked.selection):
         _go_on(source, exported.manifest)
     return Moved(exported, imported, compared, removed)
@@ -209,14 +202,14 @@ def _refuse_differences(compared: Compared) -> None:
         )
 
 
-def _exported_before(source: str, where: Path | Place, key: bytes | None, frozen: _Frozen) -> Exported:
+def _exported_before(source: str, where: Path | Place, key: bytes | None, stopped: Frozen) -> Exported:
     """Return what a move that was cut short had exported, and which nobody can have changed since."""
     manifest = open_archive(where, key).manifest
     with open_device(source) as device:
         _refuse_stranger(manifest, device)
     for space in manifest.spaces:
         for queue in space.queues:
-            _refuse_started(space.definition.name, queue.definition.name, frozen)
+            _refuse_started(space.definition.name, queue.definition.name, stopped)
     counts = {
         (space.definition.name, queue.definition.name, count.state, count.memory): count.messages
         for space in manifest.spaces
@@ -226,8 +219,8 @@ def _exported_before(source: str, where: Path | Place, key: bytes | None, frozen
     return Exported(place_at(where), manifest, counts, 0.0)
 
 
-def _refuse_started(space: str, queue: str, frozen: _Frozen) -> None:
-    if any(frozen.enabled.get((space, queue), ())):
+def _refuse_started(space: str, queue: str, stopped: Frozen) -> None:
+    if any(stopped.enabled.get((space, queue), ())):
         raise InUseError(
             f"queue {queue!r} of queue space {space!r} was started after it was exported, so that the archive no longer"
             " tells what it has",
@@ -239,13 +232,13 @@ def _refuse_started(space: str, queue: str, frozen: _Frozen) -> None:
 
 
 @contextlib.contextmanager
-def _arriving(destination: str, manifest: Manifest, landing: ImportOptions, frozen: _Frozen) -> Iterator[None]:
+def _arriving(destination: str, manifest: Manifest, landing: ImportOptions, stopped: Frozen) -> Iterator[None]:
     """See to it that messages which are in both places can be consumed in one at most, where the block fails."""
     try:
         yield
     except BaseException as error:
         if _has_arrived(destination, manifest, landing):
-            frozen.stay()
+            stopped.stay()
             if isinstance(error, QueueError):
                 hint = "The queues stay stopped in both places; the same move with --resume goes on."
                 error.hint = f"{error.hint} {hint}".strip()
@@ -281,38 +274,6 @@ def _landed(device: Device, manifest: Manifest, landing: ImportOptions) -> list[
     there = {space.name for space in device.spaces()}
     wanted = (landing.names.space(space.definition.name) for space in manifest.spaces)
     return [name for name in wanted if name in there]
-
-
-class _Frozen:
-    """Queues that are stopped for a move, and in which directions they were started before."""
-
-    def __init__(self, undo: contextlib.ExitStack) -> None:
-        self.enabled: dict[tuple[str, str], tuple[bool, bool]] = {}
-        self._undo = undo
-
-    def stop(self, space: QueueSpace, queue: Queue) -> None:
-        """Stop a queue; in the end it is started again as it was."""
-        before = (queue.enqueue_enabled, queue.dequeue_enabled)
-        self._undo.callback(space.start_queue, queue.name, enqueue=before[0], dequeue=before[1])
-        space.stop_queue(queue.name, wait=_WAIT_SECONDS)
-        self.enabled[space.name, queue.name] = before
-
-    def stay(self) -> None:
-        """Let the queues stay stopped."""
-        self._undo.pop_all()
-
-
-@contextlib.contextmanager
-def _frozen(config: str, selection: Selection) -> Iterator[_Frozen]:
-    """Have queues stopped, and start them again as they were unless they are to stay so."""
-    with open_device(config) as device, contextlib.ExitStack() as opened, contextlib.ExitStack() as undo:
-        frozen = _Frozen(undo)
-        for name in selection.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}"):
-            space = opened.enter_context(device.open_space(name, role=ROLE))
-            for queue in space.queues():
-                if selection.has_queue(queue.name):
-                    frozen.stop(space, queue)
-        yield frozen
 
 
 def _is_partial(selection: Selection) -> bool:

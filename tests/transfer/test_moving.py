@@ -167,3 +167,19 @@ def test_a_move_to_the_device_itself_is_refused(source, tmp_path):
         move(source, source, tmp_path / "archive")
     assert directions(source) == STARTED
     assert not (tmp_path / "archive").exists()
+
+
+def test_while_queues_are_moved_another_move_of_them_is_refused_and_disturbs_nothing(source, there, tmp_path):
+    with create_device(tmp_path / "THIRD", 20_000) as third:
+        pass
+
+    def another(what, _done, _total):
+        if what == "Removing":
+            with pytest.raises(InUseError, match="are being moved by two processes"):
+                move(source, third.path, tmp_path / "another", workers=Alone())
+
+    before = texts(source)
+    move(source, there, tmp_path / "archive", workers=Alone(), progress=another)
+    assert (texts(source), texts(there), stages(third.path)) == ([], before, [])
+    assert (directions(source), directions(there)) == (STOPPED, (True, False))
+    assert not (tmp_path / "another").exists()
