@@ -37,6 +37,11 @@ class Frozen:
         space.stop_queue(queue.name, wait=_WAIT_SECONDS)
         self.enabled[space.name, queue.name] = before
 
+    @property
+    def were_started(self) -> bool:
+        """Whether there is a queue that was started before in one direction at least."""
+        return any(map(any, self.enabled.values()))
+
     def stay(self) -> None:
         """Let the queues stay stopped."""
         self._undo.pop_all()

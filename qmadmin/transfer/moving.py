@@ -148,7 +148,9 @@ def move(
                 progress=progress,
                 verified=verified,
             )
-            _refuse_differences(compared)
+            # Where nothing is left to be removed all was found to be equal before, and they may work with it there.
+            if not (goes_on and _is_emptied(source, exported.manifest)):
+                _refuse_differences(compared)
             removed = remove_exported(
                 where, source, key=asked.key, workers=workers, progress=progress, verified=verified
             )
@@ -193,12 +195,22 @@ def _refuse_unfit(
     refuse_what_does_not_fit(Archive(place_at(where), would_be.manifest), destination, landing, least)
 
 
+def _is_emptied(source: str, manifest: Manifest) -> bool:
+    """Tell whether there are no messages any more in the queues that were moved, which have been stopped since."""
+    with open_device(source) as device:
+        for archived in manifest.spaces:
+            with device.open_space(archived.definition.name, role=ROLE) as space:
+                if any(space.usage(queue.definition.name).messages for queue in archived.queues):
+                    return False
+    return True
+
+
 def _refuse_differences(compared: Compared) -> None:
     if compared.differences:
         first = compared.differences[0]
         raise SystemFailureError(
             f"queue {first.queue!r} of queue space {first.space!r} did not arrive as it was: {first.sentence}",
-            hint="Nothing was removed from the source. Look at the destination with qmspark verify.",
+            hint="Nothing more was removed from the source. Look at the destination with qmspark verify.",
         )
 
 
@@ -233,17 +245,25 @@ def _refuse_started(space: str, queue: str, stopped: Frozen) -> None:
 
 @contextlib.contextmanager
 def _arriving(destination: str, manifest: Manifest, landing: ImportOptions, stopped: Frozen) -> Iterator[None]:
-    """See to it that messages which are in both places can be consumed in one at most, where the block fails."""
+    """See to it that messages which are in both places can be consumed in one at most, where the block fails.
+
+    How things stand then is the last of the error's hint, or of an interrupt's notes.
+    """
     try:
         yield
     except BaseException as error:
         if _has_arrived(destination, manifest, landing):
             stopped.stay()
-            if isinstance(error, QueueError):
-                hint = "The queues stay stopped in both places; the same move with --resume goes on."
-                error.hint = f"{error.hint} {hint}".strip()
+            stand = "The queues stay stopped in both places; the same move with --resume goes on."
         else:
             _give_up(destination, manifest, landing)
+            stand = "The queues stay stopped, and nothing has arrived; the same move with --resume goes on."
+            if stopped.were_started:
+                stand = "The queues are started again, and nothing has arrived; a new move needs another archive."
+        if isinstance(error, QueueError):
+            error.hint = f"{error.hint} {stand}".strip()
+        else:
+            error.add_note(stand)
         raise
 
 

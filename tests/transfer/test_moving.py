@@ -83,6 +83,32 @@ def stages(config):
         return [job.state for space in device.spaces() for job in imports_into(device, space.name)]
 
 
+@pytest.mark.parametrize(
+    ("at", "stand"),
+    [
+        ("Importing", "The queues are started again, and nothing"),
+        ("Comparing", "The queues stay stopped in both places"),
+    ],
+)
+def test_an_interrupt_says_how_things_stand(moved, at, stand):
+    with pytest.raises(Interrupt) as caught:
+        moved(at=at)
+    (note,) = caught.value.__notes__
+    assert note.startswith(stand)
+
+
+def test_an_interrupt_says_that_a_move_goes_on_whose_queues_were_stopped_before(moved, source, there):
+    with open_device(source) as device, device.open_space("SPACE") as space:
+        space.stop_queue("Q")
+    with pytest.raises(Interrupt) as caught:
+        moved(at="Importing")
+    assert caught.value.__notes__ == [
+        "The queues stay stopped, and nothing has arrived; the same move with --resume goes on."
+    ]
+    moved(again=True)
+    assert (texts(source), len(texts(there))) == ([], 9)
+
+
 @pytest.mark.parametrize("at", ["Exporting", "Verifying", "Importing"])
 def test_a_move_that_ends_before_anything_has_arrived_leaves_all_as_it_was(moved, source, there, at):
     with pytest.raises(Interrupt):
@@ -183,3 +209,11 @@ def test_while_queues_are_moved_another_move_of_them_is_refused_and_disturbs_not
     assert (texts(source), texts(there), stages(third.path)) == ([], before, [])
     assert (directions(source), directions(there)) == (STOPPED, (True, False))
     assert not (tmp_path / "another").exists()
+
+
+def test_a_move_that_was_done_may_go_on_again_although_its_messages_are_being_consumed(moved, source, there):
+    moved()
+    assert consumed(there) == "0"
+    moved(again=True)
+    assert (len(texts(there)), texts(source)) == (8, [])
+    assert (directions(source), directions(there)) == (STOPPED, STARTED)
