@@ -14,7 +14,8 @@ from qmadmin.transfer.selecting import Selection
 from qmadmin.transfer.workers import Alone
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError
 from qmcore.imports import Stage
-from tests.fix_store import make_queue, space_definition
+from qmcore.times import MICROS
+from tests.fix_store import MovableClock, make_queue, space_definition
 
 STARTED, STOPPED = (True, True), (False, False)
 
@@ -139,6 +140,19 @@ def test_what_has_arrived_cannot_be_consumed_anywhere_until_the_move_goes_on(mov
     moved(again=True)
     assert (directions(source), directions(there)) == (STOPPED, STARTED)
     assert (texts(source), texts(there)) == ([], before)
+
+
+def test_a_move_goes_on_although_messages_that_have_arrived_became_available_or_expired(moved, source, there):
+    with open_device(source, clock=MovableClock(1_600_000_000 * MICROS)) as device, device.open_space("SPACE") as space:
+        space.enqueue("Q", "delayed", delay=60)
+        space.enqueue("Q", "short-lived", expires_in=60)
+    with pytest.raises(Interrupt):
+        moved(at="Comparing")
+    # Whoever looks at a queue has its messages released and removed.
+    with open_device(there) as device, device.open_space("SPACE") as space:
+        assert space.usage("Q").ready == 10
+    moved(again=True)
+    assert (len(texts(there)), texts(source)) == (10, [])
 
 
 def test_a_queue_that_was_started_by_hand_after_its_messages_arrived_keeps_the_move_from_going_on(moved, source, there):
