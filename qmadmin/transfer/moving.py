@@ -58,12 +58,13 @@ class Removed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move has done, step by step."""
+    """What a move has done, step by step; `left` messages are in queues of the source that stay stopped."""
 
     exported: Exported
     imported: Imported
     compared: Compared
     removed: Removed
+    left: int = 0
 
 
 def remove_exported(
@@ -130,7 +131,7 @@ def move(
         _refuse_unfit(source, destination, where, asked, landing)
     with frozen(source, asked.selection) as stopped:
         if goes_on:
-            exported = _exported_before(source, where, asked.key, stopped)
+            exported = _exported_before(source, where, asked, stopped)
         else:
             asked = dataclasses.replace(asked, enabled=stopped.enabled)
             exported = export(source, where, asked, workers=workers, progress=progress)
@@ -149,7 +150,7 @@ def move(
                 verified=verified,
             )
             # Where nothing is left to be removed all was found to be equal before, and they may work with it there.
-            if not (goes_on and _is_emptied(source, exported.manifest)):
+            if not goes_on or _left(source, exported.manifest):
                 _refuse_differences(compared)
             removed = remove_exported(
                 where, source, key=asked.key, workers=workers, progress=progress, verified=verified
@@ -158,7 +159,8 @@ def move(
         stopped.stay()
     if _is_partial(asked.selection):
         _go_on(source, exported.manifest)
-    return Moved(exported, imported, compared, removed)
+        return Moved(exported, imported, compared, removed)
+    return Moved(exported, imported, compared, removed, _left(source, exported.manifest))
 
 
 def _refuse_halves(selection: Selection) -> None:
@@ -192,17 +194,25 @@ def _refuse_unfit(
     would_be = export(source, Path(), rehearsed, workers=Alone(), dry_run=True)
     # How many pages messages take is not known before they are read: each takes one at least.
     least = [Tally(standing, Use(count, count, 0)) for standing, count in would_be.counts.items()]
-    refuse_what_does_not_fit(Archive(place_at(where), would_be.manifest), destination, landing, least)
+    try:
+        refuse_what_does_not_fit(Archive(place_at(where), would_be.manifest), destination, landing, least)
+    except InvalidArgumentError as error:
+        if error.facts.pop("exists", False):
+            error.hint = (
+                "A move makes its queues. Move others, or export these, import them beside it or under other names,"
+                " and remove what was exported."
+            )
+        raise
 
 
-def _is_emptied(source: str, manifest: Manifest) -> bool:
-    """Tell whether there are no messages any more in the queues that were moved, which have been stopped since."""
+def _left(source: str, manifest: Manifest) -> int:
+    """Return how many messages there are in the queues that are moved."""
+    left = 0
     with open_device(source) as device:
         for archived in manifest.spaces:
             with device.open_space(archived.definition.name, role=ROLE) as space:
-                if any(space.usage(queue.definition.name).messages for queue in archived.queues):
-                    return False
-    return True
+                left += sum(space.usage(queue.definition.name).messages for queue in archived.queues)
+    return left
 
 
 def _refuse_differences(compared: Compared) -> None:
@@ -214,11 +224,12 @@ def _refuse_differences(compared: Compared) -> None:
         )
 
 
-def _exported_before(source: str, where: Path | Place, key: bytes | None, stopped: Frozen) -> Exported:
+def _exported_before(source: str, where: Path | Place, asked: ExportOptions, stopped: Frozen) -> Exported:
     """Return what a move that was cut short had exported, and which nobody can have changed since."""
-    manifest = open_archive(where, key).manifest
+    manifest = open_archive(where, asked.key).manifest
     with open_device(source) as device:
         _refuse_stranger(manifest, device)
+    _refuse_other_selection(manifest, asked.selection)
     for space in manifest.spaces:
         for queue in space.queues:
             _refuse_started(space.definition.name, queue.definition.name, stopped)
@@ -229,6 +240,16 @@ def _exported_before(source: str, where: Path | Place, key: bytes | None, stoppe
         for count in queue.counts
     }
     return Exported(place_at(where), manifest, counts, 0.0)
+
+
+def _refuse_other_selection(manifest: Manifest, selection: Selection) -> None:
+    """Refuse to go on with something else, by which it is decided which queues go on at the source in the end."""
+    before = {name: value for name, value in manifest.selection.items() if name != "transactions"}
+    if before != selection.said():
+        raise InvalidArgumentError(
+            "the archive was exported with another selection of queues or messages",
+            hint="Ask for the same as then; qmspark show tells what it was.",
+        )
 
 
 def _refuse_started(space: str, queue: str, stopped: Frozen) -> None:

@@ -6,7 +6,9 @@ import pytest
 
 from qmadmin.archive.manifest import Content
 from qmadmin.opening import create_device, open_device
+from qmadmin.shell import archives
 from qmadmin.transfer.export_planning import ExportOptions
+from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import imports_into
 from qmadmin.transfer.moving import move
@@ -202,6 +204,14 @@ def test_what_the_destination_has_no_room_for_is_refused_before_anything_is_stop
     assert not (tmp_path / "archive").exists()
 
 
+def test_a_queue_that_is_there_is_refused_with_what_a_move_can_do_about_it(moved, source, there):
+    moved(selection=Selection(condition="priority > 5"))
+    with pytest.raises(InvalidArgumentError, match="queue 'Q' exists already") as caught:
+        moved("another")
+    assert caught.value.hint.startswith("A move makes its queues.")
+    assert (caught.value.facts.get("exists"), directions(source)) == (None, STARTED)
+
+
 def test_a_move_to_the_device_itself_is_refused(source, tmp_path):
     with pytest.raises(InvalidArgumentError, match="cannot be moved to that device itself"):
         move(source, source, tmp_path / "archive")
@@ -231,3 +241,24 @@ def test_a_move_that_was_done_may_go_on_again_although_its_messages_are_being_co
     moved(again=True)
     assert (len(texts(there)), texts(source)) == (8, [])
     assert (directions(source), directions(there)) == (STOPPED, STARTED)
+
+
+def test_one_goes_on_only_with_the_selection_of_the_first_time(moved, source, there):
+    some = Selection(condition="priority > 5")
+    with pytest.raises(Interrupt):
+        moved(at="Removing", selection=some)
+    with pytest.raises(InvalidArgumentError, match="with another selection of queues or messages"):
+        moved(again=True)
+    assert (directions(source), directions(there)) == (STOPPED, STOPPED)
+    assert moved(selection=some, again=True).left == 0
+
+
+def test_what_was_enqueued_after_the_export_stays_and_is_told(moved, source, there, tmp_path):
+    export(source, tmp_path / "archive")
+    with open_device(source) as device, device.open_space("SPACE") as space:
+        space.enqueue("Q", "later")
+        space.stop_queue("Q")
+    done = moved(again=True)
+    assert (texts(source), len(texts(there)), done.left) == (["later"], 9, 1)
+    (notice,) = archives.moved(done).notices
+    assert notice.text == "1 message is left at the source, in queues that stay stopped"
