@@ -220,7 +220,9 @@ def _refuse_differences(compared: Compared) -> None:
         first = compared.differences[0]
         raise SystemFailureError(
             f"queue {first.queue!r} of queue space {first.space!r} did not arrive as it was: {first.sentence}",
-            hint="Nothing more was removed from the source. Look at the destination with qmspark verify.",
+            hint="Nothing more was removed from the source. Look at the destination with qmspark verify; where it is"
+            " right all the same, qmspark export --remove --resume removes from the source what the archive has, and"
+            " qstart starts the queues.",
         )
 
 
