@@ -124,7 +124,7 @@ def moved(done: Moved) -> Told:
     told = written(done.exported)
     spaces = ", ".join(space.name for space in done.imported.spaces)
     fields = (*told.fields, field("imported_into", "Imported into", spaces), *_removed(done.removed))
-    return dataclasses.replace(told, fields=fields, notices=(*told.notices, *_kept(done.removed)))
+    return dataclasses.replace(told, fields=fields, notices=(*told.notices, *_kept(done.removed), *_left(done)))
 
 
 def abandoned(archive: str | None, counts: Mapping[str, int], published: Sequence[str], *, dry_run: bool) -> Told:
@@ -187,6 +187,14 @@ def _kept(removed: Removed) -> tuple[Notice, ...]:
     were = "was" if removed.kept == 1 else "were"
     text = f"{_count(removed.kept, 'message')} of the archive {were} not removed: no longer there, or changed since"
     return (Notice(Severity.WARN, text),)
+
+
+def _left(done: Moved) -> tuple[Notice, ...]:
+    if not done.left:
+        return ()
+    is_ = "is" if done.left == 1 else "are"
+    text = f"{_count(done.left, 'message')} {is_} left at the source, in queues that stay stopped"
+    return (Notice(Severity.WARN, text, "Look at them with qlist; qstart lets them be consumed there."),)
 
 
 def compared(found: Compared, *, with_device: bool) -> Told:

@@ -219,8 +219,13 @@ class Call:
             if self.status is Exit.FAILED:
                 logger.error("%s: %s", error.name, error.message)  # noqa: TRY400 - whose fault it is it says itself
             self.report.fail(f"{error.name}: {error.message}", remedy(error, _OPTIONS))
-        except KeyboardInterrupt:
-            self.report.fail(f"qmspark {self._name} was interrupted", _AFTER.get(self._name, ""))
+        except (KeyboardInterrupt, SystemExit) as error:
+            # A move knows better how things stand.
+            notes = " ".join(getattr(error, "__notes__", ()))
+            if isinstance(error, KeyboardInterrupt):
+                self.report.fail(f"qmspark {self._name} was interrupted", notes or _AFTER.get(self._name, ""))
+            elif notes:
+                self.report.fail(f"qmspark {self._name} was told to end", notes)
             raise
 
     def _is_unusable(self, error: QueueError) -> bool:

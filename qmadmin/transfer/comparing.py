@@ -15,6 +15,7 @@ from qmadmin.archive.manifest import ArchivedSpace, Content
 from qmadmin.archive.reading import open_archive
 from qmadmin.archive.rows import Standing
 from qmadmin.opening import open_device
+from qmadmin.transfer.ageing import Meanwhile
 from qmadmin.transfer.desk import at_desk
 from qmadmin.transfer.digesting import Digest, joined
 from qmadmin.transfer.export_planning import ExportOptions, Plan
@@ -29,7 +30,9 @@ from qmadmin.transfer.workers import Workers
 from qmcore.message import State
 
 if TYPE_CHECKING:
+    from qmadmin.archive.manifest import Manifest
     from qmadmin.archive.places import Place
+    from qmadmin.archive.reading import Archive
 
 Numbered: TypeAlias = tuple[int, list[tuple[Standing, Digest]]]
 """The digests of a part of the work, and its number: parts end in any order."""
@@ -60,7 +63,7 @@ class Difference:
         """What it is that differs, as people are told."""
         queue = "" if self.queue is None else f"queue {self.queue!r} of "
         state = "" if self.state is None else f", {self.state.value}"
-        return f"{queue}queue space {self.space!r}{state}"
+        return f"{queue}queue space {self.space!r}{state}{' in memory' if self.memory else ''}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,10 +79,14 @@ class Compared:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Stored:
-    """What the device has: the names of queues by those of their queue spaces, and the digests of their messages."""
+    """What the device has: the names of queues by those of their queue spaces, and the digests of their messages.
+
+    These are of the messages as they should be by now, where there is a `meanwhile`.
+    """
 
     queues: Mapping[str, frozenset[str]]
     digests: Mapping[Standing, Digest]
+    meanwhile: Meanwhile | None
 
 
 def compare(
@@ -100,8 +107,9 @@ def compare(
 
     `spaces` and `queues` give the names that they have on the device, by those in the archive, as for an import. Only
     queues of the archive are looked at, which have to be there. What transactions hold there is not. With `alone`
-    the messages of the archive have to be all that are in them, unless it is one of definitions only. What an earlier
-    step of the same command has `verified` is not read again for that.
+    the messages of the archive have to be all that are in them, unless it is one of definitions only. What time alone
+    has made of messages is no difference: that they became available, expired, or were kept for long enough after they
+    were consumed. What an earlier step of the same command has `verified` is not read again.
 
     Raises what `open_archive` and `Archive.verify_part` do of a damaged archive.
     """
@@ -119,18 +127,35 @@ def compare(
     differences: list[Difference] = []
     if config is not None:
         names = Names(spaces or {}, queues or {})
-        stored = _stored(config, archive.manifest.spaces, names, crew_of, progress)
         alone = alone and archive.manifest.content is not Content.DEFINITIONS
+        stored = _stored(config, archive.manifest, names, crew_of, progress)
         differences = list(_differences(archive.manifest.spaces, archived, stored, names, alone=alone))
+        if differences:
+            stored = _stored(config, archive.manifest, names, crew_of, progress, aged=True)
+            by_now = _archived(archive, crew_of, progress, stored.meanwhile)
+            differences = list(_differences(archive.manifest.spaces, by_now, stored, names, alone=alone))
     return Compared(
         archive.manifest.archive, archive.manifest.messages, archived, tuple(differences), time.monotonic() - began
     )
 
 
+def _archived(
+    archive: Archive, workers: Workers, progress: Progress, meanwhile: Meanwhile | None
+) -> dict[Standing, Digest]:
+    """Return what an archive that was verified would have by now."""
+    entries = archive.manifest.parts
+    with workers.on_parts(at_desk, archive) as crew:
+        tasks = [(entry, number, meanwhile) for number, entry in enumerate(entries)]
+        return _in_order(
+            crew.run(digest_part, tasks, told_by(progress, "Comparing", archive.manifest.messages, len(tasks)))
+        )
+
+
 def _stored(
-    config: str, archived: Sequence[ArchivedSpace], names: Names, workers: Workers, progress: Progress
+    config: str, manifest: Manifest, names: Names, workers: Workers, progress: Progress, *, aged: bool = False
 ) -> _Stored:
-    """Return what the device has in the queues of the archive."""
+    """Return what the device has in the queues of the archive, or with `aged` should have by now."""
+    archived = manifest.spaces
     wanted = tuple(names.space(space.definition.name) for space in archived)
     queues = {names.queue(space.definition.name, q.definition.name) for space in archived for q in space.queues}
     exactly = tuple(glob.escape(name) for name in sorted(queues))
@@ -138,11 +163,14 @@ def _stored(
     with open_device(config) as device:
         here = [space.name for space in device.spaces() if space.name in wanted]
         with pictured(device, here, workers) as (own, crew, moment):
+            # Nobody has looked after the messages of the picture later than that.
+            meanwhile = Meanwhile(manifest.source.snapshot_us, device.clock.now()) if aged else None
             plan = Plan.made(own, here, asked, moment, workers.count)
-            tasks = list(enumerate(plan.units(asked, workers.count)))
+            tasks = [(number, unit, meanwhile) for number, unit in enumerate(plan.units(asked, workers.count))]
             told = told_by(progress, "Comparing", plan.messages, len(tasks))
             digests = _in_order(crew.run(digest_runs, tasks, told))
-    return _Stored({each.space.name: frozenset(queue.name for queue in each.queues) for each in plan.spaces}, digests)
+    there = {each.space.name: frozenset(queue.name for queue in each.queues) for each in plan.spaces}
+    return _Stored(there, digests, meanwhile)
 
 
 def _in_order(found: Iterable[Numbered]) -> dict[Standing, Digest]:
@@ -187,4 +215,5 @@ def _differing(wanted: Digest, there: Digest) -> str:
         return f"{wanted.messages} {messages} in the archive, {there.messages} on the device"
     if there.content != wanted.content:
         return "messages differ"
-    return "" if there.order == wanted.order else "the same messages in another order"
+    is_known = there.ordered and wanted.ordered
+    return "the same messages in another order" if is_known and there.order != wanted.order else ""

@@ -28,21 +28,25 @@ _SAME: Final = operator.itemgetter(*(at for at, name in enumerate(carried.COLUMN
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Digest:
-    """What messages are that stand one behind the other: how many, their content, their order; "" is no message."""
+    """What messages are that stand one behind the other: how many, their content, their order; "" is no message.
+
+    `ordered` is whether the order says anything.
+    """
 
     messages: int = 0
     content: int = 0
     order: int = 0
     first: str = ""
     last: str = ""
+    ordered: bool = True
 
     @classmethod
-    def of(cls, rows: Sequence[Row], msgid: Callable[[int], str]) -> Digest:
+    def of(cls, rows: Sequence[Row], msgid: Callable[[int], str], *, ordered: bool = True) -> Digest:
         """Return the digest of rows in their order; `msgid` gives the identifier of a sequence number."""
         names = [msgid(row[carried.SEQUENCE]) for row in rows]
         content = sum(_of_message(name, row, msgid) for name, row in zip(names, rows, strict=True)) % _MODULUS
         order = sum(_of_pair(one, other) for one, other in itertools.pairwise(names)) % _MODULUS
-        return cls(len(rows), content, order, names[0] if names else "", names[-1] if names else "")
+        return cls(len(rows), content, order, names[0] if names else "", names[-1] if names else "", ordered)
 
     def before(self, other: Digest) -> Digest:
         """Return the digest of these messages with others behind them."""
@@ -54,6 +58,7 @@ class Digest:
             (self.order + other.order + _of_pair(self.last, other.first)) % _MODULUS,
             self.first,
             other.last,
+            self.ordered and other.ordered,
         )
 
     @property

@@ -19,6 +19,7 @@ from qmadmin.transfer.desk import at_desk
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import Exported, export, fitting
 from qmadmin.transfer.filtering import Tally
+from qmadmin.transfer.freezing import ROLE, Frozen, frozen
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import (
     Imported,
@@ -39,16 +40,8 @@ from qmcore.records import Use
 if TYPE_CHECKING:
     from qmadmin.archive.manifest import Manifest
     from qmadmin.device import Device
-    from qmadmin.space import QueueSpace
     from qmadmin.transfer.selecting import Selection
     from qmadmin.transfer.workers import Workers
-    from qmcore.queue import Queue
-
-ROLE = "move"
-"""What others see of a process that moves queues."""
-
-_WAIT_SECONDS = 30.0
-"""How long transactions that have messages of a queue may take to end before it is moved."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,12 +58,13 @@ class Removed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move has done, step by step."""
+    """What a move has done, step by step; `left` messages are in queues of the source that stay stopped."""
 
     exported: Exported
     imported: Imported
     compared: Compared
     removed: Removed
+    left: int = 0
 
 
 def remove_exported(
@@ -125,9 +119,9 @@ def move(
     destination gives up what it had begun; after that they stay stopped, so that nobody consumes here what is there
     too. What was cut short goes on where it was, if `exporting` says `again`.
 
-    Raises InUseError where transactions that have messages of a queue do not end within 30 seconds, or an archive is to
-    be gone on with whose queues were started since; SystemFailureError where what arrived is not what was sent; and
-    whatever an export and an import raise.
+    Raises InUseError where another move is under way, transactions that have messages of a queue do not end within 30
+    seconds, or an archive is to be gone on with whose queues were started since; SystemFailureError where what arrived
+    is not what was sent; and whatever an export and an import raise.
     """
     asked, landing, verified = exporting or ExportOptions(), importing or ImportOptions(), Verified()
     _refuse_halves(asked.selection)
@@ -135,13 +129,13 @@ def move(
     _refuse_itself(source, destination, landing)
     if not goes_on:
         _refuse_unfit(source, destination, where, asked, landing)
-    with _frozen(source, asked.selection) as frozen:
+    with frozen(source, asked.selection) as stopped:
         if goes_on:
-            exported = _exported_before(source, where, asked.key, frozen)
+            exported = _exported_before(source, where, asked, stopped)
         else:
-            asked = dataclasses.replace(asked, enabled=frozen.enabled)
+            asked = dataclasses.replace(asked, enabled=stopped.enabled)
             exported = export(source, where, asked, workers=workers, progress=progress)
-        with _arriving(destination, exported.manifest, landing, frozen):
+        with _arriving(destination, exported.manifest, landing, stopped):
             # What is enqueued there before it was compared would be a difference.
             arriving = dataclasses.replace(landing, start=False, closed=True, once=True)
             imported = load_archive(where, destination, arriving, workers=workers, progress=progress, verified=verified)
@@ -155,15 +149,18 @@ def move(
                 progress=progress,
                 verified=verified,
             )
-            _refuse_differences(compared)
+            # Where nothing is left to be removed all was found to be equal before, and they may work with it there.
+            if not goes_on or _left(source, exported.manifest):
+                _refuse_differences(compared)
             removed = remove_exported(
                 where, source, key=asked.key, workers=workers, progress=progress, verified=verified
             )
             _start(destination, exported.manifest, landing)
-        frozen.stay()
+        stopped.stay()
     if _is_partial(asked.selection):
         _go_on(source, exported.manifest)
-    return Moved(exported, imported, compared, removed)
+        return Moved(exported, imported, compared, removed)
+    return Moved(exported, imported, compared, removed, _left(source, exported.manifest))
 
 
 def _refuse_halves(selection: Selection) -> None:
@@ -197,7 +194,25 @@ def _refuse_unfit(
     would_be = export(source, Path(), rehearsed, workers=Alone(), dry_run=True)
     # How many pages messages take is not known before they are read: each takes one at least.
     least = [Tally(standing, Use(count, count, 0)) for standing, count in would_be.counts.items()]
-    refuse_what_does_not_fit(Archive(place_at(where), would_be.manifest), destination, landing, least)
+    try:
+        refuse_what_does_not_fit(Archive(place_at(where), would_be.manifest), destination, landing, least)
+    except InvalidArgumentError as error:
+        if error.facts.pop("exists", False):
+            error.hint = (
+                "A move makes its queues. Move others, or export these, import them beside it or under other names,"
+                " and remove what was exported."
+            )
+        raise
+
+
+def _left(source: str, manifest: Manifest) -> int:
+    """Return how many messages there are in the queues that are moved."""
+    left = 0
+    with open_device(source) as device:
+        for archived in manifest.spaces:
+            with device.open_space(archived.definition.name, role=ROLE) as space:
+                left += sum(space.usage(queue.definition.name).messages for queue in archived.queues)
+    return left
 
 
 def _refuse_differences(compared: Compared) -> None:
@@ -205,18 +220,21 @@ def _refuse_differences(compared: Compared) -> None:
         first = compared.differences[0]
         raise SystemFailureError(
             f"queue {first.queue!r} of queue space {first.space!r} did not arrive as it was: {first.sentence}",
-            hint="Nothing was removed from the source. Look at the destination with qmspark verify.",
+            hint="Nothing more was removed from the source. Look at the destination with qmspark verify; where it is"
+            " right all the same, qmspark export --remove --resume removes from the source what the archive has, and"
+            " qstart starts the queues.",
         )
 
 
-def _exported_before(source: str, where: Path | Place, key: bytes | None, frozen: _Frozen) -> Exported:
+def _exported_before(source: str, where: Path | Place, asked: ExportOptions, stopped: Frozen) -> Exported:
     """Return what a move that was cut short had exported, and which nobody can have changed since."""
-    manifest = open_archive(where, key).manifest
+    manifest = open_archive(where, asked.key).manifest
     with open_device(source) as device:
         _refuse_stranger(manifest, device)
+    _refuse_other_selection(manifest, asked.selection)
     for space in manifest.spaces:
         for queue in space.queues:
-            _refuse_started(space.definition.name, queue.definition.name, frozen)
+            _refuse_started(space.definition.name, queue.definition.name, stopped)
     counts = {
         (space.definition.name, queue.definition.name, count.state, count.memory): count.messages
         for space in manifest.spaces
@@ -226,8 +244,18 @@ def _exported_before(source: str, where: Path | Place, key: bytes | None, frozen
     return Exported(place_at(where), manifest, counts, 0.0)
 
 
-def _refuse_started(space: str, queue: str, frozen: _Frozen) -> None:
-    if any(frozen.enabled.get((space, queue), ())):
+def _refuse_other_selection(manifest: Manifest, selection: Selection) -> None:
+    """Refuse to go on with something else, by which it is decided which queues go on at the source in the end."""
+    before = {name: value for name, value in manifest.selection.items() if name != "transactions"}
+    if before != selection.said():
+        raise InvalidArgumentError(
+            "the archive was exported with another selection of queues or messages",
+            hint="Ask for the same as then; qmspark show tells what it was.",
+        )
+
+
+def _refuse_started(space: str, queue: str, stopped: Frozen) -> None:
+    if any(stopped.enabled.get((space, queue), ())):
         raise InUseError(
             f"queue {queue!r} of queue space {space!r} was started after it was exported, so that the archive no longer"
             " tells what it has",
@@ -239,18 +267,26 @@ def _refuse_started(space: str, queue: str, frozen: _Frozen) -> None:
 
 
 @contextlib.contextmanager
-def _arriving(destination: str, manifest: Manifest, landing: ImportOptions, frozen: _Frozen) -> Iterator[None]:
-    """See to it that messages which are in both places can be consumed in one at most, where the block fails."""
+def _arriving(destination: str, manifest: Manifest, landing: ImportOptions, stopped: Frozen) -> Iterator[None]:
+    """See to it that messages which are in both places can be consumed in one at most, where the block fails.
+
+    How things stand then is the last of the error's hint, or of an interrupt's notes.
+    """
     try:
         yield
     except BaseException as error:
         if _has_arrived(destination, manifest, landing):
-            frozen.stay()
-            if isinstance(error, QueueError):
-                hint = "The queues stay stopped in both places; the same move with --resume goes on."
-                error.hint = f"{error.hint} {hint}".strip()
+            stopped.stay()
+            stand = "The queues stay stopped in both places; the same move with --resume goes on."
         else:
             _give_up(destination, manifest, landing)
+            stand = "The queues stay stopped, and nothing has arrived; the same move with --resume goes on."
+            if stopped.were_started:
+                stand = "The queues are started again, and nothing has arrived; a new move needs another archive."
+        if isinstance(error, QueueError):
+            error.hint = f"{error.hint} {stand}".strip()
+        else:
+            error.add_note(stand)
         raise
 
 
@@ -281,38 +317,6 @@ def _landed(device: Device, manifest: Manifest, landing: ImportOptions) -> list[
     there = {space.name for space in device.spaces()}
     wanted = (landing.names.space(space.definition.name) for space in manifest.spaces)
     return [name for name in wanted if name in there]
-
-
-class _Frozen:
-    """Queues that are stopped for a move, and in which directions they were started before."""
-
-    def __init__(self, undo: contextlib.ExitStack) -> None:
-        self.enabled: dict[tuple[str, str], tuple[bool, bool]] = {}
-        self._undo = undo
-
-    def stop(self, space: QueueSpace, queue: Queue) -> None:
-        """Stop a queue; in the end it is started again as it was."""
-        before = (queue.enqueue_enabled, queue.dequeue_enabled)
-        self._undo.callback(space.start_queue, queue.name, enqueue=before[0], dequeue=before[1])
-        space.stop_queue(queue.name, wait=_WAIT_SECONDS)
-        self.enabled[space.name, queue.name] = before
-
-    def stay(self) -> None:
-        """Let the queues stay stopped."""
-        self._undo.pop_all()
-
-
-@contextlib.contextmanager
-def _frozen(config: str, selection: Selection) -> Iterator[_Frozen]:
-    """Have queues stopped, and start them again as they were unless they are to stay so."""
-    with open_device(config) as device, contextlib.ExitStack() as opened, contextlib.ExitStack() as undo:
-        frozen = _Frozen(undo)
-        for name in selection.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}"):
-            space = opened.enter_context(device.open_space(name, role=ROLE))
-            for queue in space.queues():
-                if selection.has_queue(queue.name):
-                    frozen.stop(space, queue)
-        yield frozen
 
 
 def _is_partial(selection: Selection) -> bool:

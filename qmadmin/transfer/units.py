@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from qmadmin.archive.rows import Standing, batch_of, rows_of
 from qmadmin.archive.writing import part_in
+from qmadmin.transfer.ageing import aged
 from qmadmin.transfer.desk import Desk, ImportTarget
-from qmadmin.transfer.digesting import Digest, joined
+from qmadmin.transfer.digesting import Digest
 from qmadmin.transfer.filtering import RowFilter, Tally, tally
 from qmadmin.transfer.naming import as_space
 from qmcore.acts import importing
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from qmadmin.archive.manifest import PartEntry
     from qmadmin.archive.reading import Archive
+    from qmadmin.transfer.ageing import Meanwhile
     from qmadmin.transfer.picture import Reader
     from qmcore.carried import Run
     from qmcore.condition import Condition
@@ -164,6 +166,15 @@ def _namers(archive: Archive) -> dict[str, Callable[[int], str]]:
     return {space.definition.name: as_space(space).msgid for space in archive.manifest.spaces}
 
 
+def _retentions(archive: Archive) -> dict[tuple[str, str], int]:
+    """Return how many seconds the queues of an archive keep what was consumed."""
+    return {
+        (space.definition.name, queue.definition.name): queue.definition.retention
+        for space in archive.manifest.spaces
+        for queue in space.queues
+    }
+
+
 def verify_part(desk: Desk, entry: PartEntry) -> None:
     """Refuse a part that is not what the manifest says."""
     desk.archive.verify_part(entry)
@@ -178,28 +189,36 @@ def remove_part(desk: Desk, entry: PartEntry, config: str) -> int:
     return removed
 
 
-def digest_part(desk: Desk, entry: PartEntry, number: int) -> tuple[int, list[tuple[Standing, Digest]]]:
-    """Return the digests of what a part has, with the number of the part."""
-    names = _namers(desk.archive)
+def digest_part(
+    desk: Desk, entry: PartEntry, number: int, meanwhile: Meanwhile | None = None
+) -> tuple[int, list[tuple[Standing, Digest]]]:
+    """Return the digests of what a part has, or would have by now, with the number of the part."""
+    names, retentions = _namers(desk.archive), _retentions(desk.archive)
     found = [
-        ((space, queue, state, memory), Digest.of(rows, names[space]))
+        ((space, queue, each.state, memory), Digest.of(each.rows, names[space], ordered=each.ordered))
         for _, batch in desk.archive.batches(entry)
         for space, queue, state, memory, rows in rows_of(batch)
+        for each in aged(meanwhile, state, rows, retentions[space, queue])
     ]
     return number, found
 
 
-def digest_runs(reader: Reader, number: int, unit: ExportUnit) -> tuple[int, list[tuple[Standing, Digest]]]:
-    """Return the digests of what a device has in some runs, with the number of the unit."""
+def digest_runs(
+    reader: Reader, number: int, unit: ExportUnit, meanwhile: Meanwhile | None = None
+) -> tuple[int, list[tuple[Standing, Digest]]]:
+    """Return the digests of what a device has in some runs, or should have by now, with the number of the unit."""
 
-    def digest(run: Run) -> Callable[[Unit, Space, Queue], Digest]:
-        return lambda work, found, queue: joined(
-            Digest.of(rows, found.msgid) for rows in _rows(work, found, queue, run, unit.condition)
-        )
+    def digests(run: Run) -> Callable[[Unit, Space, Queue], list[tuple[State, Digest]]]:
+        return lambda work, found, queue: [
+            (each.state, Digest.of(each.rows, found.msgid, ordered=each.ordered))
+            for rows in _rows(work, found, queue, run, unit.condition)
+            for each in aged(meanwhile, run.state, rows, queue.definition.retention)
+        ]
 
     return number, [
-        ((space, run.queue, run.state, run.memory), reader.read_queue(space, run.queue, digest(run)))
+        ((space, run.queue, state, run.memory), digest)
         for space, run in unit.runs
+        for state, digest in reader.read_queue(space, run.queue, digests(run))
     ]
 
 

@@ -47,6 +47,7 @@ class TestRefusal:
             (["export", "--definitions-only", "--messages-only", "D", "a"], "exclude each other"),
             (["export", "--remove", "--move", "E", "D", "a"], "exclude each other"),
             (["export", "--start", "D", "a"], "--start is for --move"),
+            (["export", "--move", "", "D", "a"], "--move names no device"),
             (["import", "--rename", "QSPACE", "a", "D"], "'QSPACE' is not of the form OLD=NEW"),
             (["import", "--rename-queue", "=new", "a", "D"], "'=new' is not of the form"),
             (["import", "--rename", "A=" + "x" * 16, "a", "D"], "queue space name"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from qmadmin.opening import create_device, open_device
@@ -96,6 +98,21 @@ def test_one_that_was_killed_before_its_archive_was_complete_begins_anew(doomed,
     assert directions(source) == {"Q": (False, False), "CLOSED": (False, False)}
     moved(source, there, tmp_path / "archive", again=True)
     assert (messages(source), messages(there)) == ({"Q": [], "CLOSED": []}, before)
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "place", "stand"),
+    [
+        (signal.SIGINT, 130, f"{MOVING}:export", "An archive that was not complete was removed"),
+        (signal.SIGINT, 130, f"{MOVING}:load_archive", "The queues are started again, and nothing has arrived"),
+        (signal.SIGTERM, 143, f"{MOVING}:compare", "The queues stay stopped in both places"),
+    ],
+)
+def test_one_that_is_told_to_end_says_how_things_stand(doomed, source, there, tmp_path, number, status, place, stand):
+    said = doomed.program(Doom(place, number=number), "export", source, tmp_path / "archive", "--move", there)
+    assert said.returncode == status
+    assert stand in " ".join(said.stderr.split())
+    assert "Traceback" not in said.stderr
 
 
 def test_an_archive_of_another_device_is_not_gone_on_with(source, there, tmp_path):

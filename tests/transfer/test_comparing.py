@@ -9,7 +9,7 @@ import pytest
 
 from qmadmin.archive.manifest import Content
 from qmadmin.device import Device
-from qmadmin.opening import create_device
+from qmadmin.opening import create_device, open_device
 from qmadmin.shell import archives
 from qmadmin.shell.results import Severity
 from qmadmin.transfer.comparing import Difference, compare
@@ -18,9 +18,11 @@ from qmadmin.transfer.exporting import export
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.selecting import Selection
 from qmcore.message import State
-from tests.fix_store import make_queue, space_definition
+from qmcore.times import MICROS
+from tests.fix_store import MovableClock, make_queue, space_definition
 
 PAGE = 4096
+YEARS = 365 * 86_400
 
 
 @pytest.fixture
@@ -80,6 +82,47 @@ def test_messages_that_only_the_device_has_are_none_where_others_may_be_in_the_q
         space.enqueue("A", b"later", delay=60)
         space.enqueue("B", b"strange")
     assert differences(archive, device, alone=False) == {}
+
+
+@pytest.fixture
+def ageing(tmp_path: Path) -> Iterator[Device]:
+    """A device, left alone for years, with messages whose time has come and others."""
+    with create_device(tmp_path / "AGEING", 20_000, clock=MovableClock(1_600_000_000 * MICROS)) as made:
+        made.create_space(space_definition("ONE", memory=100 * PAGE))
+        with made.open_space("ONE") as space:
+            make_queue(space, "ERRORS")
+            make_queue(space, "A", error_queue="ERRORS", keep_expired=True, order="priority")
+            make_queue(space, "KEPT", retention=3600)
+            space.enqueue("ERRORS", b"old")
+            space.enqueue("KEPT", b"consumed")
+            assert space.dequeue("KEPT") is not None
+            for persistent in (True, False):
+                space.enqueue("A", b"lasting", persistent=persistent)
+                space.enqueue("A", b"soon", delay=60, priority=90, persistent=persistent)
+                space.enqueue("A", b"in years", delay=60 * YEARS, persistent=persistent)
+                space.enqueue("A", b"short-lived", expires_in=60, persistent=persistent)
+                space.enqueue("A", b"late and short-lived", delay=30, expires_in=60, persistent=persistent)
+    with open_device(tmp_path / "AGEING") as made:
+        yield made
+
+
+def test_what_time_alone_has_made_of_messages_is_no_difference(ageing: Device, tmp_path: Path) -> None:
+    export(ageing.config, tmp_path / "archive")
+    assert differences(tmp_path / "archive", ageing) == {}
+    with ageing.open_space("ONE") as space:
+        seen = {queue.name: (usage.ready, usage.delayed) for queue, usage in space.usages()}
+        assert seen == {"A": (4, 2), "ERRORS": (5, 0), "KEPT": (0, 0)}
+        assert differences(tmp_path / "archive", ageing) == {}
+        space.change_priority("A", 10, condition="priority = 90")
+        whose = "queue 'A' of queue space 'ONE', ready"
+        assert differences(tmp_path / "archive", ageing) == {
+            whose: "messages differ",
+            f"{whose} in memory": "messages differ",
+        }
+        space.enqueue("ERRORS", b"new")
+        assert differences(tmp_path / "archive", ageing)["queue 'ERRORS' of queue space 'ONE', ready"] == (
+            "1 message in the archive, 2 on the device"
+        )
 
 
 @pytest.mark.parametrize("alone", [False, True])

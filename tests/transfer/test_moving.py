@@ -6,7 +6,9 @@ import pytest
 
 from qmadmin.archive.manifest import Content
 from qmadmin.opening import create_device, open_device
+from qmadmin.shell import archives
 from qmadmin.transfer.export_planning import ExportOptions
+from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import imports_into
 from qmadmin.transfer.moving import move
@@ -14,7 +16,8 @@ from qmadmin.transfer.selecting import Selection
 from qmadmin.transfer.workers import Alone
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError
 from qmcore.imports import Stage
-from tests.fix_store import make_queue, space_definition
+from qmcore.times import MICROS
+from tests.fix_store import MovableClock, make_queue, space_definition
 
 STARTED, STOPPED = (True, True), (False, False)
 
@@ -83,6 +86,32 @@ def stages(config):
         return [job.state for space in device.spaces() for job in imports_into(device, space.name)]
 
 
+@pytest.mark.parametrize(
+    ("at", "stand"),
+    [
+        ("Importing", "The queues are started again, and nothing"),
+        ("Comparing", "The queues stay stopped in both places"),
+    ],
+)
+def test_an_interrupt_says_how_things_stand(moved, at, stand):
+    with pytest.raises(Interrupt) as caught:
+        moved(at=at)
+    (note,) = caught.value.__notes__
+    assert note.startswith(stand)
+
+
+def test_an_interrupt_says_that_a_move_goes_on_whose_queues_were_stopped_before(moved, source, there):
+    with open_device(source) as device, device.open_space("SPACE") as space:
+        space.stop_queue("Q")
+    with pytest.raises(Interrupt) as caught:
+        moved(at="Importing")
+    assert caught.value.__notes__ == [
+        "The queues stay stopped, and nothing has arrived; the same move with --resume goes on."
+    ]
+    moved(again=True)
+    assert (texts(source), len(texts(there))) == ([], 9)
+
+
 @pytest.mark.parametrize("at", ["Exporting", "Verifying", "Importing"])
 def test_a_move_that_ends_before_anything_has_arrived_leaves_all_as_it_was(moved, source, there, at):
     with pytest.raises(Interrupt):
@@ -113,6 +142,19 @@ def test_what_has_arrived_cannot_be_consumed_anywhere_until_the_move_goes_on(mov
     moved(again=True)
     assert (directions(source), directions(there)) == (STOPPED, STARTED)
     assert (texts(source), texts(there)) == ([], before)
+
+
+def test_a_move_goes_on_although_messages_that_have_arrived_became_available_or_expired(moved, source, there):
+    with open_device(source, clock=MovableClock(1_600_000_000 * MICROS)) as device, device.open_space("SPACE") as space:
+        space.enqueue("Q", "delayed", delay=60)
+        space.enqueue("Q", "short-lived", expires_in=60)
+    with pytest.raises(Interrupt):
+        moved(at="Comparing")
+    # Whoever looks at a queue has its messages released and removed.
+    with open_device(there) as device, device.open_space("SPACE") as space:
+        assert space.usage("Q").ready == 10
+    moved(again=True)
+    assert (len(texts(there)), texts(source)) == (10, [])
 
 
 def test_a_queue_that_was_started_by_hand_after_its_messages_arrived_keeps_the_move_from_going_on(moved, source, there):
@@ -162,8 +204,61 @@ def test_what_the_destination_has_no_room_for_is_refused_before_anything_is_stop
     assert not (tmp_path / "archive").exists()
 
 
+def test_a_queue_that_is_there_is_refused_with_what_a_move_can_do_about_it(moved, source, there):
+    moved(selection=Selection(condition="priority > 5"))
+    with pytest.raises(InvalidArgumentError, match="queue 'Q' exists already") as caught:
+        moved("another")
+    assert caught.value.hint.startswith("A move makes its queues.")
+    assert (caught.value.facts.get("exists"), directions(source)) == (None, STARTED)
+
+
 def test_a_move_to_the_device_itself_is_refused(source, tmp_path):
     with pytest.raises(InvalidArgumentError, match="cannot be moved to that device itself"):
         move(source, source, tmp_path / "archive")
     assert directions(source) == STARTED
     assert not (tmp_path / "archive").exists()
+
+
+def test_while_queues_are_moved_another_move_of_them_is_refused_and_disturbs_nothing(source, there, tmp_path):
+    with create_device(tmp_path / "THIRD", 20_000) as third:
+        pass
+
+    def another(what, _done, _total):
+        if what == "Removing":
+            with pytest.raises(InUseError, match="are being moved by two processes"):
+                move(source, third.path, tmp_path / "another", workers=Alone())
+
+    before = texts(source)
+    move(source, there, tmp_path / "archive", workers=Alone(), progress=another)
+    assert (texts(source), texts(there), stages(third.path)) == ([], before, [])
+    assert (directions(source), directions(there)) == (STOPPED, (True, False))
+    assert not (tmp_path / "another").exists()
+
+
+def test_a_move_that_was_done_may_go_on_again_although_its_messages_are_being_consumed(moved, source, there):
+    moved()
+    assert consumed(there) == "0"
+    moved(again=True)
+    assert (len(texts(there)), texts(source)) == (8, [])
+    assert (directions(source), directions(there)) == (STOPPED, STARTED)
+
+
+def test_one_goes_on_only_with_the_selection_of_the_first_time(moved, source, there):
+    some = Selection(condition="priority > 5")
+    with pytest.raises(Interrupt):
+        moved(at="Removing", selection=some)
+    with pytest.raises(InvalidArgumentError, match="with another selection of queues or messages"):
+        moved(again=True)
+    assert (directions(source), directions(there)) == (STOPPED, STOPPED)
+    assert moved(selection=some, again=True).left == 0
+
+
+def test_what_was_enqueued_after_the_export_stays_and_is_told(moved, source, there, tmp_path):
+    export(source, tmp_path / "archive")
+    with open_device(source) as device, device.open_space("SPACE") as space:
+        space.enqueue("Q", "later")
+        space.stop_queue("Q")
+    done = moved(again=True)
+    assert (texts(source), len(texts(there)), done.left) == (["later"], 9, 1)
+    (notice,) = archives.moved(done).notices
+    assert notice.text == "1 message is left at the source, in queues that stay stopped"

@@ -11,7 +11,7 @@ from qmcore.times import LATEST, MICROS
 
 def forget_outlived(unit: Unit, opened: OpenSpace, queue: Queue, now: int, limit: int) -> int:
     """Delete at most `limit` retained messages of a queue whose retention is over, and return how many it was."""
-    before = _kept_from(queue, now)
+    before = kept_from(queue.definition.retention, now)
     if before is None or not unit.has_outlived(queue.id, before):
         return 0
     return forget(unit, opened, queue, before, limit)
@@ -19,7 +19,7 @@ def forget_outlived(unit: Unit, opened: OpenSpace, queue: Queue, now: int, limit
 
 def has_outlived(unit: Unit, queue: Queue, now: int) -> bool:
     """Tell whether the queue has retained messages whose retention is over."""
-    before = _kept_from(queue, now)
+    before = kept_from(queue.definition.retention, now)
     return before is not None and unit.has_outlived(queue.id, before)
 
 
@@ -33,9 +33,8 @@ def forget(unit: Unit, opened: OpenSpace, queue: Queue, before: int, limit: int)
     return count
 
 
-def _kept_from(queue: Queue, now: int) -> int | None:
-    """Return the time of consumption from which the queue's retained messages are kept; None where none ever goes."""
-    retention = queue.definition.retention
+def kept_from(retention: int, now: int) -> int | None:
+    """Return the time of consumption from which messages are kept for so many seconds; None where none ever goes."""
     if retention == FOREVER:
         return None
     # What a queue has retained that retains no more is to go, whatever the clock says.

@@ -1,0 +1,80 @@
+"""Queues that stand still while they are moved, and are started again as they were unless they are to stay stopped."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from qmadmin.opening import open_device
+from qmcore.acts import outstanding
+from qmcore.errors import InUseError
+
+if TYPE_CHECKING:
+    from qmadmin.device import Device
+    from qmadmin.space import QueueSpace
+    from qmadmin.transfer.selecting import Selection
+    from qmcore.queue import Queue
+
+ROLE = "move"
+"""What others see of a process that moves queues."""
+
+_WAIT_SECONDS = 30.0
+"""How long transactions that have messages of a queue may take to end before it is moved."""
+
+
+class Frozen:
+    """Queues that are stopped for a move, and in which directions they were started before."""
+
+    def __init__(self, undo: contextlib.ExitStack) -> None:
+        self.enabled: dict[tuple[str, str], tuple[bool, bool]] = {}
+        self._undo = undo
+
+    def stop(self, space: QueueSpace, queue: Queue) -> None:
+        """Stop a queue; in the end it is started again as it was."""
+        before = (queue.enqueue_enabled, queue.dequeue_enabled)
+        self._undo.callback(space.start_queue, queue.name, enqueue=before[0], dequeue=before[1])
+        space.stop_queue(queue.name, wait=_WAIT_SECONDS)
+        self.enabled[space.name, queue.name] = before
+
+    @property
+    def were_started(self) -> bool:
+        """Whether there is a queue that was started before in one direction at least."""
+        return any(map(any, self.enabled.values()))
+
+    def stay(self) -> None:
+        """Let the queues stay stopped."""
+        self._undo.pop_all()
+
+
+@contextlib.contextmanager
+def frozen(config: str, selection: Selection) -> Iterator[Frozen]:
+    """Have queues stopped, and start them again as they were unless they are to stay so.
+
+    Raises InUseError where another move of a queue space is under way, for which nothing is stopped, or where
+    transactions that have messages of a queue do not end in time.
+    """
+    with open_device(config) as device, contextlib.ExitStack() as opened, contextlib.ExitStack() as undo:
+        found = Frozen(undo)
+        for name in selection.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}"):
+            space = opened.enter_context(device.open_space(name, role=ROLE))
+            # Of two that begin at the same time each sees the other one, as both are attached by now.
+            _refuse_other_moves(device, name)
+            for queue in space.queues():
+                if selection.has_queue(queue.name):
+                    found.stop(space, queue)
+        yield found
+
+
+def _refuse_other_moves(device: Device, name: str) -> None:
+    """Refuse to take messages to one place while they are taken to another one."""
+    own = device.attachment(name, ROLE)
+    there = outstanding.attached(own.volume, own.opened.space.id)
+    moves = [process for process in there if process.role == ROLE and process.alive]
+    # One of them is this one.
+    if len(moves) > 1:
+        raise InUseError(
+            f"queues of queue space {name!r} are being moved by two processes: {' and '.join(map(str, moves[:2]))}",
+            hint="Begin again when the other move has ended; both could take the same messages along.",
+            space=name,
+        )
