@@ -15,7 +15,7 @@ from qmcore.space import Space
 from qmstorage import conditions, rows
 from qmstorage.among import Named
 from qmstorage.holding import Holdings
-from qmstorage.runner import given, insert_into
+from qmstorage.runner import given, insert_into, written
 from qmstorage.schema import held, history, message
 
 _RETAIN = insert_into(history)
@@ -27,7 +27,9 @@ _RETAIN_HELD = insert(history).from_select(
         held.c.message_id,
         bindparam("by", type_=history.c.consumer.type),
         held.c.trans_id,
-    ).where(given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"), held.c.role == int(Role.DEQUEUED)),
+    ).where(
+        given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"), written(held.c.role, Role.DEQUEUED)
+    ),
 )
 _OF_QUEUE = given(history.c.queue_id, "of_queue")
 _BEHIND = tuple_(history.c.consumed_at, history.c.message_id) > tuple_(

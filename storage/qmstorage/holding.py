@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, delete, func, literal, literal_column, select, update
+from sqlalchemy import ColumnElement, Select, bindparam, delete, func, literal, select, update
 
 from qmcore.condition import Condition
 from qmcore.records import Holding, NewMessage, Place, Role, Spilled, Use
@@ -16,7 +16,7 @@ from qmstorage import choosing, conditions
 from qmstorage.among import Among, Named, says
 from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.messages import Messages
-from qmstorage.runner import Row, Statement, given, insert_into
+from qmstorage.runner import Row, Statement, given, insert_into, written
 from qmstorage.schema import IS_LOCKED, chunk, held, message
 
 _HOLD = insert_into(held)
@@ -34,12 +34,8 @@ _HOLDING = (
 
 
 def for_each_role(build: Callable[[Sequence[ColumnElement[bool]]], Statement]) -> dict[Role, Statement]:
-    """Return the statements about what a transaction has of a queue, built from the conditions of each role.
-
-    The role is written out. Where it is a value, SQLite compiles the statement anew whenever that is given: it might
-    allow for the index of those which are locked.
-    """
-    return {role: build((*_OF_QUEUE, held.c.role == literal_column(str(int(role))))) for role in Role}
+    """Return the statements about what a transaction has of a queue, built from the conditions of each role."""
+    return {role: build((*_OF_QUEUE, written(held.c.role, role))) for role in Role}
 
 
 _GIVE_BACK = for_each_role(lambda its: delete(held).where(*its).returning(*_HOLDING))
@@ -82,7 +78,7 @@ _SPILLED = (
         held.c.order_key,
     )
     .join_from(held, message, Named(message.c.id, held.c.message_id))
-    .where(*_OF_QUEUE, held.c.role == int(Role.ENQUEUED), held.c.message_id > bindparam("after"))
+    .where(*_OF_QUEUE, written(held.c.role, Role.ENQUEUED), held.c.message_id > bindparam("after"))
     .order_by(held.c.message_id)
     .limit(bindparam("most"))
 )

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from sqlalchemy import ColumnElement, Table, bindparam, insert
+from sqlalchemy import ColumnElement, Table, bindparam, insert, literal_column
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -156,6 +156,14 @@ class Runner:
 def insert_into(table: Table) -> ClauseElement:
     """Return the statement that inserts one row, every column given by its name."""
     return insert(table).values({column.name: bindparam(column.name) for column in table.columns})
+
+
+def written(column: ColumnElement[Any], value: int) -> ColumnElement[bool]:
+    """Return the condition that a column equals a number, which stands in the text.
+
+    SQLite compiles a statement anew whenever it is given a value that may tell whether a partial index can be used.
+    """
+    return column == literal_column(str(int(value)))
 
 
 def given(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:

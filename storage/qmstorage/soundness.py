@@ -30,7 +30,7 @@ from qmcore.message import HEADER_PAGES_BYTES
 from qmcore.queue import Queue
 from qmcore.records import Role
 from qmcore.space import Space
-from qmstorage.runner import Runner, Statement
+from qmstorage.runner import Runner, Statement, written
 from qmstorage.schema import (
     chunk,
     counter,
@@ -81,7 +81,7 @@ def _counted(found: Any) -> Select[Any]:
     return select(func.count()).select_from(found.subquery())
 
 
-_IS_SPILLED = held.c.role == int(Role.ENQUEUED)
+_IS_SPILLED = written(held.c.role, Role.ENQUEUED)
 _AVAILABLE = union_all(*(select(table.c.queue_id, table.c.message_id) for table in (ready, due))).subquery("available")
 _KEYED = union_all(
     *(
