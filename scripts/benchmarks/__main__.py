@@ -19,9 +19,9 @@ def main() -> None:
         from benchmarks import millions
 
         sys.exit(millions.main(sys.argv[2:]))
-    from benchmarks import sqlite
+    from benchmarks.sqlite import program
 
-    sqlite.main()
+    sys.exit(program.main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -385,7 +385,7 @@ def _table(result: dict[str, Any]) -> str:
     box, options = result["machine"], result["options"]
     amount = f"{options['messages']:,} messages of {options['bytes']} bytes, {options['rounds']} interleaved rounds"
     lines = [
-        f"{box['processor']}, {box['cores']} cores, load {box['load']} before, {box['load_after']} after",
+        machine.sentence(box),
         f"{amount}; messages per second: median, spread, ratio to Spark JDBC",
     ]
     for what in ("export", "import"):

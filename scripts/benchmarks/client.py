@@ -1,14 +1,20 @@
-"""The process that holds one subject and forks its clients: `python -m benchmarks.client NAME`.
+"""The process that holds one subject and forks its clients: `python -m benchmarks.client MODULE:CLASS`.
 
 It reads one request a line and writes one answer a line, both JSON. The packages of the subject are loaded once, and
 each client is a fork with a connection of its own. All clients of a measurement are connected and warm before the
 first of them begins.
 
-    {"do": "set_up" | "empty", "url": URL}                      {"ok": true}
-    {"do": "fill", "url": URL, "count": N}                      {"ok": true}
-    {"do": "measure", "url": URL, "producers": N, "consumers": N, "messages": N, "seconds": N}
-                                                                {"operations": N, "seconds": N}
+    {"do": "set_up" | "empty", "place": PLACE}                  {"ok": true}
+    {"do": "fill", "place": PLACE, "count": N}                  {"ok": true}
+    {"do": "attend" | "leave", "place": PLACE}                  {"ok": true}
+    {"do": "measure", "place": PLACE, "producers": N, "consumers": N, "operations": N, "seconds": N}
+                                                {"operations": N, "seconds": N, "p50": SECONDS, "p99": SECONDS}
     anything that went wrong                                    {"error": TEXT}
+
+`attend` keeps one more client connected until `leave`, as there is in use: the last one that closes an SQLite file
+removes its log, and the next one has to make it grow again. A measurement may also say `produce` and `consume`,
+which of the clients' methods are called (default: those of these names), `size`, the messages that one call of them
+has, and `threads`: the clients are threads of one process, which share a connection.
 """
 
 from __future__ import annotations
@@ -16,24 +22,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import mmap
 import os
 import signal
 import sys
-import time
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.subject import QUEUE, WARM_UP, GoesOn, Subject, load
+from benchmarks.pacing import Clock, Counts, Start, shares, so_many_times, until_made, until_taken
+from benchmarks.subject import QUEUE, WARM_UP, Client, GoesOn, Subject, load
 
 _WARM_OPERATIONS = 8
-_PAUSE = 0.0005
-"""Seconds that a consumer rests when it has found nothing."""
-
 _HANGS = 120
-"""Seconds beyond the time of a measurement after which a client is given up."""
+"""Seconds beyond the time of a measurement after which a client is given up; a filling has ten times as many."""
 
 Answer = dict[str, Any]
 
@@ -45,16 +48,20 @@ def main() -> None:
     except ImportError as error:
         _say({"error": f"{type(error).__name__}: {error}"})
         return
-    _say(
-        {
-            "version": subject.version,
-            "enqueue_commits": subject.enqueue_commits,
-            "dequeue_commits": subject.dequeue_commits,
-        }
-    )
-    for line in sys.stdin:
-        request = json.loads(line)
-        _say(_measured(subject, request) if request["do"] == "measure" else _prepared(subject, request))
+    _say({"version": subject.version, "commits": dict(subject.commits)})
+    with contextlib.ExitStack() as attending:
+        for line in sys.stdin:
+            request = json.loads(line)
+            match request["do"]:
+                case "measure":
+                    _say(Measurement(subject, request).answer())
+                case "attend":
+                    _say(attending.enter_context(_attended(subject, request["place"])))
+                case "leave":
+                    attending.close()
+                    _say({"ok": True})
+                case _:
+                    _say(_prepared(subject, request))
 
 
 def _say(answer: Answer) -> None:
@@ -62,169 +69,146 @@ def _say(answer: Answer) -> None:
 
 
 def _prepared(subject: Subject, request: Answer) -> Answer:
-    url = request["url"]
+    place = request["place"]
 
     def child() -> Answer:
         match request["do"]:
             case "set_up":
-                subject.set_up(url)
+                subject.set_up(place)
             case "fill":
-                subject.fill(url, request["count"])
+                subject.fill(place, request["count"])
             case "empty":
-                subject.empty(url)
+                subject.empty(place)
         return {"ok": True}
 
-    return _forked([child], _HANGS)[0]
+    return _forked([child], 10 * _HANGS)[0]
 
 
-def _measured(subject: Subject, request: Answer) -> Answer:
-    producers, consumers = request["producers"], request["consumers"]
-    start = _Start(producers + consumers)
-    shares = _shares(request["messages"], producers)
-    counts = _Counts(consumers)
+@contextlib.contextmanager
+def _attended(subject: Subject, place: str) -> Iterator[Answer]:
+    """Keep a client connected in a process of its own; give what it says once it is."""
+    end = os.pipe()
 
-    def producer(number: int) -> Answer:
-        return _client(subject, request["url"], start, lambda clock: _until_made(shares[number], clock), produces=True)
+    def child(say: Callable[[Answer], None]) -> None:
+        os.close(end[1])
+        client = subject.open(place)
+        _warm_up(client)
+        say({"ok": True})
+        os.read(end[0], 1)
+        client.close()
 
-    def consumer(number: int) -> Answer:
-        def stop(clock: _Clock) -> GoesOn:
-            return _until_taken(counts, number, request["messages"], clock)
-
-        return _client(subject, request["url"], start, stop, produces=False)
-
-    start.seconds = request["seconds"]
-    works = [functools.partial(producer, number) for number in range(producers)]
-    works += [functools.partial(consumer, number) for number in range(consumers)]
-    answers = _forked(works, start.seconds + _HANGS, start)
-    for answer in answers:
-        if "error" in answer:
-            return answer
-    counted = answers[producers:] if consumers else answers
-    begun, ended = min(answer["begun"] for answer in answers), max(answer["ended"] for answer in counted)
-    return {"operations": sum(answer["operations"] for answer in counted), "seconds": ended - begun}
+    pid, reading = _fork(child, 0)
+    os.close(end[0])
+    with os.fdopen(reading, "rb") as reader:
+        said = reader.read()
+    yield json.loads(said) if said else {"error": "a client that was to attend has ended"}
+    os.close(end[1])
+    os.waitpid(pid, 0)
 
 
-def _client(subject: Subject, url: str, start: _Start, stop: Callable[[_Clock], GoesOn], *, produces: bool) -> Answer:
-    """Connect, warm up, wait for the others, work, and tell how much was done in which time."""
-    try:
-        client = subject.open(url)
-        for work in (client.produce, client.consume):
-            work(WARM_UP, _so_many_times(_WARM_OPERATIONS))
-    finally:
-        # Also one that failed has to be counted, or the others would wait for it.
-        start.wait()
-    clock = _Clock(start.seconds)
-    if produces:
-        client.produce(QUEUE, stop(clock))
-    else:
-        client.consume(QUEUE, stop(clock))
-    answer = {"begun": clock.begun, "ended": clock.ended, "operations": clock.operations}
-    client.close()
-    return answer
+class Measurement:
+    """One measurement, as a request asks for it."""
 
+    def __init__(self, subject: Subject, request: Answer) -> None:
+        self._subject = subject
+        self._place: str = request["place"]
+        self._producers: int = request["producers"]
+        self._consumers: int = request["consumers"]
+        self._operations: int = request["operations"]
+        self._seconds: float = request["seconds"]
+        self._methods = (request.get("produce", "produce"), request.get("consume", "consume"))
+        self._size: int | None = request.get("size")
+        self._threads: bool = request.get("threads", False)
+        self._shares = shares(self._operations, self._producers)
+        self._counts = Counts(self._consumers)
 
-class _Clock:
-    """When a client began and last succeeded, and how often it did."""
+    def answer(self) -> Answer:
+        """Measure, and return what is answered."""
+        numbers = range(self._producers + self._consumers)
+        groups = [list(numbers)] if self._threads else [[number] for number in numbers]
+        start = Start(len(groups))
+        works = [functools.partial(self._process, group, start) for group in groups]
+        answers = _forked(works, self._seconds + _HANGS, start)
+        clients: list[Answer] = []
+        for answer in answers:
+            if "error" in answer:
+                return answer
+            clients += answer["clients"]
+        return self._summed(clients)
 
-    def __init__(self, seconds: float) -> None:
-        self.begun = self.ended = time.monotonic()
-        self.operations = 0
-        self._deadline = self.begun + seconds
-
-    def tick(self) -> bool:
-        """Count an operation; tell whether there is time for more."""
-        self.operations += 1
-        self.ended = time.monotonic()
-        return self.ended < self._deadline
-
-    def is_over(self) -> bool:
-        return time.monotonic() > self._deadline
-
-
-class _Counts:
-    """How much each consumer has taken, in memory that all of them share."""
-
-    def __init__(self, consumers: int) -> None:
-        self._memory = memoryview(mmap.mmap(-1, 8 * max(consumers, 1))).cast("Q")
-
-    def add(self, consumer: int) -> None:
-        self._memory[consumer] += 1
-
-    def total(self) -> int:
-        return sum(self._memory)
-
-
-class _Start:
-    """Lets all clients begin at once, when the last of them is ready."""
-
-    def __init__(self, clients: int) -> None:
-        self.seconds = 0.0
-        self._clients = clients
-        self._ready = os.pipe()
-        self._go = os.pipe()
-
-    def wait(self) -> None:
-        """In a client: say that it is ready, and wait for the start."""
-        os.close(self._go[1])
-        os.write(self._ready[1], b"r")
-        os.read(self._go[0], 1)
-
-    def give(self) -> None:
-        """In the parent: wait for all clients that live, and start them."""
-        os.close(self._ready[1])
-        missing = self._clients
-        while missing and (some := os.read(self._ready[0], missing)):
-            missing -= len(some)
-        for end in (self._ready[0], self._go[0], self._go[1]):
-            os.close(end)
-
-
-def _until_made(share: int, clock: _Clock) -> GoesOn:
-    """Return what lets a producer go on until it has made its share, or the time is over."""
-    begun = False
-
-    def goes_on(_found: bool) -> bool:
-        nonlocal begun
-        more = clock.tick() if begun else True
-        begun = True
-        return more and clock.operations < share
-
-    return goes_on
-
-
-def _until_taken(counts: _Counts, number: int, messages: int, clock: _Clock) -> GoesOn:
-    """Return what lets a consumer go on until all together have taken the messages, or the time is over."""
-    begun = False
-
-    def goes_on(found: bool) -> bool:
-        nonlocal begun
-        if not begun:
-            begun = True
-        elif found:
-            counts.add(number)
-            if not clock.tick():
-                return False
-        elif clock.is_over():
-            return False
+    def _process(self, numbers: Sequence[int], start: Start) -> Answer:
+        """Connect, warm up, wait for the others, let clients work, and tell how much was done in which time."""
+        try:
+            client = self._subject.open(self._place)
+            _warm_up(client)
+        finally:
+            # Also one that failed has to be counted, or the others would wait for it.
+            start.wait()
+        clocks = [Clock(self._seconds) for _ in numbers]
+        works = [functools.partial(self._work, client, *pair) for pair in zip(numbers, clocks, strict=True)]
+        if len(works) == 1:
+            works[0]()
         else:
-            time.sleep(_PAUSE)
-        return counts.total() < messages
+            _in_threads(works)
+        told = [{"begun": clock.begun, "ended": clock.ended, "took": clock.took} for clock in clocks]
+        client.close()
+        return {"clients": told}
 
-    return goes_on
+    def _work(self, client: Client, number: int, clock: Clock) -> None:
+        """Be one producer, or one consumer, of which the numbers come after those of the producers."""
+        produces = number < self._producers
+        method = getattr(client, self._methods[0 if produces else 1])
+        arguments = [] if self._size is None else [self._size]
+        goes_on: GoesOn
+        if produces:
+            goes_on = until_made(self._shares[number], clock)
+        else:
+            goes_on = until_taken(self._counts, number - self._producers, self._operations, clock)
+        method(QUEUE, *arguments, goes_on)
+
+    def _summed(self, clients: Sequence[Answer]) -> Answer:
+        counted = clients[self._producers :] if self._consumers else clients
+        begun, ended = min(client["begun"] for client in clients), max(client["ended"] for client in counted)
+        took = sorted(one for client in clients for one in client["took"])
+        return {
+            "operations": sum(len(client["took"]) for client in counted),
+            "seconds": ended - begun,
+            "p50": took[len(took) // 2] / 1e6 if took else 0,
+            "p99": took[len(took) * 99 // 100] / 1e6 if took else 0,
+        }
 
 
-def _so_many_times(count: int) -> GoesOn:
-    left = iter(range(count))
-    return lambda _found: next(left, None) is not None
+def _warm_up(client: Client) -> None:
+    for work in (client.produce, client.consume):
+        work(WARM_UP, so_many_times(_WARM_OPERATIONS))
 
 
-def _shares(total: int, parts: int) -> list[int]:
-    return [total // parts + (number < total % parts) for number in range(parts)]
+def _in_threads(works: Sequence[Callable[[], None]]) -> None:
+    """Do each work in a thread of its own; raise what one of them raised."""
+    failures: list[BaseException] = []
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - it is raised below, in the thread that tells it
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
 
 
-def _forked(works: Sequence[Callable[[], Answer]], seconds: float, start: _Start | None = None) -> list[Answer]:
+def _forked(works: Sequence[Callable[[], Answer]], seconds: float, start: Start | None = None) -> list[Answer]:
     """Do each work in a process of its own, at the same time; return their answers in the same order."""
-    children = [_fork(work, seconds) for work in works]
+
+    def child(work: Callable[[], Answer], say: Callable[[Answer], None]) -> None:
+        say(work())
+
+    children = [_fork(functools.partial(child, work), seconds) for work in works]
     if start is not None:
         start.give()
     answers: list[Answer] = []
@@ -236,19 +220,28 @@ def _forked(works: Sequence[Callable[[], Answer]], seconds: float, start: _Start
     return answers
 
 
-def _fork(work: Callable[[], Answer], seconds: float) -> tuple[int, int]:
+def _fork(work: Callable[[Callable[[Answer], None]], None], seconds: float) -> tuple[int, int]:
+    """Do a work in a process of its own, which is killed after so many seconds unless they are 0.
+
+    Return the process, and where its parent reads the one thing that it says, or that it failed.
+    """
     reading, writing = os.pipe()
     if pid := os.fork():
         os.close(writing)
         return pid, reading
     signal.alarm(int(seconds))
+    writer = os.fdopen(writing, "wb")
+
+    def say(answer: Answer) -> None:
+        # What goes wrong after the one thing was said is nothing that the parent waits for.
+        with contextlib.suppress(OSError, ValueError), writer:
+            writer.write(json.dumps(answer).encode())
+
     try:
-        answer = work()
+        work(say)
     except BaseException as error:  # noqa: BLE001 - it is told to the parent, and the child ends
         place = traceback.extract_tb(error.__traceback__)[-1]
-        answer = {"error": f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"}
-    with contextlib.suppress(OSError):
-        os.write(writing, json.dumps(answer).encode())
+        say({"error": f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"})
     os._exit(0)
 
 

@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import ClassVar
 
 import qmadmin
 from benchmarks.subject import BODY, QUEUE, WARM_UP, GoesOn, version_of
 
 _SPACE = "BENCH"
 _PAGES = 4_000_000
-_MESSAGES = 1_000_000
+_MESSAGES = 3_000_000
+_QUEUES = 1100
 _AT_A_TIME = 1000
 
 
 class Measured:
     """A queue space with an error queue and two queues, each with retries."""
 
-    enqueue_commits = 1
-    dequeue_commits = 1
+    durability = "full"
+    commits: ClassVar = {"produce": 1, "consume": 1, "produce_many": 1, "consume_many": 1, "answer": 1}
 
     def __init__(self) -> None:
         self.version = f"qmadmin {qmadmin.__version__}, {version_of('psycopg')}"
 
     def set_up(self, url: str) -> None:
         """Create the device, the queue space and the queues."""
-        with qmadmin.create_device(url, _PAGES) as device:
+        with qmadmin.create_device(url, _PAGES, durability=self.durability) as device:
             device.create_space(
                 qmadmin.SpaceDefinition(
                     name=_SPACE,
                     ipc_key=40000,
                     pages=_PAGES - 1000,
-                    queues=2,
+                    queues=_QUEUES,
                     transactions=100,
                     processes=200,
+                    actions=200,
                     messages=_MESSAGES,
                     error_queue="errors",
                 )
@@ -44,13 +47,13 @@ class Measured:
 
     def fill(self, url: str, count: int) -> None:
         """Enqueue a thousand at a time."""
-        with _opened(url) as space:
+        with opened(url) as space:
             for done in range(0, count, _AT_A_TIME):
                 space.enqueue_many(QUEUE, [BODY] * min(_AT_A_TIME, count - done))
 
     def empty(self, url: str) -> None:
         """Purge the queues."""
-        with _opened(url) as space:
+        with opened(url) as space:
             for name in (QUEUE, WARM_UP):
                 space.purge(name)
 
@@ -64,7 +67,7 @@ class Client:
 
     def __init__(self, url: str) -> None:
         self._resources = contextlib.ExitStack()
-        self._space = self._resources.enter_context(_opened(url))
+        self._space = self._resources.enter_context(opened(url))
 
     def produce(self, queue: str, goes_on: GoesOn) -> None:
         """Enqueue messages outside of a transaction."""
@@ -77,12 +80,34 @@ class Client:
         while goes_on(found):
             found = self._space.dequeue(queue) is not None
 
+    def produce_many(self, queue: str, size: int, goes_on: GoesOn) -> None:
+        """Enqueue so many messages in each call."""
+        while goes_on(True):
+            self._space.enqueue_many(queue, [BODY] * size)
+
+    def consume_many(self, queue: str, size: int, goes_on: GoesOn) -> None:
+        """Dequeue so many messages in each call."""
+        found = True
+        while goes_on(found):
+            found = bool(self._space.dequeue_many(queue, size))
+
+    def answer(self, queue: str, goes_on: GoesOn) -> None:
+        """Dequeue a request and enqueue its reply in one transaction."""
+        found = True
+        while goes_on(found):
+            with self._space.transaction():
+                request = self._space.dequeue(queue)
+                found = request is not None
+                if request is not None:
+                    self._space.enqueue(WARM_UP, BODY, corrid=request.msgid)
+
     def close(self) -> None:
         """Detach."""
         self._resources.close()
 
 
 @contextlib.contextmanager
-def _opened(url: str) -> Iterator[qmadmin.QueueSpace]:
+def opened(url: str) -> Iterator[qmadmin.QueueSpace]:
+    """Give the queue space of a device that `Measured` has laid out."""
     with qmadmin.open_device(url) as device, device.open_space(_SPACE) as space:
         yield space

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import psycopg
 
 from benchmarks.subject import BODY, QUEUE, GoesOn, version_of
@@ -25,8 +27,7 @@ DELETE FROM message WHERE id = (
 class Measured:
     """The hand-written loop."""
 
-    enqueue_commits = 1
-    dequeue_commits = 1
+    commits: ClassVar = {"produce": 1, "consume": 1}
 
     def __init__(self) -> None:
         self.version = version_of("psycopg")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ def description() -> dict[str, Any]:
         "python": platform.python_version(),
         "load": round(os.getloadavg()[0], 2),
     }
+
+
+def sentence(box: Mapping[str, Any]) -> str:
+    """Return a machine for people, where its `load_after` was added to what `description` told before."""
+    parts = [box["processor"], f"{box['cores']} cores", f"{box['memory'] / 2**30:.0f} GiB", box.get("file_system")]
+    return ", ".join([*filter(None, parts), f"load {box['load']} before, {box['load_after']} after"])
 
 
 def file_system(path: Path) -> str:

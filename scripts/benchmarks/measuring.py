@@ -1,20 +1,16 @@
-"""Measuring subjects in turn: their processes, their databases, and the rounds."""
+"""Measuring subjects on PostgreSQL in turn: their databases, and the rounds."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
-import os
-import statistics
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import psycopg
 
-SCRIPTS = Path(__file__).parents[1]
+from benchmarks.figures import summary
+from benchmarks.hosts import Host, SubjectError, in_turn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,55 +33,10 @@ MEASURES = (
 )
 
 
-class SubjectError(Exception):
-    """A subject cannot be measured; the text says why."""
-
-
-class Host:
+class DatabaseHost(Host):
     """The process that holds a subject, and the two databases that the subject has for itself."""
 
-    def __init__(self, name: str, python: str) -> None:
-        """Start it; SubjectError where the packages of the subject are absent."""
-        paths = [str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self.name = name
-        self.url = self.deep_url = ""
-        self._process = subprocess.Popen(
-            [python, "-m", "benchmarks.client", name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-        )
-        try:
-            self.facts = self._answer()
-        except SubjectError:
-            self.__exit__()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
-
-    def ask(self, do: str, url: str, **facts: object) -> dict[str, Any]:
-        """Have it do something; SubjectError where that failed."""
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps({"do": do, "url": url, **facts}) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"error": "its process has ended"}
-        if "error" in answer:
-            raise SubjectError(answer["error"])
-        return answer
+    url = deep_url = ""
 
 
 @contextlib.contextmanager
@@ -117,7 +68,7 @@ class Measurements:
         self._missing: dict[str, int] = {}
         self.rates: dict[tuple[str, int, str], list[float]] = {}
 
-    def measure(self, host: Host, measure: Measure, clients: int) -> None:
+    def measure(self, host: DatabaseHost, measure: Measure, clients: int) -> None:
         """Measure once; SubjectError where the subject fails."""
         url = host.deep_url if measure.deep else host.url
         self._prepare(host, measure, url)
@@ -126,7 +77,7 @@ class Measurements:
             url,
             producers=clients if measure.produces else 0,
             consumers=clients if measure.consumes else 0,
-            messages=self._operations,
+            operations=self._operations,
             seconds=self._seconds,
         )
         if not done["operations"]:
@@ -140,31 +91,32 @@ class Measurements:
         """Drop what was measured of a subject that failed: its rows would be of fewer rounds than the others."""
         self.rates = {key: rates for key, rates in self.rates.items() if key[2] != name}
 
-    def results(self, hosts: Sequence[Host], against: str) -> list[dict[str, Any]]:
+    def results(self, hosts: Sequence[DatabaseHost], against: str) -> list[dict[str, Any]]:
         """Return one row for each measure, number of clients and subject, with its ratio to the subject `against`."""
         rows = []
-        facts = {host.name: host.facts for host in hosts}
+        hosts_by_name = {host.name: host for host in hosts}
         titles = {measure.name: measure for measure in MEASURES}
         for (name, clients, subject), rates in self.rates.items():
-            bar = self.rates.get((name, clients, against))
+            measure = titles[name]
+            works = ["produce"] * measure.produces + ["consume"] * measure.consumes
+            figures = summary(rates, self.rates.get((name, clients, against)))
             rows.append(
                 {
                     "measure": name,
-                    "title": titles[name].title,
+                    "title": measure.title,
                     "clients": clients,
                     "subject": subject,
-                    "durability": durability(titles[name], facts[subject]),
+                    "durability": hosts_by_name[subject].durability(*works),
                     "rates": [round(rate, 1) for rate in rates],
-                    "median": round(statistics.median(rates), 1),
-                    "least": round(min(rates), 1),
-                    "most": round(max(rates), 1),
-                    # Of the same round: what disturbs the machine for a while disturbs both.
-                    "ratio": bar and round(statistics.median(map(lambda a, b: a / b, rates, bar)), 3),
+                    "median": round(figures["median"], 1),
+                    "least": round(figures["least"], 1),
+                    "most": round(figures["most"], 1),
+                    "ratio": figures["ratio"],
                 }
             )
         return rows
 
-    def _prepare(self, host: Host, measure: Measure, url: str) -> None:
+    def _prepare(self, host: DatabaseHost, measure: Measure, url: str) -> None:
         if measure.deep:
             host.ask("fill", url, count=self._missing.get(host.name, self._backlog))
         else:
@@ -175,22 +127,11 @@ class Measurements:
             connection.execute("VACUUM ANALYZE")
 
 
-def durability(measure: Measure, facts: Mapping[str, Any]) -> str:
-    """Say in how many synced commits a message is dealt with."""
-    parts = []
-    if measure.produces:
-        parts.append(facts["enqueue_commits"])
-    if measure.consumes:
-        parts.append(facts["dequeue_commits"])
-    commits = sum(parts)
-    return f"{commits} synced {'commit' if commits == 1 else 'commits'}"
-
-
 def interleaved(
-    hosts: list[Host],
+    hosts: list[DatabaseHost],
     clients: Sequence[int],
     rounds: int,
-    measure: Callable[[Host, Measure, int], None],
+    measure: Callable[[DatabaseHost, Measure, int], None],
     is_over: Callable[[], bool],
 ) -> bool:
     """Call `measure` for everything in every round, the subjects next to each other.
@@ -202,8 +143,6 @@ def interleaved(
             for kind in MEASURES:
                 if is_over():
                     return False
-                # Whoever comes first after a pause has an advantage, so that is another one in each round.
-                turned = hosts[number % len(hosts) :] + hosts[: number % len(hosts)] if hosts else []
-                for host in turned:
+                for host in in_turn(hosts, number):
                     measure(host, kind, count)
     return True

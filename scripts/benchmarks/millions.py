@@ -128,7 +128,7 @@ def _table(result: dict[str, Any]) -> str:
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     amount = f"{options['messages']:,} messages of {options['bytes']} bytes, 99 of 100 in one queue"
     lines = [
-        f"{box['processor']}, {box['cores']} cores, load {box['load']} before, {box['load_after']} after",
+        machine.sentence(box),
         f"{amount}, archive of {result['archive'] / _MIB:,.0f} MiB; this program itself had {own} MiB",
         f"  {'':20}{'seconds':>9}{'messages/s':>12}{'MiB of memory':>15}",
     ]

@@ -11,7 +11,7 @@ import datetime as dt
 import importlib
 import uuid
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.subject import BODY, QUEUE, GoesOn, version_of
 
@@ -27,8 +27,7 @@ _LONG = dt.timedelta(minutes=10)
 class Measured:
     """pgqueuer with asyncpg."""
 
-    enqueue_commits = 1
-    dequeue_commits = 2
+    commits: ClassVar = {"produce": 1, "consume": 2}
 
     def __init__(self) -> None:
         self.version = version_of("pgqueuer", "asyncpg")

@@ -28,10 +28,22 @@ import psycopg
 from postgres_server import NoServerError, durable_server
 
 from benchmarks import machine, peers_venv, report
-from benchmarks.measuring import Host, Measure, Measurements, SubjectError, database, interleaved
-from benchmarks.subject import MODULES, PEERS
+from benchmarks.hosts import SubjectError
+from benchmarks.measuring import DatabaseHost, Measure, Measurements, database, interleaved
 
-BAR = next(iter(MODULES))
+SUBJECTS = {
+    "hand-written": "benchmarks.hand_written:Measured",
+    "qmadmin": "benchmarks.engine:Measured",
+    "procrastinate": "benchmarks.procrastinate_peer:Measured",
+    "pgqueuer": "benchmarks.pgqueuer_peer:Measured",
+}
+"""Where the subjects are. The first is the one that the others are compared with."""
+
+PEERS = ("procrastinate", "pgqueuer")
+REQUIREMENTS = ("procrastinate>=3,<4", "pgqueuer>=1,<2", "psycopg[binary]>=3.2,<4", "asyncpg>=0.30,<1")
+"""What the peers need, which the project does not have."""
+
+BAR = next(iter(SUBJECTS))
 _SETTINGS = {
     "max_connections": "300",
     "shared_buffers": "256MB",
@@ -71,9 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-r", "--rounds", type=int, default=3, help="rounds of all measurements (default 3)")
     parser.add_argument("-m", "--minutes", type=float, default=8, help="begin nothing after so many (default 8)")
     parser.add_argument("-b", "--backlog", type=int, default=100_000, help="messages of backlog (default 100000)")
-    parser.add_argument("--subjects", type=_subjects, default=list(MODULES), metavar="NAME,NAME",
-                        help=f"which of {', '.join(MODULES)} (default: all)")  # fmt: skip
-    parser.add_argument("--peers", type=Path, default=peers_venv.default_directory(), metavar="DIRECTORY",
+    parser.add_argument("--subjects", type=_subjects, default=list(SUBJECTS), metavar="NAME,NAME",
+                        help=f"which of {', '.join(SUBJECTS)} (default: all)")  # fmt: skip
+    parser.add_argument("--peers", type=Path, default=peers_venv.default_directory("postgres"), metavar="DIRECTORY",
                         help="where the other queues are installed, on demand (default %(default)s)")  # fmt: skip
     parser.add_argument("--json", metavar="FILE", help="write the result there, too")
     return parser
@@ -85,7 +97,7 @@ def _numbers(text: str) -> list[int]:
 
 def _subjects(text: str) -> list[str]:
     names = text.split(",")
-    if unknown := set(names) - set(MODULES):
+    if unknown := set(names) - set(SUBJECTS):
         raise argparse.ArgumentTypeError(f"no such subject: {', '.join(sorted(unknown))}")
     return names
 
@@ -111,7 +123,7 @@ class Run:
         self._asked = asked
         self._url = url
         self._end: float = time.monotonic() + asked.minutes * 60
-        self._hosts: list[Host] = []
+        self._hosts: list[DatabaseHost] = []
         self._measurements = Measurements(asked.operations, asked.backlog, asked.seconds)
         self._subjects: dict[str, dict[str, Any]] = {}
         self._head: dict[str, Any] = {
@@ -142,8 +154,8 @@ class Run:
         """Start a subject and lay out its databases; one that cannot be had is left out, and the result says why."""
         self._subjects[name] = {"version": "", "note": "", "failed": False}
         try:
-            python = peers_venv.interpreter(self._asked.peers) if name in PEERS else sys.executable
-            host = resources.enter_context(Host(name, python))
+            python = peers_venv.interpreter(self._asked.peers, REQUIREMENTS) if name in PEERS else sys.executable
+            host = resources.enter_context(DatabaseHost(name, python, SUBJECTS[name]))
             self._subjects[name]["version"] = host.facts["version"]
             prefix = f"qmadmin_bench_{os.getpid()}_{name}"
             host.url = resources.enter_context(database(self._url, prefix))
@@ -155,7 +167,7 @@ class Run:
             return
         self._hosts.append(host)
 
-    def _measure(self, host: Host, measure: Measure, clients: int) -> None:
+    def _measure(self, host: DatabaseHost, measure: Measure, clients: int) -> None:
         subject = self._subjects[host.name]
         if subject["failed"]:
             return

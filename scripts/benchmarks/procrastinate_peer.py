@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.subject import BODY, QUEUE, GoesOn, version_of
 
@@ -25,8 +25,7 @@ _AT_A_TIME = 1000
 class Measured:
     """procrastinate with psycopg."""
 
-    enqueue_commits = 1
-    dequeue_commits = 2
+    commits: ClassVar = {"produce": 1, "consume": 2}
 
     def __init__(self) -> None:
         self.version = version_of("procrastinate", "psycopg")

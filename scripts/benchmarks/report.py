@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks import machine
+from benchmarks.figures import cell
+
 
 def table(result: Mapping[str, Any]) -> str:
     """Return a run's result as text: the machine, the figures, and what was left out."""
@@ -12,11 +15,10 @@ def table(result: Mapping[str, Any]) -> str:
 
 
 def _head(result: Mapping[str, Any]) -> list[str]:
-    machine, server, options = result["machine"], result["server"], result["options"]
+    box, server, options = result["machine"], result["server"], result["options"]
     amount = f"{options['operations']:,} operations (at most {options['seconds']:g} s)"
-    loads = f"load {machine['load']} before, {machine['load_after']} after"
     return [
-        f"{machine['processor']}, {machine['cores']} cores, {machine['memory'] / 2**30:.0f} GiB, {loads}",
+        machine.sentence(box),
         f"PostgreSQL {server['version']} {server['place']}; "
         + ", ".join(f"{name}={value}" for name, value in server["settings"].items()),
         f"1 KiB a message, {amount}, {options['rounds']} interleaved rounds, backlog {options['backlog']:,}",
@@ -44,9 +46,7 @@ def _clients(count: int) -> str:
 def _cell(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return f"{'-':>21}"
-    spread = (row["most"] - row["least"]) / 2 / row["median"]
-    ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
-    return f"{row['median']:>9,.0f} {f'±{spread:.0%}':>5}{ratio:>6}"
+    return cell(row)
 
 
 def _notes(result: Mapping[str, Any]) -> list[str]:

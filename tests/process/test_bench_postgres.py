@@ -1,13 +1,10 @@
 """The benchmark on PostgreSQL, with numbers so small that they mean nothing."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.fix_process import ROOT, environment
+from tests.benching import bench
 
 KEYS = {"when", "machine", "server", "options", "complete", "subjects", "results"}
 ROW = {
@@ -15,15 +12,6 @@ ROW = {
 }  # fmt: skip
 WAYS = [(measure, 2) for measure in ("backlog", "dequeue", "enqueue", "mixed")]
 SMALL = ("--clients", "2", "--operations", "10", "--rounds", "1", "--backlog", "30")
-
-
-def bench(*arguments):
-    settings = environment()
-    paths = os.pathsep.join([str(ROOT / "scripts"), settings["PYTHONPATH"]])
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks", "postgres", *arguments],
-        env=settings | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=100,
-    )  # fmt: skip
 
 
 def plain(url):
@@ -37,6 +25,7 @@ def databases(server):
 @pytest.mark.slow
 def test_each_subject_is_measured_in_every_way(postgres_server, tmp_path):
     done = bench(
+        "postgres",
         "--url",
         plain(postgres_server.url()),
         *SMALL,
@@ -62,8 +51,8 @@ def test_each_subject_is_measured_in_every_way(postgres_server, tmp_path):
 def test_a_subject_whose_packages_are_absent_is_left_out_with_the_reason(postgres_server, tmp_path):
     (tmp_path / "file").touch()
     done = bench(
-        "--url", plain(postgres_server.url()), *SMALL, "--subjects", "pgqueuer", "--peers", tmp_path / "file" / "venv",
-        "--json", tmp_path / "found",
+        "postgres", "--url", plain(postgres_server.url()), *SMALL, "--subjects", "pgqueuer",
+        "--peers", tmp_path / "file" / "venv", "--json", tmp_path / "found",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "pgqueuer: left out: " in done.stdout
@@ -73,12 +62,12 @@ def test_a_subject_whose_packages_are_absent_is_left_out_with_the_reason(postgre
 
 
 def test_a_server_that_does_not_answer_is_told_in_one_line(tmp_path):
-    done = bench("--url", f"postgresql://nobody@/nowhere?host={tmp_path}")
+    done = bench("postgres", "--url", f"postgresql://nobody@/nowhere?host={tmp_path}")
     assert done.returncode == 2
     assert done.stderr.startswith("scripts/bench: ")
     assert (str(tmp_path) in done.stderr, len(done.stderr.splitlines())) == (True, 1)
 
 
 def test_a_directory_in_memory_is_refused():
-    done = bench("--directory", "/dev/shm")
+    done = bench("postgres", "--directory", "/dev/shm")
     assert (done.returncode, "is in memory" in done.stderr) == (2, True)

@@ -1,0 +1,1 @@
+"""What is measured on SQLite: the engine, the plain sqlite3 module, and other queues in one file."""

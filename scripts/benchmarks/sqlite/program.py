@@ -1,0 +1,167 @@
+"""Measures the engine on SQLite beside the plain module sqlite3 and other queues in one file, interleaved in one run.
+
+"raw" is what SQLite itself gives on this disk: one table with the columns of a message and one index, a write-ahead
+log, synchronous=FULL, a held connection, one statement between BEGIN IMMEDIATE and COMMIT, no counters. Bodies have
+1 KiB. The engine keeps all that it promises: limits, counters, thresholds, origin, order. Each row says in how many
+synced commits a message is dealt with; "-" marks what is not synced, and would be lost by a power failure. Absolute
+figures mean little on a shared machine; ratios of one run do.
+
+The keys of the JSON: when, machine, options, complete (false where the minutes were over first), subjects (by name:
+version, notes), results (one for each row and subject: row, title, unit, subject, durability, values, one for each
+round, median, least, most, against, and the medians and extremes of the ratios of each round; null where there is
+nothing to compare with).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import datetime as dt
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchmarks import machine, peers_venv
+from benchmarks.hosts import SubjectError, in_turn
+from benchmarks.sqlite import rates, table
+from benchmarks.sqlite.benchmark import QUICK, REQUIREMENTS, Benchmark, Numbers
+from benchmarks.sqlite.rows import Row, Turn, Values
+
+
+class Group(Protocol):
+    """Rows that are measured by one module."""
+
+    ROWS: tuple[Row, ...]
+
+    def turns(self, benchmark: Benchmark, wanted: Collection[str], /) -> Iterator[Turn]:
+        """Prepare what the wanted rows need; return what is to be measured."""
+
+
+GROUPS: dict[str, Group] = {"rates": rates}
+ROWS = tuple(row for group in GROUPS.values() for row in group.ROWS)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the arguments ask for; return the exit status: 1 where a subject failed."""
+    asked = _parser().parse_args(arguments)
+    with contextlib.ExitStack() as resources:
+        directory = Path(resources.enter_context(tempfile.TemporaryDirectory(dir=asked.directory)))
+        result = Run(asked, directory, resources).result()
+    print(table.table(result))
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return int(any(subject["failed"] for subject in result["subjects"].values()))
+
+
+def _parser() -> argparse.ArgumentParser:
+    usual = Numbers()
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=_rows, default=[row.name for row in ROWS], metavar="NAME,NAME",
+                        help="only these rows or groups of rows; see --list")  # fmt: skip
+    parser.add_argument("--list", action=_List, nargs=0, help="list the groups and their rows, and end")
+    parser.add_argument("-r", "--rounds", type=int, help=f"rounds of all measurements (default {usual.rounds})")
+    parser.add_argument("-s", "--seconds", type=float,
+                        help=f"of one measurement of a rate, at most (default {usual.seconds:g})")  # fmt: skip
+    parser.add_argument("-m", "--minutes", type=float, default=9, help="begin nothing after so many (default 9)")
+    parser.add_argument("-d", "--directory", type=Path, default=Path("/var/tmp"),  # noqa: S108 - it is on a disk
+                        help="where the files are made (default /var/tmp); 4 GiB are needed there")  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="see that it works: so little that figures mean nothing")
+    parser.add_argument("--no-peers", action="store_true", help="leave the other queues out")
+    parser.add_argument("--peers", type=Path, default=peers_venv.default_directory("sqlite"), metavar="DIRECTORY",
+                        help="where the other queues are installed, on demand (default %(default)s)")  # fmt: skip
+    parser.add_argument("--json", metavar="FILE", help="write the result there, too")
+    return parser
+
+
+def _rows(text: str) -> list[str]:
+    """Return the names of rows: those that were asked for, and those that they are compared with."""
+    found: list[str] = []
+    for name in text.split(","):
+        if name in GROUPS:
+            found += [row.name for row in GROUPS[name].ROWS]
+        elif any(row.name == name for row in ROWS):
+            found.append(name)
+        else:
+            raise argparse.ArgumentTypeError(f"no such row or group: {name}; scripts/bench --list names them")
+    bars = [row.against[0] for row in ROWS if row.name in found and row.against]
+    return found + bars
+
+
+class _List(argparse.Action):
+    def __call__(self, *_: object, **__: object) -> None:
+        for name, group in GROUPS.items():
+            print(name)
+            for row in group.ROWS:
+                print(f"    {row.name:20}{row.title.strip()}")
+        sys.exit()
+
+
+class Run:
+    """One run of everything that was asked for."""
+
+    def __init__(self, asked: argparse.Namespace, directory: Path, resources: contextlib.ExitStack) -> None:
+        """Look at the machine, and find the interpreter of the peers."""
+        self._end: float = time.monotonic() + asked.minutes * 60
+        self._wanted: list[str] = asked.rows
+        numbers = QUICK if asked.quick else Numbers()
+        given = {name: getattr(asked, name) for name in ("rounds", "seconds") if getattr(asked, name) is not None}
+        self._numbers = dataclasses.replace(numbers, **given)
+        self._values = Values(ROWS)
+        self._head: dict[str, Any] = {
+            "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            "machine": machine.description() | {"file_system": machine.file_system(directory)},
+            "options": dataclasses.asdict(self._numbers),
+        }
+        self._notes: dict[str, str] = {}
+        self._benchmark = Benchmark(self._numbers, directory, self._peers(asked), resources)
+
+    def result(self) -> dict[str, Any]:
+        """Measure, and return what is written as JSON."""
+        turns = [turn for group in GROUPS.values() for turn in group.turns(self._benchmark, self._wanted)]
+        complete = all(
+            self._take(turn, number)
+            for number in range(self._numbers.rounds)
+            for turn in turns
+            if number < turn.rounds and not turn.last
+        )
+        complete = all(self._take(turn, 0) for turn in turns if turn.last) and complete
+        self._head["machine"]["load_after"] = round(os.getloadavg()[0], 2)
+        return {**self._head, "complete": complete, "subjects": self._subjects(), "results": self._values.results()}
+
+    def _peers(self, asked: argparse.Namespace) -> str:
+        """Return the interpreter of the peers, or "" where they are left out."""
+        if asked.no_peers:
+            return ""
+        try:
+            return peers_venv.interpreter(asked.peers, REQUIREMENTS)
+        except peers_venv.NoPeersError as error:
+            self._notes["other queues"] = f"left out: {error}"
+            return ""
+
+    def _take(self, turn: Turn, number: int) -> bool:
+        """Do the tasks of a turn, unless the time is over; tell whether they were done."""
+        if time.monotonic() > self._end:
+            return False
+        for task in in_turn(turn.tasks, number):
+            try:
+                self._values.add(number, task, task.measure())
+            except SubjectError as error:
+                self._values.fail(task, str(error))
+        return True
+
+    def _subjects(self) -> dict[str, Any]:
+        failures = self._values.failures
+        found = {
+            name: {"version": version, "note": "; ".join(failures.get(name, [])), "failed": name in failures}
+            for name, version in self._benchmark.versions.items()
+        }
+        absent = {name: f"left out: {why}" for name, why in self._benchmark.missing.items()} | self._notes
+        return found | {name: {"version": "", "note": note, "failed": False} for name, note in absent.items()}

@@ -1,0 +1,71 @@
+"""The benchmark on SQLite, with numbers so small that they mean nothing."""
+
+import json
+
+import pytest
+from benchmarks.sqlite import program
+
+from tests.benching import bench
+
+KEYS = {"when", "machine", "options", "complete", "subjects", "results"}
+RESULT = {
+    "row", "title", "unit", "subject", "durability", "values", "against",
+    "median", "least", "most", "ratio", "ratio_least", "ratio_most",
+}  # fmt: skip
+
+
+def measured(tmp_path, *arguments):
+    """Return what was printed, and what was written as JSON."""
+    done = bench("--quick", "--directory", tmp_path, "--json", tmp_path / "found", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout, json.loads((tmp_path / "found").read_text())
+
+
+def of_row(found, row):
+    return {result["subject"]: result for result in found["results"] if result["row"] == row}
+
+
+def test_rows_are_measured_with_those_that_they_are_compared_with(tmp_path):
+    printed, found = measured(tmp_path, "--no-peers", "--rows", "transaction,processes_p99", "--rounds", "2")
+    assert found.keys() == KEYS
+    assert all(result.keys() == RESULT for result in found["results"])
+    assert found["complete"] is True
+    assert {result["row"] for result in found["results"]} == {
+        "enqueue", "transaction", "processes", "processes_p50", "processes_p99",
+    }  # fmt: skip
+    transaction = of_row(found, "transaction")["qmadmin"]
+    assert (len(transaction["values"]), transaction["against"]) == (2, "enqueue of raw")
+    assert of_row(found, "enqueue")["raw"]["ratio"] == 1
+    assert "transaction: dequeue, enqueue a reply" in printed
+
+
+def test_each_row_says_what_a_power_failure_would_leave(tmp_path):
+    _, found = measured(tmp_path, "--no-peers", "--rows", "enqueue,enqueue_relaxed")
+    assert {result["durability"] for result in of_row(found, "enqueue").values()} == {"1 synced commit"}
+    assert {result["durability"] for result in of_row(found, "enqueue_relaxed").values()} == {"- (not synced)"}
+
+
+def test_other_queues_that_cannot_be_installed_are_left_out_with_the_reason(tmp_path):
+    (tmp_path / "file").touch()
+    done = bench("--quick", "--directory", tmp_path, "--rows", "enqueue", "--peers", tmp_path / "file" / "venv")
+    assert done.returncode == 0, done.stderr
+    assert "other queues: left out: " in done.stdout
+
+
+def test_the_rows_are_listed_by_their_groups():
+    done = bench("--list")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(name in done.stdout for name in program.GROUPS)
+    assert all(row.name in done.stdout for row in program.ROWS)
+
+
+def test_a_row_that_there_is_not_is_refused_and_the_list_is_named():
+    done = bench("--rows", "enqueue,speed")
+    assert done.returncode == 2
+    assert "no such row or group: speed; scripts/bench --list names them" in done.stderr
+
+
+@pytest.mark.slow
+def test_every_row_is_measured(tmp_path):
+    _, found = measured(tmp_path, "--no-peers")
+    assert {result["row"] for result in found["results"]} == {row.name for row in program.ROWS}
