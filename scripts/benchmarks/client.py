@@ -23,22 +23,17 @@ import contextlib
 import functools
 import json
 import os
-import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
+from benchmarks.forking import Answer, fork, forked
 from benchmarks.pacing import Clock, Counts, Start, shares, so_many_times, until_made, until_taken
 from benchmarks.subject import QUEUE, WARM_UP, Client, GoesOn, Subject, load
 
 _WARM_OPERATIONS = 8
 _HANGS = 120
 """Seconds beyond the time of a measurement after which a client is given up; a filling has ten times as many."""
-
-Answer = dict[str, Any]
 
 
 def main() -> None:
@@ -81,7 +76,7 @@ def _prepared(subject: Subject, request: Answer) -> Answer:
                 subject.empty(place)
         return {"ok": True}
 
-    return _forked([child], 10 * _HANGS)[0]
+    return forked([child], 10 * _HANGS)[0]
 
 
 @contextlib.contextmanager
@@ -97,7 +92,7 @@ def _attended(subject: Subject, place: str) -> Iterator[Answer]:
         os.read(end[0], 1)
         client.close()
 
-    pid, reading = _fork(child, 0)
+    pid, reading = fork(child, 0)
     os.close(end[0])
     with os.fdopen(reading, "rb") as reader:
         said = reader.read()
@@ -128,7 +123,7 @@ class Measurement:
         groups = [list(numbers)] if self._threads else [[number] for number in numbers]
         start = Start(len(groups))
         works = [functools.partial(self._process, group, start) for group in groups]
-        answers = _forked(works, self._seconds + _HANGS, start)
+        answers = forked(works, self._seconds + _HANGS, start)
         clients: list[Answer] = []
         for answer in answers:
             if "error" in answer:
@@ -200,49 +195,6 @@ def _in_threads(works: Sequence[Callable[[], None]]) -> None:
         thread.join()
     if failures:
         raise failures[0]
-
-
-def _forked(works: Sequence[Callable[[], Answer]], seconds: float, start: Start | None = None) -> list[Answer]:
-    """Do each work in a process of its own, at the same time; return their answers in the same order."""
-
-    def child(work: Callable[[], Answer], say: Callable[[Answer], None]) -> None:
-        say(work())
-
-    children = [_fork(functools.partial(child, work), seconds) for work in works]
-    if start is not None:
-        start.give()
-    answers: list[Answer] = []
-    for pid, end in children:
-        with os.fdopen(end, "rb") as reader:
-            said = reader.read()
-        status = os.waitpid(pid, 0)[1]
-        answers.append(json.loads(said) if said else {"error": f"a client ended with wait status {status}"})
-    return answers
-
-
-def _fork(work: Callable[[Callable[[Answer], None]], None], seconds: float) -> tuple[int, int]:
-    """Do a work in a process of its own, which is killed after so many seconds unless they are 0.
-
-    Return the process, and where its parent reads the one thing that it says, or that it failed.
-    """
-    reading, writing = os.pipe()
-    if pid := os.fork():
-        os.close(writing)
-        return pid, reading
-    signal.alarm(int(seconds))
-    writer = os.fdopen(writing, "wb")
-
-    def say(answer: Answer) -> None:
-        # What goes wrong after the one thing was said is nothing that the parent waits for.
-        with contextlib.suppress(OSError, ValueError), writer:
-            writer.write(json.dumps(answer).encode())
-
-    try:
-        work(say)
-    except BaseException as error:  # noqa: BLE001 - it is told to the parent, and the child ends
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        say({"error": f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"})
-    os._exit(0)
 
 
 if __name__ == "__main__":

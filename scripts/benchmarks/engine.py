@@ -9,7 +9,7 @@ from typing import ClassVar
 import qmadmin
 from benchmarks.subject import BODY, QUEUE, WARM_UP, GoesOn, version_of
 
-_SPACE = "BENCH"
+SPACE = "BENCH"
 _PAGES = 4_000_000
 _MESSAGES = 3_000_000
 _QUEUES = 1100
@@ -30,7 +30,7 @@ class Measured:
         with qmadmin.create_device(url, _PAGES, durability=self.durability) as device:
             device.create_space(
                 qmadmin.SpaceDefinition(
-                    name=_SPACE,
+                    name=SPACE,
                     ipc_key=40000,
                     pages=_PAGES - 1000,
                     queues=_QUEUES,
@@ -41,7 +41,7 @@ class Measured:
                     error_queue="errors",
                 )
             )
-            with device.open_space(_SPACE) as space:
+            with device.open_space(SPACE) as space:
                 for name in (QUEUE, WARM_UP):
                     space.create_queue(qmadmin.QueueDefinition(name=name, retries=3))
 
@@ -109,5 +109,5 @@ class Client:
 @contextlib.contextmanager
 def opened(url: str) -> Iterator[qmadmin.QueueSpace]:
     """Give the queue space of a device that `Measured` has laid out."""
-    with qmadmin.open_device(url) as device, device.open_space(_SPACE) as space:
+    with qmadmin.open_device(url) as device, device.open_space(SPACE) as space:
         yield space

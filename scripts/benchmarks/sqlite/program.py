@@ -23,13 +23,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks import machine, peers_venv
 from benchmarks.hosts import SubjectError, in_turn
-from benchmarks.sqlite import rates, table
+from benchmarks.sqlite import backlogs, footprint, forwarding, rates, starting, table, waking
 from benchmarks.sqlite.benchmark import QUICK, REQUIREMENTS, Benchmark, Numbers
 from benchmarks.sqlite.rows import Row, Turn, Values
 
@@ -39,11 +39,19 @@ class Group(Protocol):
 
     ROWS: tuple[Row, ...]
 
-    def turns(self, benchmark: Benchmark, wanted: Collection[str], /) -> Iterator[Turn]:
+    def turns(self, benchmark: Benchmark, wanted: frozenset[str], /) -> Iterator[Turn]:
         """Prepare what the wanted rows need; return what is to be measured."""
 
 
-GROUPS: dict[str, Group] = {"rates": rates}
+GROUPS: dict[str, Group] = {
+    # What is told of the disk is of the large backlog as it was filled.
+    "footprint": footprint,
+    "rates": rates,
+    "backlogs": backlogs,
+    "waking": waking,
+    "forwarding": forwarding,
+    "starting": starting,
+}
 ROWS = tuple(row for group in GROUPS.values() for row in group.ROWS)
 
 
@@ -110,7 +118,7 @@ class Run:
     def __init__(self, asked: argparse.Namespace, directory: Path, resources: contextlib.ExitStack) -> None:
         """Look at the machine, and find the interpreter of the peers."""
         self._end: float = time.monotonic() + asked.minutes * 60
-        self._wanted: list[str] = asked.rows
+        self._wanted = frozenset(asked.rows)
         numbers = QUICK if asked.quick else Numbers()
         given = {name: getattr(asked, name) for name in ("rounds", "seconds") if getattr(asked, name) is not None}
         self._numbers = dataclasses.replace(numbers, **given)

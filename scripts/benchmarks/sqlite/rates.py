@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from benchmarks.hosts import Host, SubjectError
 from benchmarks.sqlite.benchmark import Benchmark
@@ -80,7 +80,7 @@ MEASURES = (
 ROWS = tuple(row for measure in MEASURES for row in measure.rows)
 
 
-def turns(benchmark: Benchmark, wanted: Collection[str]) -> Iterator[Turn]:
+def turns(benchmark: Benchmark, wanted: frozenset[str]) -> Iterator[Turn]:
     """Lay out the files of all subjects that are needed; return what is to be measured."""
     files: dict[str, str] = {}
     for measure in MEASURES:

@@ -1,0 +1,192 @@
+"""What is measured in a process of its own: `python -m benchmarks.sqlite.errands NAME ARGUMENT ...`.
+
+Each prints one line of JSON. Those that others wait for print a line before, when they are ready.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from benchmarks.engine import opened
+from benchmarks.forking import forked
+from benchmarks.hosts import SCRIPTS, SubjectError
+from benchmarks.pacing import Start
+from benchmarks.subject import BODY, QUEUE, WARM_UP
+
+_SETTLED = 0.3
+"""Seconds after which whoever has begun to wait does nothing else."""
+
+_HANGS = 300
+"""Seconds after which a process is given up."""
+
+Told = dict[str, float]
+
+
+def errand(name: str, *arguments: object) -> Told:
+    """Have it done in a process of its own, and return what that tells."""
+    with begun(name, *arguments) as output:
+        return told(output)
+
+
+@contextlib.contextmanager
+def begun(name: str, *arguments: object) -> Iterator[IO[str]]:
+    """Give what a process prints, which is killed where it is still there in the end."""
+    paths = [str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", "benchmarks.sqlite.errands", name, *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout
+        timer = threading.Timer(_HANGS, process.kill)
+        timer.start()
+        try:
+            yield process.stdout
+        finally:
+            timer.cancel()
+            process.kill()
+
+
+def told(output: IO[str]) -> Told:
+    """Return the next line that a process prints; SubjectError where it has ended without one."""
+    line = output.readline()
+    if not line:
+        raise SubjectError("a process of its own has ended too early")
+    found: Told = json.loads(line)
+    return found
+
+
+def open_device(small: str, path: str, dequeues: str) -> None:
+    """Open a device, after everything was loaded by the opening of another; and take a message where that is asked."""
+    with opened(small) as space:
+        space.dequeue(QUEUE)
+    began = time.perf_counter()
+    with opened(path) as space:
+        if dequeues == "yes":
+            assert space.dequeue(QUEUE) is not None
+        took = time.perf_counter() - began
+        if dequeues == "yes":
+            space.enqueue(QUEUE, BODY)
+    _tell(milliseconds=took * 1000)
+
+
+def work_until_killed(path: str, operations: str) -> None:
+    """Answer messages, and say so after a number of them."""
+    with opened(path) as space:
+        done = 0
+        while True:
+            with space.transaction():
+                assert space.dequeue(QUEUE) is not None
+                space.enqueue(QUEUE, BODY)
+                done += 1
+                if done == int(operations):
+                    _tell(operations=done)
+
+
+def wait_for_messages(path: str, count: str) -> None:
+    """Wait for messages that say when they were made, and tell how long they took."""
+    took = []
+    with opened(path) as space:
+        _tell(ready=1)
+        for _ in range(int(count)):
+            message = space.dequeue(QUEUE, wait=60)
+            assert message is not None
+            assert message.body is not None
+            took.append(time.monotonic_ns() - int.from_bytes(message.body, "big"))
+    took.sort()
+    _tell(p50=took[len(took) // 2] / 1e6, p99=took[len(took) * 99 // 100] / 1e6)
+
+
+def wait_idly(path: str, processes: str, threads: str, seconds: str) -> None:
+    """Wait for what does not come, in processes of several threads; tell the share of a core that it takes, in %."""
+    start = Start(int(processes))
+    answers = forked([lambda: _idle(path, int(threads), float(seconds), start)] * int(processes), _HANGS, start)
+    for answer in answers:
+        if "error" in answer:
+            sys.exit(answer["error"])
+    _tell(percent=sum(answer["seconds"] for answer in answers) / float(seconds) * 100)
+
+
+def _idle(path: str, threads: int, seconds: float, start: Start) -> Told:
+    over = threading.Event()
+    with opened(path) as space:
+        waiters = [
+            threading.Thread(target=space.dequeue, args=(WARM_UP,), kwargs={"wait": _HANGS, "stop": over.is_set})
+            for _ in range(threads)
+        ]
+        for waiter in waiters:
+            waiter.start()
+        start.wait()
+        time.sleep(_SETTLED)
+        before = time.process_time()
+        time.sleep(seconds)
+        spent = time.process_time() - before
+        over.set()
+        space.wake()
+        for waiter in waiters:
+            waiter.join()
+    return {"seconds": spent}
+
+
+def consume_all(path: str, at_a_time: str) -> None:
+    """Take all messages of a queue; tell the most memory in the end, and what it was when a hundredth was taken."""
+    taken = 0
+    early = 0.0
+    with opened(path) as space:
+        stored = space.usage(QUEUE).messages
+        while some := len(space.dequeue_many(QUEUE, int(at_a_time))):
+            taken += some
+            if not early and taken >= stored // 100:
+                early = _most_memory()
+    _tell(messages=taken, early=early, most=_most_memory())
+
+
+def enqueue_large(path: str, size: str) -> None:
+    """Enqueue a large body; tell how much the most memory grew beyond what it was with the body."""
+    body = bytes(b"x" * int(size))
+    with opened(path) as space:
+        space.enqueue(WARM_UP, BODY)
+        before = _most_memory()
+        space.enqueue(QUEUE, body)
+        _tell(grown=_most_memory() - before)
+
+
+def dequeue_large(path: str, size: str) -> None:
+    """Dequeue a large body; tell how much the most memory grew beyond the body."""
+    with opened(path) as space:
+        assert space.dequeue(WARM_UP) is not None
+        before = _most_memory()
+        message = space.dequeue(QUEUE)
+        assert message is not None
+        assert message.size == int(size)
+        _tell(grown=_most_memory() - before - int(size))
+
+
+def _most_memory() -> float:
+    """Return the most bytes of memory that this process had."""
+    # What getrusage tells is never less than what the process had that started this one.
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024.0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1.0 if sys.platform == "darwin" else 1024.0)
+
+
+def _tell(**values: float) -> None:
+    print(json.dumps(values), flush=True)
+
+
+_ERRANDS: tuple[Callable[..., None], ...] = (
+    open_device, work_until_killed, wait_for_messages, wait_idly, consume_all, enqueue_large, dequeue_large,
+)  # fmt: skip
+
+if __name__ == "__main__":
+    {errand.__name__: errand for errand in _ERRANDS}[sys.argv[1]](*sys.argv[2:])
