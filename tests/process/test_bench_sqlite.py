@@ -1,6 +1,7 @@
 """The benchmark on SQLite, with numbers so small that they mean nothing."""
 
 import json
+from xml.etree import ElementTree as ET
 
 import pytest
 from benchmarks.sqlite import program
@@ -63,6 +64,27 @@ def test_a_row_that_there_is_not_is_refused_and_the_list_is_named():
     done = bench("--rows", "enqueue,speed")
     assert done.returncode == 2
     assert "no such row or group: speed; scripts/bench --list names them" in done.stderr
+
+
+def test_a_result_is_shown_again_as_tables_for_the_readme_and_as_a_chart(tmp_path):
+    measured(tmp_path, "--no-peers", "--rows", "transaction,wake_p50")
+    done = bench("--show", tmp_path / "found", "--markdown", "--chart", tmp_path / "chart.svg")
+    assert (done.returncode, done.stderr) == (0, "")
+    heads = [line for line in done.stdout.splitlines() if line.startswith("|") and "qmadmin" in line]
+    assert [[cell.strip() for cell in head.strip("|").split("|")] for head in heads] == [
+        ["", "raw, a second", "qmadmin"],
+        ["", "qmadmin", "ratio"],
+    ]
+    picture = ET.parse(tmp_path / "chart.svg").getroot()
+    titles = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert len(titles) == 2
+    assert all(title.startswith("qmadmin: ") for title in titles)
+
+
+def test_a_result_that_is_not_there_is_refused(tmp_path):
+    done = bench("--show", tmp_path / "nothing")
+    assert done.returncode == 2
+    assert done.stderr == f"scripts/bench: there is no result in {tmp_path}/nothing; --json writes one\n"
 
 
 @pytest.mark.slow

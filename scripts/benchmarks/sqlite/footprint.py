@@ -21,7 +21,7 @@ _FLOW = 10
 _RAW_ROWS = 20_000
 
 DISK = Row("disk", "disk for a message of 1 KiB", "bytes")
-FLOW = Row("disk_flow", f"growth of the file while its messages are replaced {_FLOW} times", "%")
+FLOW = Row("disk_flow", f"growth of a file whose messages are replaced {_FLOW} times", "%")
 MEMORY = Row("memory_consumer", "growth of a consumer from 10,000 to 1,000,000 messages", "MiB")
 LARGE = (
     Row("memory_enqueue", "memory beyond the body, enqueue of 64 MiB", "MiB"),

@@ -23,7 +23,7 @@ _SERVICE = "def echo(request):\n    return request.body\n"
 
 ROWS: tuple[Row, ...] = (
     Row("forwarder", f"forwarder, a function, {_WORKERS} workers (to raw enqueues)", against=("enqueue", RAW)),
-    Row("forwarder_batch", f"  the same in batches of {_BATCH}", against=("enqueue", RAW)),
+    Row("forwarder_batch", f"forwarder, in batches of {_BATCH} (to raw enqueues)", against=("enqueue", RAW)),
 )
 
 

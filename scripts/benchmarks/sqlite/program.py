@@ -8,8 +8,11 @@ figures mean little on a shared machine; ratios of one run do.
 
 The keys of the JSON: when, machine, options, complete (false where the minutes were over first), subjects (by name:
 version, notes), results (one for each row and subject: row, title, unit, subject, durability, values, one for each
-round, median, least, most, against, and the medians and extremes of the ratios of each round; null where there is
+round, median, least, most, against, and ratio, ratio_least, ratio_most of the ratios of each round; null where there is
 nothing to compare with).
+
+The last result that was recorded is in scripts/benchmarks/recorded/sqlite.json; --json writes it. At the end is said
+which rows of the engine have become worse since.
 """
 
 from __future__ import annotations
@@ -27,11 +30,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks import machine, peers_venv
+from benchmarks import machine, peers_venv, recorded
 from benchmarks.hosts import SubjectError, in_turn
-from benchmarks.sqlite import backlogs, footprint, forwarding, rates, starting, table, waking
+from benchmarks.sqlite import backlogs, chart, footprint, forwarding, markdown, rates, starting, table, waking
 from benchmarks.sqlite.benchmark import QUICK, REQUIREMENTS, Benchmark, Numbers
-from benchmarks.sqlite.rows import Row, Turn, Values
+from benchmarks.sqlite.rows import OURS, PER_SECOND, Row, Turn, Values
 
 
 class Group(Protocol):
@@ -58,13 +61,25 @@ ROWS = tuple(row for group in GROUPS.values() for row in group.ROWS)
 def main(arguments: Sequence[str]) -> int:
     """Run what the arguments ask for; return the exit status: 1 where a subject failed."""
     asked = _parser().parse_args(arguments)
-    with contextlib.ExitStack() as resources:
-        directory = Path(resources.enter_context(tempfile.TemporaryDirectory(dir=asked.directory)))
-        result = Run(asked, directory, resources).result()
-    print(table.table(result))
+    before = recorded.read(asked.against)
+    result = recorded.read(asked.show) if asked.show else _measured(asked)
+    if result is None:
+        print(f"scripts/bench: there is no result in {asked.show}; --json writes one", file=sys.stderr)
+        return 2
+    print(markdown.markdown(result) if asked.markdown else table.table(result))
+    if before and not asked.markdown and before["when"] != result["when"]:
+        print("", *recorded.comparison(result, before, OURS, PER_SECOND), sep="\n")
     if asked.json:
         Path(asked.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    if asked.chart:
+        Path(asked.chart).write_text(chart.chart(result), encoding="utf-8")
     return int(any(subject["failed"] for subject in result["subjects"].values()))
+
+
+def _measured(asked: argparse.Namespace) -> dict[str, Any]:
+    with contextlib.ExitStack() as resources:
+        directory = Path(resources.enter_context(tempfile.TemporaryDirectory(dir=asked.directory)))
+        return Run(asked, directory, resources).result()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,6 +101,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", type=Path, default=peers_venv.default_directory("sqlite"), metavar="DIRECTORY",
                         help="where the other queues are installed, on demand (default %(default)s)")  # fmt: skip
     parser.add_argument("--json", metavar="FILE", help="write the result there, too")
+    parser.add_argument("--chart", metavar="FILE", help="draw the ratios there, as SVG")
+    parser.add_argument("--markdown", action="store_true", help="print tables for the README instead")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="measure nothing; show the result that is there")
+    parser.add_argument("--against", type=Path, default=recorded.DIRECTORY / "sqlite.json", metavar="FILE",
+                        help="the result to compare with (default: the recorded one)")  # fmt: skip
     return parser
 
 
@@ -134,13 +154,11 @@ class Run:
     def result(self) -> dict[str, Any]:
         """Measure, and return what is written as JSON."""
         turns = [turn for group in GROUPS.values() for turn in group.turns(self._benchmark, self._wanted)]
-        complete = all(
-            self._take(turn, number)
-            for number in range(self._numbers.rounds)
-            for turn in turns
-            if number < turn.rounds and not turn.last
-        )
-        complete = all(self._take(turn, 0) for turn in turns if turn.last) and complete
+        rounds = range(self._numbers.rounds)
+        complete = all(self._round(turns, number) for number in rounds)
+        for turn in turns:
+            if turn.last:
+                self._take(turn, 0)
         self._head["machine"]["load_after"] = round(os.getloadavg()[0], 2)
         return {**self._head, "complete": complete, "subjects": self._subjects(), "results": self._values.results()}
 
@@ -154,16 +172,23 @@ class Run:
             self._notes["other queues"] = f"left out: {error}"
             return ""
 
-    def _take(self, turn: Turn, number: int) -> bool:
-        """Do the tasks of a turn, unless the time is over; tell whether they were done."""
-        if time.monotonic() > self._end:
-            return False
+    def _round(self, turns: Sequence[Turn], number: int) -> bool:
+        """Take all turns of a round; tell whether that was done before the time was over."""
+        if sys.stderr.isatty():
+            print(f"round {number + 1} of {self._numbers.rounds}", file=sys.stderr)
+        for turn in turns:
+            if number < turn.rounds and not turn.last:
+                if time.monotonic() > self._end:
+                    return False
+                self._take(turn, number)
+        return True
+
+    def _take(self, turn: Turn, number: int) -> None:
         for task in in_turn(turn.tasks, number):
             try:
                 self._values.add(number, task, task.measure())
             except SubjectError as error:
                 self._values.fail(task, str(error))
-        return True
 
     def _subjects(self) -> dict[str, Any]:
         failures = self._values.failures

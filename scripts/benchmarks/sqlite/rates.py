@@ -68,8 +68,8 @@ MEASURES = (
     Measure(
         (
             _row("processes", f"{_MIXED}, processes"),
-            Row("processes_p50", "  an operation of them, median", "ms"),
-            Row("processes_p99", "  an operation of them, 99 of 100", "ms"),
+            Row("processes_p50", f"{_MIXED}, processes: an operation, median", "ms"),
+            Row("processes_p99", f"{_MIXED}, processes: an operation, 99 of 100", "ms"),
         ),
         _ALL,
         produce="produce",

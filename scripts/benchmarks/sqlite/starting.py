@@ -17,15 +17,15 @@ from benchmarks.sqlite.errands import begun, errand, told
 from benchmarks.sqlite.rows import OURS, RAW, Row, Task, Turn
 
 OPEN = (
-    Row("open", "open a device with 1,000,000 messages, all modules loaded", "ms"),
-    Row("open_killed", "  after kill -9 of a process at work, and dequeue", "ms"),
+    Row("open", "open a device with 1,000,000 messages, modules loaded", "ms"),
+    Row("open_killed", "open it after kill -9 of a process at work, and dequeue", "ms"),
 )
 PROGRAM = (
     Row("version", "qmadmin --version", "ms"),
     Row("lidl", "qmadmin -c lidl", "ms"),
     Row("prompt", "qmadmin, to the first prompt", "ms"),
 )
-LAYOUT = Row("qcreate", "1,000 qcreate from one file; 1,000 inserts for their commits", "s")
+LAYOUT = Row("qcreate", "1,000 qcreate from one file, raw: as many inserts", "s")
 ROWS: tuple[Row, ...] = (*OPEN, *PROGRAM, LAYOUT)
 
 _KILLED_AFTER = 100

@@ -11,11 +11,10 @@ from benchmarks.figures import cell
 
 def table(result: Mapping[str, Any]) -> str:
     """Return a run's result as text: the machine, the figures, and what was left out."""
-    return "\n".join([*head(result), "", *_lines(result["results"]), *_notes(result)])
+    return "\n".join([*_head(result), "", *_lines(result["results"]), *_notes(result)])
 
 
-def head(result: Mapping[str, Any]) -> list[str]:
-    """Return what has to be known about a run before its figures."""
+def _head(result: Mapping[str, Any]) -> list[str]:
     options = result["options"]
     return [
         f"{machine.sentence(result['machine'])}; {result['when'][:10]}",

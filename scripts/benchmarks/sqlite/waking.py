@@ -12,8 +12,8 @@ from benchmarks.sqlite.rows import OURS, Row, Task, Turn
 from benchmarks.subject import QUEUE
 
 WAKE = (
-    Row("wake_p50", "wake-up: enqueue begun to dequeue returned in another process, median", "ms"),
-    Row("wake_p99", "  99 of 100", "ms"),
+    Row("wake_p50", "wake-up: enqueue to return of a dequeue elsewhere, median", "ms"),
+    Row("wake_p99", "wake-up: enqueue to return of a dequeue elsewhere, 99 of 100", "ms"),
 )
 IDLE = (
     Row("idle_threads", "100 dequeues that wait, threads of one process", "% of a core"),
