@@ -25,7 +25,7 @@ def summary(values: Sequence[float], bars: Sequence[float] | None) -> dict[str, 
 
 def cell(row: Mapping[str, Any]) -> str:
     """Return median, spread and ratio of what `summary` told, in 20 columns."""
-    spread = (row["most"] - row["least"]) / 2 / row["median"] if row["median"] else 0
+    spread = (row["most"] - row["least"]) / 2 / abs(row["median"]) if row["median"] else 0
     ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
     return f"{number(row['median']):>9} {f'±{spread:.0%}':>5}{ratio:>6}"
 

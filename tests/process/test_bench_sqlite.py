@@ -73,7 +73,7 @@ def test_a_result_is_shown_again_as_tables_for_the_readme_and_as_a_chart(tmp_pat
     heads = [line for line in done.stdout.splitlines() if line.startswith("|") and "qmadmin" in line]
     assert [[cell.strip() for cell in head.strip("|").split("|")] for head in heads] == [
         ["", "raw, a second", "qmadmin"],
-        ["", "qmadmin", "ratio"],
+        ["", "qmadmin", "ratio, or others"],
     ]
     picture = ET.parse(tmp_path / "chart.svg").getroot()
     titles = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]

@@ -21,7 +21,7 @@ _IN_EACH = 10
 
 
 def _row(name: str, what: str) -> Row:
-    return Row(name, f"the same {PROCESSES} + {PROCESSES} processes, {what}", against=("processes", OURS))
+    return Row(name, f"{PROCESSES} + {PROCESSES} processes, {what} (to ours without)", against=("processes", OURS))
 
 
 ROWS: tuple[Row, ...] = (

@@ -32,7 +32,7 @@ REQUIREMENTS = ("huey>=3,<4", "persist-queue>=1,<2", "litequeue>=0.9,<1")
 class Numbers:
     """How much is done of everything."""
 
-    operations: int = 3000
+    operations: int = 2000
     """Operations of one measurement of a rate, at most; ten times as many messages where several go together."""
     seconds: float = 1.0
     """Seconds of such a measurement, at most."""
@@ -42,11 +42,11 @@ class Numbers:
     beside: int = 100_000
     """Messages that are delayed or locked in front of the others."""
     queues: int = 1000
-    forwarded: int = 10_000
+    forwarded: int = 5000
     """Messages that a forwarder is given in one round."""
     wakes: int = 300
     """Messages that a waiting consumer is woken for in one round."""
-    idle: float = 5.0
+    idle: float = 4.0
     """Seconds of idleness in one round."""
     waiters: int = 100
     large: int = 64 * 2**20

@@ -11,7 +11,7 @@ from benchmarks.sqlite.rows import OURS, RAW
 
 _COLOURS = {OURS: "#c2410c", "huey": "#4f6d9a", "persist-queue": "#6f9a8d", "litequeue": "#9a8f5f"}
 _OTHER = "#888888"
-_LEFT, _WIDE, _RIGHT = 380, 460, 60
+_LEFT, _WIDE, _RIGHT = 420, 460, 60
 _BAR, _GAP, _TOP = 14, 10, 74
 _FONT = 'font-family="sans-serif" font-size="11"'
 _STEP = 0.5
@@ -33,7 +33,9 @@ def chart(result: Mapping[str, Any]) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height + 10}" {_FONT}>',
             f'<rect width="{width}" height="{height + 10}" fill="#ffffff"/>',
-            _text(10, 20, "Ratio to the plain module sqlite3 in the same run; more is better", 'font-size="14"'),
+            _text(
+                10, 20, "Messages a second, as a ratio to the plain module sqlite3 in the same run", 'font-size="14"'
+            ),
             _text(10, 36, f"{machine.sentence(result['machine'])}; {result['when'][:10]}", 'fill="#666666"'),
             *_legend(blocks),
             *_grid(most, scale, height),

@@ -47,13 +47,12 @@ class Group(Protocol):
 
 
 GROUPS: dict[str, Group] = {
-    # What is told of the disk is of the large backlog as it was filled.
-    "footprint": footprint,
     "rates": rates,
     "backlogs": backlogs,
     "waking": waking,
     "forwarding": forwarding,
     "starting": starting,
+    "footprint": footprint,
 }
 ROWS = tuple(row for group in GROUPS.values() for row in group.ROWS)
 
@@ -93,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-r", "--rounds", type=int, help=f"rounds of all measurements (default {usual.rounds})")
     parser.add_argument("-s", "--seconds", type=float,
                         help=f"of one measurement of a rate, at most (default {usual.seconds:g})")  # fmt: skip
-    parser.add_argument("-m", "--minutes", type=float, default=9, help="begin nothing after so many (default 9)")
+    parser.add_argument("-m", "--minutes", type=float, default=8, help="begin no more after so many (default 8)")
     parser.add_argument("-d", "--directory", type=Path, default=Path("/var/tmp"),  # noqa: S108 - it is on a disk
                         help="where the files are made (default /var/tmp); 4 GiB are needed there")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="see that it works: so little that figures mean nothing")
@@ -153,6 +152,7 @@ class Run:
 
     def result(self) -> dict[str, Any]:
         """Measure, and return what is written as JSON."""
+        # All is laid out before anything is measured, so that no measurement finds what others have left.
         turns = [turn for group in GROUPS.values() for turn in group.turns(self._benchmark, self._wanted)]
         rounds = range(self._numbers.rounds)
         complete = all(self._round(turns, number) for number in rounds)
