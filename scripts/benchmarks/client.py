@@ -25,9 +25,9 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-from benchmarks.forking import Answer, fork, forked
+from benchmarks.forking import Answer, answer_of, fork, forked
 from benchmarks.pacing import Clock, Counts, Start, shares, so_many_times, until_made, until_taken
 from benchmarks.subject import QUEUE, WARM_UP, Client, GoesOn, Subject, load
 
@@ -44,19 +44,19 @@ def main() -> None:
         _say({"error": f"{type(error).__name__}: {error}"})
         return
     _say({"version": subject.version, "commits": dict(subject.commits)})
-    with contextlib.ExitStack() as attending:
-        for line in sys.stdin:
-            request = json.loads(line)
-            match request["do"]:
-                case "measure":
-                    _say(Measurement(subject, request).answer())
-                case "attend":
-                    _say(attending.enter_context(_attended(subject, request["place"])))
-                case "leave":
-                    attending.close()
-                    _say({"ok": True})
-                case _:
-                    _say(_prepared(subject, request))
+    attendants = _Attendants(subject)
+    for line in sys.stdin:
+        request = json.loads(line)
+        match request["do"]:
+            case "measure":
+                _say(Measurement(subject, request).answer())
+            case "attend":
+                _say(attendants.attend(request["place"]))
+            case "leave":
+                _say(attendants.leave(request["place"]))
+            case _:
+                _say(_prepared(subject, request))
+    attendants.close()
 
 
 def _say(answer: Answer) -> None:
@@ -79,26 +79,45 @@ def _prepared(subject: Subject, request: Answer) -> Answer:
     return forked([child], 10 * _HANGS)[0]
 
 
-@contextlib.contextmanager
-def _attended(subject: Subject, place: str) -> Iterator[Answer]:
-    """Keep a client connected in a process of its own; give what it says once it is."""
-    end = os.pipe()
+class _Attendants:
+    """Clients that stay connected, each in a process of its own."""
 
-    def child(say: Callable[[Answer], None]) -> None:
-        os.close(end[1])
-        client = subject.open(place)
-        _warm_up(client)
-        say({"ok": True})
-        os.read(end[0], 1)
-        client.close()
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._ends: dict[str, tuple[int, int]] = {}
+        """By place the process, and where it is told to end."""
 
-    pid, reading = fork(child, 0)
-    os.close(end[0])
-    with os.fdopen(reading, "rb") as reader:
-        said = reader.read()
-    yield json.loads(said) if said else {"error": "a client that was to attend has ended"}
-    os.close(end[1])
-    os.waitpid(pid, 0)
+    def attend(self, place: str) -> Answer:
+        """Keep a client connected to a place; return its answer once it is."""
+        reading, writing = os.pipe()
+
+        def child(say: Callable[[Answer], None]) -> None:
+            os.close(writing)
+            client = self._subject.open(place)
+            _warm_up(client)
+            say({"ok": True})
+            # Also the end of this process's parent ends the wait.
+            os.read(reading, 1)
+            client.close()
+
+        pid, output = fork(child, 0)
+        os.close(reading)
+        self._ends[place] = pid, writing
+        return answer_of(output) or {"error": "a client that was to attend has ended"}
+
+    def leave(self, place: str) -> Answer:
+        """End the client that is connected to a place."""
+        pid, end = self._ends.pop(place)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(end, b"e")
+        os.close(end)
+        os.waitpid(pid, 0)
+        return {"ok": True}
+
+    def close(self) -> None:
+        """End all of them."""
+        for place in list(self._ends):
+            self.leave(place)
 
 
 class Measurement:

@@ -29,11 +29,18 @@ def forked(works: Sequence[Callable[[], Answer]], seconds: float, start: Start |
         start.give()
     answers: list[Answer] = []
     for pid, end in children:
-        with os.fdopen(end, "rb") as reader:
-            said = reader.read()
+        answer = answer_of(end)
         status = os.waitpid(pid, 0)[1]
-        answers.append(json.loads(said) if said else {"error": f"a client ended with wait status {status}"})
+        answers.append(answer or {"error": f"a client ended with wait status {status}"})
     return answers
+
+
+def answer_of(end: int) -> Answer:
+    """Return what a fork says, which is read until it has said it; {} where it ended without a word."""
+    with os.fdopen(end, "rb") as reader:
+        said = reader.read()
+    answer: Answer = json.loads(said) if said else {}
+    return answer
 
 
 def fork(work: Callable[[Callable[[Answer], None]], None], seconds: float) -> tuple[int, int]:

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+IN_MEMORY = ("tmpfs", "ramfs")
+"""The file systems on which nothing is durable."""
+
 
 def description() -> dict[str, Any]:
     """Return the machine: processor, cores, memory in bytes, system, Python, and the load average now."""

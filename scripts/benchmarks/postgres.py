@@ -109,7 +109,7 @@ def _server(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
         yield asked.url, "given by its URL"
         return
     kind = machine.file_system(asked.directory)
-    if kind in ("tmpfs", "ramfs"):
+    if kind in machine.IN_MEMORY:
         raise NoServerError(f"{asked.directory} is in memory, where nothing is durable; name a directory on a disk")
     with durable_server(asked.directory, _SETTINGS) as server:
         yield server.url, f"in {asked.directory} ({kind or 'unknown file system'})"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import qmadmin
 from benchmarks.engine import opened
-from benchmarks.sqlite.benchmark import Benchmark
-from benchmarks.sqlite.rates import PROCESSES, Measure, attended, mixed
+from benchmarks.sqlite.benchmark import Benchmark, attending
+from benchmarks.sqlite.rates import PROCESSES, Measure, mixed
 from benchmarks.sqlite.rows import OURS, Row, Task, Turn
 from benchmarks.subject import BODY, QUEUE
 from qmcore.message import PLAIN_CONTROL, EnqueueControl
@@ -43,9 +43,9 @@ def _task(benchmark: Benchmark, row: Row, path: str) -> Task:
     host = benchmark.ours
     measure = Measure((row,), {}, produce="produce", consume="consume", clients=PROCESSES)
 
-    def measured() -> dict[str, float]:
-        with attended(host, path):
-            return dict(mixed(host, path, measure, benchmark.numbers.operations, benchmark.numbers.seconds))
+    def measured() -> Mapping[str, float]:
+        with attending(host, path):
+            return mixed(host, path, measure, benchmark.numbers.operations, benchmark.numbers.seconds)
 
     return Task(OURS, host.durability(*measure.works), measured)
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.hosts import Host, SubjectError
@@ -101,6 +102,13 @@ class Benchmark:
         directory.mkdir()
         return str(directory / "QUE")
 
+    def attended(self, host: Host) -> str:
+        """Return the path of a file of a subject that is laid out now, and that a client stays connected to."""
+        path = self.place(f"{host.name}, attended")
+        host.ask("set_up", path)
+        self.resources.enter_context(attending(host, path))
+        return path
+
     def device(self, name: str) -> str:
         """Return the path of a device that is laid out now and is empty."""
         path = self.place(name)
@@ -113,3 +121,13 @@ class Benchmark:
         path = self.device("stored")
         self.ours.ask("fill", path, count=self.numbers.stored)
         return path
+
+
+@contextlib.contextmanager
+def attending(host: Host, path: str) -> Iterator[None]:
+    """Keep one more client of a subject connected to a file meanwhile."""
+    host.ask("attend", path)
+    try:
+        yield
+    finally:
+        host.ask("leave", path)

@@ -30,6 +30,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import qmadmin
 from benchmarks import machine, peers_venv, recorded
 from benchmarks.hosts import SubjectError, in_turn
 from benchmarks.sqlite import backlogs, chart, footprint, forwarding, markdown, rates, starting, table, waking
@@ -58,10 +59,14 @@ ROWS = tuple(row for group in GROUPS.values() for row in group.ROWS)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what the arguments ask for; return the exit status: 1 where a subject failed."""
+    """Run what the arguments ask for; return the exit status: 1 where a subject failed, 2 where nothing can be run."""
     asked = _parser().parse_args(arguments)
     before = recorded.read(asked.against)
-    result = recorded.read(asked.show) if asked.show else _measured(asked)
+    try:
+        result = recorded.read(asked.show) if asked.show else _measured(asked)
+    except SubjectError as error:
+        print(f"scripts/bench: nothing can be measured: {error}", file=sys.stderr)
+        return 2
     if result is None:
         print(f"scripts/bench: there is no result in {asked.show}; --json writes one", file=sys.stderr)
         return 2
@@ -187,7 +192,7 @@ class Run:
         for task in in_turn(turn.tasks, number):
             try:
                 self._values.add(number, task, task.measure())
-            except SubjectError as error:
+            except (SubjectError, qmadmin.QueueError) as error:
                 self._values.fail(task, str(error))
 
     def _subjects(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 
@@ -94,9 +93,7 @@ def _tasks(benchmark: Benchmark, measure: Measure, files: dict[str, str]) -> Ite
         if host is None or not set(measure.works) <= host.facts["commits"].keys():
             continue
         if name not in files:
-            files[name] = benchmark.place(name)
-            host.ask("set_up", files[name])
-            host.ask("attend", files[name])
+            files[name] = benchmark.attended(host)
         yield Task(shown, host.durability(*measure.works), Measured(benchmark, measure, host, files[name]))
 
 
@@ -141,11 +138,3 @@ def mixed(host: Host, path: str, measure: Measure, calls: int, seconds: float) -
         raise SubjectError(f"no operation was done in {seconds:g} seconds")
     values = (done["operations"] * (measure.size or 1) / done["seconds"], done["p50"] * 1000, done["p99"] * 1000)
     return {row.name: value for row, value in zip(measure.rows, values, strict=False)}
-
-
-@contextlib.contextmanager
-def attended(host: Host, path: str) -> Iterator[None]:
-    """Keep one more client connected meanwhile."""
-    host.ask("attend", path)
-    yield
-    host.ask("leave", path)

@@ -76,7 +76,9 @@ class Values:
     def _result(self, row: Row, subject: str, values: Mapping[int, float]) -> dict[str, Any]:
         bars = self._found.get(row.against, {}) if row.against else {}
         # A round in which one of the two failed compares nothing.
-        rounds = [number for number in values if number in bars] if bars else list(values)
+        rounds = [number for number in values if number in bars]
+        if not rounds:
+            rounds, bars = list(values), {}
         figures = summary([values[number] for number in rounds], [bars[number] for number in rounds] if bars else None)
         return {
             "row": row.name,

@@ -122,9 +122,7 @@ def _layouts(benchmark: Benchmark) -> Iterator[Task]:
     count = benchmark.numbers.queues
     raw = benchmark.subject(RAW)
     if raw is not None:
-        path = benchmark.place("commits")
-        raw.ask("set_up", path)
-        raw.ask("attend", path)
+        path = benchmark.attended(raw)
 
         def inserts() -> float:
             done = raw.ask("measure", path, producers=1, consumers=0, operations=count, seconds=60)

@@ -36,6 +36,8 @@ def _lines(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _notes(result: Mapping[str, Any]) -> list[str]:
     lines = [""] if result["complete"] else ["", "the time was over before all rounds were done"]
+    if result["machine"]["file_system"] in machine.IN_MEMORY:
+        lines.append("the files were in memory, where nothing is durable; --directory names a place on a disk")
     for name, subject in result["subjects"].items():
         lines.append(f"{name}: " + "; ".join(filter(None, [subject["version"], subject["note"]])))
     return lines
