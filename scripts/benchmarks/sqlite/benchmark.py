@@ -71,6 +71,7 @@ class Benchmark:
         self.resources = resources
         self._python = {name: peers if name.partition(",")[0] in PEERS else sys.executable for name in SUBJECTS}
         self._hosts: dict[str, Host] = {}
+        self._attended: dict[str, str] = {}
         self.missing: dict[str, str] = {}
         """Why a subject is not measured."""
 
@@ -103,11 +104,13 @@ class Benchmark:
         return str(directory / "QUE")
 
     def attended(self, host: Host) -> str:
-        """Return the path of a file of a subject that is laid out now, and that a client stays connected to."""
-        path = self.place(f"{host.name}, attended")
-        host.ask("set_up", path)
-        self.resources.enter_context(attending(host, path))
-        return path
+        """Return the path of a subject's file for rates, laid out at first; a client stays connected to it."""
+        if host.name not in self._attended:
+            path = self.place(host.name)
+            host.ask("set_up", path)
+            self.resources.enter_context(attending(host, path))
+            self._attended[host.name] = path
+        return self._attended[host.name]
 
     def device(self, name: str) -> str:
         """Return the path of a device that is laid out now and is empty."""

@@ -81,20 +81,18 @@ ROWS = tuple(row for measure in MEASURES for row in measure.rows)
 
 def turns(benchmark: Benchmark, wanted: frozenset[str]) -> Iterator[Turn]:
     """Lay out the files of all subjects that are needed; return what is to be measured."""
-    files: dict[str, str] = {}
     for measure in MEASURES:
         if any(row.name in wanted for row in measure.rows):
-            yield Turn(list(_tasks(benchmark, measure, files)))
+            yield Turn(list(_tasks(benchmark, measure)))
 
 
-def _tasks(benchmark: Benchmark, measure: Measure, files: dict[str, str]) -> Iterator[Task]:
+def _tasks(benchmark: Benchmark, measure: Measure) -> Iterator[Task]:
     for shown, name in measure.subjects.items():
         host = benchmark.subject(name)
         if host is None or not set(measure.works) <= host.facts["commits"].keys():
             continue
-        if name not in files:
-            files[name] = benchmark.attended(host)
-        yield Task(shown, host.durability(*measure.works), Measured(benchmark, measure, host, files[name]))
+        measured = Measured(benchmark, measure, host, benchmark.attended(host))
+        yield Task(shown, host.durability(*measure.works), measured)
 
 
 class Measured:
