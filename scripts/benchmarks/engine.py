@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -22,8 +23,15 @@ class Measured:
     durability = "full"
     commits: ClassVar = {"produce": 1, "consume": 1, "produce_many": 1, "consume_many": 1, "answer": 1}
 
+    driver = ""
+    """The driver and its version; "" is that of PostgreSQL."""
+    modules = ("qmadmin.opening", "qmadmin.transaction", "qmstorage.postgres.opening")
+
     def __init__(self) -> None:
-        self.version = f"qmadmin {qmadmin.__version__}, {version_of('psycopg')}"
+        self.version = f"qmadmin {qmadmin.__version__}, {self.driver or version_of('psycopg')}"
+        for module in self.modules:
+            # Here, once, and not in each of the clients, which would load them when they are first used.
+            importlib.import_module(module)
 
     def set_up(self, url: str) -> None:
         """Create the device, the queue space and the queues."""

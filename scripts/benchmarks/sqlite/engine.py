@@ -5,15 +5,14 @@ from __future__ import annotations
 import sqlite3
 from typing import ClassVar
 
-import qmadmin
 from benchmarks import engine
 
 
 class Measured(engine.Measured):
     """A device that is durable."""
 
-    def __init__(self) -> None:
-        self.version = f"qmadmin {qmadmin.__version__}, SQLite {sqlite3.sqlite_version}"
+    driver = f"SQLite {sqlite3.sqlite_version}"
+    modules = ("qmadmin.opening", "qmadmin.transaction", "qmstorage.sqlite.opening")
 
 
 class Relaxed(Measured):
