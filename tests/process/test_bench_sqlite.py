@@ -88,6 +88,12 @@ def test_a_result_that_is_not_there_is_refused(tmp_path):
     assert done.stderr == f"scripts/bench: there is no result in {tmp_path}/nothing; --json writes one\n"
 
 
+def test_a_directory_that_there_is_not_is_refused(tmp_path):
+    done = bench("--directory", tmp_path / "nothing")
+    assert done.returncode == 2
+    assert f"no such directory: {tmp_path}/nothing" in done.stderr
+
+
 @pytest.mark.slow
 def test_other_queues_are_installed_and_measured_beside_ours(tmp_path):
     printed, found = measured(tmp_path, "--rows", "transaction,processes", "--peers", tmp_path / "venv", loud=True)

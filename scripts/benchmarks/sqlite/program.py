@@ -11,8 +11,8 @@ version, notes), results (one for each row and subject: row, title, unit, subjec
 round, median, least, most, against, and ratio, ratio_least, ratio_most of the ratios of each round; null where there is
 nothing to compare with).
 
-The last result that was recorded is in scripts/benchmarks/recorded/sqlite.json; --json writes it. At the end is said
-which rows of the engine have become worse since.
+At the end is said which rows of the engine are worse than in scripts/benchmarks/recorded/sqlite.json, beyond the spread
+of both; --json with that name records another.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-s", "--seconds", type=float,
                         help=f"of one measurement of a rate, at most (default {usual.seconds:g})")  # fmt: skip
     parser.add_argument("-m", "--minutes", type=float, default=8, help="begin no more after so many (default 8)")
-    parser.add_argument("-d", "--directory", type=Path, default=Path("/var/tmp"),  # noqa: S108 - it is on a disk
+    parser.add_argument("-d", "--directory", type=_directory, default=Path("/var/tmp"),  # noqa: S108 - it is on a disk
                         help="where the files are made (default /var/tmp); 4 GiB are needed there")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="see that it works: so little that figures mean nothing")
     parser.add_argument("--no-peers", action="store_true", help="leave the other queues out")
@@ -125,6 +125,12 @@ def _rows(text: str) -> list[str]:
             raise argparse.ArgumentTypeError(f"no such row or group: {name}; scripts/bench --list names them")
     bars = [row.against[0] for row in ROWS if row.name in found and row.against]
     return found + bars
+
+
+def _directory(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"no such directory: {text}; name one that is on a disk")
+    return Path(text)
 
 
 class _List(argparse.Action):
