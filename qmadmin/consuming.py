@@ -292,7 +292,15 @@ class Consuming(SpaceHandle):
         def looked_after() -> T | Nothing:
             return self._look(attempt)
 
-        return waiting.wait_for(looked_after, attachment.volume, attachment.opened, self._device.clock, seconds, stop)
+        return waiting.wait_for(
+            looked_after,
+            attachment.volume,
+            attachment.opened,
+            self._device.clock,
+            seconds,
+            stop,
+            look_after=lambda: attachment.look_after(unchanged=True),
+        )
 
     def _look(self, attempt: Callable[[Attachment], T | Nothing]) -> T | Nothing:
         """Try until what is due is done, and once more after what others left behind is."""

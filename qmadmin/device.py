@@ -55,9 +55,10 @@ class Attachment:
         """Who we are to others; a device that is open for reading only has nobody attached."""
         return self.opened.owner
 
-    def look_after(self, *, now: bool = False, connection: object = None) -> None:
+    def look_after(self, *, now: bool = False, unchanged: bool = False, connection: object = None) -> None:
         """End what others have left behind, if that was not done in the last second.
 
+        Where the volume is `unchanged` since the last time, nobody can have taken us for dead meanwhile.
         Not inside a transaction of the application, which `connection` is for: that would have to end before.
         """
         moment = self._clock.monotonic()
@@ -69,8 +70,15 @@ class Attachment:
             put_off, self._not_rolled_back = self._not_rolled_back, []
             for rollback in put_off:
                 self._roll_back_later(*rollback)
-            if not upkeep.end_what_was_left(self.volume, self.opened, self._clock.now()) and self.opened.me is not None:
+            if not self._is_attached(self._clock.now(), now=now, unchanged=unchanged) and self.opened.me is not None:
                 self._attach_again(self.opened.me)
+
+    def _is_attached(self, moment: int, *, now: bool, unchanged: bool) -> bool:
+        """End what others have left, where it is our turn or has to be `now`; tell whether others take us for alive."""
+        if self.volume.take_turn(self.opened.space.id, moment) or now:
+            return upkeep.end_what_was_left(self.volume, self.opened, moment)
+        me = self.opened.me
+        return unchanged or me is None or self.volume.read(lambda unit: unit.is_attached(me.id))
 
     def renew(self, error: BaseException) -> None:
         """Attach again where an operation was refused because others took this process for dead."""

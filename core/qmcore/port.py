@@ -356,6 +356,12 @@ class Volume(Protocol):
     def check_place(self) -> None:
         """Raise NotOpenError, now and from now on, where the store was removed or another put in its place."""
 
+    def changes(self) -> object:
+        """Return what is another value after each commit that changes something; None where that is not known."""
+
+    def take_turn(self, space_id: int, now_us: int) -> bool:
+        """Tell whether no process has looked after the queue space in the last second, and note that we do now."""
+
     def bell(self) -> Bell:
         """Return a bell of this process."""
 

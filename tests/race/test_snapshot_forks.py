@@ -74,7 +74,7 @@ def test_none_is_opened_and_none_let_go_of_in_the_midst_of_a_fork(volume):
     for thread in (first, second):
         thread.join(10)
         assert not thread.is_alive()
-    assert volume._snapshots == []
+    assert len(volume._snapshots) == 0
 
 
 def test_a_fork_that_has_to_give_up_lets_all_go_on(volume, monkeypatch):

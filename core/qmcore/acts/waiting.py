@@ -30,17 +30,20 @@ def wait_for(
     clock: Clock,
     seconds: float,
     stop: Callable[[], bool] | None = None,
+    look_after: Callable[[], None] = lambda: None,
 ) -> T | Nothing:
     """Try `attempt` until it brings something, the seconds are over or `stop` says so; 0 seconds tries once.
 
     A store that is lost on the way is waited for too, as long as there is time; only the first try needs it.
+    `look_after` is done each second in which nothing was changed.
     """
     found = attempt()
     end = clock.monotonic() + seconds
     failure: QueueError | None = None
     while isinstance(found, Nothing) and (left := end - clock.monotonic()) > 0 and not (stop is not None and stop()):
         try:
-            found, failure = _try_at_each_ring(attempt, volume, opened, clock, found, end, stop), None
+            found = _try_at_each_ring(attempt, volume, opened, clock, found, end, stop, look_after)
+            failure = None
         except QueueError as error:
             if not is_unreachable(error):
                 raise
@@ -59,17 +62,29 @@ def _try_at_each_ring(
     found: Nothing,
     end: float,
     stop: Callable[[], bool] | None,
+    look_after: Callable[[], None],
 ) -> T | Nothing:
     """Wait on one bell; it ends early where others have taken us for dead, and no longer know of the bell."""
     owner = opened.owner
+
+    def is_over() -> bool:
+        return clock.monotonic() >= end or (stop is not None and stop())
+
     with listening(volume, opened, found.queue_ids) as bell:
         while True:
+            # Before the attempt: what comes behind it is a change.
+            before = volume.changes()
             result = attempt()
-            left = end - clock.monotonic()
-            is_over = left <= 0 or (stop is not None and stop())
-            if not isinstance(result, Nothing) or is_over or opened.owner is not owner:
+            if not isinstance(result, Nothing) or is_over() or opened.owner is not owner:
                 return result
-            bell.wait(min(left, CHECK_SECONDS, seconds_until(result.next_due_us, clock)))
+            while not is_over() and (due := seconds_until(result.next_due_us, clock)) > 0:
+                if bell.wait(min(end - clock.monotonic(), CHECK_SECONDS, due)):
+                    break
+                # Where nothing at all was changed, there is nothing to try: hundreds may wait, and look each second.
+                if before is None or volume.changes() != before:
+                    break
+                # What comes back by this rings the bell.
+                look_after()
 
 
 def pause(volume: Volume, seconds: float) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from qmcore.errors import OutcomeUnknownError, SystemFailureError
 from qmstorage.sqlite import files
 from qmstorage.sqlite.bells import Belfry
-from qmstorage.sqlite.locks import Gate, OwnerFiles, Surroundings
+from qmstorage.sqlite.locks import Gate, OwnerFiles, Surroundings, Turns
 
 _sync = getattr(os, "fdatasync", os.fsync)
 
@@ -113,7 +113,7 @@ class Log:
 
 
 class Beside:
-    """Gate, log, owners' locks and bells of a volume; one in memory has a directory of its own for the bells."""
+    """Gate, log, turns, owners' locks and bells of a volume; one in memory has a directory of its own for the bells."""
 
     def __init__(self, path: str, *, durable: bool) -> None:
         self.gate: Gate | None = None
@@ -127,6 +127,7 @@ class Beside:
             self.gate = Gate(around, path)
             self.log = Log(path, durable=durable)
         self.owners = OwnerFiles(around)
+        self.turns = Turns(around)
         self.belfry = Belfry(around)
 
     def close(self) -> None:

@@ -312,6 +312,12 @@ def _mounts(lines: list[str]) -> Iterator[tuple[Path, str]]:
         yield Path(before.split()[4].replace("\\040", " ")), behind.split()[0]
 
 
+def version(connection: sqlite3.Connection, schema: str) -> int:
+    """Return a number that is another one after each commit of other connections."""
+    (number,) = connection.execute(f'PRAGMA "{schema}".data_version').fetchone()
+    return int(number)
+
+
 def identity(path: str) -> tuple[int, int] | None:
     """Return what tells a file from all others; None where there is none, as for a device in memory."""
     try:

@@ -30,6 +30,9 @@ _PAUSE_FIRST, _PAUSE_MOST = 0.00005, 0.002
 _BEHIND_SECONDS = 0.02
 """For how long others go first, where there are always some."""
 
+_TURN_MICROS = 900_000
+"""For how long nobody else looks after a queue space. Each process asks once a second, and is early now and then."""
+
 _ENTRANCE, _WAITING_ROOM = 0, 1
 """The bytes of the gate's file that are locked: by who is inside, and by all who wait."""
 
@@ -142,6 +145,31 @@ class Gate:
     def close(self) -> None:
         """Give the gate up."""
         os.close(self._fd)
+
+
+class Turns:
+    """When a process has last looked after a queue space, as the time of a file tells: one looks for all."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+        self._files: dict[int, str] = {}
+
+    def take(self, space_id: int, now_us: int) -> bool:
+        """Tell whether nobody has in the last second, and note that we do now. Two may be told so at the same time."""
+        path = self._files.get(space_id)
+        if path is None:
+            name = f"{space_id}.turn"
+            os.close(self._surroundings.make(name))
+            path = self._files[space_id] = str(self._surroundings.directory / name)
+        try:
+            # A clock that was set back must not keep everybody away.
+            if 0 <= now_us - os.stat(path).st_mtime_ns // 1000 < _TURN_MICROS:  # noqa: PTH116 - a hundred of them ask
+                return False
+            os.utime(path, ns=(now_us * 1000, now_us * 1000))
+        except OSError:
+            # It was removed, or is another user's: then everybody looks.
+            del self._files[space_id]
+        return True
 
 
 class OwnerFiles:

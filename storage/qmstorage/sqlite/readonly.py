@@ -53,6 +53,14 @@ class ReadOnlyVolume:
         del work, durable, concurrent, patient, repeatable
         raise self._refusal()
 
+    def changes(self) -> None:
+        """Return nothing: nobody waits here."""
+
+    def take_turn(self, space_id: int, now_us: int) -> bool:
+        """Tell that it is for others to look after the queue space."""
+        del space_id, now_us
+        return False
+
     def comes_free(self, seconds: float) -> bool:
         """Tell that nobody has to be waited for: a reader does not write."""
         del seconds

@@ -44,6 +44,10 @@ class Residences:
         self.texts: dict[int, Texts] = {}
         self._is_ours_alone = path == files.MEMORY
 
+    def schemas(self) -> list[str]:
+        """Return how the databases are called of which there are tables here: the volume itself, and each memory."""
+        return ["main", *(_name(there.incarnation) for there in self._attached.values())]
+
     def attach(self, space: Space, queues: Iterable[Queue]) -> bool:
         """Attach the memory of a queue space, made if need be; tell whether it was, and holds nothing.
 

@@ -28,6 +28,56 @@ _PAGES_AT_A_TIME = 256
 """What is copied at a time. A fork waits for the end of a step."""
 
 
+class OpenSnapshots:
+    """The snapshots of a volume that are open, for a fork, which finds each either whole and known, or not at all."""
+
+    def __init__(self) -> None:
+        self.registering = threading.Lock()
+        self._open: list[SqliteSnapshot] = []
+        self._paused: list[SqliteSnapshot] = []
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextlib.contextmanager
+    def one(self, path: str, memory: Collection[str]) -> Iterator[SqliteSnapshot]:
+        """Give a new one."""
+        with contextlib.ExitStack() as stack:
+            with self.registering:
+                connection = stack.enter_context(files.reading(path))
+                made = stack.enter_context(contextlib.closing(SqliteSnapshot(path, connection, memory)))
+                self._open.append(made)
+            try:
+                yield made
+            finally:
+                made.close()
+                with self.registering:
+                    self._open.remove(made)
+
+    def pause(self, seconds: float) -> bool:
+        """Let nobody look at those that are not paused yet; False where that takes longer."""
+        for each in [each for each in self._open if each not in self._paused]:
+            if not each.pause(seconds):
+                return False
+            self._paused.append(each)
+        return True
+
+    def resume(self) -> None:
+        """Let all of them be looked at again."""
+        while self._paused:
+            self._paused.pop().resume()
+
+    def give_to_parent(self) -> None:
+        """Close, in a forked process, what is the parent's."""
+        for each in self._open:
+            each.give_to_parent()
+
+    def close(self) -> None:
+        """Close all of them."""
+        for each in list(self._open):
+            each.close()
+
+
 class SqliteSnapshot:
     """A read transaction that stays open: what is written meanwhile is not in it, and nobody waits for it.
 

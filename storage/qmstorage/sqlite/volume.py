@@ -30,7 +30,7 @@ from qmstorage.sqlite.beside import Beside
 from qmstorage.sqlite.line import Job, fail, settle
 from qmstorage.sqlite.locks import same_boot
 from qmstorage.sqlite.residences import Residences, memory_files
-from qmstorage.sqlite.snapshot import SqliteSnapshot, refuse_token
+from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import SqliteUnit, read_once, roll_back
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ class SqliteVolume:
         self._connection = connection
         self._texts = Texts(files.DIALECT)
         self._residences = Residences(path, connection)
-        self._snapshots: list[SqliteSnapshot] = []
-        self._paused: list[SqliteSnapshot] = []
-        self._registering = threading.Lock()
+        self._snapshots = OpenSnapshots()
         self._line: deque[Job[Any]] = deque()
         self._writing = threading.Lock()
         self._closed = ""
@@ -223,17 +221,7 @@ class SqliteVolume:
         refuse_token(of)
         self._check_usable()
         with contextlib.ExitStack() as stack:
-            # A fork finds it either whole and known, or not at all.
-            with self._registering:
-                connection = stack.enter_context(files.reading(self.path))
-                made = stack.enter_context(contextlib.closing(SqliteSnapshot(self.path, connection, memory)))
-                self._snapshots.append(made)
-            try:
-                yield made
-            finally:
-                made.close()
-                with self._registering:
-                    self._snapshots.remove(made)
+            yield stack.enter_context(self._snapshots.one(self.path, memory))
 
     def health(self, info: DeviceInfo) -> list[Finding]:
         """Return nothing: there is no server, and files are looked at from outside."""
@@ -245,6 +233,22 @@ class SqliteVolume:
         if self._file is not None and files.identity(self.path) != self._file:
             self._gone = f"the file of device {self.path!r} was removed or replaced while it was open"
         self._check_usable()
+
+    def changes(self) -> object:
+        """Return what is another value after each commit that changes something; None where that is not known."""
+        if self._beside.log is None:
+            return None
+        with self._writing:
+            self._check_usable()
+            try:
+                versions = [files.version(self._connection, name) for name in self._residences.schemas()]
+            except sqlite3.Error as error:
+                raise translate.from_sqlite(error, self.path) from error
+            return versions, self._connection.total_changes
+
+    def take_turn(self, space_id: int, now_us: int) -> bool:
+        """Tell whether no process has looked after the queue space in the last second, and note that we do now."""
+        return self._beside.turns.take(space_id, now_us)
 
     def bell(self) -> SocketBell:
         """Return a bell of this process."""
@@ -284,8 +288,7 @@ class SqliteVolume:
         FORKS.discard(self)
         self._beside.belfry.ring_own()
         with self._writing:
-            for each in list(self._snapshots):
-                each.close()
+            self._snapshots.close()
             try:
                 if self._beside.log is not None:
                     # First: those who have committed and not synced yet are served by it.
@@ -302,36 +305,24 @@ class SqliteVolume:
     def pause(self) -> bool:
         """Wait until no work is being done and let none begin, because the process is about to fork."""
         with contextlib.ExitStack() as undo:
-            undo.callback(self._resume_snapshots)
-            if not self._pause_snapshots(_WALK_SECONDS):
+            undo.callback(self._snapshots.resume)
+            if not self._snapshots.pause(_WALK_SECONDS):
                 return False
-            for lock in (self._writing, self._registering):
+            for lock in (self._writing, self._snapshots.registering):
                 if not lock.acquire(timeout=_FORK_SECONDS):
                     return False
                 undo.callback(lock.release)
             # One may have been made meanwhile.
-            if not self._pause_snapshots(_FORK_SECONDS):
+            if not self._snapshots.pause(_FORK_SECONDS):
                 return False
             undo.pop_all()
         return True
 
     def resume(self) -> None:
         """Let work begin again, after the fork."""
-        self._registering.release()
+        self._snapshots.registering.release()
         self._writing.release()
-        self._resume_snapshots()
-
-    def _pause_snapshots(self, seconds: float) -> bool:
-        """Pause those that are not paused yet."""
-        for each in [each for each in self._snapshots if each not in self._paused]:
-            if not each.pause(seconds):
-                return False
-            self._paused.append(each)
-        return True
-
-    def _resume_snapshots(self) -> None:
-        while self._paused:
-            self._paused.pop().resume()
+        self._snapshots.resume()
 
     def give_to_parent(self, *, idle: bool) -> None:
         """Close, in a forked process, what it has inherited, without touching what is the parent's.
@@ -345,11 +336,10 @@ class SqliteVolume:
         """
         self._closed = f"device {self.path!r} was opened by the parent process, before a fork"
         if idle:
-            for each in self._snapshots:
-                each.give_to_parent()
+            self._snapshots.give_to_parent()
             self._connection.close()
             self._beside.abandon()
-        self._writing, self._registering = threading.Lock(), threading.Lock()
+        self._writing, self._snapshots.registering = threading.Lock(), threading.Lock()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

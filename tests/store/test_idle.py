@@ -1,0 +1,114 @@
+"""What waiting costs while nothing happens: hundreds of processes may wait, and must not keep a core busy."""
+
+import math
+
+import pytest
+
+from qmadmin.opening import open_device
+from qmcore.acts import upkeep, waiting
+from qmcore.errors import BadQueueError
+from tests.fix_store import Work, eventually, make_queue
+
+
+@pytest.fixture
+def space(file_store):
+    opened = file_store.space(error_queue="ERRORS")
+    for name in ("Q", "ERRORS"):
+        make_queue(opened, name)
+    return opened
+
+
+def waits(space):
+    """Return who waits for messages of the queue space."""
+    attachment = space._attachment
+    return attachment.volume.read(lambda unit: unit.waits(attachment.opened.space.id))
+
+
+@pytest.fixture
+def upkeeps(monkeypatch):
+    """How often somebody has looked for what others left behind."""
+    counted = []
+    end_what_was_left = upkeep.end_what_was_left
+
+    def counting(*args):
+        counted.append(args)
+        return end_what_was_left(*args)
+
+    monkeypatch.setattr(upkeep, "end_what_was_left", counting)
+    return counted
+
+
+def test_one_process_of_all_looks_after_a_queue_space_in_a_second(file_store, space, clock, upkeeps):
+    spaces = [space, *(file_store.another().open_space("SPACE") for _ in range(4))]
+    for _ in range(3):
+        clock.advance(1)
+        upkeeps.clear()
+        for each in spaces:
+            each._attachment.look_after()
+        assert len(upkeeps) == 1
+
+
+def test_it_is_looked_after_at_once_where_somebody_misses_what_another_holds(space, clock, upkeeps):
+    space.enqueue("Q", "x")
+    clock.advance(1)
+    space._attachment.look_after()
+    upkeeps.clear()
+    with space.transaction():
+        space.dequeue("Q")
+        assert space.dequeue("Q", transactional=False) is None
+    assert len(upkeeps) == 1
+
+
+def test_a_clock_that_was_set_back_keeps_nobody_from_looking_after_it(file_store, space, clock, upkeeps):
+    clock.advance(10)
+    space._attachment.look_after()
+    clock.set_back(8)
+    clock.advance(1.1)
+    upkeeps.clear()
+    space._attachment.look_after()
+    assert len(upkeeps) == 1
+
+
+class TestWaiting:
+    """On the machine's own clock, and with a look each two hundredths of a second."""
+
+    @pytest.fixture(autouse=True)
+    def hurried(self, monkeypatch):
+        monkeypatch.setattr(waiting, "CHECK_SECONDS", 0.02)
+
+    @pytest.fixture
+    def device(self, file_device):
+        with open_device(file_device.path) as other:
+            yield other
+
+    def test_nobody_tries_to_take_where_nothing_was_changed(self, file_device, monkeypatch):
+        with file_device.open_space("SPACE") as space:
+            volume = space._attachment.volume
+            looks, writes = [], []
+            changes, write = volume.changes, volume.write
+            monkeypatch.setattr(volume, "changes", lambda: looks.append(1) or changes())
+            monkeypatch.setattr(volume, "write", lambda *args, **how: writes.append(1) or write(*args, **how))
+            work = Work(lambda: space.dequeue("Q", wait=math.inf))
+            # One to look, one to hang up the bell, and one that looks again.
+            eventually(lambda: len(writes) == 3, "it waits")
+            before = len(looks)
+            eventually(lambda: len(looks) > before + 5, "it has looked several times")
+            assert len(writes) == 3
+            space.enqueue("Q", "x")
+            assert work.results()[0].text == "x"
+
+    def test_a_message_is_found_for_which_no_bell_was_rung(self, file_device, device, monkeypatch):
+        with file_device.open_space("SPACE") as space, device.open_space("SPACE") as other:
+            monkeypatch.setattr(other._attachment.volume, "ring", lambda addresses: None)
+            work = Work(lambda: space.dequeue("Q", wait=math.inf))
+            eventually(lambda: waits(space), "it waits")
+            other.enqueue("Q", "x")
+            assert work.results()[0].text == "x"
+
+    def test_a_queue_that_is_stopped_meanwhile_ends_the_wait(self, file_device, device):
+        with file_device.open_space("SPACE") as space, device.open_space("SPACE") as other:
+            work = Work(lambda: space.dequeue("Q", wait=math.inf))
+            eventually(lambda: waits(space), "it waits")
+            other.stop_queue("Q")
+            (refusal,) = work.results()
+            assert isinstance(refusal, BadQueueError)
