@@ -3,6 +3,7 @@
 import fcntl
 import os
 import signal
+import sys
 
 import pytest
 
@@ -26,6 +27,29 @@ with open_device(path) as device, device.open_space("SPACE") as space:
         return enqueuing.enqueue(unit, attachment.opened, new, device.clock.now())
 
     attachment.volume.write(arrive, patient=how == "patient")
+    say("done")
+    heard()
+"""
+
+WAITING = """
+from qmstorage.sqlite import locks
+
+# So long that nobody looks by himself before the test is over.
+locks._PAUSE_FIRST = locks._PAUSE_MOST = 60
+wait = locks.Calls.wait
+
+
+def told(calls, seconds):
+    locks.Calls.wait = wait
+    say("waits")
+    wait(calls, seconds)
+
+
+locks.Calls.wait = told
+with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
+    say("ready")
+    heard()
+    space.enqueue("Q", sys.argv[2])
     say("done")
     heard()
 """
@@ -97,3 +121,21 @@ def test_patient_work_is_not_kept_back_by_a_process_that_waits_and_stands_still(
     other.expect("done")
     with file_device.open_space("SPACE") as space:
         assert drain(space) == ["patient", "other"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each who waits looks by himself")
+def test_who_leaves_the_gate_calls_one_who_waits_and_that_one_the_next(start, holding, file_device):
+    names = ["first", "second", "third"]
+    children = [start(WAITING, file_device.path, name) for name in names]
+    for child in children:
+        child.expect("ready")
+    holder = holding()
+    for child in children:
+        child.say()
+    for child in children:
+        child.expect("waits")
+    holder.say()
+    for child in children:
+        child.expect("done")
+    with file_device.open_space("SPACE") as space:
+        assert sorted(drain(space)) == sorted(names)

@@ -12,10 +12,11 @@ import dataclasses
 import fcntl
 import os
 import secrets
+import select
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from qmcore.records import Owner
@@ -69,15 +70,16 @@ class Surroundings:
 
 
 class Gate:
-    """Where processes queue for the writer's lock: who finds it closed looks again ever more slowly, not at all late.
+    """Where processes queue for the writer's lock: who finds it closed is called, and looks again by himself.
 
-    It only spares time: SQLite's own lock keeps writers apart. A wait that blocks in the kernel would be a little
-    fairer, but has no end: a process that is stopped while it is inside would stop all others for ever, in silence.
+    It only spares time: SQLite's own lock keeps writers apart. A wait for the lock that blocks in the kernel has no
+    end: a process that is stopped while it is inside would stop all others for ever, in silence.
     """
 
     def __init__(self, surroundings: Surroundings, path: str) -> None:
         self._path = path
         self._fd = surroundings.make("gate")
+        self._calls = Calls(surroundings)
 
     def __enter__(self) -> None:
         """Wait until no other process is inside."""
@@ -87,6 +89,8 @@ class Gate:
     def __exit__(self, *_: object) -> None:
         """Let the next process in."""
         fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _ENTRANCE)
+        if self._is_waited_for():
+            self._calls.call()
 
     @contextlib.contextmanager
     def behind_others(self) -> Iterator[None]:
@@ -122,17 +126,17 @@ class Gate:
             # It fails where somebody is just looking whether anybody waits; he looks again.
             _lock(self._fd, _WAITING_ROOM, fcntl.LOCK_SH)
         try:
-            return self._entered_by(time.monotonic() + seconds)
+            return self._entered_by(time.monotonic() + seconds, self._calls.wait if announced else time.sleep)
         finally:
             if announced:
                 fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _WAITING_ROOM)
 
-    def _entered_by(self, end: float) -> bool:
+    def _entered_by(self, end: float, rest: Callable[[float], None]) -> bool:
         pause = _PAUSE_FIRST
         while not _lock(self._fd, _ENTRANCE):
             if time.monotonic() > end:
                 return False
-            time.sleep(pause)
+            rest(pause)
             pause = min(pause * 1.5, _PAUSE_MOST)
         return True
 
@@ -144,7 +148,54 @@ class Gate:
 
     def close(self) -> None:
         """Give the gate up."""
+        self._calls.close()
         os.close(self._fd)
+
+
+class Calls:
+    """How whoever leaves the gate calls one of those who wait: a byte in a pipe, which wakes one of its readers.
+
+    A call is a hint only: it may be lost with its caller, or come for nobody, so that whoever waits also looks himself.
+    Where the system cannot wake one of many, each just looks.
+    """
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._fds: list[int] = []
+        if sys.platform == "linux":
+            path = str(surroundings.directory / "calls")
+            with contextlib.suppress(FileExistsError):
+                os.mkfifo(path)
+                surroundings.share(path)
+            self._fds.append(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+            self._poll = select.epoll()
+
+    def call(self) -> None:
+        """Wake one of those who wait."""
+        for fd in self._fds:
+            with contextlib.suppress(BlockingIOError):
+                os.write(fd, b"!")
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until a call comes or the seconds are over."""
+        if sys.platform == "linux":
+            (fd,) = self._fds
+            # Anew each time: who is called is the one that was registered first.
+            self._poll.register(fd, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+            try:
+                if self._poll.poll(max(seconds, _PAUSE_MOST)):
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(fd, 1)
+            finally:
+                self._poll.unregister(fd)
+        else:
+            time.sleep(seconds)
+
+    def close(self) -> None:
+        """Let go of the pipe."""
+        for fd in self._fds:
+            os.close(fd)
+        if sys.platform == "linux":
+            self._poll.close()
 
 
 class Turns:
