@@ -308,12 +308,15 @@ def _pace(messages: int, seconds: float) -> tuple[Field, ...]:
 
 
 def _selection(asked: Mapping[str, Any]) -> str:
-    told = [
-        f"{name} {', '.join(value) if isinstance(value, list) else value}"
-        for name, value in asked.items()
-        if (name, value) != ("transactions", "refuse")
-    ]
+    told = [f"{name} {_asked(value)}" for name, value in asked.items() if (name, value) != ("transactions", "refuse")]
     return "; ".join(told) or "everything"
+
+
+def _asked(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    # Of a move: where it goes to.
+    return str(value.get("device", value)) if isinstance(value, Mapping) else str(value)
 
 
 def _left_out(manifest: Manifest) -> tuple[Notice, ...]:

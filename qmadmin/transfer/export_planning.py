@@ -10,7 +10,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qmadmin.archive.manifest import (
     ArchivedQueue,
@@ -36,6 +36,7 @@ from qmcore.message import State
 from qmcore.records import Outcome, Role
 
 if TYPE_CHECKING:
+    from qmadmin.transfer.destination import Destination
     from qmcore.condition import Condition
     from qmcore.port import Unit
     from qmcore.queue import Queue
@@ -63,7 +64,7 @@ class ExportOptions:
     `outstanding` says what becomes of messages that open transactions have. `key` are the bytes of a key that signs
     the archive. `rate` limits the messages per second. `again` begins anew where an export was cut short. `enabled`
     tells of queues that were stopped for the export, by queue space and queue, whether messages could be enqueued and
-    dequeued before.
+    dequeued before. `destination` is where it is all moved to, if it is.
     """
 
     selection: Selection = dataclasses.field(default_factory=Selection)
@@ -72,6 +73,12 @@ class ExportOptions:
     rate: float | None = None
     again: bool = False
     enabled: Mapping[tuple[str, str], tuple[bool, bool]] = dataclasses.field(default_factory=dict)
+    destination: Destination | None = None
+
+    def said(self) -> dict[str, Any]:
+        """Return what is asked for, as the manifest of an archive tells it."""
+        moved = {} if self.destination is None else self.destination.said()
+        return self.selection.said() | {"transactions": self.outstanding.value} | moved
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -143,7 +150,7 @@ class Plan:
             created_us=self.moment,
             release=__version__,
             source=whence,
-            selection=asked.selection.said() | {"transactions": asked.outstanding.value},
+            selection=asked.said(),
             spaces=tuple(_archived(plan, asked, found, parts) for plan in self.spaces),
             parts=tuple(parts),
             content=asked.selection.content,

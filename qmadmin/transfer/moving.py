@@ -16,6 +16,7 @@ from qmadmin.archive.writing import refuse_occupied
 from qmadmin.opening import open_device
 from qmadmin.transfer.comparing import Compared, compare
 from qmadmin.transfer.desk import at_desk
+from qmadmin.transfer.destination import ASKED, Destination
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import Exported, export, fitting
 from qmadmin.transfer.filtering import Tally
@@ -117,11 +118,12 @@ def move(
     imported and compared; what arrived is removed from the source. Its queues stay stopped, unless only some of their
     messages were moved. Where anything fails before the messages have arrived, the queues are as they were and the
     destination gives up what it had begun; after that they stay stopped, so that nobody consumes here what is there
-    too. What was cut short goes on where it was, if `exporting` says `again`.
+    too. What was cut short goes on where it was, if `exporting` says `again`; it goes nowhere else.
 
-    Raises InUseError where another move is under way, transactions that have messages of a queue do not end within 30
-    seconds, or an archive is to be gone on with whose queues were started since; SystemFailureError where what arrived
-    is not what was sent; and whatever an export and an import raise.
+    Raises InvalidArgumentError where an archive that is to be gone on with is of a move to another device; InUseError
+    where another move is under way, transactions that have messages of a queue do not end within 30 seconds, or an
+    archive is to be gone on with whose queues were started since; SystemFailureError where what arrived is not what was
+    sent; and whatever an export and an import raise.
     """
     asked, landing, verified = exporting or ExportOptions(), importing or ImportOptions(), Verified()
     _refuse_halves(asked.selection)
@@ -130,10 +132,11 @@ def move(
     if not goes_on:
         _refuse_unfit(source, destination, where, asked, landing)
     with frozen(source, asked.selection) as stopped:
+        bound_for = Destination.of(destination, landing)
         if goes_on:
-            exported = _exported_before(source, where, asked, stopped)
+            exported = _exported_before(source, where, asked, bound_for, stopped)
         else:
-            asked = dataclasses.replace(asked, enabled=stopped.enabled)
+            asked = dataclasses.replace(asked, enabled=stopped.enabled, destination=bound_for)
             exported = export(source, where, asked, workers=workers, progress=progress)
         with _arriving(destination, exported.manifest, landing, stopped):
             # What is enqueued there before it was compared would be a difference.
@@ -226,11 +229,14 @@ def _refuse_differences(compared: Compared) -> None:
         )
 
 
-def _exported_before(source: str, where: Path | Place, asked: ExportOptions, stopped: Frozen) -> Exported:
-    """Return what a move that was cut short had exported, and which nobody can have changed since."""
+def _exported_before(
+    source: str, where: Path | Place, asked: ExportOptions, bound_for: Destination, stopped: Frozen
+) -> Exported:
+    """Return what a move to the same place that was cut short had exported, which nobody can have changed since."""
     manifest = open_archive(where, asked.key).manifest
     with open_device(source) as device:
         _refuse_stranger(manifest, device)
+    bound_for.refuse_another(manifest)
     _refuse_other_selection(manifest, asked.selection)
     for space in manifest.spaces:
         for queue in space.queues:
@@ -246,7 +252,7 @@ def _exported_before(source: str, where: Path | Place, asked: ExportOptions, sto
 
 def _refuse_other_selection(manifest: Manifest, selection: Selection) -> None:
     """Refuse to go on with something else, by which it is decided which queues go on at the source in the end."""
-    before = {name: value for name, value in manifest.selection.items() if name != "transactions"}
+    before = {name: value for name, value in manifest.selection.items() if name not in ("transactions", ASKED)}
     if before != selection.said():
         raise InvalidArgumentError(
             "the archive was exported with another selection of queues or messages",

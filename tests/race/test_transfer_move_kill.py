@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
 from qmadmin.opening import create_device, open_device
-from qmcore.errors import BadResourceError, InUseError
+from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError
 from tests.doom import Doom
 from tests.fix_store import make_queue, space_definition
 from tests.moving import moved
@@ -113,6 +114,22 @@ def test_one_that_is_told_to_end_says_how_things_stand(doomed, source, there, tm
     assert said.returncode == status
     assert stand in " ".join(said.stderr.split())
     assert "Traceback" not in said.stderr
+
+
+def test_one_that_was_killed_when_all_had_arrived_goes_on_to_no_other_device(
+    doomed, source, there, tmp_path, monkeypatch
+):
+    before = messages(source)
+    with create_device(tmp_path / "THIRD", 20_000) as third:
+        pass
+    doomed.run(Doom(f"{MOVING}:load_archive", "return"), moved, source, there, tmp_path / "archive")
+    with pytest.raises(InvalidArgumentError, match="which may have its messages, and not to"):
+        moved(source, third.path, tmp_path / "archive", again=True)
+    assert (messages(source), messages(there), messages(third.path)) == (before, before, {})
+    # From another working directory it goes on as well.
+    monkeypatch.chdir(tmp_path)
+    moved("QUE", "NEW", Path("archive"), again=True)
+    assert messages(there) == before
 
 
 def test_an_archive_of_another_device_is_not_gone_on_with(source, there, tmp_path):

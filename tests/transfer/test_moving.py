@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from qmadmin.archive.manifest import Content
+from qmadmin.archive.places import Directory
+from qmadmin.archive.reading import open_archive
 from qmadmin.opening import create_device, open_device
 from qmadmin.shell import archives
 from qmadmin.transfer.export_planning import ExportOptions
@@ -45,16 +47,16 @@ def there(tmp_path):
 
 @pytest.fixture
 def moved(source, there, tmp_path):
-    def moves(name="archive", at="", selection=None, **how):
+    def moves(name="archive", at="", selection=None, to=there, spaces=None, **how):
         def progress(what, done, _total):
             if what == at and done:
                 raise Interrupt
 
         exporting = ExportOptions(selection=selection or Selection(), **how)
-        landing = ImportOptions(start=True)
+        landing = ImportOptions(start=True, spaces=spaces or {})
         return move(
             source,
-            there,
+            to,
             tmp_path / name,
             exporting=exporting,
             importing=landing,
@@ -74,6 +76,10 @@ def directions(config):
 def texts(config):
     with open_device(config) as device, device.open_space("SPACE") as space:
         return [space.content(info).text for info in space.messages("Q")]
+
+
+def told(done):
+    return [notice.text for notice in archives.moved(done).notices]
 
 
 def consumed(config):
@@ -253,12 +259,67 @@ def test_one_goes_on_only_with_the_selection_of_the_first_time(moved, source, th
     assert moved(selection=some, again=True).left == 0
 
 
-def test_what_was_enqueued_after_the_export_stays_and_is_told(moved, source, there, tmp_path):
-    export(source, tmp_path / "archive")
-    with open_device(source) as device, device.open_space("SPACE") as space:
+def test_what_is_enqueued_by_a_transaction_that_commits_after_the_export_stays_and_is_told(source, there, tmp_path):
+    with open_device(source) as device, device.open_space("SPACE") as space, space.transaction() as transaction:
         space.enqueue("Q", "later")
-        space.stop_queue("Q")
-    done = moved(again=True)
+
+        def commit(what, _done, _total):
+            if what == "Removing" and transaction.active:
+                transaction.commit()
+
+        done = move(source, there, tmp_path / "archive", workers=Alone(), progress=commit)
     assert (texts(source), len(texts(there)), done.left) == (["later"], 9, 1)
-    (notice,) = archives.moved(done).notices
-    assert notice.text == "1 message is left at the source, in queues that stay stopped"
+    assert "1 message is left at the source, in queues that stay stopped" in told(done)
+
+
+@pytest.mark.parametrize("at", ["Comparing", "Removing"])
+def test_what_may_have_arrived_in_one_place_is_taken_to_no_other(moved, source, there, tmp_path, at):
+    before = texts(source)
+    with create_device(tmp_path / "THIRD", 20_000) as third:
+        pass
+    with pytest.raises(Interrupt):
+        moved(at=at)
+    here = texts(source)
+    with pytest.raises(InvalidArgumentError, match="may have its messages, and not to") as caught:
+        moved(again=True, to=third.path)
+    assert f"a move to device {there!r}" in caught.value.message
+    assert "qmspark verify" in caught.value.hint
+    assert (directions(source), texts(source), stages(third.path)) == (STOPPED, here, [])
+    moved(again=True)
+    assert (texts(source), texts(there)) == ([], before)
+
+
+def test_a_move_goes_on_to_the_same_device_by_another_path(moved, source, there, tmp_path, monkeypatch):
+    with pytest.raises(Interrupt):
+        moved(at="Removing")
+    (tmp_path / "by").mkdir()
+    (tmp_path / "by" / "link").symlink_to(there)
+    monkeypatch.chdir(tmp_path / "by")
+    moved(again=True, to="link")
+    assert (texts(source), len(texts(there))) == ([], 9)
+
+
+def test_a_move_does_not_go_on_under_other_names(moved, source, there):
+    with pytest.raises(Interrupt):
+        moved(at="Comparing")
+    with pytest.raises(InvalidArgumentError, match="under other names of queue spaces or queues"):
+        moved(again=True, spaces={"SPACE": "OTHER"})
+    assert (directions(source), len(stages(there))) == (STOPPED, 1)
+
+
+def test_an_archive_that_was_not_of_a_move_is_not_gone_on_with(moved, source, there, tmp_path):
+    export(source, tmp_path / "archive")
+    # What is consumed here meanwhile must not arrive there.
+    assert consumed(source) == "0"
+    with open_device(source) as device, device.open_space("SPACE") as space:
+        space.stop_queue("Q")
+    with pytest.raises(InvalidArgumentError, match="there is no move to go on with"):
+        moved(again=True)
+    assert (len(texts(source)), stages(there)) == (8, [])
+
+
+def test_an_archive_of_a_move_tells_where_that_goes(moved, there, tmp_path):
+    moved()
+    manifest = open_archive(tmp_path / "archive").manifest
+    shown = {each.label: each.value for each in archives.content(Directory(tmp_path / "archive"), manifest).fields}
+    assert shown["Asked for"] == f"move {there}"

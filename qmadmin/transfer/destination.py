@@ -1,0 +1,79 @@
+"""Where a move goes, as its archive records it: messages that may have arrived in one place go to no other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from qmadmin.opening import open_device
+from qmcore.errors import InvalidArgumentError
+from qmcore.names import storable
+
+if TYPE_CHECKING:
+    from qmadmin.archive.manifest import Manifest
+    from qmadmin.transfer.import_planning import ImportOptions
+
+ASKED: Final = "move"
+"""What was asked for has the destination under this name in the manifest of an archive."""
+
+_GO_ON: Final = (
+    "Go on with that; where qmspark verify finds that nothing has arrived there, start the queues here with qstart and"
+    " move into another archive."
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """The device that queues are moved to, and the new names of queue spaces and queues there, by the old ones.
+
+    `device` is how people call it; `device_id` is the same under whatever path.
+    """
+
+    device: str
+    device_id: str
+    spaces: Mapping[str, str]
+    queues: Mapping[str, str]
+
+    @classmethod
+    def of(cls, config: str, landing: ImportOptions) -> Self:
+        """Return where an import goes; QMCONFIG would say `config` of the device."""
+        with open_device(config) as device:
+            return cls(
+                device=storable(device.path),
+                device_id=device.info.id,
+                spaces=dict(landing.spaces),
+                queues=dict(landing.queues),
+            )
+
+    def said(self) -> dict[str, Any]:
+        """Return it as a manifest has it."""
+        names = {"spaces": self.spaces, "queues": self.queues}
+        told = {"device": self.device, "device_id": self.device_id}
+        return {ASKED: told | {name: dict(given) for name, given in names.items() if given}}
+
+    def refuse_another(self, manifest: Manifest) -> None:
+        """Refuse to take an archive here that is of a move to another place, or of none.
+
+        Raises InvalidArgumentError.
+        """
+        before = manifest.selection.get(ASKED)
+        if not isinstance(before, Mapping):
+            raise InvalidArgumentError(
+                "the archive is of an export that was not to move anything, so that there is no move to go on with",
+                hint="Import it, compare it with qmspark verify, and remove from the source what it has with qmspark"
+                " export --remove --resume; or move into another archive.",
+            )
+        if before.get("device_id") != self.device_id:
+            raise InvalidArgumentError(
+                f"the archive is of a move to device {before.get('device')!r}, which may have its messages, and not to"
+                f" {self.device!r}",
+                hint=_GO_ON,
+                device=before.get("device"),
+            )
+        if (before.get("spaces", {}), before.get("queues", {})) != (dict(self.spaces), dict(self.queues)):
+            raise InvalidArgumentError(
+                f"the archive is of a move to device {self.device!r} under other names of queue spaces or queues",
+                hint=_GO_ON,
+                device=self.device,
+            )
