@@ -32,6 +32,10 @@ def key_of(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             key = file.read(KEY_BYTES[1] + 1)
+    except FileNotFoundError:
+        raise refused(
+            Fault.UNREADABLE, f"there is no file {str(path)!r} with a key", hint="Name the file that has the key."
+        ) from None
     except OSError as error:
         raise refused(Fault.UNREADABLE, f"the key file {str(path)!r} cannot be read: {error.strerror}") from None
     return checked_key(key)

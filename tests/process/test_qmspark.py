@@ -445,3 +445,8 @@ class TestShow:
             qmspark(command, "--key", key, archive)
             assert "no key was given" in qmspark.refusal(command, archive)
             assert "not signed with this key" in qmspark.refusal(command, "--key", other, archive, status=1)
+
+    def test_key_file_that_is_not_there_is_told_as_that(self, qmspark):
+        nowhere = qmspark.refusal("export", "--key", "nowhere", qmspark.device, qmspark.path("archive"))
+        assert nowhere == "ERROR: QMEOS: there is no file 'nowhere' with a key Name the file that has the key."
+        assert not Path(qmspark.path("archive")).exists()
