@@ -10,7 +10,7 @@ import click
 
 from qmadmin.options import Argument
 from qmadmin.settings import ShellSettings
-from qmadmin.spark.kinds import ArchivePath
+from qmadmin.spark.kinds import ArchivePath, Named
 from qmadmin.spark.options import Declared
 
 _DEVICE_MEANING = "The device: a file, or a URL of PostgreSQL."
@@ -24,7 +24,7 @@ def device_and_archive(command: Callable[..., Any]) -> Callable[..., Any]:
         cls=Argument,
         metavar="[DEVICE] ARCHIVE",
         nargs=-1,
-        type=click.Path(),
+        type=Named(),
         meanings={
             "DEVICE": _DEVICE_MEANING,
             "ARCHIVE": "The directory of the archive, or its address, which must not exist or be empty.",
@@ -49,7 +49,7 @@ def archive_and_device(command: Callable[..., Any]) -> Callable[..., Any]:
         cls=Argument,
         metavar="ARCHIVE [DEVICE]",
         nargs=-1,
-        type=click.Path(),
+        type=Named(),
         meanings={
             "ARCHIVE": "The directory of the archive, or its address; none with --abandon-all.",
             "DEVICE": _DEVICE_MEANING,
@@ -88,7 +88,7 @@ def place_and_query(command: Callable[..., Any]) -> Callable[..., Any]:
         cls=Argument,
         metavar="[DEVICE|ARCHIVE] SQL",
         nargs=-1,
-        type=click.Path(),
+        type=Named(),
         meanings={
             "DEVICE": _DEVICE_MEANING,
             "ARCHIVE": "The directory of an archive, or its address.",
@@ -112,6 +112,6 @@ def device_argument(meaning: str) -> Declared:
         cls=Argument,
         metavar="[DEVICE]",
         required=False,
-        type=click.Path(),
+        type=Named(),
         meanings={"DEVICE": meaning},
     )

@@ -41,8 +41,6 @@ def export(device: str | None, archive: Path | str, **given: Any) -> int:
     call.refuse_together("--remove", "remove", "--move", "destination")
     if given["start"] and not given["destination"]:
         raise UnusableError("--start is for --move")
-    if given["destination"] == "":
-        raise UnusableError("--move names no device", "Name the one that the queues are to be moved to.")
     with call.refusals():
         asked = _export_options(call, given)
         look_at(source)

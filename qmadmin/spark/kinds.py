@@ -154,7 +154,32 @@ ADDRESS: Final = re.compile(r"(?!postgres(?:ql)?(?:\+\w+)?:)[A-Za-z][A-Za-z0-9+.
 """How an address of an archive begins, which is for the Hadoop of Spark; that of PostgreSQL is one of a device."""
 
 
-class ArchivePath(click.Path):
+_EMPTY: Final = "an empty word names nothing; give a name, or leave it out"
+
+
+class Named(click.Path):
+    """What a path or an address names; an empty word names nothing, and is not taken for one that was left out."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the word as click does a path."""
+        if not value:
+            self.fail(_EMPTY, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Master(_Type):
+    """What Spark calls its master."""
+
+    name = "master"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word."""
+        if not value:
+            self.fail(_EMPTY, param, ctx)
+        return str(value)
+
+
+class ArchivePath(Named):
     """The directory of an archive: a path of this machine, or an address as a text."""
 
     name = "directory"

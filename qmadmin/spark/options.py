@@ -10,7 +10,18 @@ import click
 from qmadmin.options import Option
 from qmadmin.settings import ShellSettings
 from qmadmin.shell.formats import Format
-from qmadmin.spark.kinds import Age, Bounded, ConditionText, Memory, QueueRenamed, SpaceRenamed, SparkSetting, States
+from qmadmin.spark.kinds import (
+    Age,
+    Bounded,
+    ConditionText,
+    Master,
+    Memory,
+    Named,
+    QueueRenamed,
+    SpaceRenamed,
+    SparkSetting,
+    States,
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Declared = Callable[[Any], Any]
@@ -101,7 +112,7 @@ _KEY = click.option(
     "key",
     cls=Option,
     metavar="FILE",
-    type=click.Path(dir_okay=False),
+    type=Named(dir_okay=False),
     help="The file of the key that signs the archive.",
     more="Whoever has the same key can tell that nobody has altered the archive. It has 16 to 4096 bytes.",
 )
@@ -157,6 +168,7 @@ _MASTER = click.option(
     "master",
     cls=Option,
     metavar="MASTER",
+    type=Master(),
     help="Work on Spark: local[N], or the address of a cluster.",
     more="Without it no Java is needed and none is started, unless the archive is at an address. Under"
     " `spark-submit` the work is done on its Spark.",
@@ -257,7 +269,7 @@ EXPORT: Final[tuple[Declared, ...]] = (
         "destination",
         cls=Option,
         metavar="DEVICE",
-        type=click.Path(),
+        type=Named(),
         help="Move it all to that device, by way of the archive.",
         more="The queues are stopped, exported, imported there and compared; then they are emptied and stay stopped."
         " Where anything fails before that they are started again, and still have everything.",

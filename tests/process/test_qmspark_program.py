@@ -47,7 +47,18 @@ class TestRefusal:
             (["export", "--definitions-only", "--messages-only", "D", "a"], "exclude each other"),
             (["export", "--remove", "--move", "E", "D", "a"], "exclude each other"),
             (["export", "--start", "D", "a"], "--start is for --move"),
-            (["export", "--move", "", "D", "a"], "--move names no device"),
+            (["export", "--move", "", "D", "a"], "'--move': an empty word names nothing"),
+            (["export", "--key", "", "D", "a"], "'--key': an empty word names nothing"),
+            (["verify", "--master", "", "a"], "'--master': an empty word names nothing"),
+            (["export", "", "a"], "an empty word names nothing"),
+            (["export", "D", ""], "an empty word names nothing"),
+            (["import", "a", ""], "an empty word names nothing"),
+            (["import", "", "D"], "an empty word names nothing"),
+            (["import", "--abandon-all", ""], "an empty word names nothing"),
+            (["verify", "a", ""], "an empty word names nothing"),
+            (["show", ""], "an empty word names nothing"),
+            (["query", "", "SELECT 1"], "an empty word names nothing"),
+            (["query", "D", ""], "an empty word names nothing"),
             (["import", "--rename", "QSPACE", "a", "D"], "'QSPACE' is not of the form OLD=NEW"),
             (["import", "--rename-queue", "=new", "a", "D"], "'=new' is not of the form"),
             (["import", "--rename", "A=" + "x" * 16, "a", "D"], "queue space name"),
@@ -70,6 +81,8 @@ class TestRefusal:
     )
     def test_mistake_is_one_sentence_and_nothing_is_begun(self, qmspark, monkeypatch, arguments, sentence):
         monkeypatch.chdir(qmspark.directory)
+        # An empty word does not stand for that one.
+        monkeypatch.setenv("QMCONFIG", qmspark.device)
         before = sorted(Path.cwd().iterdir())
         refusal = qmspark.refusal(*arguments)
         assert refusal.startswith("ERROR: ")
