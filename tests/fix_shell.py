@@ -130,7 +130,7 @@ class Shell:
         text = re.sub(r"\b[0-9a-f]{64}\b", "(digest)", text)
         text = re.sub(r"(rchive(?: id: +| ))[0-9a-f]{32}\b", r"\1(archive)", text)
         text = re.sub(r"\w+ bytes in (\d+ parts?)", r"(some) bytes in \1", text)
-        text = re.sub(r"[\d.]+ seconds, \w+ messages a second", "(some) seconds", text)
+        text = re.sub(r"[\d.]+(?:us|ms|s), [\w.]+ messages a second", "(some time)", text)
         return re.sub(r"(?<=\S) {2,}", "  ", text).replace(" \n", "\n")
 
 

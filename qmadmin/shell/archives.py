@@ -12,7 +12,7 @@ from qmadmin.shell.formats import Format
 from qmadmin.shell.results import Column, Field, Moment, Notice, Record, Severity, Shown, Table, Value, field
 from qmcore.imports import Mode
 from qmcore.message import State
-from qmcore.redacted import redacted
+from qmcore.times import MICROS
 
 if TYPE_CHECKING:
     from qmadmin.archive.manifest import Manifest
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from qmadmin.transfer.comparing import Compared
     from qmadmin.transfer.exporting import Exported
     from qmadmin.transfer.importing import Imported
-    from qmadmin.transfer.moving import Moved, Removed
 
 MODES = {Mode.CREATE: "created", Mode.REPLACE: "replaced", Mode.APPEND: "appended to"}
 """What becomes of a queue that an import names."""
@@ -101,32 +100,6 @@ def content(place: Place, manifest: Manifest) -> Told:
     return Told(f"Archive '{place}'", fields, _queues(manifest, counts), _left_out(manifest))
 
 
-def with_removed(told: Told, removed: Removed) -> Told:
-    """Add what was removed from the device afterwards."""
-    return dataclasses.replace(
-        told, fields=(*told.fields, *_removed(removed)), notices=(*told.notices, *_kept(removed))
-    )
-
-
-def with_removal_planned(told: Told, done: Exported, destination: str | None) -> Told:
-    """Add what would be removed from the device afterwards, and the device that it would be moved to, if to one."""
-    from qmadmin.transfer.units import REMOVED_STATES
-
-    count = sum(number for (_, _, state, _), number in done.counts.items() if state in REMOVED_STATES)
-    there = () if destination is None else (field("destination", "Would be moved to", redacted(destination)),)
-    return dataclasses.replace(
-        told, fields=(*told.fields, *there, field("would_remove", "Would be removed here", count))
-    )
-
-
-def moved(done: Moved) -> Told:
-    """Return what is told of a move."""
-    told = written(done.exported)
-    spaces = ", ".join(space.name for space in done.imported.spaces)
-    fields = (*told.fields, field("imported_into", "Imported into", spaces), *_removed(done.removed))
-    return dataclasses.replace(told, fields=fields, notices=(*told.notices, *_kept(done.removed), *_left(done)))
-
-
 def abandoned(archive: str | None, counts: Mapping[str, int], published: Sequence[str], *, dry_run: bool) -> Told:
     """Return what is told of imports of an archive, None is of all, that were given up, or would be, by queue space.
 
@@ -175,26 +148,6 @@ def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
     )
     new = any(mode is not Mode.APPEND for space in done.spaces for _, mode in space.queues.values())
     return Told(title, fields, Table(columns, rows), (stopped,) if new and not (dry_run or started) else ())
-
-
-def _removed(removed: Removed) -> tuple[Field, ...]:
-    return (field("removed", "Removed here", removed.removed), field("kept", "Left here", removed.kept))
-
-
-def _kept(removed: Removed) -> tuple[Notice, ...]:
-    if not removed.kept:
-        return ()
-    were = "was" if removed.kept == 1 else "were"
-    text = f"{_count(removed.kept, 'message')} of the archive {were} not removed: no longer there, or changed since"
-    return (Notice(Severity.WARN, text),)
-
-
-def _left(done: Moved) -> tuple[Notice, ...]:
-    if not done.left:
-        return ()
-    is_ = "is" if done.left == 1 else "are"
-    text = f"{_count(done.left, 'message')} {is_} left at the source, in queues that stay stopped"
-    return (Notice(Severity.WARN, text, "Look at them with qlist; qstart lets them be consumed there."),)
 
 
 def compared(found: Compared, *, with_device: bool) -> Told:
@@ -286,7 +239,7 @@ def _identity(manifest: Manifest, place: Place) -> tuple[Field, ...]:
         field("archive", "Archive id", manifest.archive),
         field("manifest_sha256", "Manifest SHA-256", manifest_digest(place)),
         field("messages", "Messages", manifest.messages),
-        Field("Size", f"{figures.count(size)} bytes in {_count(len(manifest.parts), 'part')}", {}),
+        Field("Size", f"{figures.count(size)} bytes in {counted(len(manifest.parts), 'part')}", {}),
         _hidden(bytes=size, parts=len(manifest.parts)),
     )
 
@@ -301,8 +254,10 @@ def manifest_digest(place: Place) -> str:
 
 def _pace(messages: int, seconds: float) -> tuple[Field, ...]:
     rate = messages / seconds if seconds else 0.0
+    took = figures.duration(round(seconds * MICROS))
     return (
-        Field("Time", f"{seconds:.1f} seconds, {figures.count(round(rate))} messages a second", {}),
+        # It took no time now where it was done before.
+        *([Field("Time", f"{took}, {figures.rate(rate)} messages a second", {})] if seconds else []),
         _hidden(seconds=round(seconds, 3), rate=round(rate, 1)),
     )
 
@@ -335,7 +290,7 @@ def _sentences(left: Any) -> Sequence[str]:
         (left.pending, f"that {who} are to enqueue", "left out"),
     )
     return [
-        f"{_count(number, 'message')} {whose} {'is' if number == 1 else 'are'} {what}"
+        f"{counted(number, 'message')} {whose} {'is' if number == 1 else 'are'} {what}"
         for number, whose, what in told
         if number
     ]
@@ -346,5 +301,6 @@ def _hidden(**data: Any) -> Field:
     return Field("", None, data)
 
 
-def _count(count: int, what: str) -> str:
+def counted(count: int, what: str) -> str:
+    """Return a number of things in words."""
     return f"{count} {what}{'' if count == 1 else 's'}"

@@ -70,20 +70,20 @@ def _export_options(call: Call, given: dict[str, Any]) -> ExportOptions:
 
 
 def _export(call: Call, source: str, place: Place, asked: ExportOptions, given: dict[str, Any]) -> None:
-    from qmadmin.shell import archives
+    from qmadmin.shell import archives, moves
     from qmadmin.transfer import exporting
 
     with call.working() as (workers, progress):
         done = exporting.export(source, place, asked, workers=workers, progress=progress, dry_run=call.dry_run)
     told = archives.written(done)
     if given["remove"] or given["destination"]:
-        told = archives.with_removal_planned(told, done, given["destination"])
+        told = moves.with_removal_planned(told, done, given["destination"])
     call.show(told)
 
 
 def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptions) -> None:
     from qmadmin.archive.reading import holds_archive, open_archive
-    from qmadmin.shell import archives
+    from qmadmin.shell import archives, moves
     from qmadmin.transfer import exporting, moving
 
     with call.recorded(source, f"device {source}") as record, call.working() as (workers, progress):
@@ -97,11 +97,11 @@ def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptio
         told = archives.written(exported)
     else:
         told = archives.content(place, open_archive(place, asked.key).manifest)
-    call.show(archives.with_removed(told, removed))
+    call.show(moves.with_removed(told, removed, resumed=exported is None))
 
 
 def _move(call: Call, source: str, destination: str, place: Place, asked: ExportOptions, *, start: bool) -> None:
-    from qmadmin.shell import archives
+    from qmadmin.shell import moves
     from qmadmin.transfer import moving
     from qmadmin.transfer.import_planning import ImportOptions
 
@@ -116,7 +116,7 @@ def _move(call: Call, source: str, destination: str, place: Place, asked: Export
         )
         record(f"{done.removed.removed} messages moved")
         record_there(f"{done.imported.messages} messages imported")
-    call.show(archives.moved(done))
+    call.show(moves.moved(done))
 
 
 @click.command("import", short_help="Load an archive into a device.", add_help_option=False)

@@ -49,23 +49,32 @@ if TYPE_CHECKING:
 class Removed:
     """How many messages were removed from a device, and how many of the archive were not.
 
-    Those that were `kept` are no longer there, or are not as they were when they were exported.
+    Those that were `kept` are no longer there, or are not as they were when they were exported. Of what goes on
+    an earlier try has removed some, which are `before` where that is known of them, and else among those.
     """
 
     removed: int
     kept: int
     seconds: float
+    before: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move has done, step by step; `left` messages are in queues of the source that stay stopped."""
+    """What a move has done, step by step; `left` messages are in queues of the source that stay stopped.
+
+    Of a part of their messages queues are not `emptied`, but go on at the source. `destination` is how people call the
+    device that it went to; from the queues `waiting` there, with their queue spaces, messages cannot be dequeued yet.
+    """
 
     exported: Exported
     imported: Imported
     compared: Compared
     removed: Removed
-    left: int = 0
+    destination: str
+    waiting: tuple[tuple[str, str], ...]
+    emptied: bool
+    left: int
 
 
 def remove_exported(
@@ -158,12 +167,15 @@ def move(
             removed = remove_exported(
                 where, source, key=asked.key, workers=workers, progress=progress, verified=verified
             )
-            _start(destination, exported.manifest, landing)
+            waiting = _start(destination, exported.manifest, landing)
         stopped.stay()
-    if _is_partial(asked.selection):
+    emptied = not _is_partial(asked.selection)
+    left = _left(source, exported.manifest) if emptied else 0
+    if not emptied:
         _go_on(source, exported.manifest)
-        return Moved(exported, imported, compared, removed)
-    return Moved(exported, imported, compared, removed, _left(source, exported.manifest))
+    if goes_on:
+        removed = _without_earlier(removed, left)
+    return Moved(exported, imported, compared, removed, bound_for.device, tuple(waiting), emptied, left)
 
 
 def _refuse_halves(selection: Selection) -> None:
@@ -216,6 +228,12 @@ def _left(source: str, manifest: Manifest) -> int:
             with device.open_space(archived.definition.name, role=ROLE) as space:
                 left += sum(space.usage(queue.definition.name).messages for queue in archived.queues)
     return left
+
+
+def _without_earlier(removed: Removed, left: int) -> Removed:
+    """Take what an earlier try has removed for that: nobody could consume or change it, as the queues are stopped."""
+    kept = min(removed.kept, left)
+    return dataclasses.replace(removed, kept=kept, before=removed.kept - kept)
 
 
 def _refuse_differences(compared: Compared) -> None:
@@ -341,17 +359,22 @@ def _go_on(config: str, manifest: Manifest) -> None:
                     )
 
 
-def _start(config: str, manifest: Manifest, landing: ImportOptions) -> None:
-    """Let messages be enqueued where they were before the move, and dequeued if that is asked for."""
+def _start(config: str, manifest: Manifest, landing: ImportOptions) -> list[tuple[str, str]]:
+    """Let messages be enqueued where they were before the move, and dequeued if that is asked for.
+
+    Return the queue spaces and queues from which messages could be dequeued before, and cannot be now.
+    """
+    waiting = []
     with open_device(config) as device:
         for archived in manifest.spaces:
             with device.open_space(landing.names.space(archived.definition.name), role=ROLE) as space:
                 for queue in archived.queues:
-                    space.start_queue(
-                        landing.names.queue(archived.definition.name, queue.definition.name),
-                        enqueue=queue.enqueue_enabled,
-                        dequeue=queue.dequeue_enabled and landing.start,
-                    )
+                    name = landing.names.queue(archived.definition.name, queue.definition.name)
+                    dequeue = queue.dequeue_enabled and landing.start
+                    space.start_queue(name, enqueue=queue.enqueue_enabled, dequeue=dequeue)
+                    if queue.dequeue_enabled and not space.queue(name).dequeue_enabled:
+                        waiting.append((space.name, name))
+    return waiting
 
 
 def _refuse_stranger(manifest: Manifest, device: Device) -> None:

@@ -8,7 +8,7 @@ from qmadmin.archive.manifest import Content
 from qmadmin.archive.places import Directory
 from qmadmin.archive.reading import open_archive
 from qmadmin.opening import create_device, open_device
-from qmadmin.shell import archives
+from qmadmin.shell import archives, moves
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import ImportOptions
@@ -79,7 +79,7 @@ def texts(config):
 
 
 def told(done):
-    return [notice.text for notice in archives.moved(done).notices]
+    return [notice.text for notice in moves.moved(done).notices]
 
 
 def consumed(config):
@@ -267,9 +267,49 @@ def test_what_is_enqueued_by_a_transaction_that_commits_after_the_export_stays_a
             if what == "Removing" and transaction.active:
                 transaction.commit()
 
-        done = move(source, there, tmp_path / "archive", workers=Alone(), progress=commit)
+        done = move(
+            source,
+            there,
+            tmp_path / "archive",
+            importing=ImportOptions(start=True),
+            workers=Alone(),
+            progress=commit,
+        )
     assert (texts(source), len(texts(there)), done.left) == (["later"], 9, 1)
-    assert "1 message is left at the source, in queues that stay stopped" in told(done)
+    assert told(done) == ["1 message is left at the source, in queues that stay stopped"]
+
+
+def test_a_move_tells_which_queues_are_stopped_where_and_what_starts_them(source, there, tmp_path):
+    done = move(source, there, tmp_path / "archive", workers=Alone())
+    at_destination, at_source = moves.moved(done).notices
+    assert at_destination.text == "the queues are stopped for dequeuing at the destination"
+    assert at_destination.hint.endswith(f": qmadmin -c 'qopen SPACE' -c 'qstart -d Q' {there}")
+    assert at_source.text == "the queues stay stopped at the source, where nothing is left in them"
+    assert at_source.hint.endswith(f": qmadmin -c 'qopen SPACE' -c 'qstart Q' {source}")
+    with open_device(there) as device, device.open_space("SPACE") as space:
+        space.start_queue("Q")
+    again = move(source, there, tmp_path / "archive", exporting=ExportOptions(again=True), workers=Alone())
+    assert told(again) == [at_source.text]
+
+
+def test_a_move_of_several_queues_tells_how_each_is_started(source, there, tmp_path):
+    with open_device(source) as device, device.open_space("SPACE") as space:
+        make_queue(space, "P")
+    hints = [notice.hint for notice in moves.moved(move(source, there, tmp_path / "archive", workers=Alone())).notices]
+    assert [hint.count("start each of them, as the first: qmadmin") for hint in hints] == [1, 1]
+
+
+def test_a_move_of_a_part_tells_nothing_of_queues_that_go_on(moved):
+    assert told(moved(selection=Selection(condition="priority > 5"))) == []
+
+
+@pytest.mark.parametrize("selection", [None, Selection(condition="priority > 5")])
+def test_a_move_that_goes_on_does_not_take_what_was_removed_before_for_left(moved, source, there, selection):
+    with pytest.raises(Interrupt):
+        moved(at="Removing", selection=selection)
+    done = moved(again=True, selection=selection)
+    assert (done.removed.removed, done.removed.before, done.removed.kept) == (0, len(texts(there)), 0)
+    assert not any("not removed" in text for text in told(done))
 
 
 @pytest.mark.parametrize("at", ["Comparing", "Removing"])
