@@ -363,3 +363,37 @@ def test_an_archive_of_a_move_tells_where_that_goes(moved, there, tmp_path):
     manifest = open_archive(tmp_path / "archive").manifest
     shown = {each.label: each.value for each in archives.content(Directory(tmp_path / "archive"), manifest).fields}
     assert shown["Asked for"] == f"move {there}"
+
+
+def test_the_first_messages_of_a_queue_are_moved_and_the_others_stay(moved, source, there):
+    first = Selection(count=4)
+    with pytest.raises(Interrupt):
+        moved(at="Removing", selection=first)
+    done = moved(selection=first, again=True)
+    assert (texts(source), texts(there)) == (["4", "5", "6", "7", "8"], ["0", "1", "2", "3"])
+    assert (directions(source), done.emptied) == (STARTED, False)
+
+
+def test_a_move_of_which_the_second_queue_space_did_not_arrive_goes_on_when_nothing_is_in_its_way(
+    source, there, tmp_path
+):
+    with open_device(source) as device:
+        device.create_space(space_definition("TWO"))
+        with device.open_space("TWO") as space:
+            make_queue(space, "Q")
+            space.enqueue("Q", "of the second")
+
+    def in_the_way(what, done, _total):
+        if what == "Importing" and done:
+            with open_device(there) as device, device.open_space("TWO") as space:
+                make_queue(space, "Q")
+
+    before = texts(source)
+    with pytest.raises(InUseError, match="was created while the import was under way") as caught:
+        move(source, there, tmp_path / "archive", workers=Alone(), progress=in_the_way)
+    assert "The queues stay stopped in both places" in caught.value.hint
+    assert (directions(source), texts(source), texts(there)) == (STOPPED, before, before)
+    with open_device(there) as device, device.open_space("TWO") as space:
+        space.destroy_queue("Q")
+    done = move(source, there, tmp_path / "archive", exporting=ExportOptions(again=True), workers=Alone())
+    assert (texts(source), texts(there), done.removed.removed) == ([], before, 10)
