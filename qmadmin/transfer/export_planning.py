@@ -129,18 +129,12 @@ class Plan:
 
     def units(self, asked: ExportOptions, workers: int) -> Iterator[ExportUnit]:
         """Yield the work, a part at a time; small runs go together."""
-        most = self._messages_of_part(workers)
-        gathered: list[tuple[str, Run]] = []
-        number = messages = 0
-        for plan in self.spaces:
-            for run in plan.runs:
-                if gathered and messages + run.messages > most:
-                    yield self._unit(number, gathered, asked, workers)
-                    number, messages, gathered = number + 1, 0, []
-                gathered.append((plan.space.name, run))
-                messages += run.messages
-        if gathered:
-            yield self._unit(number, gathered, asked, workers)
+        parts = list(self._parts(_share(self.messages, workers)))
+        # Where there are fewer parts than workers, some of these have nothing to do.
+        rate = asked.rate and asked.rate / max(1, min(workers, len(parts)))
+        condition = asked.selection.whole_condition(self.moment)
+        for number, runs in enumerate(parts):
+            yield ExportUnit(name=f"part-{number:05d}.parquet", runs=runs, condition=condition, rate=rate)
 
     def manifest(self, whence: Source, asked: ExportOptions, parts: Sequence[PartEntry]) -> Manifest:
         """Return what the archive says about itself."""
@@ -156,16 +150,18 @@ class Plan:
             content=asked.selection.content,
         )
 
-    def _messages_of_part(self, workers: int) -> int:
-        return _share(self.messages, workers)
-
-    def _unit(self, number: int, runs: Sequence[tuple[str, Run]], asked: ExportOptions, workers: int) -> ExportUnit:
-        return ExportUnit(
-            name=f"part-{number:05d}.parquet",
-            runs=tuple(runs),
-            condition=asked.selection.whole_condition(self.moment),
-            rate=asked.rate and asked.rate / workers,
-        )
+    def _parts(self, most: int) -> Iterator[tuple[tuple[str, Run], ...]]:
+        gathered: list[tuple[str, Run]] = []
+        messages = 0
+        for plan in self.spaces:
+            for run in plan.runs:
+                if gathered and messages + run.messages > most:
+                    yield tuple(gathered)
+                    messages, gathered = 0, []
+                gathered.append((plan.space.name, run))
+                messages += run.messages
+        if gathered:
+            yield tuple(gathered)
 
 
 def _plan_space(unit: Unit, space: Space, asked: ExportOptions, condition: Condition | None, workers: int) -> SpacePlan:
