@@ -6,6 +6,7 @@ The jobs load Arrow, which is not loaded before a command is known to be well-fo
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +155,7 @@ def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> 
     look_at(destination)
     with (
         call.recorded(destination, f"device {destination}") as record,
+        _interrupts_told(destination, place, asked),
         call.working() as (workers, progress),
     ):
         done = importing.load_archive(
@@ -161,6 +163,24 @@ def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> 
         )
         record(f"{done.messages} messages imported")
     call.show(archives.brought(done, dry_run=call.dry_run, started=asked.start))
+
+
+@contextlib.contextmanager
+def _interrupts_told(destination: str, place: Place, asked: ImportOptions) -> Iterator[None]:
+    """Say where an import is interrupted that was published that it cannot be given up."""
+    from qmadmin.archive.reading import open_archive
+    from qmadmin.transfer import importing
+    from qmcore.errors import QueueError
+
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as error:
+        with contextlib.suppress(QueueError):
+            if importing.merging(destination, open_archive(place, asked.key).manifest.archive):
+                error.add_note(
+                    "The import is published already and cannot be given up: the same command goes on with it."
+                )
+        raise
 
 
 def _import_options(call: Call, place: Place, given: dict[str, Any]) -> ImportOptions:
@@ -196,7 +216,7 @@ def _abandon(call: Call, destination: str, place: Place | None) -> None:
         call.changes()
         counts = {name: importing.abandon(destination, name, identifier, dry_run=call.dry_run) for name in names}
         record(f"{sum(counts.values())} imports abandoned")
-    published = [name for name in names if importing.is_merging(destination, name, identifier)]
+    published = [name for name in importing.merging(destination, identifier) if name in names]
     call.show(archives.abandoned(identifier, counts, published, dry_run=call.dry_run))
 
 

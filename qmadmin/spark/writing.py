@@ -103,7 +103,7 @@ class QueueWriter(DataSourceArrowWriter):
     def _give_up(self, directory: Path, archive: str, error: QueueError) -> NoReturn:
         """Leave nothing behind of an import that failed; what was published by then has to be gone on with."""
         options = self._options
-        if importing.is_merging(options.device, options.space, archive):
+        if options.space in importing.merging(options.device, archive):
             kept = directory.rename(f"{directory}-kept")
             raise SystemFailureError(
                 f"all messages were stored, but not all of them are in queue {options.queue!r} yet: {error.message}",

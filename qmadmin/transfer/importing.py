@@ -20,7 +20,7 @@ from qmadmin.transfer.units import ImportUnit, load_part, tally_part
 from qmadmin.transfer.verifying import Verified
 from qmadmin.transfer.workers import Crew, Workers
 from qmcore.acts import importing as acts
-from qmcore.errors import BadResourceError
+from qmcore.errors import BadResourceError, QueueError
 from qmcore.imports import ImportJob, Stage
 from qmcore.port import always
 
@@ -128,10 +128,17 @@ def abandon(config: str, space: str, archive: str | None = None, *, dry_run: boo
         return len(wanted)
 
 
-def is_merging(config: str, space: str, archive: str | None = None) -> bool:
-    """Tell whether an import of an archive, None is any, was published in a queue space and is not done with."""
+def merging(config: str, archive: str | None = None) -> list[str]:
+    """Return the queue spaces in which an import of an archive, None is any, was published and is not done with."""
     with open_device(config) as device:
-        return any(archive in (None, job.archive) and job.state is Stage.MERGING for job in imports_into(device, space))
+        return [
+            space.name
+            for space in device.spaces()
+            if any(
+                archive in (None, job.archive) and job.state is Stage.MERGING
+                for job in imports_into(device, space.name)
+            )
+        ]
 
 
 class _Begun:
@@ -209,10 +216,21 @@ def _all_begun(device: Device, planned: Sequence[SpacePlan], stack: contextlib.E
 
 @contextlib.contextmanager
 def _begun(device: Device, plan: SpacePlan) -> Iterator[_Begun]:
-    if plan.creates:
-        device.create_space(dataclasses.replace(plan.source.definition, name=plan.name))
-    with device.open_space(plan.name, role=ROLE):
-        yield _Begun(device, plan, device.attachment(plan.name, ROLE))
+    with contextlib.ExitStack() as undo:
+        if plan.creates:
+            device.create_space(dataclasses.replace(plan.source.definition, name=plan.name))
+            undo.callback(_destroy_unused, device, plan.name)
+        with device.open_space(plan.name, role=ROLE):
+            begun = _Begun(device, plan, device.attachment(plan.name, ROLE))
+            # From now on whoever gives it up takes the queue space back.
+            undo.pop_all()
+            yield begun
+
+
+def _destroy_unused(device: Device, name: str) -> None:
+    """Destroy a queue space in which nothing was begun, unless somebody else uses it by now."""
+    with contextlib.suppress(QueueError):
+        device.destroy_space(name)
 
 
 def _filter(archive: Archive, asked: ImportOptions) -> RowFilter:

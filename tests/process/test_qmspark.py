@@ -328,14 +328,28 @@ class TestImport:
 
         with monkeypatch.context() as broken:
             broken.setattr(importing.acts, "merge", interrupted)
-            hint = qmspark.refusal(*appending, archive, qmspark.device, status=130)
-        assert "--abandon gives up what nobody sees yet" in hint
+            for _ in ("while it is merged", "when it is gone on with"):
+                hint = qmspark.refusal(*appending, archive, qmspark.device, status=130)
+                assert "published already and cannot be given up: the same command goes on with it." in hint
+                assert "--abandon" not in hint
         assert qmspark.site.administered.audited(1)[0].outcome == "interrupted"
         for options in ([], ["--dry-run"]):
             said = qmspark("import", "--abandon", *options, archive, qmspark.device, status=1)
             assert "an import into queue space 'QSPACE' is published already and can only go on" in said.err
         qmspark(*appending, archive, qmspark.device)
         assert len(qmspark.messages(qmspark.device)) == 8
+
+    def test_import_that_is_interrupted_while_it_is_loaded_can_be_given_up(self, qmspark, monkeypatch):
+        archive, there = qmspark.archive(), qmspark.empty_device()
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as broken:
+            broken.setattr(importing, "load_part", interrupted)
+            hint = qmspark.refusal("import", archive, there, status=130)
+        assert "--abandon gives up what nobody sees yet" in hint
+        assert qmspark.json("import", "--abandon", archive, there).found["imports"] == 1
 
     def test_import_of_which_something_else_is_asked_is_told_apart_from_one_of_another_archive(
         self, qmspark, monkeypatch

@@ -13,15 +13,19 @@ from qmadmin.device import Device
 from qmadmin.opening import create_device
 from qmadmin.transfer import export_planning, importing
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.export_planning import ExportOptions
+from qmadmin.transfer.export_planning import ExportOptions, Plan
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.moving import move, remove_exported
+from qmadmin.transfer.picture import pictured
 from qmadmin.transfer.selecting import Selection
 from qmadmin.transfer.units import ImportUnit
-from qmadmin.transfer.workers import Processes
-from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, NoSpaceError, Resource
+from qmadmin.transfer.workers import Alone, Processes
+from qmcore.definitions import OpenSpace
+from qmcore.errors import BadQueueError, BadResourceError, InUseError, InvalidArgumentError, NoSpaceError, Resource
+from qmcore.imports import ImportJob, ImportPlan
+from qmcore.port import Unit
 from tests.fix_store import drain, make_queue, space_definition
 
 
@@ -97,6 +101,34 @@ def test_the_rate_is_that_of_all_who_have_something_to_do(
     with pytest.raises(InvalidArgumentError, match="seen"):
         load_archive(archive, here.config, ImportOptions(rate=6.0), workers=Processes(2))
     assert rates == [6.0]
+
+
+def test_the_rate_of_an_export_is_that_of_all_who_have_something_to_do(there: Device) -> None:
+    asked = ExportOptions(rate=6.0)
+    with pictured(there, ["ONE", "TWO"], Alone()) as (own, _, moment):
+        plan = Plan.made(own, ["ONE", "TWO"], asked, moment, 4)
+        assert [unit.rate for unit in plan.units(asked, 4)] == [6.0]
+
+
+@pytest.mark.parametrize("refused", ["ONE", "TWO"])
+def test_where_one_of_two_queue_spaces_is_refused_when_it_begins_nothing_is_left_of_either(
+    archive: Path, here: Device, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    begin = importing.acts.begin
+
+    def begins(unit: Unit, opened: OpenSpace, plan: ImportPlan, now: int) -> ImportJob:
+        if opened.space.name == refused:
+            raise InUseError("somebody was faster")
+        return begin(unit, opened, plan, now)
+
+    before = here.table_of_contents()
+    with monkeypatch.context() as broken:
+        broken.setattr(importing.acts, "begin", begins)
+        with pytest.raises(InUseError, match="somebody was faster"):
+            load_archive(archive, here.config)
+    assert (here.spaces(), here.table_of_contents()) == ([], before)
+    load_archive(archive, here.config)
+    assert compare(archive, here.config).differences == ()
 
 
 def test_imported_queues_are_stopped_for_dequeuing_unless_they_are_to_start(archive: Path, here: Device) -> None:
