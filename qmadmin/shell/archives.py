@@ -69,7 +69,9 @@ def written(done: Exported) -> Told:
     manifest = done.manifest
     if done.place is None:
         fields = (field("messages", "Messages", done.messages), _hidden(dry_run=manifest.source.device))
-        return Told("Dry run, nothing is written", fields, _queues(manifest, done.counts), _left_out(manifest))
+        return Told(
+            "Dry run, nothing is written", fields, _queues(manifest, done.counts, done.sizes), _left_out(manifest)
+        )
     return Told(
         f"Archive '{done.place}'",
         (_hidden(path=str(done.place)), *_identity(manifest, done.place), *_pace(done.messages, done.seconds)),
@@ -197,8 +199,8 @@ def _judged(found: Compared, standing: Standing) -> str:
     return next((each.sentence for each in found.differences if each.is_of(standing)), "same")
 
 
-def _queues(manifest: Manifest, counts: Mapping[Standing, int]) -> Table:
-    """Return a row for each queue of an archive."""
+def _queues(manifest: Manifest, counts: Mapping[Standing, int], sizes: Mapping[Standing, int] | None = None) -> Table:
+    """Return a row for each queue of an archive, or of one that would be: its parts do not tell sizes then."""
     rows: list[tuple[Value, ...]] = []
     for space in manifest.spaces:
         for queue in space.queues:
@@ -206,6 +208,8 @@ def _queues(manifest: Manifest, counts: Mapping[Standing, int]) -> Table:
             own = {standing[2:]: number for standing, number in counts.items() if standing[:2] == name}
             of_state = {state: sum(n for (each, _), n in own.items() if each is state) for state in State}
             size = sum(count.size for count in queue.counts)
+            if sizes is not None:
+                size = sum(number for standing, number in sizes.items() if standing[:2] == name)
             rows.append(
                 (
                     name[1],
@@ -215,7 +219,7 @@ def _queues(manifest: Manifest, counts: Mapping[Standing, int]) -> Table:
                     of_state[State.DELAYED],
                     of_state[State.CONSUMED],
                     sum(n for (_, memory), n in own.items() if memory),
-                    size if manifest.parts or not own else None,
+                    size if manifest.parts or not own or sizes is not None else None,
                 )
             )
     return Table(_CONTENT, rows)

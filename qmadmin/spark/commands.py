@@ -75,7 +75,9 @@ def _export(call: Call, source: str, place: Place, asked: ExportOptions, given: 
     from qmadmin.transfer import exporting
 
     with call.working() as (workers, progress):
-        done = exporting.export(source, place, asked, workers=workers, progress=progress, dry_run=call.dry_run)
+        done = exporting.export(
+            source, place, asked, workers=workers, progress=progress, dry_run=call.dry_run, sized=True
+        )
     told = archives.written(done)
     if given["remove"] or given["destination"]:
         told = moves.with_removal_planned(told, done, given["destination"])
@@ -93,7 +95,7 @@ def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptio
         if not (asked.again and holds_archive(place)):
             exported = exporting.export(source, place, asked, workers=workers, progress=progress)
         removed = moving.remove_exported(place, source, key=asked.key, workers=workers, progress=progress)
-        record(f"{removed.removed} messages removed")
+        record(f"{archives.counted(removed.removed, 'message')} removed")
     if exported is not None:
         told = archives.written(exported)
     else:
@@ -102,7 +104,7 @@ def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptio
 
 
 def _move(call: Call, source: str, destination: str, place: Place, asked: ExportOptions, *, start: bool) -> None:
-    from qmadmin.shell import moves
+    from qmadmin.shell import archives, moves
     from qmadmin.transfer import moving
     from qmadmin.transfer.import_planning import ImportOptions
 
@@ -115,8 +117,8 @@ def _move(call: Call, source: str, destination: str, place: Place, asked: Export
         done = moving.move(
             source, destination, place, exporting=asked, importing=landing, workers=workers, progress=progress
         )
-        record(f"{done.removed.removed} messages moved")
-        record_there(f"{done.imported.messages} messages imported")
+        record(f"{archives.counted(done.removed.removed, 'message')} moved")
+        record_there(f"{archives.counted(done.imported.messages, 'message')} imported")
     call.show(moves.moved(done))
 
 
@@ -161,7 +163,7 @@ def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> 
         done = importing.load_archive(
             place, destination, asked, workers=workers, progress=progress, dry_run=call.dry_run
         )
-        record(f"{done.messages} messages imported")
+        record(f"{archives.counted(done.messages, 'message')} imported")
     call.show(archives.brought(done, dry_run=call.dry_run, started=asked.start))
 
 
@@ -215,7 +217,7 @@ def _abandon(call: Call, destination: str, place: Place | None) -> None:
     with call.recorded(destination, f"device {destination}") as record:
         call.changes()
         counts = {name: importing.abandon(destination, name, identifier, dry_run=call.dry_run) for name in names}
-        record(f"{sum(counts.values())} imports abandoned")
+        record(f"{archives.counted(sum(counts.values()), 'import')} abandoned")
     published = [name for name in importing.merging(destination, identifier) if name in names]
     call.show(archives.abandoned(identifier, counts, published, dry_run=call.dry_run))
 

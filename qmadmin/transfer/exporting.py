@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from qmadmin.archive.manifest import Manifest, Source
@@ -15,8 +15,8 @@ from qmadmin.opening import open_device
 from qmadmin.transfer.export_planning import ExportOptions, Plan
 from qmadmin.transfer.picture import pictured
 from qmadmin.transfer.telling import Progress, tell_no_one, told_by
-from qmadmin.transfer.units import write_part
-from qmadmin.transfer.workers import Alone, Processes, Workers, cores
+from qmadmin.transfer.units import ExportUnit, size_runs, write_part
+from qmadmin.transfer.workers import Alone, Crew, Processes, Workers, cores
 
 SMALL = 20_000
 """Messages that one process has exported or imported before others would have started."""
@@ -26,13 +26,15 @@ SMALL = 20_000
 class Exported:
     """What was exported, or with a dry run would be; `place` is None then, and the manifest has no parts.
 
-    `counts` are the messages of each queue, in their states, on disk and in memory.
+    `counts` are the messages of each queue, in their states, on disk and in memory. `sizes` are the bytes of their
+    bodies where a dry run was to tell them.
     """
 
     place: Place | None
     manifest: Manifest
     counts: Mapping[Standing, int]
     seconds: float
+    sizes: Mapping[Standing, int] | None = None
 
     @property
     def messages(self) -> int:
@@ -48,12 +50,14 @@ def export(
     workers: Workers | None = None,
     progress: Progress = tell_no_one,
     dry_run: bool = False,
+    sized: bool = False,
 ) -> Exported:
     """Write the queue spaces of a device into an archive, as they all stood at one moment.
 
     `config` is what QMCONFIG says of the device. The archive goes into a directory of this machine, or to a place. That
     is made, or is empty; it is no archive before all is written. Without `workers` this process does what is small, and
     a process on each processor what is not; so it is where parts are staged, in at most as many as there are `workers`.
+    A dry run that is to be `sized` looks at each message for its size.
 
     Raises InUseError where open transactions have messages and it is not said what becomes of those, or the directory
     holds something; BadResourceError and BadQueueError where nothing fits a pattern; OperatingSystemError where the
@@ -70,7 +74,8 @@ def export(
             asked.selection.refuse_unmatched(plan.queues, f"device {device.path!r}")
             whence = Source(device.path, device.info.id, device.kind, device.info.page_size, moment)
             if dry_run:
-                return Exported(None, plan.manifest(whence, asked, ()), plan.counts(), time.monotonic() - began)
+                sizes = _sizes(plan, crew, list(plan.units(asked, workers.count)), progress) if sized else None
+                return Exported(None, plan.manifest(whence, asked, ()), plan.counts(), time.monotonic() - began, sizes)
             writer = ArchiveWriter.create(place, asked.key, again=asked.again)
             try:
                 tasks = [(str(writer.staging), unit) for unit in plan.units(asked, workers.count)]
@@ -82,6 +87,15 @@ def export(
                 writer.discard()
                 raise
     return Exported(place, manifest, plan.counts(), time.monotonic() - began)
+
+
+def _sizes(plan: Plan, crew: Crew, units: Sequence[ExportUnit], progress: Progress) -> dict[Standing, int]:
+    sizes: dict[Standing, int] = {}
+    told = told_by(progress, "Counting", plan.messages, len(units))
+    for found in crew.run(size_runs, [(unit,) for unit in units], told):
+        for standing, size in found:
+            sizes[standing] = sizes.get(standing, 0) + size
+    return sizes
 
 
 def fitting(messages: int, *, most: int | None = None) -> Workers:

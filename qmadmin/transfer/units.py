@@ -18,7 +18,7 @@ from qmadmin.transfer.naming import as_space
 from qmcore.acts import importing
 from qmcore.acts.removing import CarriedMessage
 from qmcore.acts.stores import stores
-from qmcore.carried import Row
+from qmcore.carried import SIZE, Row
 from qmcore.errors import SystemFailureError
 from qmcore.message import State
 from qmcore.space import Space
@@ -78,6 +78,20 @@ def write_part(reader: Reader, directory: str, unit: ExportUnit) -> PartEntry:
                     hint="Look at the device with qcheck.",
                 )
         return part.close()
+
+
+def size_runs(reader: Reader, unit: ExportUnit) -> list[tuple[Standing, int]]:
+    """Return the bytes of the bodies in the runs of a unit, which are not read for that."""
+
+    def size(run: Run) -> Callable[[Unit, Space, Queue], int]:
+        return lambda work, found, queue: sum(
+            row[SIZE] for rows in _rows(work, found, queue, run, unit.condition, body=False) for row in rows
+        )
+
+    return [
+        ((space, run.queue, state_in_archive(run.state), run.memory), reader.read_queue(space, run.queue, size(run)))
+        for space, run in unit.runs
+    ]
 
 
 def read_unit(reader: Reader, unit: ExportUnit, *, body: bool = True) -> Iterator[tuple[State, RecordBatch]]:

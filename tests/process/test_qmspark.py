@@ -61,9 +61,17 @@ class TestExport:
     def test_dry_run_tells_the_numbers_and_writes_nothing(self, qmspark):
         said = qmspark.json("export", "--dry-run", "--queue", "orders", qmspark.device, qmspark.path("archive"))
         assert said.counts == {"orders": 4}
-        assert [queue["bytes"] for queue in said.found["queues"]] == [None]
+        assert [queue["bytes"] for queue in said.found["queues"]] == [28]
         assert not Path(qmspark.path("archive")).exists()
         assert "would_remove" not in said.found
+
+    @pytest.mark.parametrize("options", [[], ["--where", "priority > 50"], ["--count", "3"], ["--definitions-only"]])
+    @pytest.mark.parametrize("processes", [[], ["--processes", "2"]])
+    def test_dry_run_tells_the_bytes_that_the_run_writes(self, qmspark, options, processes):
+        qmspark.site.space.enqueue("orders", b"x" * 100_000, priority=90)
+        exporting = ("export", *options, *processes, qmspark.device, qmspark.path("archive"))
+        would_be, done = (qmspark.json(*exporting[:1], *more, *exporting[1:]).found for more in (["--dry-run"], []))
+        assert would_be["queues"] == done["queues"]
 
     def test_dry_run_tells_what_would_be_removed_or_moved_and_where_to(self, qmspark):
         dry_run, there = ("export", "--dry-run", "--queue", "orders"), qmspark.empty_device()
@@ -132,6 +140,13 @@ class TestRemoval:
         newest = qmspark.site.administered.audited(1)[0]
         assert newest.command.startswith("qmspark export --format json --remove --where 'priority > 50' ")
         assert newest.outcome == "2 messages removed"
+
+    def test_record_of_one_message_says_so(self, qmspark):
+        there = qmspark.empty_device()
+        qmspark("export", "--move", there, "--queue", "errq", qmspark.device, qmspark.path("archive"))
+        assert qmspark.site.administered.audited(1)[0].outcome == "1 message moved"
+        with qmadmin.open_device(there) as device:
+            assert device.audited(1)[0].outcome == "1 message imported"
 
     def test_removal_goes_on_in_an_archive_that_is_complete_and_leaves_alone_what_has_changed(self, qmspark):
         archive = qmspark.archive()
@@ -402,6 +417,12 @@ def test_device_on_postgresql_is_exported_and_imported_into_like_a_file(qmspark)
 
 
 class TestVerify:
+    def test_difference_of_one_message_says_so(self, qmspark):
+        archive = qmspark.archive("archive", "--queue", "errq")
+        qmspark.site.space.dequeue("errq")
+        said = qmspark("verify", archive, qmspark.device, status=1)
+        assert "1 message in the archive, 0 on the device" in said.err
+
     def test_archive_is_judged_by_itself(self, qmspark):
         found = qmspark.json("verify", qmspark.archive()).found
         assert [(queue["queue"], queue["state"], queue["messages"]) for queue in found["queues"]] == [
