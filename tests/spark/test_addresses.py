@@ -198,16 +198,20 @@ class TestCommands:
         refusal = qmspark.refusal("export", qmspark.device, address)
         assert f"the directory '{address}' holds an archive already" in refusal
 
-    def test_move_and_removal_go_on_where_the_archive_is_complete(self, qmspark, address):
-        new = qmspark.empty_device()
+    def test_removal_goes_on_where_the_archive_is_complete(self, qmspark, address):
         qmspark("export", "-q", qmspark.device, address)
         removed = qmspark.json("export", "--remove", "--resume", "--queue", "errq", qmspark.device, address).found
         assert removed["removed"] == 5
-        for name in ("orders", "errq"):
-            qmspark.site.space.stop_queue(name)
-        moved = qmspark.json("export", "--move", new, "--resume", qmspark.device, address, status=0).found
-        assert moved["messages"] == 5
+
+    def test_move_goes_on_where_the_archive_is_complete_and_to_no_other_device(self, qmspark, address):
+        new, other = qmspark.empty_device(), qmspark.empty_device("OTHER")
+        moving = ("export", "--move", new, qmspark.device, address)
+        assert qmspark.json(*moving).found["removed"] == 5
+        again = qmspark.json(*moving, "--resume").found
+        assert (again["messages"], again["removed"], again["removed_before"], again["kept"]) == (5, 0, 5, 0)
         assert len(qmspark.messages(new)) == 4
+        refusal = qmspark.refusal("export", "--move", other, "--resume", qmspark.device, address)
+        assert f"is of a move to device {new!r}, which may have its messages" in refusal
 
     def test_import_that_was_cut_short_is_given_up(self, qmspark, address):
         new = qmspark.empty_device()
