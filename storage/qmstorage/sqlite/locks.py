@@ -34,8 +34,8 @@ _BEHIND_SECONDS = 0.02
 _TURN_MICROS = 900_000
 """For how long nobody else looks after a queue space. Each process asks once a second, and is early now and then."""
 
-_ENTRANCE, _WAITING_ROOM = 0, 1
-"""The bytes of the gate's file that are locked: by who is inside, and by all who wait."""
+_ENTRANCE, _WAITING_ROOM, _ATTENDANCE = 0, 1, 2
+"""The bytes of the gate's file that are locked: by who is inside, by all who wait, and by all who have it open."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ class Gate:
     def __init__(self, surroundings: Surroundings, path: str) -> None:
         self._path = path
         self._fd = surroundings.make("gate")
+        # Waits for whoever is just taking the pipe away, behind the last process that had it.
+        fcntl.lockf(self._fd, fcntl.LOCK_SH, 1, _ATTENDANCE)
         self._calls = Calls(surroundings)
 
     def __enter__(self) -> None:
@@ -147,8 +149,8 @@ class Gate:
         return False
 
     def close(self) -> None:
-        """Give the gate up."""
-        self._calls.close()
+        """Give the gate up; the last process takes the pipe away, which programs that copy directories stumble over."""
+        self._calls.close(remove=_lock(self._fd, _ATTENDANCE))
         os.close(self._fd)
 
 
@@ -161,13 +163,12 @@ class Calls:
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._fds: list[int] = []
+        self._path = surroundings.directory / "calls"
         if sys.platform == "linux":
-            path = str(surroundings.directory / "calls")
-            with contextlib.suppress(FileExistsError):
-                os.mkfifo(path)
-                surroundings.share(path)
-            self._fds.append(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
             self._poll = select.epoll()
+            # There are file systems without pipes.
+            with contextlib.suppress(OSError):
+                self._fds.append(_pipe(self._path, surroundings))
 
     def call(self) -> None:
         """Wake one of those who wait."""
@@ -177,7 +178,7 @@ class Calls:
 
     def wait(self, seconds: float) -> None:
         """Sleep until a call comes or the seconds are over."""
-        if sys.platform == "linux":
+        if sys.platform == "linux" and self._fds:
             (fd,) = self._fds
             # Anew each time: who is called is the one that was registered first.
             self._poll.register(fd, select.EPOLLIN | select.EPOLLEXCLUSIVE)
@@ -190,12 +191,23 @@ class Calls:
         else:
             time.sleep(seconds)
 
-    def close(self) -> None:
-        """Let go of the pipe."""
+    def close(self, *, remove: bool) -> None:
+        """Let go of the pipe, which goes with the last that has it."""
         for fd in self._fds:
             os.close(fd)
+        if remove:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
         if sys.platform == "linux":
             self._poll.close()
+
+
+def _pipe(path: Path, surroundings: Surroundings) -> int:
+    """Open a named pipe, made if need be."""
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(path)
+        surroundings.share(str(path))
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 class Turns:
