@@ -79,8 +79,8 @@ class Gate:
     def __init__(self, surroundings: Surroundings, path: str) -> None:
         self._path = path
         self._fd = surroundings.make("gate")
-        # Waits for whoever is just taking the pipe away, behind the last process that had it.
-        fcntl.lockf(self._fd, fcntl.LOCK_SH, 1, _ATTENDANCE)
+        # It fails where the last process is just taking the pipe away: then everybody looks by himself for a while.
+        _lock(self._fd, _ATTENDANCE, fcntl.LOCK_SH)
         self._calls = Calls(surroundings)
 
     def __enter__(self) -> None:
