@@ -412,6 +412,7 @@ class TestOthers:
                 space.enqueue("Q", "event", connection=connection)
                 space._attachment._next_upkeep = 0.0
                 assert space.usage("Q").held == 1
+            space._attachment.look_after(now=True)
             assert drain(space) == ["held", "event"]
         engine.dispose()
 

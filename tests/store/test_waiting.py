@@ -6,6 +6,7 @@ The check each second that covers a lost ring is put off here, so that a wait wh
 import math
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -15,6 +16,7 @@ from qmadmin.opening import create_device
 from qmcore.acts import waiting
 from qmcore.errors import AbortedError, BadQueueError, InvalidArgumentError, NotOpenError
 from qmstorage.schema import waiter
+from qmstorage.sqlite.bells import SocketBell
 from tests.fix_store import Work, device_path, drain, eventually, make_queue, space_definition, waiting_for
 
 
@@ -292,12 +294,16 @@ class TestEnded:
 
 class TestQuiet:
     @pytest.mark.parametrize("space", ["file", "memory"], indirect=True)
-    def test_whoever_waits_runs_no_statement_and_holds_no_lock(self, space):
+    def test_whoever_waits_runs_no_statement_and_holds_no_lock(self, space, monkeypatch):
         """What waits on PostgreSQL has given its session back."""
         statements = []
         connection = space._attachment.volume._connection
+        asleep, wait = threading.Event(), SocketBell.wait
+        monkeypatch.setattr(SocketBell, "wait", lambda bell, seconds: asleep.set() or wait(bell, seconds))
 
         def act():
+            # It has looked once more, behind its bell, by now.
+            assert asleep.wait(20)
             connection.set_trace_callback(statements.append)
             other = space._attachment.volume
             assert other._writing.acquire(timeout=20)
