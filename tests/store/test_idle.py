@@ -7,6 +7,7 @@ import pytest
 from qmadmin.opening import open_device
 from qmcore.acts import upkeep, waiting
 from qmcore.errors import BadQueueError
+from qmstorage.sqlite.files import run_directory
 from tests.fix_store import Work, eventually, make_queue
 
 
@@ -67,6 +68,15 @@ def test_a_clock_that_was_set_back_keeps_nobody_from_looking_after_it(file_store
     upkeeps.clear()
     space._attachment.look_after()
     assert len(upkeeps) == 1
+
+
+def test_where_the_time_cannot_be_noted_everybody_looks(file_store, space, clock, upkeeps):
+    (run_directory(file_store.path) / f"{space._attachment.opened.space.id}.turn").mkdir()
+    other = file_store.another().open_space("SPACE")
+    clock.advance(1)
+    for each in (space, other):
+        each.enqueue("Q", "x")
+    assert len(upkeeps) == 2
 
 
 class TestWaiting:

@@ -133,6 +133,7 @@ class Beside:
     def close(self) -> None:
         """Give all of it up."""
         self.owners.close()
+        self.turns.close()
         self.belfry.close()
         if self.gate is not None:
             self.gate.close()
@@ -142,6 +143,7 @@ class Beside:
     def abandon(self) -> None:
         """Close what a fork has left us of the parent's, without touching what is the parent's."""
         self.owners.abandon()
+        self.turns.close()
         self.belfry.abandon()
         if self.gate is not None:
             self.gate.close()
