@@ -34,8 +34,6 @@ with open_device(path) as device, device.open_space("SPACE") as space:
 WAITING = """
 from qmstorage.sqlite import locks
 
-# So long that nobody looks by himself before the test is over.
-locks._PAUSE_FIRST = locks._PAUSE_MOST = 60
 wait = locks.Calls.wait
 
 
@@ -45,10 +43,12 @@ def told(calls, seconds):
     wait(calls, seconds)
 
 
-locks.Calls.wait = told
 with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
     say("ready")
     heard()
+    # So long that nobody looks by himself before the test is over.
+    locks._PAUSE_FIRST = locks._PAUSE_MOST = 60
+    locks.Calls.wait = told
     space.enqueue("Q", sys.argv[2])
     say("done")
     heard()
