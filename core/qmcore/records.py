@@ -26,6 +26,10 @@ class Use(NamedTuple):
     pages: int
     size: int
 
+    def plus(self, other: Use) -> Use:
+        """Return what both take together."""
+        return Use(self.messages + other.messages, self.pages + other.pages, self.size + other.size)
+
 
 class Arrival(NamedTuple):
     """What an arrival has led to: the sequence numbers that were given, and the use of the queue space."""

@@ -278,11 +278,15 @@ class Definitions(Counters):
         """Return a number that changes with each change of a definition; None where the queue space is gone."""
         known = self._generations.get(space_id)
         if known is None:
-            row = self.one(_GENERATION, space_id=space_id)
+            row = self._main_row(space_id)
             if row is None:
                 return None
             known = self._generations[space_id] = int(row[0])
         return known
+
+    def _main_row(self, space_id: int) -> Row | None:
+        """Return the row of the counters that begins with the generation of a queue space."""
+        return self.one(_GENERATION, space_id=space_id)
 
     def queues(self, space_id: int) -> list[Queue]:
         """Return the queues of a queue space by name."""

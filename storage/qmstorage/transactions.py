@@ -15,7 +15,7 @@ from qmstorage.schema import owner, trans, waiter
 _ADD = insert_into(trans)
 _OF_OWNER = (given(trans.c.id, "trans_id"), given(trans.c.owner_id, "of_owner"))
 _ACTIVE_OF_OWNER = (*_OF_OWNER, trans.c.state == Outcome.ACTIVE.value)
-_END = delete(trans).where(*_ACTIVE_OF_OWNER).returning(trans.c.id)
+_END = delete(trans).where(*_ACTIVE_OF_OWNER)
 _FORGET_COMMITTED = delete(trans).where(given(trans.c.id, "trans_id"), trans.c.state == Outcome.COMMITTED.value)
 # Locked, where several write at the same time: whoever ends the transaction then finds all that it holds.
 _IS_ACTIVE = select(trans.c.id).where(*_ACTIVE_OF_OWNER).with_for_update(read=True)
@@ -68,7 +68,7 @@ class Transactions(Forwardings):
 
     def end_transaction(self, transaction_id: int, owner_id: int) -> bool:
         """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
-        return self.one(_END, trans_id=transaction_id, of_owner=owner_id) is not None
+        return self.run(_END, trans_id=transaction_id, of_owner=owner_id).rowcount > 0
 
     def forget_committed(self, transaction_id: int) -> None:
         """Remove a committed transaction, because memory has followed it."""

@@ -123,12 +123,7 @@ def leave_numbers(branch: Branch) -> None:
 def adds(branch: Branch, delivery: Delivery) -> Use:
     """Return what the transaction would add to a store if it committed now."""
     holds = branch.holds.get(delivery, NO_USE)
-    return sum_of(branch.brings.get(delivery, NO_USE), Use(-holds.messages, -holds.pages, -holds.size))
-
-
-def sum_of(one: Use, other: Use) -> Use:
-    """Return what two uses take together."""
-    return Use(one.messages + other.messages, one.pages + other.pages, one.size + other.size)
+    return branch.brings.get(delivery, NO_USE).plus(Use(-holds.messages, -holds.pages, -holds.size))
 
 
 def count_pending(branch: Branch) -> None:
@@ -136,7 +131,7 @@ def count_pending(branch: Branch) -> None:
     branch.kept_bytes = sum(bytes_kept(item.outgoing) for item in branch.pending)
     branch.brings = {}
     for item in branch.pending:
-        branch.brings[item.delivery] = sum_of(branch.brings.get(item.delivery, NO_USE), item.outgoing.use)
+        branch.brings[item.delivery] = branch.brings.get(item.delivery, NO_USE).plus(item.outgoing.use)
 
 
 def bytes_kept(outgoing: Outgoing) -> int:

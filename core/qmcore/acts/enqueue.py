@@ -112,15 +112,13 @@ def accepted(unit: Unit, known: Definitions, outgoing: Outgoing, sequence: int |
 def all_accepted(unit: Unit, known: Definitions, outgoing: Sequence[Outgoing]) -> list[Accepted]:
     """Return messages as their queues accept them, or refuse what one of the queues does not allow."""
     waiting: list[Accepted] = []
-    last = None
     for item in outgoing:
-        if last is not None and item.control is last.control and item.queue == last.queue:
+        last = waiting[-1] if waiting else None
+        if last and (item.queue, item.control) == (last.outgoing.queue, last.outgoing.control):
             # To the same queue on the same terms, as most that come together: what was looked up holds.
-            same = waiting[-1]
-            waiting.append(Accepted(item, same.queue_id, same.delivery, same.place))
+            waiting.append(Accepted(item, last.queue_id, last.delivery, last.place))
         else:
             waiting.append(accepted(unit, known, item))
-        last = item
     return waiting
 
 
@@ -138,8 +136,7 @@ def check_room(unit: Unit, known: Definitions, new: Accepted, more: Use) -> None
     this message; less than nothing where it takes more away.
     """
     store = store_for(unit, known, new.delivery)
-    level = store.level(known.space.id)
-    after = Use(level.messages + more.messages, level.pages + more.pages, level.size + more.size)
+    after = store.level(known.space.id).plus(more)
     refuse_overflow(unit, known, store, after, new.outgoing.use)
 
 
@@ -164,7 +161,7 @@ def arrive(
     known = opened.definitions(unit)
     more = _use_of(items)
     if spilled_by is not None:
-        more = _both(more, _uncharge(known, queue, store, spilled_by))
+        more = more.plus(_uncharge(known, queue, store, spilled_by))
     sequences = _count_in(unit, known, queue, store, more, committed=committed)
     group = _Group() if queue.definition.grouping and more.messages > 1 else None
 
@@ -179,13 +176,12 @@ def arrive(
         its_own = sequences[: len(sequences) - len(items)]
         counts = _arrive_spilled(store, queue, spilled_by, its_own, stands, now)
     arriving: list[NewMessage] = []
-    last, terms = None, _NO_TERMS
+    asked, terms = None, None
     for sequence, item in zip(sequences[len(sequences) - len(items) :], items, strict=True):
         number = numbers.number(known.space.id, sequence if item.sequence is None else item.sequence)
-        if last is None or item.outgoing.control is not last.outgoing.control or item.place != last.place:
-            terms = _terms(item, queue, now)
+        if terms is None or asked != (item.outgoing.control, item.place):
+            asked, terms = (item.outgoing.control, item.place), _terms(item, queue, now)
         arriving.append(_new_message(number, queue, item.outgoing, stands(number, sequence, terms)))
-        last = item
     store.bring(arriving, now)
     counts = counts or not all(_has_expired(new.standing, now) for new in arriving)
     if counts and thresholds.is_watched(queue):
@@ -251,9 +247,6 @@ class _Terms(NamedTuple):
     available_us: int | None
     expires_us: int | None
     place: bytes
-
-
-_NO_TERMS = _Terms(0, None, None, b"")
 
 
 class _Group:
@@ -373,7 +366,3 @@ def _use_of(items: Sequence[Accepted]) -> Use:
         pages += item.outgoing.pages
         size += item.outgoing.size
     return Use(len(items), pages, size)
-
-
-def _both(one: Use, other: Use) -> Use:
-    return Use(one.messages + other.messages, one.pages + other.pages, one.size + other.size)

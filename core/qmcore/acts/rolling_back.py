@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import returning
-from qmcore.acts.branch import NO_USE, Branch, Mark, count_pending, given_up, sum_of
+from qmcore.acts.branch import NO_USE, Branch, Mark, count_pending, given_up
 from qmcore.acts.enqueue import Outgoing
 from qmcore.acts.making_room import with_room
 from qmcore.acts.returning import Ending
@@ -60,7 +60,7 @@ def give_back(volume: Volume, branch: Branch, msgids: Sequence[str], now: int, e
 
     for delivery, use in volume.write(returned, durable=False, concurrent=True):
         less = Use(-use.messages, -use.pages, -use.size)
-        branch.holds[delivery] = sum_of(branch.holds.get(delivery, NO_USE), less)
+        branch.holds[delivery] = branch.holds.get(delivery, NO_USE).plus(less)
 
 
 def concerns(volume: Volume, branch: Branch, msgid: str) -> bool:

@@ -24,7 +24,6 @@ from qmcore.acts.branch import (
     lost_in_part,
     record_once,
     reserve,
-    sum_of,
 )
 from qmcore.acts.consuming import consume
 from qmcore.acts.dequeue import Nothing, first_ready, is_nothing, nothing, reserved_queue, rest_of_group, take
@@ -86,7 +85,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
         branch.pending += items
         branch.kept_bytes = kept
         for item in items:
-            branch.brings[item.delivery] = sum_of(branch.brings.get(item.delivery, NO_USE), item.outgoing.use)
+            branch.brings[item.delivery] = branch.brings.get(item.delivery, NO_USE).plus(item.outgoing.use)
     return [message_id(branch.opened.space.incarnation, item.sequence or 0) for item in items]
 
 
@@ -130,7 +129,7 @@ def dequeue(
     for item in found:
         branch.locks = branch.locks or item.locks
         if role is Role.DEQUEUED:
-            branch.holds[item.delivery] = sum_of(branch.holds.get(item.delivery, NO_USE), item.use)
+            branch.holds[item.delivery] = branch.holds.get(item.delivery, NO_USE).plus(item.use)
     return [item.message for item in found]
 
 
@@ -275,7 +274,7 @@ def _check_room(unit: Unit, branch: Branch, items: Sequence[Accepted]) -> None:
     known = branch.opened.definitions(unit)
     more = {delivery: adds(branch, delivery) for delivery in KEPT}
     for item in items:
-        more[item.delivery] = sum_of(more[item.delivery], item.outgoing.use)
+        more[item.delivery] = more[item.delivery].plus(item.outgoing.use)
         # The number of messages is limited over both stores.
         messages = sum(use.messages for use in more.values())
         enqueuing.check_room(unit, known, item, more[item.delivery]._replace(messages=messages))

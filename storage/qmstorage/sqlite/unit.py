@@ -6,14 +6,13 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from sqlalchemy import delete, func, literal_column, select
+from sqlalchemy import func, literal_column, select
 
 from qmcore.carried import Row as Carried
 from qmcore.message import State
 from qmcore.port import Unit
-from qmcore.records import Outcome
 from qmstorage.runner import Row, Texts, given
-from qmstorage.schema import counter, space, trans
+from qmstorage.schema import counter, space
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.traffic import SqliteMemoryStore, Traffic
 from qmstorage.unit import SqlUnit
@@ -23,11 +22,6 @@ T = TypeVar("T")
 _ALLOCATION = "CREATE TABLE IF NOT EXISTS allocation (filling BLOB NOT NULL)"
 _MAIN = select(counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size).where(
     given(counter.c.space_id, "space_id"), counter.c.queue_id == literal_column("0")
-)
-_END = delete(trans).where(
-    given(trans.c.id, "trans_id"),
-    given(trans.c.owner_id, "of_owner"),
-    trans.c.state == literal_column(f"'{Outcome.ACTIVE.value}'"),
 )
 _PROMISED = (
     select(func.sum(space.c.pages - counter.c.pages))
@@ -50,22 +44,6 @@ class SqliteUnit(Traffic, SqlUnit):
         """Store messages as they are carried, and let them stand; nobody is told. Nothing is counted."""
         self.brought_many = True
         super().load(space_id, queue_id, state, rows)
-
-    def generation(self, space_id: int) -> int | None:
-        """Return a number that changes with each change of a definition; None where the queue space is gone."""
-        known = self._generations.get(space_id)
-        if known is None:
-            row: Row | None = self.run_in_order(_MAIN, space_id).fetchone()
-            if row is None:
-                return None
-            known = self._generations[space_id] = row[0]
-            # What is counted stands in the same row, and is asked for next by whoever enqueues.
-            self._main = space_id, self._changes(), row
-        return known
-
-    def end_transaction(self, transaction_id: int, owner_id: int) -> bool:
-        """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
-        return self.run_in_order(_END, transaction_id, owner_id).rowcount > 0
 
     def memory_of(self, texts: Texts) -> SqliteMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
@@ -95,6 +73,13 @@ class SqliteUnit(Traffic, SqlUnit):
     def end_allocation(self) -> None:
         """Free what was filled: the file keeps its size, and its pages are there for whoever needs them."""
         self._cursor.execute("DROP TABLE IF EXISTS allocation")
+
+    def _main_row(self, space_id: int) -> Row | None:
+        row: Row | None = self.run_in_order(_MAIN, space_id).fetchone()
+        if row is not None:
+            # What is counted stands in the same row, and is asked for next by whoever enqueues.
+            self._main = space_id, self._changes(), row
+        return row
 
     def _whole(self, space_id: int) -> Row:
         if self._main is not None:
