@@ -132,6 +132,8 @@ def of_spark(home: Path, host: str = "127.0.0.1") -> dict[str, str]:
     """Return the environment of whatever is started of Spark on a machine."""
     return {
         "SPARK_HOME": str(home),
+        # The session of this test process has set it, so that Spark is quiet: a master has to say where it is.
+        "SPARK_CONF_DIR": str(home / "conf"),
         "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(home / "scratch"),
         "SPARK_DAEMON_MEMORY": "256m",
