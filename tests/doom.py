@@ -91,8 +91,8 @@ def _end(doom: Doom, mark: Path) -> bool:
     if doom.number == signal.SIGSTOP:
         # It would come when the executor ends.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # Without its executor a process of Python ends at once.
-    for victim in victims[:1] if doom.number == signal.SIGKILL else victims:
+    # A process of Python ends without its executor as well, but not before it has told of a task that it just finished.
+    for victim in victims:
         os.kill(victim, doom.number)
     return True
 
