@@ -11,8 +11,8 @@ from qmadmin.producing import refuse_both
 from qmadmin.transaction import Transaction, current
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
-from qmcore.acts import transactions, upkeep, waiting
-from qmcore.acts.dequeue import Nothing, is_nothing
+from qmcore.acts import plain, transactions, upkeep, waiting
+from qmcore.acts.dequeue import Nothing
 from qmcore.checks import whole
 from qmcore.condition import Condition
 from qmcore.condition_text import parse
@@ -219,11 +219,7 @@ class Consuming(SpaceHandle):
         def attempt(attachment: Attachment) -> list[Message] | Nothing:
             now = self._device.clock.now()
             if transaction is None:
-                return attachment.volume.write(
-                    lambda unit: dequeuing.dequeue(unit, attachment.opened, queue, selection, limit, now, body=body),
-                    concurrent=True,
-                    repeatable=is_nothing,
-                )
+                return plain.dequeue(attachment.volume, attachment.opened, queue, selection, limit, now, body=body)
             return self._take_in(
                 transaction, attachment, queue, selection, limit, now, body=body, role=role, waits=seconds > 0
             )

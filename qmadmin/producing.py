@@ -12,7 +12,7 @@ from qmadmin.handle import SpaceHandle
 from qmadmin.transaction import Transaction, current
 from qmcore import message, names, times
 from qmcore.acts import enqueue as enqueuing
-from qmcore.acts import transactions
+from qmcore.acts import plain, transactions
 from qmcore.acts.enqueue import Outgoing
 from qmcore.acts.making_room import with_room
 from qmcore.errors import InvalidArgumentError, ProtocolError
@@ -192,9 +192,7 @@ class Producing(SpaceHandle):
             attachment.volume,
             [attachment.opened],
             now,
-            lambda: attachment.volume.write(
-                lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now), concurrent=True
-            ),
+            lambda: plain.enqueue(attachment.volume, attachment.opened, outgoing, now),
         )
 
     def _put_in(

@@ -86,6 +86,11 @@ class OpenSpace:
         self._known: Definitions | None = None
 
     @property
+    def known(self) -> Definitions | None:
+        """The definitions as they were when they were last asked for; None where they never were."""
+        return self._known
+
+    @property
     def owner(self) -> Owner:
         """Who we are to others, or raise OperatingSystemError where the queue space can only be read."""
         if self.me is None:

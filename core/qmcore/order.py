@@ -33,7 +33,8 @@ _ALIASES = {"prio": "priority", "expir": "expiration"}
 _ORDINARY: Final = b"\x80"
 _TOP: Final = b"\x00"
 _BEFORE: Final = b"\x40"
-_LAST: Final = b"\x80"
+LAST: Final = b"\x80"
+"""What every key ends with."""
 _NUMBER: Final = 8
 _SEQUENCE_TOP = 2**64 - 1
 _NO_EXPIRY = b"\xff" * 8
@@ -68,9 +69,14 @@ class QueueOrder:
     def key(self, *, priority: int, available_at: int, expires_at: int | None, sequence: int) -> bytes:
         """Return the ordinary key of a message; times in microseconds, `expires_at` None stands behind all others."""
         if self.criteria == _FIFO:
-            return _ORDINARY + sequence.to_bytes(8) + _LAST
+            return _ORDINARY + sequence.to_bytes(8) + LAST
+        head = self.head(priority=priority, available_at=available_at, expires_at=expires_at)
+        ordinal = _SEQUENCE_TOP - sequence if self.descends else sequence
+        return head + ordinal.to_bytes(8) + LAST
+
+    def head(self, *, priority: int, available_at: int, expires_at: int | None) -> bytes:
+        """Return the part of an ordinary key that stands before the sequence number, which may not be known yet."""
         fields = b""
-        last_in = False
         for criterion in self.criteria:
             match criterion:
                 case Criterion.PRIORITY:
@@ -79,21 +85,20 @@ class QueueOrder:
                     fields += (available_at + _TIME_BIAS).to_bytes(8)
                 case Criterion.EXPIRATION:
                     fields += _NO_EXPIRY if expires_at is None else (expires_at + _TIME_BIAS).to_bytes(8)
-                case Criterion.FIFO:
+                case Criterion.FIFO | Criterion.LIFO:
                     pass
-                case Criterion.LIFO:
-                    last_in = True
-        ordinal = _SEQUENCE_TOP - sequence if last_in else sequence
-        return _ORDINARY + fields + ordinal.to_bytes(8) + _LAST
+        return _ORDINARY + fields
+
+    @property
+    def descends(self) -> bool:
+        """Whether the sequence number in an ordinary key is inverted, so that the last one comes first."""
+        return Criterion.LIFO in self.criteria
 
     def sequence_in(self, key: bytes) -> int:
         """Return the sequence number that a key of this order was made with."""
         ordinal = int.from_bytes(key[-9:-1])
         ordinary = len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria) + 9
-        if key.startswith(_TOP):
-            inverted = len(key) == len(_TOP) + 9
-        else:
-            inverted = Criterion.LIFO in self.criteria and len(key) == ordinary
+        inverted = len(key) == len(_TOP) + 9 if key.startswith(_TOP) else self.descends and len(key) == ordinary
         # A key before another one is longer, and counts upwards whatever that one does.
         return _SEQUENCE_TOP - ordinal if inverted else ordinal
 
@@ -105,14 +110,14 @@ class QueueOrder:
         """
         on_top = key.startswith(_TOP)
         start = len(_TOP) if on_top else len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria)
-        descends = on_top or Criterion.LIFO in self.criteria
+        descends = on_top or self.descends
         try:
             moved = key[:start] + _added(key[start : start + _NUMBER], -by if descends else by)
             for number in range(start + _NUMBER + len(_BEFORE), len(key) - 1, len(_BEFORE) + _NUMBER):
                 moved += _BEFORE + _added(key[number : number + _NUMBER], by)
         except OverflowError:
             raise InvalidArgumentError(f"an order key cannot be moved by {by}: a number in it is too small") from None
-        return moved + _LAST
+        return moved + LAST
 
     @property
     def plain_width(self) -> int | None:
@@ -120,9 +125,9 @@ class QueueOrder:
 
         One on top may be as long: it begins with a zero.
         """
-        if Criterion.LIFO in self.criteria:
+        if self.descends:
             return None
-        return len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria) + _NUMBER + len(_LAST)
+        return len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria) + _NUMBER + len(LAST)
 
     def later(self, key: bytes, by_us: int) -> bytes:
         """Return a key of this order with all times in it moved by microseconds, as `times.moved` does."""
@@ -140,7 +145,7 @@ class QueueOrder:
     def is_key(self, key: bytes) -> bool:
         """Tell whether a byte string can be a key of this order."""
         fields = 0 if key.startswith(_TOP) else sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria)
-        if key[:1] not in (_TOP, _ORDINARY) or key[-1:] != _LAST:
+        if key[:1] not in (_TOP, _ORDINARY) or key[-1:] != LAST:
             return False
         # Behind the first sequence number come those of messages that were put before that one.
         rest = key[1 + fields + 8 : -1]
@@ -160,12 +165,12 @@ _WIDTHS = {Criterion.PRIORITY: 1, Criterion.TIME: 8, Criterion.EXPIRATION: 8}
 
 def key_on_top(sequence: int) -> bytes:
     """Return a key before every other one of the queue; a later sequence number comes first."""
-    return _TOP + (_SEQUENCE_TOP - sequence).to_bytes(8) + _LAST
+    return _TOP + (_SEQUENCE_TOP - sequence).to_bytes(8) + LAST
 
 
 def key_before(successor: bytes, sequence: int) -> bytes:
     """Return a key directly before `successor`; among several, the earlier sequence number comes first."""
-    return successor[:-1] + _BEFORE + sequence.to_bytes(8) + _LAST
+    return successor[:-1] + _BEFORE + sequence.to_bytes(8) + LAST
 
 
 class OutOfOrder(enum.Flag):

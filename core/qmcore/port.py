@@ -27,6 +27,7 @@ from qmcore.records import (
     TransactionRecord,
     Use,
 )
+from qmcore.shortcut import Shortcut
 from qmcore.space import Space, SpaceDefinition
 from qmcore.store import MemoryStore, Store
 
@@ -280,6 +281,10 @@ class Volume(Protocol):
     @property
     def readonly(self) -> bool:
         """Whether the volume can only be read."""
+
+    @property
+    def shortcut(self) -> Shortcut | None:
+        """The short way for what most calls ask; None where it would not be shorter, or nothing can be changed."""
 
     def write(
         self,

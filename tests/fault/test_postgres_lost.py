@@ -20,6 +20,8 @@ from qmstorage.postgres.watching import WatchedConnection  # noqa: E402
 COUNTED = b"INSERT INTO lost."
 """The first statement that changes something; only a new session sends its text."""
 BEGIN, COMMIT = b"BEGIN", b"COMMIT"
+ARRIVAL = b"qm_arrive"
+"""What is sent together with its commit, by the name of the statement."""
 
 
 class Net:
@@ -189,11 +191,12 @@ def commit_in(net, moment, order):
 
 def commit_of(act):
     """Return the act, with the connection lost while its commit is under way."""
+    word = ARRIVAL if act is enqueue else COMMIT
 
     def acts(net, moment, order):
         # The upkeep of each second must not come now: its commit would be the one that is caught.
         look_after(net.space)
-        net.proxy.trap(COMMIT, moment, order)
+        net.proxy.trap(word, moment, order)
         act(net.space)
 
     return acts
@@ -235,8 +238,33 @@ def test_where_the_server_was_restarted_meanwhile_the_outcome_is_unknown(net):
     (session,) = net.space._attachment.volume._sessions._idle
     session.boot = "before"
     with pytest.raises(OutcomeUnknownError) as caught:
-        commit_of(enqueue)(net, "answer", "reset")
+        commit_of(dequeue)(net, "answer", "reset")
     assert caught.value.hint == "Look before you repeat it: it may have been done."
+    assert books(net) == (["new"], [])
+
+
+@pytest.mark.parametrize("moment", ["before", "answer"])
+def test_what_became_of_a_plain_enqueue_is_known_beyond_a_restart_with_its_identifier(net, moment):
+    """A row that only its session writes tells of it."""
+    enqueue(net.space)
+    (session,) = net.space._attachment.volume._sessions._idle
+    session.boot = "before"
+    look_after(net.space)
+    net.proxy.trap(ARRIVAL, moment, "reset")
+    msgid = net.space.enqueue("Q", "newer")
+    assert net.proxy.sprung.is_set()
+    assert [info.size for info in net.seen.messages("Q") if info.msgid == msgid] == [5]
+    assert books(net) == (["new", "newer", "old"], [])
+
+
+def test_where_another_session_has_written_that_row_the_outcome_is_unknown(net):
+    enqueue(net.space)
+    volume = net.space._attachment.volume
+    (session,) = volume._sessions._idle
+    with net.seen._attachment.volume._connect() as connection:
+        connection.execute(f"UPDATE lost.counter SET generation = 1 WHERE slot = {session.slot}")
+    with pytest.raises(OutcomeUnknownError):
+        commit_of(enqueue)(net, "answer", "reset")
     assert books(net) == (["new", "new", "old"], [])
 
 
@@ -248,7 +276,7 @@ def test_a_session_that_has_the_process_number_of_a_lost_one_by_now_is_left_alon
     (lost,) = (session.connection for session in volume._sessions._idle)
     with contextlib.closing(watching.connected(net.seen._attachment.volume.address)) as later:
         lost.identity = lost.identity._replace(pid=later.identity.pid)
-        net.proxy.trap(COMMIT, "answer", order)
+        net.proxy.trap(ARRIVAL, "answer", order)
         enqueue(net.space)
         assert net.proxy.sprung.is_set()
         assert later.execute("SELECT 1").fetchone() == (1,)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from qmstorage.postgres import living
+from qmstorage.postgres.tables import quoted
 
 if TYPE_CHECKING:
     from qmstorage.postgres.sessions import Session
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS: Final = 5.0
 """How long a transaction may still be in progress whose session was ended."""
+
+_IS_THERE: Final = """
+SELECT FROM pg_stat_activity WHERE pid = {pid} AND (extract(epoch FROM backend_start) * 1000000)::bigint = {started}
+"""
 
 _BROUGHT_TO_DISK: Final = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'qmadmin', '')"
 """Writes something behind all that was committed, and returns when it, and so all before, is where it has to be."""
@@ -43,6 +48,38 @@ def was_done(connect: Callable[[], WatchedConnection], session: Session, number:
         return None
 
 
+def last_arrival(connect: Callable[[], WatchedConnection], session: Session, schema: str, space_id: int) -> int | None:
+    """Return the last number that a lost session was given by the short way; None: nobody can tell.
+
+    The session is ended if it is still there. Its row of the counters tells, unless another session has its share of
+    them by now, and has written there.
+    """
+    asked = (
+        f"SELECT generation, sequence FROM {quoted(schema)}.counter"  # noqa: S608 - words of ours
+        f" WHERE space_id = {space_id} AND queue_id = 0 AND slot = {session.slot}"
+    )
+    try:
+        with connect() as connection:
+            living.end_session(connection, session.connection.identity)
+            if not _has_ended(connection, session):
+                return None
+            found = connection.execute(asked).fetchone()
+            connection.execute(_BROUGHT_TO_DISK)
+    except psycopg.Error:
+        return None
+    return int(found[1]) if found is not None and found[0] == session.mark else None
+
+
+def _has_ended(connection: WatchedConnection, session: Session) -> bool:
+    end = time.monotonic() + _PATIENCE_SECONDS
+    there = _IS_THERE.format(**session.connection.identity._asdict())
+    while connection.execute(there).fetchone() is not None:
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
 def _outcome(connection: WatchedConnection, number: str) -> bool | None:
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
@@ -54,3 +91,12 @@ def _outcome(connection: WatchedConnection, number: str) -> bool | None:
             return False
         time.sleep(0.01)
     return None
+
+
+class Again(Exception):  # noqa: N818 - it is no failure yet
+    """Nothing has been done, and the work can be done again."""
+
+    def __init__(self, error: psycopg.Error, *, is_lost: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.is_lost = is_lost

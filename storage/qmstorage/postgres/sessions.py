@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -70,13 +71,18 @@ def whole_numbers(adapters: AdaptersMap) -> None:
 class Session:
     """A connection in which one thread works at a time.
 
-    `slot` says which rows of the counters are its own; `boot` tells the life of the server from others.
+    `slot` says which rows of the counters are its own; `boot` tells the life of the server from others. The short way
+    has its statements in `prepared`, and in `arrivals` the last number that it gave to each queue space, which the
+    counters tell too, together with the `mark` of the session.
     """
 
     def __init__(self, connection: WatchedConnection, slot: int, boot: str) -> None:
         self.connection = connection
         self.slot = slot
         self.boot = boot
+        self.mark = secrets.randbits(62)
+        self.prepared: set[bytes] = set()
+        self.arrivals: dict[int, int] = {}
         self.cursor: Cursor = connection.cursor(binary=True)
 
     @property

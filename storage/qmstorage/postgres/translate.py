@@ -156,7 +156,9 @@ _BY_CLASS: Final[dict[str, _Entry]] = {"08": _LOST, "40": _CONFLICT, "54": _TOO_
 _IN_JOINED: Final = {_CONFLICT: _CONFLICT_IN_JOINED, _LOST: _LOST_IN_JOINED}
 """What else is to be said of a transaction of the application: one call of it cannot be repeated by itself."""
 
-_RETRIABLE: Final = frozenset({"40001", "40P01"})
+FORGOTTEN: Final = "26000"
+"""The session has no such prepared statement: the driver has it forget all of them at times, as after a rollback."""
+_RETRIABLE: Final = frozenset({"40001", "40P01", FORGOTTEN})
 _ENDED_IDLE: Final = frozenset({"25P03", "57P05"})
 _LOST_STATES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "57P04"})
 """What a server says that is about to end the session."""
@@ -225,7 +227,7 @@ def from_psycopg(error: psycopg.Error, shown: str, *, joined: bool = False) -> Q
 
 
 def is_retriable(error: psycopg.Error) -> bool:
-    """Tell whether the transaction was undone because of what others did at the same time, and may be tried again."""
+    """Tell whether the transaction was undone by what others, or the driver, did meanwhile, and may be tried again."""
     return error.sqlstate in _RETRIABLE
 
 

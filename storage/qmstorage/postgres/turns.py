@@ -27,9 +27,9 @@ class Turns:
     """Who works on a volume: many together, or one alone."""
 
     def __init__(self, address: Address) -> None:
-        self._key = keys.key(address.schema, keys.Kind.VOLUME, 0)
+        self.key = keys.key(address.schema, keys.Kind.VOLUME, 0)
         self._path = address.shown
-        self.together: Final = f"SELECT pg_catalog.pg_advisory_xact_lock_shared({self._key}::bigint)"
+        self.together: Final = f"SELECT pg_catalog.pg_advisory_xact_lock_shared({self.key}::bigint)"
         """The statement that takes the lock together with others, for the transaction that it is run in."""
 
     def begin_alone(self, session: Session, seconds: float, first: str = "") -> None:
@@ -45,7 +45,7 @@ class Turns:
             try:
                 session.run(
                     f"BEGIN; {first}SET LOCAL lock_timeout = {int(step * 1000) or 1};"
-                    f" SELECT pg_advisory_xact_lock({self._key})"
+                    f" SELECT pg_advisory_xact_lock({self.key})"
                 )
             except LockNotAvailable:
                 session.roll_back()
@@ -58,4 +58,4 @@ class Turns:
                 return
 
     def _not_alone(self, session: Session) -> QueueError:
-        return translate.not_alone(keys.holders(session.connection, self._key), self._path)
+        return translate.not_alone(keys.holders(session.connection, self.key), self._path)

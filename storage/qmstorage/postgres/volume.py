@@ -22,9 +22,11 @@ from qmcore.records import Owner
 from qmcore.space import Space
 from qmstorage.forks import FORKS
 from qmstorage.postgres import committing, health, joining, living, telling, translate, watching
+from qmstorage.postgres.committing import Again
 from qmstorage.postgres.memories import Memories
 from qmstorage.postgres.presence import Presence
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
+from qmstorage.postgres.shortcut import PostgresShortcut
 from qmstorage.postgres.snapshot import PostgresSnapshot
 from qmstorage.postgres.tables import DIALECT, quoted
 from qmstorage.postgres.turns import Turns
@@ -68,10 +70,16 @@ class PostgresVolume:
             self._connected, address.schema, outlived=functools.partial(living.outlived, address.schema)
         )
         self._closed = ""
+        self._short = PostgresShortcut(self, address.schema, self._texts, self.turns.key)
         self.followers = joining.Followers()
         FORKS.add(self)
 
     # ---- work --------------------------------------------------------------------------------------------------------
+
+    @property
+    def shortcut(self) -> PostgresShortcut | None:
+        """The short way, which spares journeys to the server."""
+        return None if self.readonly else self._short
 
     def write(
         self,
@@ -91,14 +99,14 @@ class PostgresVolume:
         self._check_usable()
         if not concurrent and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
-        return self._tried(
+        return self.tried(
             lambda fresh: self._written(work, repeatable, durable=durable, concurrent=concurrent, fresh=fresh)
         )
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one transaction that changes nothing and sees everything as it was at one moment."""
         self._check_usable()
-        return self._tried(lambda fresh: self._read(work, fresh=fresh))
+        return self.tried(lambda fresh: self._read(work, fresh=fresh))
 
     def comes_free(self, seconds: float) -> bool:
         """Tell whether a write could begin within the seconds, which whoever is alone may take until then."""
@@ -258,17 +266,17 @@ class PostgresVolume:
 
     # ---- steps -------------------------------------------------------------------------------------------------------
 
-    def _tried(self, attempt: Callable[[bool], T]) -> T:
+    def tried(self, attempt: Callable[[bool], T]) -> T:
         """Do what may have to be done again; the attempt is told whether it has to take a fresh session."""
         fresh = False
         for _ in range(_ATTEMPTS - 1):
             try:
                 return attempt(fresh)
-            except _Again as again:
+            except Again as again:
                 fresh = fresh or again.is_lost
         try:
             return attempt(fresh)
-        except _Again as again:
+        except Again as again:
             raise translate.from_psycopg(again.error, self.path) from again.error
 
     def _written(
@@ -281,7 +289,7 @@ class PostgresVolume:
         fresh: bool,
     ) -> T:
         relaxed = "" if durable or not self.is_durable else "SET LOCAL synchronous_commit = off; "
-        with self._session(fresh=fresh) as session:
+        with self.session(fresh=fresh) as session:
             try:
                 if concurrent:
                     generations = session.run(f"BEGIN; {relaxed}{self.turns.together}; {self._generations}")
@@ -292,28 +300,33 @@ class PostgresVolume:
                 unit.know_generations(generations)
                 result = work(unit)
             except psycopg.Error as error:
-                raise self._before_commit(error, session) from error
-            self._commit(session, unit.transaction_number, is_repeatable=repeatable is not None and repeatable(result))
+                raise self.before_commit(error, session) from error
+            is_repeatable = repeatable is not None and repeatable(result)
+            self.committed(session, lambda: session.run("COMMIT"), unit.transaction_number, is_repeatable=is_repeatable)
             telling.tell(session, self._schema, unit.arrivals)
         for action in unit.actions:
             action()
         return result
 
-    def _commit(self, session: Session, number: str, *, is_repeatable: bool) -> None:
+    def committed(self, session: Session, commit: Callable[[], object], number: str, *, is_repeatable: bool) -> None:
+        """Commit what a session has done, in the transaction of that number, or raise why it is not committed.
+
+        Again where it has to be done again, OutcomeUnknownError where nobody can tell.
+        """
         try:
-            session.run("COMMIT")
+            commit()
         except psycopg.Error as error:
             if not translate.is_connection_lost(error) and not session.is_lost:
-                raise self._before_commit(error, session) from error
+                raise self.before_commit(error, session) from error
             is_undone = is_repeatable or translate.was_idle(error)
-            done = False if is_undone else committing.was_done(self._connected_hastily, session, number)
+            done = False if is_undone else committing.was_done(self.connected_hastily, session, number)
             if done is None:
                 raise translate.outcome_unknown(error, self.path) from error
             if not done:
-                raise _Again(error, is_lost=True) from error
+                raise Again(error, is_lost=True) from error
 
     def _read(self, work: Callable[[Unit], T], *, fresh: bool) -> T:
-        with self._session(fresh=fresh) as session:
+        with self.session(fresh=fresh) as session:
             try:
                 session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 result = work(self.unit_on(session.cursor, session.slot))
@@ -321,7 +334,7 @@ class PostgresVolume:
                 session.run("COMMIT")
                 return result
             except psycopg.Error as error:
-                raise self._before_commit(error, session) from error
+                raise self.before_commit(error, session) from error
 
     def unit_on(self, cursor: Any, slot: int, memories: Mapping[int, Texts] | None = None) -> PostgresUnit:
         """Return a unit in the transaction of a cursor, with these memories or those that are attached."""
@@ -335,29 +348,30 @@ class PostgresVolume:
         )
 
     @contextlib.contextmanager
-    def _session(self, *, fresh: bool) -> Iterator[Session]:
+    def session(self, *, fresh: bool) -> Iterator[Session]:
+        """Give a session for a transaction; a fresh one is new, where others may be lost."""
         try:
             with self._sessions.one(fresh=fresh) as session:
                 yield session
         except psycopg.Error as error:
             raise translate.from_psycopg(error, self.path) from error
 
-    def _before_commit(self, error: psycopg.Error, session: Session) -> Exception:
+    def before_commit(self, error: psycopg.Error, session: Session) -> Exception:
         """Return what to raise for an error by which nothing has been done."""
         is_lost = session.is_lost or translate.is_connection_lost(error)
         if is_lost or translate.is_retriable(error):
-            return _Again(error, is_lost=is_lost)
+            return Again(error, is_lost=is_lost)
         return translate.from_psycopg(error, self.path)
 
     def _asked(self, question: Callable[[psycopg.Connection[Any]], T]) -> T:
         def asked(fresh: bool) -> T:
-            with self._session(fresh=fresh) as session:
+            with self.session(fresh=fresh) as session:
                 try:
                     return question(session.connection)
                 except psycopg.Error as error:
-                    raise self._before_commit(error, session) from error
+                    raise self.before_commit(error, session) from error
 
-        return self._tried(asked)
+        return self.tried(asked)
 
     def _translated(self, act: Callable[[], T]) -> T:
         try:
@@ -371,18 +385,10 @@ class PostgresVolume:
     def _connected(self) -> WatchedConnection:
         return self._translated(self._connect)
 
-    def _connected_hastily(self) -> WatchedConnection:
+    def connected_hastily(self) -> WatchedConnection:
+        """Return a connection for questions that take no time; the caller closes it."""
         return watching.connected_hastily(self.address)
 
     def _check_usable(self) -> None:
         if self._closed:
             raise NotOpenError(self._closed, path=self.path)
-
-
-class _Again(Exception):  # noqa: N818 - it is no failure yet
-    """Nothing has been done, and the work can be done again."""
-
-    def __init__(self, error: psycopg.Error, *, is_lost: bool) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.is_lost = is_lost

@@ -40,6 +40,11 @@ class ReadOnlyVolume:
         with files.reading(self.path) as connection:
             return read_once(connection, self._texts, self.path, work)
 
+    @property
+    def shortcut(self) -> None:
+        """None: no step is a journey."""
+        return None
+
     def write(
         self,
         work: Callable[[Unit], T],

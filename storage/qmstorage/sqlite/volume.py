@@ -79,6 +79,11 @@ class SqliteVolume:
         self._gone = ""
         FORKS.add(self)
 
+    @property
+    def shortcut(self) -> None:
+        """None: no step is a journey."""
+        return None
+
     def write(
         self,
         work: Callable[[Unit], T],

@@ -1,0 +1,178 @@
+"""Statements that are sent together: the server goes on with the next without waiting for us to have seen the last.
+
+The driver's own pipeline costs us as much time as the server needs for a message, so that libpq is spoken to here.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import psycopg
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import DiagnosticField, ExecStatus, Format
+from psycopg.waiting import Ready, Wait
+from sqlalchemy import BigInteger, Integer, LargeBinary, SmallInteger, Text
+
+from qmstorage.postgres import translate
+from qmstorage.postgres.tables import DIALECT
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn, PGresult
+    from sqlalchemy.types import TypeEngine
+
+    from qmstorage.postgres.watching import WatchedConnection
+    from qmstorage.runner import Statement, Texts
+
+_Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_FORGOTTEN: Final = translate.FORGOTTEN.encode()
+
+_NOTHING: Final = b""
+"""The name of what is not prepared."""
+
+_BINARY: Final[Sequence[tuple[type[Any], int, Callable[[Any], _Buffer]]]] = (
+    (SmallInteger, 21, struct.Struct("!h").pack),
+    (BigInteger, 20, struct.Struct("!q").pack),
+    (Integer, 23, struct.Struct("!i").pack),
+    (LargeBinary, 17, lambda value: value),
+    (Text, 25, str.encode),
+)
+"""The number that the server gives each type of our columns, and how a value is sent to it; the narrower type first."""
+
+
+class Step(NamedTuple):
+    """A statement that a session has prepared, or prepares now, and its values as they are sent."""
+
+    prepared: Prepared
+    values: list[_Buffer | None]
+
+
+class Prepared:
+    """A statement that each session prepares when it first runs it. It returns rows, perhaps none."""
+
+    def __init__(self, name: str, statement: Statement, texts: Texts) -> None:
+        text, self._constants = texts[statement]
+        compiled: Any = statement.compile(dialect=DIALECT)
+        names = list(dict.fromkeys(_PLACE.findall(text)))
+        numbers = {each: f"${number}" for number, each in enumerate(names, 1)}
+        kinds = [_binary(compiled.binds[each].type) for each in names]
+        self.name = name.encode()
+        self.text = _PLACE.sub(lambda place: numbers[place[1]], text).encode()
+        self.types = [number for number, _ in kinds]
+        self.formats = [Format.BINARY] * len(names)
+        self._sent = [(each, send) for each, (_, send) in zip(names, kinds, strict=True)]
+
+    def step(self, **values: Any) -> Step:
+        """Return the statement with its values, which are given by their names; there may be others."""
+        values.update(self._constants)
+        return Step(self, [None if (value := values[name]) is None else send(value) for name, send in self._sent])
+
+
+_PLACE: Final = re.compile(r"%\((\w+)\)s")
+
+
+def _binary(kind: TypeEngine[Any]) -> tuple[int, Callable[[Any], _Buffer]]:
+    return next((number, send) for each, number, send in _BINARY if isinstance(kind, each))
+
+
+class Pipeline:
+    """One use of a session's connection for statements that are sent together.
+
+        with Pipeline(connection, known) as pipeline:
+            pipeline.send(lock, insertion)
+            pipeline.sync()
+            pipeline.wait()
+            found = pipeline.rows(1)
+
+    What is sent between two syncs is one transaction, unless one is begun and committed by words, which may go beyond.
+    `known` are the names of the statements that the session has prepared.
+    """
+
+    def __init__(self, connection: WatchedConnection, known: set[bytes]) -> None:
+        self._connection = connection
+        self._driver: PGconn = connection.pgconn
+        self._known = known
+        self._expected: deque[bytes] = deque()
+        self._tables: list[PGresult] = []
+        self._refusal: PGresult | None = None
+        self._syncs = 0
+        self.is_past_first_sync = False
+        """Whether the server has done, and committed if that was all, what was sent before the first sync."""
+
+    def __enter__(self) -> Pipeline:
+        self._driver.enter_pipeline_mode()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        try:
+            self._driver.exit_pipeline_mode()
+        except psycopg.Error:
+            # Something is still under way that nobody will ask for. The server undoes what is not committed.
+            self._driver.finish()
+
+    def say(self, words: bytes) -> None:
+        """Send a command that has no values and gives no rows."""
+        self._driver.send_query_params(words, None)
+        self._expected.append(_NOTHING)
+
+    def send(self, *steps: Step) -> None:
+        """Send statements."""
+        for prepared, values in steps:
+            name = prepared.name
+            if name not in self._known and name not in self._expected:
+                self._driver.send_prepare(name, prepared.text, prepared.types)
+                self._expected.append(name)
+            self._driver.send_query_prepared(name, values, prepared.formats, result_format=Format.BINARY)
+
+    def sync(self) -> None:
+        """Ask for the answers; a transaction that was not begun by words is committed, once all of it has worked."""
+        self._driver.pipeline_sync()
+        self._syncs += 1
+
+    def wait(self) -> None:
+        """Wait for all answers. Raises the driver's error for the first thing that the server refuses."""
+        self._connection.wait(self._read())
+        if self._refusal is None:
+            return
+        if self._refusal.error_field(DiagnosticField.SQLSTATE) == _FORGOTTEN:
+            self._known.clear()
+        raise error_from_result(self._refusal, "utf-8")
+
+    def rows(self, at: int) -> list[Any]:
+        """Return the rows that a statement has given, by its place among all that were sent."""
+        reader, table = Transformer(self._connection), self._tables[at]
+        reader.set_pgresult(table)
+        return reader.load_rows(0, table.ntuples, tuple)
+
+    def _read(self) -> Generator[Wait, Ready, None]:
+        """Do what the driver waits for."""
+        driver = self._driver
+        while driver.flush():
+            if (yield Wait.RW) & Ready.R:
+                driver.consume_input()
+        while self._syncs:
+            while driver.is_busy():
+                yield Wait.R
+                driver.consume_input()
+            result = driver.get_result()
+            if result is not None:
+                self._note(result)
+
+    def _note(self, result: PGresult) -> None:
+        match result.status:
+            case ExecStatus.TUPLES_OK:
+                self._tables.append(result)
+            case ExecStatus.COMMAND_OK:
+                self._known.add(self._expected.popleft())
+            case ExecStatus.PIPELINE_SYNC:
+                self._syncs -= 1
+                self.is_past_first_sync = self.is_past_first_sync or self._refusal is None
+            case ExecStatus.PIPELINE_ABORTED:
+                pass
+            case _:
+                self._refusal = self._refusal or result
