@@ -1,4 +1,4 @@
-"""What a store may do in fewer steps than the acts take: one message comes or goes, and nothing special is asked of it.
+"""What a store may do in fewer steps than the acts take: a message comes or goes, and nothing special is asked of it.
 
 It is for stores to which each step is a journey. What the queue space allows is known to the caller, as it was at one
 generation of the definitions; a store that finds another generation, no room, or anything that takes more than this,
@@ -7,10 +7,11 @@ does nothing and says so. Then the ordinary way is gone, which also says what is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from qmcore.message import Message
-from qmcore.records import NewMessage
+from qmcore.records import NewMessage, TransactionRecord, Use
 from qmcore.space import Space
 
 
@@ -41,6 +42,41 @@ class PlainDeparture(NamedTuple):
     now_us: int
 
 
+class PlainHold(NamedTuple):
+    """The same message is to be held by a transaction, which the volume does not know yet.
+
+    The queue space may have `most_transactions` with it. The caller gets `numbers` sequence numbers besides.
+    """
+
+    departure: PlainDeparture
+    transaction: TransactionRecord
+    most_transactions: int
+    numbers: int
+
+
+class PlainHeld(NamedTuple):
+    """A message that is held, the pages that it is charged for, and the sequence numbers that were asked for."""
+
+    message: Message
+    pages: int
+    sequences: Sequence[int]
+
+
+class PlainEnd(NamedTuple):
+    """A transaction is to be committed that holds messages of one queue and brings one message, or none.
+
+    `holds` is what it holds. The message has its number; its key is the store's to give, as in PlainArrival.
+    """
+
+    space: Space
+    generation: int
+    transaction_id: int
+    owner_id: int
+    queue_id: int
+    holds: Use
+    brings: PlainArrival | None
+
+
 class Shortcut(Protocol):
     """The short way of a volume."""
 
@@ -49,3 +85,12 @@ class Shortcut(Protocol):
 
     def depart(self, departure: PlainDeparture) -> Message | None:
         """Dequeue a message for good and return it; None: nothing was done, or there is none."""
+
+    def level(self, space_id: int) -> tuple[int, Use]:
+        """Return the generation of a queue space, and how much it holds."""
+
+    def hold(self, hold: PlainHold) -> PlainHeld | None:
+        """Record a transaction and let it hold a message; None: nothing was done, or there is none."""
+
+    def end(self, end: PlainEnd) -> bool:
+        """Commit a transaction, durably; False: nothing was done."""

@@ -20,7 +20,7 @@ from qmstorage.postgres.watching import WatchedConnection  # noqa: E402
 COUNTED = b"INSERT INTO lost."
 """The first statement that changes something; only a new session sends its text."""
 BEGIN, COMMIT = b"BEGIN", b"COMMIT"
-ARRIVAL = b"qm_arrive"
+ARRIVAL, END = b"qm_arrive", b"qm_end"
 """What is sent together with its commit, by the name of the statement."""
 
 
@@ -186,7 +186,7 @@ def commit_in(net, moment, order):
     """Reply to the message, and lose the connection while the transaction is committed."""
     with net.space.transaction():
         net.space.enqueue("R", net.space.dequeue("Q").text)
-        net.proxy.trap(COMMIT, moment, order)
+        net.proxy.trap(END, moment, order)
 
 
 def commit_of(act):

@@ -168,15 +168,16 @@ def test_a_dequeue_that_was_interrupted_behind_its_commit_is_found_by_the_rollba
     space.create_queue(QueueDefinition(name="TRIED", retries=5))
     space.enqueue("TRIED", b"data")
     volume = space._attachment.volume
-    write = volume.write
+    place, name = (volume, "write") if volume.shortcut is None else (volume.shortcut, "hold")
+    act = getattr(place, name)
 
-    def interrupted(work, **how):
-        write(work, **how)
+    def interrupted(*arguments, **how):
+        act(*arguments, **how)
         raise KeyboardInterrupt
 
     with pytest.raises(qmadmin.AbortedError, match="KeyboardInterrupt"), space.transaction():
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(volume, "write", interrupted)
+            patch.setattr(place, name, interrupted)
             space.dequeue("TRIED")
         space.dequeue("TRIED")
     assert space.usage("TRIED").ready == 1

@@ -5,6 +5,7 @@ taken when it was empty, full, or full of another queue. Each statement that the
 ANALYZE where it is sent, planned for its values and for any values, and undone; then it is sent.
 """
 
+import contextlib
 import re
 from itertools import islice, product
 
@@ -13,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from qmcore import numbers
-from qmcore.acts import transactions
+from qmcore.acts import plain, transactions
 from qmcore.carried import COLUMNS, Run
 from qmcore.condition_text import parse
 from qmcore.message import EnqueueControl, State
@@ -21,6 +22,8 @@ from qmcore.queue import Delivery
 from qmcore.records import Place
 from qmcore.times import MICROS
 from qmstorage.carrying import FORMS, reading
+from qmstorage.postgres.pipeline import Prepared
+from qmstorage.postgres.sessions import BY_KEYS
 from tests.fix_postgres import database_of
 from tests.fix_store import Store, make_queue
 
@@ -75,6 +78,12 @@ class Explaining:
     def __iter__(self):
         return iter(self._cursor)
 
+    def on(self, connection):
+        """Explain on another connection, and keep the plans here."""
+        other = Explaining(connection.cursor())
+        other.plans = self.plans
+        return other
+
     def start_anew(self):
         """Explain again what was explained before: it is about another queue now."""
         self._seen.clear()
@@ -85,9 +94,13 @@ class Explaining:
         self._seen.add(text)
         names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
         numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", text).replace("%%", "%")
-        arguments = sql.SQL(", ").join(sql.Literal(values[name]) for name in names)
+        self.explain(numbered, [values[name] for name in names])
+
+    def explain(self, numbered, values):
+        """Plan and run a statement, in the transaction that the cursor is in, and undo it."""
+        arguments = sql.SQL(", ").join(map(sql.Literal, values))
         execution = sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON, TIMING off) EXECUTE looking {};").format(
-            sql.SQL("({})").format(arguments) if names else sql.SQL("")
+            sql.SQL("({})").format(arguments) if values else sql.SQL("")
         )
         with self._cursor.connection.cursor() as beside:
             execution = execution.as_string(beside)
@@ -99,7 +112,7 @@ class Explaining:
                 prepare=False,
             )
             plans = [beside.fetchone()[0][0]["Plan"] for _ in beside.results() if beside.description]
-        self.plans += zip([numbered] * 2, ("planned for its values", "planned for any values"), plans, strict=True)
+        self.plans.extend(zip([numbered] * 2, ("planned for its values", "planned for any values"), plans, strict=True))
 
 
 def nodes(plan):
@@ -333,6 +346,38 @@ def test_what_goes_on_around_selecting_touches_few_rows(filled, clock, monkeypat
     assert len(filled.cursor.plans) > 150
     filled.refuse_waste()
     assert space.usage("PLAIN").expired
+
+
+def test_the_short_way_touches_few_rows(filled, clock, monkeypatch):
+    """Beside the sessions of the volume, as nothing can be asked in the middle of what is sent together."""
+    volume = filled.space._attachment.volume
+    monkeypatch.setattr(plain, "_plain_queue", lambda known, name: known.queues[name])
+    step, seen = Prepared.step, set()
+
+    with contextlib.closing(volume._connect()) as beside:
+        for name in BY_KEYS:
+            beside.execute(f"SET {name} = off")
+
+        def explaining(self, **values):
+            if self.text not in seen:
+                seen.add(self.text)
+                with beside.transaction():
+                    filled.cursor.on(beside).explain(self.text.decode(), [values[name] for name in self.names])
+            return step(self, **values)
+
+        monkeypatch.setattr(Prepared, "step", explaining)
+        for queue in ("PLAIN", "ORDERED"):
+            seen.clear()
+            for _ in range(3):
+                filled.space.enqueue(queue, b"x", corrid="c", expires_in=100)
+            assert filled.space.dequeue(queue).body == b"x"
+            with filled.space.transaction():
+                filled.space.enqueue(queue, filled.space.dequeue(queue).body)
+            assert volume.shortcut.level(1)[1].messages > 0
+            assert len(seen) >= 6
+        used = {b"qm_arrive", b"qm_depart", b"qm_level", b"qm_hold", b"qm_end"}
+        assert volume._sessions._idle[-1].prepared >= used
+    filled.refuse_waste()
 
 
 def test_listing_touches_no_more_than_it_lists(filled):

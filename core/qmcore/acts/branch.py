@@ -12,11 +12,12 @@ from qmcore.errors import AbortedError, NoSpaceError, Resource
 from qmcore.port import Unit
 from qmcore.queue import Delivery
 from qmcore.records import Outcome, Owner, TransactionRecord, Use
+from qmcore.space import Space
 
 _CONTROL_BYTES = 512
 """About what a message takes of the memory of its process beside its body and headers."""
 
-_RESERVED_AT_A_TIME = 32
+RESERVED_AT_A_TIME = 32
 """Sequence numbers that are taken at a time for the identifiers of what transactions enqueue."""
 
 
@@ -91,21 +92,24 @@ def record_once(unit: Unit, branch: Branch) -> None:
     count, limit = unit.transaction_count(space.id), space.definition.transactions
     if count >= limit:
         raise NoSpaceError(f"queue space {space.name!r}", Resource.TRANSACTIONS, used=count, limit=limit)
-    unit.add_transaction(
-        TransactionRecord(
-            id=branch.id,
-            space_id=space.id,
-            owner_id=branch.owner.id,
-            state=Outcome.ACTIVE,
-            started_us=branch.started_us,
-            deadline_us=branch.deadline_us,
-        )
+    unit.add_transaction(record_of(branch, space))
+
+
+def record_of(branch: Branch, space: Space) -> TransactionRecord:
+    """Return the active transaction as the volume is to know it."""
+    return TransactionRecord(
+        id=branch.id,
+        space_id=space.id,
+        owner_id=branch.owner.id,
+        state=Outcome.ACTIVE,
+        started_us=branch.started_us,
+        deadline_us=branch.deadline_us,
     )
 
 
 def reserve(unit: Unit, branch: Branch, least: int) -> Sequence[int]:
     """Return at least so many sequence numbers for identifiers: what a transaction has left over, or new ones."""
-    return left_numbers(branch, least) or unit.reserve(branch.opened.space.id, max(least, _RESERVED_AT_A_TIME))
+    return left_numbers(branch, least) or unit.reserve(branch.opened.space.id, max(least, RESERVED_AT_A_TIME))
 
 
 def left_numbers(branch: Branch, least: int) -> Sequence[int]:

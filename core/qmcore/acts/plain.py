@@ -1,4 +1,4 @@
-"""What most calls are: one message, to or from a queue of which nothing special is asked, outside of a transaction.
+"""What most calls are: one message, to or from a queue of which nothing special is asked.
 
 Where the store has a short way, such a call goes it; all others, and those that are turned back, go the ordinary one.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from qmcore import numbers
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import thresholds
+from qmcore.acts.branch import NO_USE, RESERVED_AT_A_TIME, Branch, adds, record_of
 from qmcore.acts.dequeue import Nothing, is_nothing
-from qmcore.acts.enqueue import Outgoing
+from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.acts.stores import delivery_of
 from qmcore.definitions import Definitions, OpenSpace
-from qmcore.message import Message, message_id
+from qmcore.message import EnqueueControl, Message, message_id
 from qmcore.port import Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import NewMessage, Standing
 from qmcore.selection import FIRST, Selection
-from qmcore.shortcut import PlainArrival, PlainDeparture
+from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
 
 
 def enqueue(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], now: int) -> list[str]:
@@ -48,13 +50,73 @@ def dequeue(
     )
 
 
+# ---- in a transaction -----------------------------------------------------------------------------------------------
+
+
+def accept(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], reserved: Sequence[int]) -> list[Accepted]:
+    """Return messages as their queues accept them, to be enqueued when the transaction commits; none if not so."""
+    known = branch.opened.known
+    if volume.shortcut is None or known is None or known.space.definition.memory:
+        return []
+    accepted = []
+    for item, sequence in zip(outgoing, reserved, strict=False):
+        queue = known.queues.get(item.queue)
+        if queue is None or not _takes(queue, item.control):
+            return []
+        accepted.append(Accepted(item, queue.id, Delivery.PERSIST, b"", sequence))
+    generation, after = volume.shortcut.level(known.space.id)
+    after = after.plus(adds(branch, Delivery.PERSIST))
+    for item in outgoing:
+        after = after.plus(item.use)
+    limits = known.space.definition
+    fits = after.messages <= limits.messages and after.pages <= limits.capacity
+    return accepted if fits and generation == known.generation else []
+
+
+def hold(volume: Volume, branch: Branch, name: str, now: int) -> PlainHeld | None:
+    """Let a transaction that the volume does not know yet hold the first message of a queue."""
+    departure = None if volume.shortcut is None or branch.recorded else _plain_departure(branch.opened, name, now)
+    if volume.shortcut is None or departure is None:
+        return None
+    return volume.shortcut.hold(
+        PlainHold(
+            departure,
+            record_of(branch, departure.space),
+            departure.space.definition.transactions,
+            0 if branch.reserved else RESERVED_AT_A_TIME,
+        )
+    )
+
+
+def end(volume: Volume, branch: Branch, now: int) -> bool:
+    """Commit a transaction that holds messages of one queue and brings at most one; False: nothing was done."""
+    known, shortcut = branch.opened.known, volume.shortcut
+    if shortcut is None or known is None or not branch.recorded or branch.may_lock or branch.may_spill:
+        return False
+    holds = branch.holds.get(Delivery.PERSIST, NO_USE)
+    if len(branch.queue_ids) != 1 or len(branch.pending) > 1 or len(branch.holds) != 1 or not holds.messages:
+        return False
+    (queue_id,) = branch.queue_ids
+    queue = known.by_id.get(queue_id)
+    if queue is None or queue.definition.retention or _plain_queue(known, queue.name) is None:
+        return False
+    brings = None
+    for item in branch.pending:
+        brings = None if item.place else _plain_arrival(branch.opened, item.outgoing, now)
+        if brings is None or item.sequence is None:
+            return False
+        brings = brings._replace(new=brings.new._replace(id=numbers.number(known.space.id, item.sequence)))
+    return shortcut.end(PlainEnd(known.space, known.generation, branch.id, branch.owner.id, queue_id, holds, brings))
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+
+
 def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int) -> PlainArrival | None:
     control, known = item.control, opened.known
     queue = known and _plain_queue(known, item.queue)
-    if not known or not queue or not queue.enqueue_enabled or control.top or control.before is not None:
-        return None
     available = control.available_at(now)
-    if delivery_of(queue, control) is not Delivery.PERSIST or (available is not None and available > now):
+    if not known or not queue or not _takes(queue, control) or (available is not None and available > now):
         return None
     expires = control.expires_at(now, queue.definition.expiration)
     order, limits = queue.definition.order, known.space.definition
@@ -83,3 +145,9 @@ def _plain_queue(known: Definitions, name: str) -> Queue | None:
     if queue is None or known.space.definition.memory or thresholds.is_watched(queue):
         return None
     return queue
+
+
+def _takes(queue: Queue, control: EnqueueControl) -> bool:
+    """Tell whether the queue takes messages on these terms, on disk and in its order."""
+    is_in_order = not control.top and control.before is None
+    return queue.enqueue_enabled and is_in_order and delivery_of(queue, control) is Delivery.PERSIST

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from qmcore.acts import enqueue as enqueuing
+from qmcore.acts import plain
 from qmcore.acts.branch import (
     NO_USE,
     Branch,
@@ -42,7 +43,7 @@ from qmcore.message import Message, message_id
 from qmcore.port import Unit, Volume
 from qmcore.queue import KEPT, Delivery, Queue
 from qmcore.records import Holding, Outcome, Place, Role, Use
-from qmcore.selection import Choice, Selection
+from qmcore.selection import FIRST, Choice, Selection
 from qmcore.space import Space
 from qmcore.store import Store
 
@@ -77,7 +78,11 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is spilled.
     branch.may_hold = branch.may_hold or spills
-    items, branch.reserved = with_room(volume, [branch.opened], now, noted)
+    items = [] if spills or renumbers else plain.accept(volume, branch, outgoing, branch.reserved)
+    if items:
+        branch.reserved = branch.reserved[len(items) :]
+    else:
+        items, branch.reserved = with_room(volume, [branch.opened], now, noted)
     if spills:
         branch.recorded = True
         _keep_no_longer(branch, [*branch.pending, *items])
@@ -119,7 +124,9 @@ def dequeue(
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
     branch.may_hold = True
-    found, reserved = volume.write(
+    is_plain = limit == 1 and body and role is Role.DEQUEUED and selection == FIRST
+    plainly = _held_plainly(volume, branch, name, now) if is_plain else None
+    found, reserved = plainly or volume.write(
         held, durable=False, concurrent=True, repeatable=lambda result: is_nothing(result[0])
     )
     if isinstance(found, Nothing):
@@ -139,14 +146,8 @@ def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
     for branch in busy:
         _bring_to_memory(volume, branch, now)
     if busy:
-        spaces = [branch.opened for branch in busy]
         try:
-            with_room(
-                volume,
-                spaces,
-                now,
-                lambda: volume.write(lambda unit: _commit_branches(unit, busy, now), concurrent=True),
-            )
+            _commit(volume, busy, now)
         except (OperatingSystemError, SystemFailureError) as error:
             # The disk comes first, and decides: memory, which may be full, follows as soon as it can.
             if not _is_committed(volume, busy):
@@ -155,6 +156,15 @@ def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
             volume.write(lambda unit: _bring_to_disk(unit, busy))
     for branch in branches:
         leave_numbers(branch)
+
+
+def _commit(volume: Volume, busy: Sequence[Branch], now: int) -> None:
+    if len(busy) == 1 and plain.end(volume, busy[0], now):
+        return
+    spaces = [branch.opened for branch in busy]
+    with_room(
+        volume, spaces, now, lambda: volume.write(lambda unit: _commit_branches(unit, busy, now), concurrent=True)
+    )
 
 
 # ---- what is taken --------------------------------------------------------------------------------------------------
@@ -179,6 +189,23 @@ class _Held(NamedTuple):
     delivery: Delivery
     use: Use
     locks: bool
+
+
+def _held_plainly(
+    volume: Volume, branch: Branch, name: str, now: int
+) -> tuple[list[_Held] | Nothing, Sequence[int]] | None:
+    """Do the same with the first message of a queue in the short way; None: nothing was done."""
+    queue = branch.opened.known and branch.opened.known.queues.get(name)
+    if volume.shortcut is None or not queue or branch.recorded:
+        return None
+    branch.reserved = branch.reserved or left_numbers(branch, 1)
+    # Noted before, as above.
+    branch.queue_ids.add(queue.id)
+    held = plain.hold(volume, branch, name, now)
+    if held is None:
+        branch.queue_ids.discard(queue.id)
+        return None
+    return [_held(queue, held.message, held.pages, locks=False)], branch.reserved or held.sequences
 
 
 def _take(unit: Unit, branch: Branch, queue: Queue, selection: Selection, limit: int, role: Role) -> list[_Found]:

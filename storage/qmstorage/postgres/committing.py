@@ -49,7 +49,7 @@ def was_done(connect: Callable[[], WatchedConnection], session: Session, number:
 
 
 def last_arrival(connect: Callable[[], WatchedConnection], session: Session, schema: str, space_id: int) -> int | None:
-    """Return the last number that a lost session was given by the short way; None: nobody can tell.
+    """Return the last number that the short way gave to a lost session, for what it committed; None: nobody can tell.
 
     The session is ended if it is still there. Its row of the counters tells, unless another session has its share of
     them by now, and has written there.
@@ -61,7 +61,7 @@ def last_arrival(connect: Callable[[], WatchedConnection], session: Session, sch
     try:
         with connect() as connection:
             living.end_session(connection, session.connection.identity)
-            if not _has_ended(connection, session):
+            if not _is_gone(connection, session):
                 return None
             found = connection.execute(asked).fetchone()
             connection.execute(_BROUGHT_TO_DISK)
@@ -70,7 +70,7 @@ def last_arrival(connect: Callable[[], WatchedConnection], session: Session, sch
     return int(found[1]) if found is not None and found[0] == session.mark else None
 
 
-def _has_ended(connection: WatchedConnection, session: Session) -> bool:
+def _is_gone(connection: WatchedConnection, session: Session) -> bool:
     end = time.monotonic() + _PATIENCE_SECONDS
     there = _IS_THERE.format(**session.connection.identity._asdict())
     while connection.execute(there).fetchone() is not None:

@@ -53,7 +53,10 @@ class Step(NamedTuple):
 
 
 class Prepared:
-    """A statement that each session prepares when it first runs it. It returns rows, perhaps none."""
+    """A statement that each session prepares when it first runs it, and the names of its values in their order.
+
+    It returns rows, perhaps none.
+    """
 
     def __init__(self, name: str, statement: Statement, texts: Texts) -> None:
         text, self._constants = texts[statement]
@@ -65,6 +68,7 @@ class Prepared:
         self.text = _PLACE.sub(lambda place: numbers[place[1]], text).encode()
         self.types = [number for number, _ in kinds]
         self.formats = [Format.BINARY] * len(names)
+        self.names = names
         self._sent = [(each, send) for each, (_, send) in zip(names, kinds, strict=True)]
 
     def step(self, **values: Any) -> Step:

@@ -9,154 +9,162 @@ from sqlalchemy.dialects.postgresql import REGCLASS, insert
 from sqlalchemy.types import BigInteger, Integer, LargeBinary
 
 from qmcore.order import LAST
-from qmstorage.among import Among, Named
+from qmstorage.among import Named
 from qmstorage.choosing import THIS
 from qmstorage.runner import given
 from qmstorage.schema import counter, due, expiring, message, ready, waiter
 
-_ZERO: Any = literal_column("0")
-_ONE: Any = literal_column("1")
-_USE: Final = ("messages", "pages", "size")
+ZERO: Any = literal_column("0")
+ONE: Any = literal_column("1")
+NUMBER_OF_TRANSACTION: Final = cast(func.pg_current_xact_id(), Text)
+"""By which another session can ask whether the transaction was committed."""
+
 _KEY: Final = ("space_id", "queue_id", "slot")
 
 
-def _by(name: str, kind: Any = None) -> Any:
+def by(name: str, kind: Any = None) -> Any:
+    """Return the place of a value, which is a large number unless its type says otherwise."""
     return bindparam(name, type_=kind or BigInteger())
 
 
-def _counted(of: Any, **changes: Any) -> Any:
-    """Return the statement that adds to this session's rows of the queue space and the queue, made if need be.
-
-    They tell which session was the last to write them, and the last number that it was given.
-    """
-    both = union_all(select(_ZERO.label("number")), select(_by("of_queue", Integer()))).subquery("both")
-    zero = dict.fromkeys(counter.columns.keys(), _ZERO)
-    own = {"space_id": _by("space_id", Integer()), "queue_id": both.c.number, "slot": _by("slot", Integer())}
-    row = {**zero, **own, "generation": _by("session"), **changes}
-    adding = insert(counter).from_select(list(row), select(*row.values()).select_from(of, both))
-    return adding.on_conflict_do_update(
-        index_elements=_KEY,
-        set_={
-            name: adding.excluded[name] if name == "sequence" else counter.c[name] + adding.excluded[name]
-            for name in changes
-        },
-    )
-
-
-LOCK: Final = select(func.pg_advisory_xact_lock_shared(_by("key")))
+LOCK: Final = select(func.pg_advisory_xact_lock_shared(by("key")))
 """Takes the lock of the volume together with others, before anything is looked at."""
+
+OF_SPACE: Final = (given(counter.c.space_id, "space_id"), counter.c.queue_id == ZERO)
+IS_KNOWN: Final = func.max(counter.c.generation).filter(counter.c.slot == ZERO) == by("known")
+"""Of all rows of a queue space: its generation is the one that is known."""
+
+
+def counted(queue: Any, source: Any, changes: dict[str, Any]) -> Any:
+    """Return the statement that adds changes to this session's rows of queues, one for each row of the source.
+
+    The rows are made if need be, and tell then which session writes them.
+    """
+    zero = dict.fromkeys(counter.columns.keys(), ZERO)
+    own = {"space_id": by("space_id", Integer()), "queue_id": queue, "slot": by("slot", Integer())}
+    row = {**zero, **own, "generation": by("session"), **changes}
+    adding = insert(counter).from_select(list(row), source.with_only_columns(*row.values()))
+    sums = {name: counter.c[name] + adding.excluded[name] for name in changes if name != "sequence"}
+    last = {"sequence": adding.excluded.sequence} if "sequence" in changes else {}
+    return adding.on_conflict_do_update(index_elements=_KEY, set_=sums | last).cte("counted")
+
+
+def next_number() -> Any:
+    """Return the expression that is the next sequence number of the queue space."""
+    return func.nextval(cast(by("sequence", Text()), REGCLASS))
+
+
+def arrival(number: Any, number_of_message: Any) -> list[Any]:
+    """Return the statements that store a message and let it stand; `number` is what gives its place in the order."""
+    key = (
+        by("key_head", LargeBinary())
+        .op("||")(func.int8send(number.c.number.op("#")(by("inverting"))))
+        .op("||")(literal_column(f"'\\x{LAST.hex()}'::bytea"))
+    )
+    ours = {"id": number_of_message, "message_id": number_of_message, "order_key": key, "retries": ZERO}
+
+    def stored(table: Any) -> Any:
+        row = {name: ours[name] if name in ours else by(name, column.type) for name, column in table.columns.items()}
+        return insert(table).from_select(list(row), select(*row.values()).select_from(number))
+
+    expires = select(by("queue_id", Integer()), by("expires_at"), number_of_message).select_from(number)
+    noted = insert(expiring).from_select(expiring.columns.keys(), expires.where(by("expires_at").is_not(None)))
+    return [stored(message).cte("stored"), stored(ready).cte("stands"), noted.cte("noted")]
+
+
+def _counted_twice(of: Any, **changes: Any) -> Any:
+    """Return the statement that counts for the queue space and for the queue."""
+    both = union_all(select(ZERO.label("number")), select(by("of_queue", Integer()))).subquery("both")
+    return counted(both.c.number, select(both.c.number).select_from(of, both), changes)
+
 
 # ---- arrival ---------------------------------------------------------------------------------------------------------
 
 _HAS_ROOM = (
-    select(_ONE.label("one"))
-    .where(given(counter.c.space_id, "space_id"), counter.c.queue_id == _ZERO)
+    select(ONE.label("one"))
+    .where(*OF_SPACE)
     .having(
-        func.max(counter.c.generation).filter(counter.c.slot == _ZERO) == _by("known"),
-        func.sum(counter.c.messages) < _by("most_messages"),
-        func.sum(counter.c.pages) + _by("pages") <= _by("most_pages"),
+        IS_KNOWN,
+        func.sum(counter.c.messages) < by("most_messages"),
+        func.sum(counter.c.pages) + by("pages") <= by("most_pages"),
     )
     .cte("has_room")
 )
-_NUMBER = (
-    select(func.nextval(cast(_by("sequence", Text()), REGCLASS)).label("number")).select_from(_HAS_ROOM).cte("given")
+_NUMBER = select(next_number().label("number")).select_from(_HAS_ROOM).cte("given")
+
+ARRIVE: Final = select(_NUMBER.c.number).add_cte(
+    *arrival(_NUMBER, by("first") + _NUMBER.c.number),
+    _counted_twice(_NUMBER, sequence=_NUMBER.c.number, messages=ONE, pages=by("pages"), size=by("size"), enqueued=ONE),
 )
-_ID = _by("first") + _NUMBER.c.number
-_ORDER_KEY = (
-    _by("key_head", LargeBinary())
-    .op("||")(func.int8send(_NUMBER.c.number.op("#")(_by("inverting"))))
-    .op("||")(literal_column(f"'\\x{LAST.hex()}'::bytea"))
-)
-_GIVEN_BY_US: Final = {"id": _ID, "message_id": _ID, "order_key": _ORDER_KEY, "retries": _ZERO}
+"""Enqueues a message where the definitions are known and there is room, and gives its sequence number.
 
-
-def _brought(table: Any) -> Any:
-    row = {name: _GIVEN_BY_US.get(name, _by(name, column.type)) for name, column in table.columns.items()}
-    return insert(table).from_select(list(row), select(*row.values()).select_from(_NUMBER))
-
-
-_EXPIRES = select(_by("queue_id", Integer()), _by("expires_at"), _ID).where(_by("expires_at").is_not(None))
-
-ARRIVE: Final = (
-    select(_NUMBER.c.number)
-    .add_cte(_brought(message).cte("stored"))
-    .add_cte(insert(expiring).from_select(expiring.columns.keys(), _EXPIRES).cte("noted"))
-    .add_cte(_brought(ready).cte("stands"))
-    .add_cte(
-        _counted(
-            _NUMBER,
-            sequence=_NUMBER.c.number,
-            messages=_ONE,
-            pages=_by("pages"),
-            size=_by("size"),
-            enqueued=_ONE,
-        ).cte("counted")
-    )
-)
-"""Enqueues a message where the definitions are known and there is room, and gives its sequence number."""
+That stands in this session's row of the queue space too.
+"""
 
 CLAIM: Final = (
     insert(counter)
     .values(
-        dict.fromkeys(counter.columns.keys(), _ZERO)
-        | {"space_id": _by("space_id", Integer()), "slot": _by("slot", Integer()), "generation": _by("session")}
+        dict.fromkeys(counter.columns.keys(), ZERO)
+        | {"space_id": by("space_id", Integer()), "slot": by("slot", Integer()), "generation": by("session")}
     )
-    .on_conflict_do_update(index_elements=_KEY, set_={"generation": _by("session")})
+    .on_conflict_do_update(index_elements=_KEY, set_={"generation": by("session")})
     .returning(counter.c.sequence)
 )
 """Notes which session writes a row of the counters from now on, and gives the last number that the row tells of."""
 
-TELL: Final = select(func.pg_notify(_by("channel", Text()), literal_column("''"))).where(
+TELL: Final = select(func.pg_notify(by("channel", Text()), literal_column("''"))).where(
     exists().where(given(waiter.c.queue_id, "of_queue"))
 )
 """Tells those who wait for a queue, if there are any."""
 
 # ---- departure -------------------------------------------------------------------------------------------------------
 
-_IS_KNOWN = exists().where(
-    given(counter.c.space_id, "space_id"),
-    counter.c.queue_id == _ZERO,
-    counter.c.slot == _ZERO,
-    counter.c.generation == _by("known"),
-)
-_IS_DUE = exists().where(given(due.c.queue_id, "of_queue"), due.c.available_at <= _by("now"))
-_HAS_EXPIRED = exists().where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= _by("now"))
-_FIRST = (
-    select(THIS)
-    .where(given(ready.c.queue_id, "of_queue"), _IS_KNOWN, ~_IS_DUE, ~_HAS_EXPIRED)
-    .order_by(ready.c.order_key)
-    .with_for_update(skip_locked=True, of=ready)
-    .limit(_ONE)
-)
+_HAS_GENERATION = exists().where(*OF_SPACE, counter.c.slot == ZERO, counter.c.generation == by("known"))
+_IS_DUE = exists().where(given(due.c.queue_id, "of_queue"), due.c.available_at <= by("now"))
+_HAS_EXPIRED = exists().where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= by("now"))
 _IS_KEPT_APART = exists().where(Named(message.c.id, ready.c.message_id), message.c.body_id.is_not(None))
-_TAKEN = (
-    delete(ready)
-    .where(_FIRST.scalar_subquery() == THIS, ~_IS_KEPT_APART)
-    .returning(ready.c.message_id, ready.c.retries)
-    .cte("taken")
-)
-_GONE = delete(message).where(Among(message.c.id, select(_TAKEN.c.message_id))).returning(*message.columns).cte("gone")
 
-DEPART: Final = (
-    select(*_GONE.c, _TAKEN.c.retries, cast(func.pg_current_xact_id(), Text))
-    .where(_GONE.c.id == _TAKEN.c.message_id)
-    .add_cte(
+
+def taken(*conditions: Any) -> Any:
+    """Return the statement that takes the first message of a queue, where nothing is to be seen to before."""
+    first = (
+        select(THIS)
+        .where(given(ready.c.queue_id, "of_queue"), _HAS_GENERATION, ~_IS_DUE, ~_HAS_EXPIRED, *conditions)
+        .order_by(ready.c.order_key)
+        .with_for_update(skip_locked=True, of=ready)
+        .limit(ONE)
+    )
+    what = (ready.c.message_id, ready.c.order_key, ready.c.retries)
+    return delete(ready).where(first.scalar_subquery() == THIS, ~_IS_KEPT_APART).returning(*what).cte("taken")
+
+
+def no_longer_expiring(which: Any) -> Any:
+    """Return the statement that forgets when a message expires."""
+    return (
         delete(expiring)
         .where(
             given(expiring.c.queue_id, "of_queue"),
-            Among(expiring.c.expires_at, select(_GONE.c.expires_at)),
-            Among(expiring.c.message_id, select(_GONE.c.id)),
+            expiring.c.expires_at == select(which.c.expires_at).scalar_subquery(),
+            expiring.c.message_id == select(which.c.id).scalar_subquery(),
         )
         .cte("forgotten")
     )
+
+
+_TAKEN = taken()
+_GONE = (
+    delete(message)
+    .where(message.c.id == select(_TAKEN.c.message_id).scalar_subquery())
+    .returning(*message.columns)
+    .cte("gone")
+)
+
+DEPART: Final = (
+    select(*_GONE.c, _TAKEN.c.retries, NUMBER_OF_TRANSACTION)
+    .where(_GONE.c.id == _TAKEN.c.message_id)
     .add_cte(
-        _counted(
-            _GONE,
-            messages=literal_column("-1"),
-            pages=-_GONE.c.pages,
-            size=-_GONE.c.size,
-            dequeued=_ONE,
-        ).cte("counted")
+        no_longer_expiring(_GONE),
+        _counted_twice(_GONE, messages=literal_column("-1"), pages=-_GONE.c.pages, size=-_GONE.c.size, dequeued=ONE),
     )
 )
 """Dequeues the first message of a queue, and gives its columns, its retries, and the number of the transaction.

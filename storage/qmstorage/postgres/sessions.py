@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import select
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -45,6 +46,8 @@ BY_KEYS: Final = (
 """Settings that are off in a session, so that statements find their rows through keys."""
 
 _SETTINGS: Final = (
+    # What is looked at must be as it is when the lock is there, and not as it was when the wait for it began.
+    "SET default_transaction_isolation = 'read committed'",
     f"SET lock_timeout = {WAIT_SECONDS * 1000}",
     # A unit takes milliseconds. One whose client has vanished must not keep its rows locked for longer than this.
     "SET idle_in_transaction_session_timeout = 60000",
@@ -83,6 +86,8 @@ class Session:
         self.mark = secrets.randbits(62)
         self.prepared: set[bytes] = set()
         self.arrivals: dict[int, int] = {}
+        self._heard = select.poll()
+        self._heard.register(connection.pgconn.socket, select.POLLIN)
         self.cursor: Cursor = connection.cursor(binary=True)
 
     @property
@@ -94,6 +99,16 @@ class Session:
     def is_lost(self) -> bool:
         """Whether the server has ended it, or cannot be heard any more."""
         return self.connection.broken or self.connection.closed
+
+    def has_hung_up(self) -> bool:
+        """Tell whether the server has ended the session while nothing was asked of it."""
+        try:
+            # It may only have something to remark, and may do so before it hangs up.
+            while self._heard.poll(0):
+                self.connection.pgconn.consume_input()
+        except psycopg.OperationalError:
+            return True
+        return False
 
     def run(self, statements: str) -> list[Any]:
         """Run statements without parameters, in one round trip, and return the rows of the last."""
@@ -164,7 +179,7 @@ class Sessions:
                 session = self._idle.pop()
             except IndexError:
                 return self._made()
-            if not session.is_lost:
+            if not session.is_lost and not session.has_hung_up():
                 return session
             self._end(session)
 

@@ -2,23 +2,25 @@
 
 What comes is sent with its commit, and with what tells those who wait. Where the connection is lost before the answer,
 a row that only this session writes says whether it was done, and under which number. What goes is seen before the
-commit is asked for: a message that nobody has seen must not be gone.
+commit is asked for: a message that nobody has seen must not be gone. The commit of a transaction is one journey, and
+is told by that row too.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 
 from qmcore import numbers
 from qmcore.message import Message, State
 from qmcore.queue import Delivery
-from qmcore.shortcut import PlainArrival, PlainDeparture
+from qmcore.records import Use
+from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmstorage import bodies, rows
-from qmstorage.postgres import committing, keys, plain, translate
+from qmstorage.postgres import committing, keys, plain, plain_transactions, translate
 from qmstorage.postgres.committing import Again
 from qmstorage.postgres.pipeline import Pipeline, Prepared
 from qmstorage.postgres.tables import quoted
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from qmstorage.postgres.sessions import Session
     from qmstorage.postgres.volume import PostgresVolume
 
+T = TypeVar("T")
+
 _INVERTED: Final = -1
 """What turns a number around, bit by bit."""
 
@@ -36,6 +40,13 @@ _SECOND: Final = 1
 """Behind the statement that takes the lock comes the one that is meant."""
 
 _FACTS: Final = message.columns.keys().index("body_id")
+_PAGES: Final = message.columns.keys().index("pages")
+_BODY: Final = len(message.columns) - 1
+_BEHIND_RETRIES: Final = _BODY + 2
+
+_NO_MESSAGE: Final[dict[str, Any]] = dict.fromkeys((*message.columns.keys(), "key_head", "inverting"))
+_MOST: Final = 2**62
+"""More than there is room for."""
 
 
 class PostgresShortcut:
@@ -46,60 +57,101 @@ class PostgresShortcut:
         self._schema = schema
         self._lock = Prepared("qm_lock", plain.LOCK, texts).step(key=lock)
         self._arrive = Prepared("qm_arrive", plain.ARRIVE, texts)
+        self._claim = Prepared("qm_claim", plain.CLAIM, texts)
         self._tell = Prepared("qm_tell", plain.TELL, texts)
         self._depart = Prepared("qm_depart", plain.DEPART, texts)
-        self._claim = Prepared("qm_claim", plain.CLAIM, texts)
+        self._level = Prepared("qm_level", plain_transactions.LEVEL, texts)
+        self._hold = Prepared("qm_hold", plain_transactions.HOLD, texts)
+        self._end = Prepared("qm_end", plain_transactions.END, texts)
 
     def arrive(self, arrival: PlainArrival) -> int | None:
         """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
-        new, space_id = arrival.new, arrival.space.id
-        if new.size > bodies.IN_ROW_MAX:
+        if arrival.new.size > bodies.IN_ROW_MAX:
             return None
-        values = rows.to_row(new) | {
-            "of_queue": new.queue_id,
-            "space_id": space_id,
-            "known": arrival.generation,
-            "most_messages": arrival.most_messages,
-            "most_pages": arrival.most_pages,
-            "sequence": f"{quoted(self._schema)}.sequence_{space_id}",
-            "first": numbers.number(space_id, 0),
-            "key_head": arrival.key_head,
-            "inverting": _INVERTED if arrival.descends else 0,
-        }
-        return self._volume.tried(lambda fresh: self._arrived(space_id, values, fresh=fresh))
+        space_id = arrival.space.id
+        values = self._values_of(arrival) | {"of_queue": arrival.new.queue_id, "first": numbers.number(space_id, 0)}
+        return self._tried(lambda fresh: self._sent(self._arrive, values, arrival.new.queue_id, fresh=fresh))
 
     def depart(self, departure: PlainDeparture) -> Message | None:
         """Dequeue a message for good and return it; None: nothing was done, or there is none."""
-        values = {
-            "of_queue": departure.queue_id,
-            "space_id": departure.space.id,
-            "known": departure.generation,
-            "now": departure.now_us,
+        values = _values_of_departure(departure)
+        row = self._tried(lambda fresh: self._taken(self._depart, values, fresh=fresh))
+        return None if row is None else _message(row, departure)
+
+    def level(self, space_id: int) -> tuple[int, Use]:
+        """Return the generation of a queue space, -1 where it is gone, and how much it holds."""
+
+        def asked(fresh: bool) -> tuple[int, Use]:
+            with self._volume.session(fresh=fresh) as session, self._pipeline(session) as pipeline:
+                pipeline.send(self._level.step(space_id=space_id))
+                pipeline.sync()
+                pipeline.wait()
+                ((generation, *use),) = pipeline.rows(0)
+                return -1 if generation is None else generation, Use(*use)
+
+        return self._tried(asked)
+
+    def hold(self, hold: PlainHold) -> PlainHeld | None:
+        """Record a transaction and let it hold a message; None: nothing was done, or there is none."""
+        record = hold.transaction
+        values = _values_of_departure(hold.departure) | {
+            "of_owner": record.owner_id,
+            "most_transactions": hold.most_transactions,
+            "trans_id": record.id,
+            "started_at": record.started_us,
+            "deadline": record.deadline_us,
+            "sequence": self._sequence(record.space_id),
+            "numbers": hold.numbers,
         }
-        row = self._volume.tried(lambda fresh: self._departed(values, fresh=fresh))
+        row = self._tried(lambda fresh: self._taken(self._hold, values, fresh=fresh, durable=False))
         if row is None:
             return None
-        facts = rows.facts(row[:_FACTS], departure.space, departure.queue_name, Delivery.PERSIST)
-        *_, body, retries, _number = row
-        return rows.to_message(facts, body, retries, State.HELD)
+        return PlainHeld(_message(row, hold.departure), row[_PAGES], sorted(row[_BEHIND_RETRIES]))
 
-    # ---- arrival -----------------------------------------------------------------------------------------------------
+    def end(self, end: PlainEnd) -> bool:
+        """Commit a transaction, durably; False: nothing was done."""
+        if end.brings is not None and end.brings.new.size > bodies.IN_ROW_MAX:
+            return False
+        values = self._values_of_end(end)
+        tells = None if end.brings is None else end.brings.new.queue_id
+        return self._tried(lambda fresh: self._sent(self._end, values, tells, fresh=fresh)) is not None
 
-    def _arrived(self, space_id: int, values: dict[str, Any], *, fresh: bool) -> int | None:
-        queue_id: int = values["of_queue"]
+    def _tried(self, attempt: Callable[[bool], T]) -> T:
+        self._volume.check_place()
+        return self._volume.tried(attempt)
+
+    def _sequence(self, space_id: int) -> str:
+        return f"{quoted(self._schema)}.sequence_{space_id}"
+
+    def _values_of(self, arrival: PlainArrival) -> dict[str, Any]:
+        return rows.to_row(arrival.new) | {
+            "space_id": arrival.space.id,
+            "known": arrival.generation,
+            "most_messages": arrival.most_messages,
+            "most_pages": arrival.most_pages,
+            "sequence": self._sequence(arrival.space.id),
+            "key_head": arrival.key_head,
+            "inverting": _INVERTED if arrival.descends else 0,
+        }
+
+    # ---- what is sent with its commit --------------------------------------------------------------------------------
+
+    def _sent(self, statement: Prepared, values: dict[str, Any], tells: int | None, *, fresh: bool) -> int | None:
+        """Run a statement that gives a number, and commit it; None: nothing was done. A queue's waiters are told."""
+        space_id: int = values["space_id"]
         with self._volume.session(fresh=fresh) as session:
-            arrive = self._arrive.step(slot=session.slot, session=session.mark, **values)
-            tell = self._tell.step(channel=keys.channel(self._schema, queue_id), of_queue=queue_id)
+            step = statement.step(slot=session.slot, session=session.mark, **values)
             # Not known again before this is done: it may be given up in the middle.
             before = self._take_last_arrival(session, space_id)
             pipeline = Pipeline(session.connection, session.prepared)
             try:
                 with pipeline:
-                    pipeline.send(self._lock, arrive)
+                    pipeline.send(self._lock, step)
                     pipeline.sync()
-                    # After the commit, for the reasons of `telling`.
-                    pipeline.send(tell)
-                    pipeline.sync()
+                    if tells is not None:
+                        # After the commit, for the reasons of `telling`.
+                        pipeline.send(self._tell.step(channel=keys.channel(self._schema, tells), of_queue=tells))
+                        pipeline.sync()
                     pipeline.wait()
             except psycopg.Error as error:
                 if not pipeline.is_past_first_sync:
@@ -121,7 +173,7 @@ class PostgresShortcut:
         return int(last)
 
     def _number_after(self, error: psycopg.Error, session: Session, space_id: int, before: int) -> int:
-        """Return the number of an arrival whose session was lost; raise where it has to be done again, or cannot be."""
+        """Return the number that was given in a session that is lost; raise where it has to be done again."""
         if not session.is_lost and not translate.is_connection_lost(error):
             raise self._volume.before_commit(error, session) from error
         last = committing.last_arrival(self._volume.connected_hastily, session, self._schema, space_id)
@@ -133,11 +185,16 @@ class PostgresShortcut:
 
     # ---- departure ---------------------------------------------------------------------------------------------------
 
-    def _departed(self, values: dict[str, Any], *, fresh: bool) -> tuple[Any, ...] | None:
+    def _taken(
+        self, statement: Prepared, values: dict[str, Any], *, fresh: bool, durable: bool = True
+    ) -> tuple[Any, ...] | None:
+        """Run a statement that takes a message, and commit it when the message is here."""
         with self._volume.session(fresh=fresh) as session, self._pipeline(session) as pipeline:
             # Begun by words, so that the server gives up on us where we stop in the middle.
             pipeline.say(b"BEGIN")
-            pipeline.send(self._lock, self._depart.step(slot=session.slot, session=session.mark, **values))
+            if not durable and self._volume.is_durable:
+                pipeline.say(b"SET LOCAL synchronous_commit = off")
+            pipeline.send(self._lock, statement.step(slot=session.slot, session=session.mark, **values))
             pipeline.sync()
             pipeline.wait()
             found = pipeline.rows(_SECOND)
@@ -147,6 +204,36 @@ class PostgresShortcut:
             self._volume.committed(session, pipeline.wait, row[-1] if row else "", is_repeatable=row is None)
             return row
 
+    # ---- the end of a transaction ------------------------------------------------------------------------------------
+
+    def _values_of_end(self, end: PlainEnd) -> dict[str, Any]:
+        """Return what changes where: in the queue space, in the queue that messages are held of, and in another one."""
+        space_id, holds, brings = end.space.id, end.holds, end.brings
+        values: dict[str, Any] = _NO_MESSAGE | {"queue_id": end.queue_id, "most_messages": _MOST, "most_pages": _MOST}
+        brought = Use(0, 0, 0)
+        if brings is not None:
+            values |= self._values_of(brings)
+            brought = Use(1, brings.new.pages, brings.new.size)
+        gone = Use(-holds.messages, -holds.pages, -holds.size)
+        has_other = brings is not None and brings.new.queue_id != end.queue_id
+        changes = {"whole": gone.plus(brought), "from": gone if has_other else gone.plus(brought), "to": brought}
+        for name, change in changes.items():
+            values |= {f"{name}_{each}": value for each, value in change._asdict().items()}
+        return values | {
+            "trans_id": end.transaction_id,
+            "of_owner": end.owner_id,
+            "of_queue": end.queue_id,
+            "space_id": space_id,
+            "known": end.generation,
+            "sequence": self._sequence(space_id),
+            "held_messages": holds.messages,
+            "brings": brought.messages,
+            "from_enqueued": 0 if has_other else brought.messages,
+            "has_other": int(has_other),
+        }
+
+    # ---- steps -------------------------------------------------------------------------------------------------------
+
     @contextlib.contextmanager
     def _pipeline(self, session: Session) -> Iterator[Pipeline]:
         """Give a pipeline in which nothing is done before a commit that is asked for."""
@@ -155,3 +242,18 @@ class PostgresShortcut:
                 yield pipeline
         except psycopg.Error as error:
             raise self._volume.before_commit(error, session) from error
+
+
+def _values_of_departure(departure: PlainDeparture) -> dict[str, Any]:
+    return {
+        "of_queue": departure.queue_id,
+        "space_id": departure.space.id,
+        "known": departure.generation,
+        "now": departure.now_us,
+    }
+
+
+def _message(row: tuple[Any, ...], departure: PlainDeparture) -> Message:
+    """Return the message of a row: its columns, the body last, and its retries."""
+    facts = rows.facts(row[:_FACTS], departure.space, departure.queue_name, Delivery.PERSIST)
+    return rows.to_message(facts, row[_BODY], row[_BODY + 1], State.HELD)

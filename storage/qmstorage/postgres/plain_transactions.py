@@ -1,0 +1,152 @@
+"""The statements of the short way for transactions: one holds the first message of one, another one commits it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Integer, cast, delete, exists, func, insert, literal_column, select, union_all
+
+from qmcore.records import Outcome, Role
+from qmstorage.among import Among
+from qmstorage.postgres.plain import (
+    IS_KNOWN,
+    NUMBER_OF_TRANSACTION,
+    OF_SPACE,
+    ONE,
+    ZERO,
+    arrival,
+    by,
+    counted,
+    next_number,
+    no_longer_expiring,
+    taken,
+)
+from qmstorage.runner import given
+from qmstorage.schema import chunk, counter, held, message, owner, trans
+
+_USE: Final = ("messages", "pages", "size")
+
+
+def _state(outcome: Outcome) -> Any:
+    return literal_column(f"'{outcome.value}'")
+
+
+# ---- what a queue space holds ----------------------------------------------------------------------------------------
+
+LEVEL: Final = select(
+    func.max(counter.c.generation).filter(counter.c.slot == ZERO),
+    *(cast(func.coalesce(func.sum(counter.c[name]), ZERO), BigInteger) for name in _USE),
+).where(*OF_SPACE)
+"""Gives the generation of a queue space, null where it is gone, and its messages, pages and bytes."""
+
+# ---- hold ------------------------------------------------------------------------------------------------------------
+
+_IS_ATTACHED = exists().where(given(owner.c.id, "of_owner"))
+_OPEN = (
+    select(func.count())
+    .select_from(trans)
+    .where(given(trans.c.space_id, "space_id"), trans.c.state != _state(Outcome.COMMITTED))
+    .scalar_subquery()
+)
+_TAKEN = taken(_IS_ATTACHED, by("most_transactions") > _OPEN)
+_FOUND = select(message).where(message.c.id == select(_TAKEN.c.message_id).scalar_subquery()).cte("found")
+_RECORD: Final = {
+    "id": by("trans_id"),
+    "space_id": by("space_id", Integer()),
+    "owner_id": by("of_owner"),
+    "state": _state(Outcome.ACTIVE),
+    "started_at": by("started_at"),
+    "deadline": by("deadline"),
+}
+_HOLDING: Final = {
+    "trans_id": by("trans_id"),
+    "message_id": _FOUND.c.id,
+    "queue_id": _FOUND.c.queue_id,
+    "order_key": _TAKEN.c.order_key,
+    "retries": _TAKEN.c.retries,
+    "pages": _FOUND.c.pages,
+    "size": _FOUND.c.size,
+    "expires_at": _FOUND.c.expires_at,
+    "role": literal_column(str(int(Role.DEQUEUED))),
+}
+_NUMBERS = select(next_number()).select_from(func.generate_series(cast(ONE, BigInteger), by("numbers")))
+
+HOLD: Final = (
+    select(*_FOUND.c, _TAKEN.c.retries, func.array(_NUMBERS.scalar_subquery()), NUMBER_OF_TRANSACTION)
+    .where(_FOUND.c.id == _TAKEN.c.message_id)
+    .add_cte(
+        no_longer_expiring(_FOUND),
+        insert(trans).from_select(list(_RECORD), select(*_RECORD.values()).select_from(_TAKEN)).cte("begun"),
+        insert(held)
+        .from_select(list(_HOLDING), select(*_HOLDING.values()).where(_FOUND.c.id == _TAKEN.c.message_id))
+        .cte("holding"),
+    )
+)
+"""Records a transaction, which holds the first message of a queue, and gives what DEPART gives, with numbers besides.
+
+It does nothing where DEPART would not, where the process is not attached, or where there are transactions enough.
+"""
+
+# ---- end -------------------------------------------------------------------------------------------------------------
+
+_HELD = (
+    given(held.c.queue_id, "of_queue"),
+    given(held.c.trans_id, "trans_id"),
+    held.c.role == literal_column(str(int(Role.DEQUEUED))),
+)
+_HAS_ROOM = exists(
+    select(ONE)
+    .where(*OF_SPACE)
+    .having(
+        IS_KNOWN,
+        func.sum(counter.c.messages) + by("whole_messages") <= by("most_messages"),
+        func.sum(counter.c.pages) + by("whole_pages") <= by("most_pages"),
+    )
+)
+_ENDED = (
+    delete(trans)
+    .where(
+        given(trans.c.id, "trans_id"),
+        given(trans.c.owner_id, "of_owner"),
+        trans.c.state == _state(Outcome.ACTIVE),
+        _HAS_ROOM,
+        select(func.count()).select_from(held).where(*_HELD).scalar_subquery() == by("held_messages"),
+    )
+    .returning(trans.c.id)
+    .cte("ended")
+)
+_CONSUMED = delete(held).where(*_HELD, exists(select(_ENDED.c.id))).returning(held.c.message_id).cte("consumed")
+_GONE = (
+    delete(message).where(Among(message.c.id, select(_CONSUMED.c.message_id))).returning(message.c.body_id).cte("gone")
+)
+_NUMBER = select(next_number().label("number")).select_from(_ENDED).cte("given")
+_PLACE = select(_NUMBER.c.number).where(by("brings") == ONE).cte("place")
+
+
+def _change(name: str, queue: Any, *, enqueued: Any = ZERO, dequeued: Any = ZERO) -> Any:
+    """Return what changes in the counters of a queue."""
+    row = {"number": queue, **{each: by(f"{name}_{each}") for each in _USE}}
+    row |= {"enqueued": enqueued, "dequeued": dequeued}
+    return select(*(value.label(each) for each, value in row.items()))
+
+
+_CHANGES = union_all(
+    _change("whole", ZERO, enqueued=by("brings"), dequeued=by("held_messages")),
+    _change("from", by("of_queue", Integer()), enqueued=by("from_enqueued"), dequeued=by("held_messages")),
+    _change("to", by("queue_id", Integer()), enqueued=by("brings")).where(by("has_other") == ONE),
+).subquery("changes")
+
+END: Final = select(_NUMBER.c.number).add_cte(
+    delete(chunk).where(Among(chunk.c.body_id, select(_GONE.c.body_id))).cte("bodies"),
+    *arrival(_PLACE, by("id")),
+    counted(
+        _CHANGES.c.number,
+        select(_CHANGES.c.number).select_from(_NUMBER, _CHANGES),
+        {"sequence": _NUMBER.c.number} | {name: _CHANGES.c[name] for name in (*_USE, "enqueued", "dequeued")},
+    ),
+)
+"""Commits a transaction that holds so many messages of a queue, and enqueues what it `brings`: 0 messages or 1.
+
+It gives a sequence number, also where no message needs one: this session's row of the queue space tells by it what was
+done. It does nothing where the definitions are other ones, there is no room, or the transaction is not as it is known.
+"""

@@ -1,0 +1,317 @@
+"""The short way on PostgreSQL: what most calls ask for takes one journey or two, and all else is as it was."""
+
+import contextlib
+
+import pytest
+
+from qmadmin.opening import open_device
+from qmcore.errors import AbortedError, BadQueueError, NoSpaceError
+from qmcore.limits import Threshold, parse_high, parse_low
+from qmcore.message import EnqueueControl
+from qmcore.order import QueueOrder
+from qmstorage.postgres.volume import PostgresVolume
+from qmstorage.postgres.watching import WatchedConnection
+from tests.fix_store import make_queue
+
+ORDERS = ("fifo", "lifo", "priority", "priority,lifo", "time,fifo", "expiration", "expiration,priority,time,lifo")
+
+
+@pytest.fixture
+def space(arena):
+    opened = arena.space(error_queue="ERRORS", messages=100)
+    for name in ("Q", "R", "ERRORS"):
+        make_queue(opened, name, retries=3)
+    # So that the definitions are known, and that the session has its row among the counters.
+    opened.enqueue("Q", b"x")
+    opened.enqueue("Q", b"x")
+    opened.dequeue("Q")
+    opened.dequeue("Q")
+    return opened
+
+
+@pytest.fixture
+def journeys(monkeypatch):
+    """How often something was waited for from the server."""
+    made = []
+    wait = WatchedConnection.wait
+
+    def counting(self, gen, *arguments, **options):
+        made.append(gen)
+        return wait(self, gen, *arguments, **options)
+
+    monkeypatch.setattr(WatchedConnection, "wait", counting)
+    return made
+
+
+@pytest.fixture
+def ordinary(monkeypatch):
+    """What went the ordinary way."""
+    gone = []
+    written = PostgresVolume._written
+
+    def noting(self, work, *arguments, **options):
+        gone.append(work)
+        return written(self, work, *arguments, **options)
+
+    monkeypatch.setattr(PostgresVolume, "_written", noting)
+    return gone
+
+
+def test_an_enqueue_is_one_journey_and_a_dequeue_two(space, journeys):
+    space.enqueue("Q", bytes(1024), headers={"a": "b"}, corrid="c", expires_in=100)
+    assert len(journeys) == 1
+    journeys.clear()
+    assert space.dequeue("Q").size == 1024
+    assert len(journeys) == 2
+
+
+def test_a_transaction_that_answers_a_message_is_four_journeys(space, journeys):
+    """Two for the message, which must be seen before it is held, one to see that there is room, one for the commit."""
+    space.enqueue("Q", b"x")
+    with space.transaction():
+        space.enqueue("Q", space.dequeue("Q").body)
+    journeys.clear()
+    with space.transaction():
+        space.enqueue("R", space.dequeue("Q").body)
+    assert len(journeys) == 4
+
+
+def test_everything_about_a_message_is_as_the_ordinary_way_has_it(space, ordinary, clock):
+    """Two in one call go the ordinary way."""
+    control = EnqueueControl(
+        corrid=b"\0c\xff", priority=3, urcode=-(2**31), appkey=2**31 - 1, reply_queue="R", failure_queue="F",
+        error_queue="E", client_id="me", type="STRING", subtype="s", headers={"a": "\u20ac"}, lifetime=10**9,
+        available_us=clock.now() - 5,
+    )  # fmt: skip
+    for body in (b"", b"body", None, bytearray(b"\0\xff"), memoryview(b"view")):
+        space.put("Q", body, control)
+        assert not ordinary
+        space.put_many([("Q", body, control)] * 2)
+        plain, other, last = (space.dequeue("Q") for _ in range(3))
+        assert len(ordinary) == 1
+        ordinary.clear()
+        assert plain.body == (None if body is None else bytes(body))
+        known = {"msgid": None, "body": None}
+        for message in (other, last):
+            assert {**facts(message), **known} == {**facts(plain), **known}
+
+
+def facts(message):
+    return {name: getattr(message, name) for kind in type(message).__mro__ for name in getattr(kind, "__slots__", ())}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_server_makes_the_order_key_that_the_order_says(space, arena, ordinary, order):
+    make_queue(space, "ORDERED", order=order)
+    space.enqueue("ORDERED", b"x")
+    ordinary.clear()
+    for priority, lifetime in ((1, 10**9), (100, None), (50, 5 * 10**9)):
+        space.put("ORDERED", b"x", EnqueueControl(priority=priority, lifetime=lifetime))
+    assert not ordinary
+    told = "SELECT order_key, priority, enqueued_at, expires_at, id FROM qm.message"
+    for key, priority, enqueued, expires, number in arena.sql(told):
+        fields = {"priority": priority, "available_at": enqueued, "expires_at": expires}
+        assert bytes(key) == QueueOrder.parse(order).key(**fields, sequence=number & (2**48 - 1))
+
+
+def test_what_a_queue_counts_is_what_is_there(space, arena):
+    for at in range(7):
+        space.enqueue("Q", bytes(at * 1000))
+    for _ in range(3):
+        space.dequeue("Q")
+    arena.check_counters()
+    usage = space.usage("Q")
+    assert (usage.messages, usage.enqueued, usage.dequeued, usage.size) == (4, 9, 5, 3000 + 4000 + 5000 + 6000)
+
+
+def test_the_last_message_that_has_room_is_taken_and_the_next_one_refused_with_the_limit(space, ordinary):
+    for _ in range(100):
+        space.enqueue("Q", b"x")
+    assert not ordinary
+    with pytest.raises(NoSpaceError) as caught:
+        space.enqueue("Q", b"x")
+    assert (caught.value.facts["used"], caught.value.facts["limit"], caught.value.facts["wanted"]) == (100, 100, 1)
+    assert space.usage("Q").messages == 100
+
+
+def test_what_another_process_has_changed_holds_at_once(space, arena):
+    space.enqueue("Q", b"x")
+    with contextlib.closing(open_device(arena.url)) as device:
+        device.open_space("SPACE").stop_queue("Q", enqueue=True, dequeue=True)
+    with pytest.raises(BadQueueError, match="is stopped for enqueuing"):
+        space.enqueue("Q", b"y")
+    with pytest.raises(BadQueueError, match="is stopped for dequeuing"):
+        space.dequeue("Q")
+    assert space.usage("Q").messages == 1
+
+
+def test_what_is_due_or_has_expired_is_seen_to_before_a_message_is_taken(space, clock):
+    space.enqueue("Q", "late", delay=10)
+    space.enqueue("Q", "short", expires_in=5)
+    space.enqueue("Q", "last")
+    clock.advance(20)
+    assert [space.dequeue("Q").text for _ in range(2)] == ["late", "last"]
+    assert space.dequeue("Q") is None
+    assert space.usage("Q").expired == 1
+
+
+def test_a_body_that_is_kept_apart_keeps_its_place(space, ordinary):
+    bodies = [b"1", bytes(3_000_000), b"3"]
+    for body in bodies:
+        space.enqueue("Q", body)
+    assert [space.dequeue("Q").body for _ in bodies] == bodies
+    assert len(ordinary) == 2
+
+
+def test_statements_that_the_driver_threw_away_are_made_again(space, arena):
+    (session,) = arena.volume._sessions._idle
+    session.connection.execute("DEALLOCATE ALL")
+    msgid = space.enqueue("Q", b"x")
+    session.connection.execute("DEALLOCATE ALL")
+    assert space.dequeue("Q").msgid == msgid
+
+
+def test_a_session_sees_what_was_committed_before_its_lock_whatever_the_database_prefers(arena, space):
+    """In any other isolation it would see what there was when it began to wait for the lock."""
+    database = arena.looking.info.dbname
+    arena.looking.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'serializable'")
+    try:
+        arena.volume._sessions._close_idle()
+        space.enqueue("Q", b"x")
+        (session,) = arena.volume._sessions._idle
+        assert session.run("SHOW transaction_isolation") == [("read committed",)]
+    finally:
+        arena.looking.execute(f"ALTER DATABASE {database} RESET default_transaction_isolation")
+
+
+def test_a_session_that_was_interrupted_asks_again_for_the_last_number(space, arena, monkeypatch):
+    """What it did not wait for may have been done: it must not be taken for what is done next."""
+    (session,) = arena.volume._sessions._idle
+    wait = WatchedConnection.wait
+
+    def interrupted(self, gen, *arguments, **options):
+        wait(self, gen, *arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(WatchedConnection, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        space.enqueue("Q", b"x")
+    monkeypatch.undo()
+    assert session.arrivals == {}
+    assert space.usage("Q").messages == 1
+    second = space.enqueue("Q", b"y")
+    assert [f"{number & (2**48 - 1):016x}" for number in session.arrivals.values()] == [second[16:]]
+
+
+HIGH = parse_high("10m")
+QUEUES = {
+    "groups": {"grouping": True},
+    "retains": {"retention": 10},
+    "has a command": {"threshold": Threshold(HIGH, parse_low("1m", HIGH), "true")},
+    "has memory beside it": {},
+    "is plain": {},
+}
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_a_queue_that_takes_more_goes_the_ordinary_way(arena, ordinary, kind):
+    space = arena.space(memory=1_000_000 if kind == "has memory beside it" else 0)
+    make_queue(space, "Q", **QUEUES[kind])
+    space.enqueue("Q", b"x")
+    ordinary.clear()
+    assert space.dequeue("Q").body == b"x"
+    assert bool(ordinary) == (kind != "is plain")
+
+
+@pytest.mark.parametrize("how", [{"corrid": "c"}, {"condition": "priority > 1"}, {"body": False}])
+def test_a_message_that_is_asked_for_by_something_goes_the_ordinary_way(space, ordinary, how):
+    space.enqueue("Q", b"x", corrid="c")
+    if "body" in how:
+        assert space.remove("Q").size == 1
+    else:
+        assert space.dequeue("Q", **how).body == b"x"
+    assert ordinary
+
+
+class TestTransactions:
+    """The short way of those that hold messages of one queue and bring one message at most."""
+
+    @pytest.fixture
+    def filled(self, space, ordinary):
+        for at in range(5):
+            space.enqueue("Q", f"message {at}", headers={"at": str(at)}, expires_in=100)
+        ordinary.clear()
+        return space
+
+    def test_nothing_of_them_goes_the_ordinary_way(self, filled, ordinary):
+        with filled.transaction():
+            filled.enqueue("R", filled.dequeue("Q").text)
+        assert not ordinary
+        assert filled.dequeue("R").text == "message 0"
+
+    @pytest.mark.parametrize("queue", ["Q", "R"])
+    def test_counters_are_right_whether_the_reply_goes_to_the_same_queue_or_to_another(self, filled, arena, queue):
+        with filled.transaction():
+            filled.enqueue(queue, bytes(5000) + filled.dequeue("Q").body)
+        arena.check_counters()
+        gone, come = filled.usage("Q"), filled.usage(queue)
+        assert (gone.dequeued, come.enqueued) == (3, 8 if queue == "Q" else 1)
+        with filled.transaction():
+            filled.dequeue("Q")
+        arena.check_counters()
+
+    def test_the_reply_has_the_identifier_that_it_was_given_and_stands_behind_what_came_meanwhile(self, filled, arena):
+        with filled.transaction():
+            msgid = filled.enqueue("Q", filled.dequeue("Q").body)
+            with contextlib.closing(open_device(arena.url, clock=arena.clock)) as device:
+                device.open_space("SPACE").enqueue("Q", "meanwhile")
+        listed = list(filled.messages("Q"))
+        assert listed[-1].msgid == msgid
+        assert filled.content(listed[-2]).text == "meanwhile"
+
+    def test_what_is_held_expires_for_nobody_and_comes_back_with_its_expiry(self, filled, clock):
+        with filled.transaction() as transaction:
+            assert filled.dequeue("Q").text == "message 0"
+            clock.advance(50)
+            assert filled.usage("Q").held == 1
+            transaction.rollback()
+        back = filled.dequeue("Q")
+        assert (back.text, back.retries) == ("message 0", 1)
+        assert back.expires_us is not None
+
+    def test_several_that_were_dequeued_go_together(self, filled, ordinary):
+        with filled.transaction():
+            assert [filled.dequeue("Q").text[-1] for _ in range(3)] == ["0", "1", "2"]
+            filled.enqueue("R", "all")
+            ordinary.clear()
+        assert not ordinary
+        assert filled.usage("Q").messages == 2
+
+    def test_a_transaction_that_others_have_rolled_back_is_told_so_and_brings_nothing(self, filled, arena):
+        with pytest.raises(AbortedError, match="was rolled back by others"), filled.transaction():
+            filled.enqueue("R", filled.dequeue("Q").body)
+            arena.by_hand("DELETE FROM trans")
+        assert filled.usage("R").messages == 0
+
+    def test_one_of_which_a_message_was_lost_is_rolled_back(self, filled, arena):
+        with pytest.raises(AbortedError, match="lost a part of it"), filled.transaction():
+            filled.enqueue("R", filled.dequeue("Q").body)
+            arena.by_hand("DELETE FROM held")
+        assert filled.usage("R").messages == 0
+
+    def test_room_that_the_commit_gives_back_is_room_for_what_it_brings(self, filled):
+        for _ in range(95):
+            filled.enqueue("Q", b"x")
+        with pytest.raises(NoSpaceError):
+            filled.enqueue("Q", b"x")
+        with filled.transaction():
+            filled.enqueue("R", filled.dequeue("Q").body)
+        with pytest.raises(NoSpaceError), filled.transaction():
+            filled.enqueue("R", b"x")
+
+    def test_what_a_queue_has_stopped_for_since_holds_for_the_next_message(self, filled, arena):
+        with pytest.raises(BadQueueError, match="is stopped for enqueuing"), filled.transaction():
+            body = filled.dequeue("Q").body
+            with contextlib.closing(open_device(arena.url)) as device:
+                device.open_space("SPACE").stop_queue("R", enqueue=True, dequeue=False)
+            filled.enqueue("R", body)
