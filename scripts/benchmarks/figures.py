@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -35,3 +35,10 @@ def number(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table of Markdown."""
+    widths = [max(len(line[column]) for line in [head, *body]) for column in range(len(head))]
+    for line in [head, ["-" * width for width in widths], *body]:
+        yield "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |"

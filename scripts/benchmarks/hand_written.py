@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import psycopg
 
-from benchmarks.subject import BODY, QUEUE, GoesOn, version_of
+from benchmarks.subject import BODY, QUEUE, WARM_UP, GoesOn, version_of
 
 _TABLE = """
 CREATE TABLE message (
@@ -22,12 +22,17 @@ DELETE FROM message WHERE id = (
     SELECT id FROM message WHERE queue = $1 ORDER BY id FOR UPDATE SKIP LOCKED LIMIT 1
 ) RETURNING id, body
 """
+_DEQUEUE_MANY = """
+DELETE FROM message WHERE id IN (
+    SELECT id FROM message WHERE queue = $1 ORDER BY id FOR UPDATE SKIP LOCKED LIMIT $2
+) RETURNING id, body
+"""
 
 
 class Measured:
     """The hand-written loop."""
 
-    commits: ClassVar = {"produce": 1, "consume": 1}
+    commits: ClassVar = {"produce": 1, "consume": 1, "produce_many": 1, "consume_many": 1, "answer": 1}
 
     def __init__(self) -> None:
         self.version = version_of("psycopg")
@@ -72,6 +77,29 @@ class Client:
         while goes_on(found):
             self._cursor.execute(_DEQUEUE, (queue,), prepare=True)
             found = self._cursor.fetchone() is not None
+
+    def produce_many(self, queue: str, size: int, goes_on: GoesOn) -> None:
+        """Insert so many rows in each commit, sent together."""
+        while goes_on(True):
+            with self._connection.transaction():
+                self._cursor.executemany(_ENQUEUE, [(queue, BODY)] * size)
+
+    def consume_many(self, queue: str, size: int, goes_on: GoesOn) -> None:
+        """Delete so many rows in each commit, and read them."""
+        found = True
+        while goes_on(found):
+            self._cursor.execute(_DEQUEUE_MANY, (queue, size), prepare=True)
+            found = bool(self._cursor.fetchall())
+
+    def answer(self, queue: str, goes_on: GoesOn) -> None:
+        """Delete a row and insert a reply in one transaction."""
+        found = True
+        while goes_on(found):
+            with self._connection.transaction():
+                self._cursor.execute(_DEQUEUE, (queue,), prepare=True)
+                found = self._cursor.fetchone() is not None
+                if found:
+                    self._cursor.execute(_ENQUEUE, (WARM_UP, BODY), prepare=True)
 
     def close(self) -> None:
         """Close the connection."""

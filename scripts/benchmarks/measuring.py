@@ -23,6 +23,20 @@ class Measure:
     consumes: bool
     deep: bool = False
     """Whether messages are taken from the database that holds the backlog."""
+    produce: str = "produce"
+    consume: str = "consume"
+    """Which methods of the clients are called."""
+    size: int = 1
+    """Messages that one call of them has."""
+
+    @property
+    def works(self) -> list[str]:
+        """The methods that it is about."""
+        return [self.produce] * self.produces + [self.consume] * self.consumes
+
+    def can_be_done_by(self, host: Host) -> bool:
+        """Tell whether the clients of a subject have the methods."""
+        return all(work in host.facts["commits"] for work in self.works)
 
 
 MEASURES = (
@@ -30,6 +44,9 @@ MEASURES = (
     Measure("dequeue", "dequeue, one at a time", produces=False, consumes=True),
     Measure("mixed", "producers beside as many consumers", produces=True, consumes=True),
     Measure("backlog", "dequeue, one at a time, from a backlog", produces=False, consumes=True, deep=True),
+    Measure("answer", "transaction: dequeue, enqueue a reply", produces=False, consumes=True, consume="answer"),
+    Measure("enqueue_100", "enqueue_many of 100", produces=True, consumes=False, produce="produce_many", size=100),
+    Measure("dequeue_100", "dequeue_many of 100", produces=False, consumes=True, consume="consume_many", size=100),
 )
 
 
@@ -72,20 +89,28 @@ class Measurements:
         """Measure once; SubjectError where the subject fails."""
         url = host.deep_url if measure.deep else host.url
         self._prepare(host, measure, url)
+        how: dict[str, Any] = {"size": measure.size} if measure.size > 1 else {}
         done = host.ask(
             "measure",
             url,
             producers=clients if measure.produces else 0,
             consumers=clients if measure.consumes else 0,
-            operations=self._operations,
+            operations=max(self._messages(measure) // measure.size, clients),
             seconds=self._seconds,
+            produce=measure.produce,
+            consume=measure.consume,
+            **how,
         )
         if not done["operations"]:
             raise SubjectError(f"{measure.title}: no operation was done in {self._seconds:g} seconds")
         if measure.deep:
             self._missing[host.name] = done["operations"]
         key = (measure.name, clients, host.name)
-        self.rates.setdefault(key, []).append(done["operations"] / done["seconds"])
+        self.rates.setdefault(key, []).append(done["operations"] * measure.size / done["seconds"])
+
+    def _messages(self, measure: Measure) -> int:
+        """Return how many messages come or go: more of those that do so together."""
+        return self._operations * (10 if measure.size > 1 else 1)
 
     def forget(self, name: str) -> None:
         """Drop what was measured of a subject that failed: its rows would be of fewer rounds than the others."""
@@ -98,7 +123,6 @@ class Measurements:
         titles = {measure.name: measure for measure in MEASURES}
         for (name, clients, subject), rates in self.rates.items():
             measure = titles[name]
-            works = ["produce"] * measure.produces + ["consume"] * measure.consumes
             figures = summary(rates, self.rates.get((name, clients, against)))
             rows.append(
                 {
@@ -106,7 +130,7 @@ class Measurements:
                     "title": measure.title,
                     "clients": clients,
                     "subject": subject,
-                    "durability": hosts_by_name[subject].durability(*works),
+                    "durability": hosts_by_name[subject].durability(*measure.works),
                     "rates": [round(rate, 1) for rate in rates],
                     "median": round(figures["median"], 1),
                     "least": round(figures["least"], 1),
@@ -122,7 +146,7 @@ class Measurements:
         else:
             host.ask("empty", url)
             if not measure.produces:
-                host.ask("fill", url, count=self._operations)
+                host.ask("fill", url, count=self._messages(measure))
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
 
@@ -143,6 +167,6 @@ def interleaved(
             for kind in MEASURES:
                 if is_over():
                     return False
-                for host in in_turn(hosts, number):
+                for host in in_turn([host for host in hosts if kind.can_be_done_by(host)], number):
                     measure(host, kind, count)
     return True

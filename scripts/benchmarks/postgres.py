@@ -27,7 +27,7 @@ from typing import Any
 import psycopg
 from postgres_server import NoServerError, durable_server
 
-from benchmarks import machine, peers_venv, report
+from benchmarks import machine, peers_venv, recorded, report
 from benchmarks.hosts import SubjectError
 from benchmarks.measuring import DatabaseHost, Measure, Measurements, database, interleaved
 
@@ -57,13 +57,18 @@ _SHOWN = ("fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "
 def main(arguments: Sequence[str]) -> int:
     """Run what the arguments ask for; return the exit status: 1 where a subject failed, 2 where nothing can be run."""
     asked = _parser().parse_args(arguments)
+    if asked.show and not asked.show.exists():
+        print(f"scripts/bench: there is no result in {asked.show}; --json writes one", file=sys.stderr)
+        return 2
     try:
-        with _server(asked) as (url, place):
-            result = Run(asked, url, place).result()
+        result = recorded.read(asked.show) if asked.show else None
+        if result is None:
+            with _server(asked) as (url, place):
+                result = Run(asked, url, place).result()
     except (NoServerError, psycopg.OperationalError) as error:
         print(f"scripts/bench: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    print(report.table(result))
+    print(report.markdown(result) if asked.markdown else report.table(result))
     if asked.json:
         Path(asked.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return int(any(subject["failed"] for subject in result["subjects"].values()))
@@ -88,6 +93,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", type=Path, default=peers_venv.default_directory("postgres"), metavar="DIRECTORY",
                         help="where the other queues are installed, on demand (default %(default)s)")  # fmt: skip
     parser.add_argument("--json", metavar="FILE", help="write the result there, too")
+    parser.add_argument("--markdown", action="store_true", help="print a table for the README instead")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="measure nothing; show the result that is there")
     return parser
 
 

@@ -6,12 +6,37 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.figures import cell
+from benchmarks.figures import cell, markdown_table, number
 
 
 def table(result: Mapping[str, Any]) -> str:
     """Return a run's result as text: the machine, the figures, and what was left out."""
     return "\n".join([*_head(result), *_blocks(result["results"]), *_notes(result)])
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """Return a table of Markdown, for the README: the rates of the bar, and the ratios of all others to it."""
+    bar, *others = (name for name, subject in result["subjects"].items() if not subject["note"])
+    found = {(row["measure"], row["clients"], row["subject"]): row for row in result["results"]}
+    lines = []
+    for measure, clients in dict.fromkeys((row["measure"], row["clients"]) for row in _in_order(result)):
+        first = found[measure, clients, bar]
+        rows = [found.get((measure, clients, name)) for name in others]
+        ratios = ["" if row is None or row["ratio"] is None else f"{row['ratio']:.2f}" for row in rows]
+        lines.append([first["title"], _clients(clients), number(first["median"]), *ratios])
+    return "\n".join(
+        [
+            f"{machine.sentence(result['machine'])}; PostgreSQL {result['server']['version']}; {result['when'][:10]}.",
+            "",
+            *markdown_table(["", "", f"{bar}, a second", *others], lines),
+        ]
+    )
+
+
+def _in_order(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the rows by what was measured, in its order, and by numbers of clients."""
+    titles = list(dict.fromkeys(row["title"] for row in result["results"]))
+    return sorted(result["results"], key=lambda row: (titles.index(row["title"]), row["clients"]))
 
 
 def _head(result: Mapping[str, Any]) -> list[str]:

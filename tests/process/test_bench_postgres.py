@@ -10,7 +10,8 @@ KEYS = {"when", "machine", "server", "options", "complete", "subjects", "results
 ROW = {
     "measure", "title", "clients", "subject", "durability", "rates", "median", "least", "most", "ratio",
 }  # fmt: skip
-WAYS = [(measure, 2) for measure in ("backlog", "dequeue", "enqueue", "mixed")]
+MEASURES = ("answer", "backlog", "dequeue", "dequeue_100", "enqueue", "enqueue_100", "mixed")
+WAYS = [(measure, 2) for measure in MEASURES]
 SMALL = ("--clients", "2", "--operations", "10", "--rounds", "1", "--backlog", "30")
 
 
@@ -46,6 +47,16 @@ def test_each_subject_is_measured_in_every_way(postgres_server, tmp_path):
     assert all(row.keys() == ROW for row in found["results"])
     assert {row["ratio"] for row in found["results"] if row["subject"] == "hand-written"} == {1.0}
     assert databases(postgres_server) == []
+    shown = bench("postgres", "--show", tmp_path / "found", "--markdown")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    head, *lines = [line for line in shown.stdout.splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in head.split("|")] == ["", "", "", "hand-written, a second", "qmadmin", ""]
+    assert len(lines) == 1 + len(MEASURES)
+
+
+def test_a_result_that_is_not_there_is_refused(tmp_path):
+    done = bench("postgres", "--show", tmp_path / "nothing")
+    assert (done.returncode, str(tmp_path / "nothing") in done.stderr) == (2, True)
 
 
 def test_a_subject_whose_packages_are_absent_is_left_out_with_the_reason(postgres_server, tmp_path):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.figures import number
+from benchmarks.figures import markdown_table, number
 from benchmarks.sqlite.rows import OURS, RAW
 
 Result = Mapping[str, Any]
@@ -29,9 +29,9 @@ def markdown(result: Mapping[str, Any]) -> str:
         [
             f"{machine.sentence(result['machine'])}; {result['when'][:10]}.",
             "",
-            *_table(["", f"{RAW}, a second", *subjects[1:]], compared),
+            *markdown_table(["", f"{RAW}, a second", *subjects[1:]], compared),
             "",
-            *_table(["", OURS, "ratio, or others"], told),
+            *markdown_table(["", OURS, "ratio, or others"], told),
         ]
     )
 
@@ -68,10 +68,3 @@ def _beside(found: Mapping[str, Result]) -> str:
 def _value(row: Result) -> str:
     unit = row["unit"]
     return f"{number(row['median'])}{unit if unit.startswith('%') else ' ' + unit}"
-
-
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(line[column]) for line in [head, *body]) for column in range(len(head))]
-    lines = [head, ["-" * width for width in widths], *body]
-    for line in lines:
-        yield "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |"
