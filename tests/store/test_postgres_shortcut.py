@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from qmadmin.opening import open_device
-from qmcore.errors import AbortedError, BadQueueError, NoSpaceError
+from qmcore.errors import AbortedError, BadQueueError, BadResourceError, NoSpaceError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import EnqueueControl
 from qmcore.order import QueueOrder
@@ -171,6 +171,16 @@ def test_statements_that_the_driver_threw_away_are_made_again(space, arena):
     assert space.dequeue("Q").msgid == msgid
 
 
+def test_of_a_queue_space_that_is_gone_nothing_is_left_behind(space, arena):
+    arena.volume._sessions._close_idle()
+    with contextlib.closing(open_device(arena.url)) as device:
+        device.destroy_space("SPACE", force=True)
+    for act in (lambda: space.enqueue("Q", b"x"), lambda: space.dequeue("Q")):
+        with pytest.raises(BadResourceError, match="no queue space 'SPACE'"):
+            act()
+    assert arena.sql("SELECT count(*) FROM qm.counter") == [(0,)]
+
+
 def test_a_session_sees_what_was_committed_before_its_lock_whatever_the_database_prefers(arena, space):
     """In any other isolation it would see what there was when it began to wait for the lock."""
     database = arena.looking.info.dbname
@@ -197,10 +207,10 @@ def test_a_session_that_was_interrupted_asks_again_for_the_last_number(space, ar
     with pytest.raises(KeyboardInterrupt):
         space.enqueue("Q", b"x")
     monkeypatch.undo()
-    assert session.arrivals == {}
+    assert session.numbers == {}
     assert space.usage("Q").messages == 1
     second = space.enqueue("Q", b"y")
-    assert [f"{number & (2**48 - 1):016x}" for number in session.arrivals.values()] == [second[16:]]
+    assert [f"{number & (2**48 - 1):016x}" for number in session.numbers.values()] == [second[16:]]
 
 
 HIGH = parse_high("10m")

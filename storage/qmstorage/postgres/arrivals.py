@@ -10,6 +10,7 @@ from sqlalchemy import ARRAY, BigInteger, Table, bindparam, delete, func, insert
 from qmcore.records import NewMessage
 from qmstorage import bodies, rows
 from qmstorage.arrivals import Arrivals
+from qmstorage.postgres.copying import can_copy, copy_rows
 from qmstorage.runner import Row, Statement
 from qmstorage.schema import due, expiring, message, ready
 
@@ -40,8 +41,18 @@ _BRING: Final = {
 }
 
 
+_STATES: Final = {state.name: state for state in (ready, due)}
+_NAMES: Final = {"message_id": "id"}
+"""What stands in another table, by its name in that of messages."""
+
+_MANY: Final = 16
+"""From so many messages on it takes less to copy their rows, table by table, than to insert them one by one."""
+
+
 class SharedArrivals(Arrivals):
     """How messages come to stand in a queue, and are taken out of it."""
+
+    schema: str
 
     def bring(self, arriving: Sequence[NewMessage], now_us: int) -> None:
         """Store messages and let them stand: ready or, until they are available, kept back."""
@@ -53,7 +64,10 @@ class SharedArrivals(Arrivals):
             given.setdefault(which, []).append(self._row_of(new))
             self.arrivals.add(new.queue_id)
         for which, several in given.items():
-            self.many(_BRING[which], several)
+            if len(several) < _MANY or not can_copy(self._cursor):
+                self.many(_BRING[which], several)
+            else:
+                self._copy(*which, several)
 
     def removed_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Delete the rows of messages and return them by their numbers."""
@@ -62,6 +76,14 @@ class SharedArrivals(Arrivals):
     def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Return the rows of messages by their numbers."""
         return self._rows(_READ if body else _READ_FACTS, message_ids)
+
+    def _copy(self, state: str, expires: bool, several: Sequence[dict[str, Any]]) -> None:
+        """Store messages that come to stand in the same table."""
+        for table in (message, _STATES[state], *([expiring] if expires else [])):
+            names = [
+                _NAMES.get(column.name, column.name) if table is not message else column.name for column in table.c
+            ]
+            copy_rows(self._cursor, table, self.schema, (tuple(row[name] for name in names) for row in several))
 
     def _rows(self, statement: Statement, message_ids: Sequence[int]) -> dict[int, Row]:
         found = self.all(statement, ids=list(message_ids))

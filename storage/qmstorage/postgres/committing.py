@@ -48,7 +48,7 @@ def was_done(connect: Callable[[], WatchedConnection], session: Session, number:
         return None
 
 
-def last_arrival(connect: Callable[[], WatchedConnection], session: Session, schema: str, space_id: int) -> int | None:
+def last_number(connect: Callable[[], WatchedConnection], session: Session, schema: str, space_id: int) -> int | None:
     """Return the last number that the short way gave to a lost session, for what it committed; None: nobody can tell.
 
     The session is ended if it is still there. Its row of the counters tells, unless another session has its share of

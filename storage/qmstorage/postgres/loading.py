@@ -1,30 +1,20 @@
-"""Messages that come many at a time on PostgreSQL: by COPY, which takes a fraction of what statements do."""
+"""Messages that come and go many at a time on PostgreSQL, in queues that nobody sees."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import ARRAY, BigInteger, Integer, LargeBinary, SmallInteger, Table, Text, bindparam, func
+from sqlalchemy import ARRAY, BigInteger, Table, bindparam, func
 from sqlalchemy.dialects.postgresql import insert
 
 from qmcore.records import Use
 from qmstorage.imports import Imports
 from qmstorage.loading import STANDING, Loading, StateTable
+from qmstorage.postgres.copying import copy_rows
 from qmstorage.postgres.counters import ADJUST, SharedCounters
-from qmstorage.postgres.tables import quoted
 from qmstorage.runner import Row
 from qmstorage.schema import import_batch, message
-
-_TYPES: Final[dict[type, str]] = {
-    BigInteger: "int8",
-    Integer: "int4",
-    SmallInteger: "int2",
-    Text: "text",
-    LargeBinary: "bytea",
-}
-"""What the server calls the types of columns."""
 
 _adding = insert(import_batch).values({column.name: bindparam(column.name) for column in import_batch.columns})
 _ADD_BATCH: Final = _adding.on_conflict_do_update(
@@ -56,12 +46,7 @@ class SharedLoading(SharedCounters, Loading):
 
     def put_rows(self, table: Table, rows: Iterable[Row]) -> None:
         """Insert rows, whose values stand in the order of the columns."""
-        text, types = _copying(table, self.schema)
-        cursor: Any = self._cursor
-        with cursor.copy(text) as copy:
-            copy.set_types(types)
-            for row in rows:
-                copy.write_row(row)
+        copy_rows(self._cursor, table, self.schema, rows)
 
 
 class SharedImports(SharedCounters, Imports):
@@ -79,10 +64,3 @@ class SharedImports(SharedCounters, Imports):
         first = int(self._cursor.fetchone()[0])
         self._cursor.execute(f"SELECT setval('{name}', {first + count - 1:d})")
         return first
-
-
-@functools.cache
-def _copying(table: Table, schema: str) -> tuple[str, list[str]]:
-    names = ", ".join(f'"{column.name}"' for column in table.columns)
-    text = f"COPY {quoted(schema)}.{table.name} ({names}) FROM STDIN (FORMAT BINARY)"
-    return text, [_TYPES[type(column.type)] for column in table.columns]

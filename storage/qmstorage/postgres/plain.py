@@ -101,16 +101,23 @@ ARRIVE: Final = select(_NUMBER.c.number).add_cte(
 That stands in this session's row of the queue space too.
 """
 
+_FIRST_ROW: Final = dict.fromkeys(counter.columns.keys(), ZERO) | {
+    "space_id": by("space_id", Integer()),
+    "slot": by("slot", Integer()),
+    "generation": by("session"),
+}
 CLAIM: Final = (
     insert(counter)
-    .values(
-        dict.fromkeys(counter.columns.keys(), ZERO)
-        | {"space_id": by("space_id", Integer()), "slot": by("slot", Integer()), "generation": by("session")}
+    .from_select(
+        list(_FIRST_ROW), select(*_FIRST_ROW.values()).where(exists().where(*OF_SPACE, counter.c.slot == ZERO))
     )
     .on_conflict_do_update(index_elements=_KEY, set_={"generation": by("session")})
     .returning(counter.c.sequence)
 )
-"""Notes which session writes a row of the counters from now on, and gives the last number that the row tells of."""
+"""Notes which session writes a row of the counters from now on, and gives the last number that the row tells of.
+
+It does nothing where the queue space is gone.
+"""
 
 TELL: Final = select(func.pg_notify(by("channel", Text()), literal_column("''"))).where(
     exists().where(given(waiter.c.queue_id, "of_queue"))

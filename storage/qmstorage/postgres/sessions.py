@@ -75,7 +75,7 @@ class Session:
     """A connection in which one thread works at a time.
 
     `slot` says which rows of the counters are its own; `boot` tells the life of the server from others. The short way
-    has its statements in `prepared`, and in `arrivals` the last number that it gave to each queue space, which the
+    has its statements in `prepared`, and in `numbers` the last one that it gave in each queue space, which the
     counters tell too, together with the `mark` of the session.
     """
 
@@ -85,7 +85,7 @@ class Session:
         self.boot = boot
         self.mark = secrets.randbits(62)
         self.prepared: set[bytes] = set()
-        self.arrivals: dict[int, int] = {}
+        self.numbers: dict[int, int] = {}
         self._heard = select.poll()
         self._heard.register(connection.pgconn.socket, select.POLLIN)
         self.cursor: Cursor = connection.cursor(binary=True)

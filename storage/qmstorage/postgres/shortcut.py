@@ -142,7 +142,9 @@ class PostgresShortcut:
         with self._volume.session(fresh=fresh) as session:
             step = statement.step(slot=session.slot, session=session.mark, **values)
             # Not known again before this is done: it may be given up in the middle.
-            before = self._take_last_arrival(session, space_id)
+            before = self._take_last_number(session, space_id)
+            if before is None:
+                return None
             pipeline = Pipeline(session.connection, session.prepared)
             try:
                 with pipeline:
@@ -158,28 +160,29 @@ class PostgresShortcut:
                     return self._number_after(error, session, space_id, before)
             found = pipeline.rows(_SECOND)
             number = int(found[0][0]) if found else None
-            session.arrivals[space_id] = before if number is None else number
+            session.numbers[space_id] = before if number is None else number
             return number
 
-    def _take_last_arrival(self, session: Session, space_id: int) -> int:
-        """Return the last number that the session's own row tells of, and have the row tell whose it is."""
-        if space_id in session.arrivals:
-            return session.arrivals.pop(space_id)
+    def _take_last_number(self, session: Session, space_id: int) -> int | None:
+        """Return the last number that the session's own row tells of, and have the row tell whose it is; None: gone."""
+        if space_id in session.numbers:
+            return session.numbers.pop(space_id)
         with self._pipeline(session) as pipeline:
             pipeline.send(self._lock, self._claim.step(space_id=space_id, slot=session.slot, session=session.mark))
             pipeline.sync()
             pipeline.wait()
-            ((last,),) = pipeline.rows(_SECOND)
-        return int(last)
+            found = pipeline.rows(_SECOND)
+        return int(found[0][0]) if found else None
 
     def _number_after(self, error: psycopg.Error, session: Session, space_id: int, before: int) -> int:
         """Return the number that was given in a session that is lost; raise where it has to be done again."""
         if not session.is_lost and not translate.is_connection_lost(error):
             raise self._volume.before_commit(error, session) from error
-        last = committing.last_arrival(self._volume.connected_hastily, session, self._schema, space_id)
+        last = committing.last_number(self._volume.connected_hastily, session, self._schema, space_id)
         if last is None:
             raise translate.outcome_unknown(error, self._volume.path) from error
-        if last == before:
+        # Less than before, where the server itself has lost what it had committed.
+        if last <= before:
             raise Again(error, is_lost=True) from error
         return last
 
