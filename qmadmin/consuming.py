@@ -224,7 +224,7 @@ class Consuming(SpaceHandle):
                 transaction, attachment, queue, selection, limit, now, body=body, role=role, waits=seconds > 0
             )
 
-        found = self._wait_for(attempt, seconds, stop)
+        found = self._wait_for(attempt, seconds, stop, in_turn=selection is FIRST)
         return [] if isinstance(found, Nothing) else found
 
     def _take_in(
@@ -279,7 +279,12 @@ class Consuming(SpaceHandle):
         return result
 
     def _wait_for(
-        self, attempt: Callable[[Attachment], T | Nothing], seconds: float, stop: Callable[[], bool] | None = None
+        self,
+        attempt: Callable[[Attachment], T | Nothing],
+        seconds: float,
+        stop: Callable[[], bool] | None = None,
+        *,
+        in_turn: bool = False,
     ) -> T | Nothing:
         if seconds <= 0:
             return self._look(attempt)
@@ -296,6 +301,7 @@ class Consuming(SpaceHandle):
             seconds,
             stop,
             look_after=lambda: attachment.look_after(unchanged=True),
+            in_turn=in_turn,
         )
 
     def _look(self, attempt: Callable[[Attachment], T | Nothing]) -> T | Nothing:

@@ -158,8 +158,14 @@ class TransactionRecords(Protocol):
     def waits(self, space_id: int) -> dict[int, int]:
         """Return who waits for messages of the queue space, and how many waits each has."""
 
+    def pass_on(self, space_id: int, queue_id: int) -> None:
+        """Have another of those told who wait in turn for a queue of that space, where it has a message for them.
+
+        Whoever has waited in turn does this when it waits no longer: it may have been rung for what it leaves.
+        """
+
     def notify(self, queue_id: int) -> None:
-        """Have those told, once the unit is committed, who wait for the queue."""
+        """Have all told, once the unit is committed, who wait for the queue."""
 
     def claim(self, claim: Claim, owner_id: int, now_us: int) -> bool:
         """Claim that a capacity command is started by this owner; False where the limit was reached before."""
@@ -367,8 +373,12 @@ class Volume(Protocol):
     def take_turn(self, space_id: int, now_us: int) -> bool:
         """Tell whether no process has looked after the queue space in the last second, and note that we do now."""
 
-    def bell(self) -> Bell:
-        """Return a bell of this process."""
+    def bell(self, *, in_turn: bool = False) -> Bell:
+        """Return a bell of this process.
+
+        Of the bells that ring in turn a message may ring one alone. They are for those who take any message of one
+        queue, and pass on what they leave (`Unit.pass_on`).
+        """
 
     def ring(self, addresses: Sequence[str]) -> None:
         """Ring bells, of whichever process; one that is gone is passed over."""

@@ -16,6 +16,8 @@ from sqlalchemy import ColumnElement, Table, bindparam, insert, literal_column
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from qmstorage.news import News
+
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
@@ -109,12 +111,12 @@ _compiled_once = functools.cache(_compiled)
 
 
 class Runner:
-    """Runs statements in the database transaction that its cursor is in, and remembers which bells to ring."""
+    """Runs statements in the database transaction that its cursor is in, and remembers what those who wait are told."""
 
-    def __init__(self, cursor: Cursor, texts: Texts, arrivals: set[int] | None = None) -> None:
+    def __init__(self, cursor: Cursor, texts: Texts, news: News | None = None) -> None:
         self._cursor = cursor
         self._texts = texts
-        self.arrivals: set[int] = set() if arrivals is None else arrivals
+        self.news = News() if news is None else news
 
     def run(self, statement: Statement, **values: Any) -> Cursor:
         """Run a statement and return the cursor."""

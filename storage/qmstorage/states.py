@@ -15,6 +15,7 @@ from qmstorage.runner import Row, Runner, given, insert_into
 from qmstorage.schema import due, expiring, message, ready
 
 _MAKE_READY = insert_into(ready)
+_ANY_READY = select(ready.c.message_id).where(given(ready.c.queue_id, "of_queue")).limit(1)
 _MAKE_DUE = insert_into(due)
 _MAKE_EXPIRING = insert_into(expiring)
 _UNMAKE_EXPIRING = delete(expiring).where(
@@ -110,7 +111,7 @@ class States(Runner):
             message_id=place.message_id,
             retries=place.retries,
         )
-        self.arrivals.add(place.queue_id)
+        self.news.came(place.queue_id)
 
     def make_due(self, place: Place, available_us: int) -> None:
         """Keep the message back until a time; those who wait for the queue are told."""
@@ -122,7 +123,8 @@ class States(Runner):
             order_key=place.order_key,
             retries=place.retries,
         )
-        self.arrivals.add(place.queue_id)
+        # Each sleeps until the next is due.
+        self.news.changed(place.queue_id)
 
     def make_expiring(self, queue_id: int, message_id: int, expires_us: int) -> None:
         """Note when a message that no transaction holds expires."""
@@ -158,7 +160,7 @@ class States(Runner):
             ],
         )
         if released:
-            self.arrivals.add(queue_id)
+            self.news.came(queue_id, len(released))
 
     def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
         """Take at most `limit` messages that have expired out of their states."""
@@ -203,6 +205,10 @@ class States(Runner):
             available=available_us,
             expires=expires_us,
         )
+
+    def has_ready(self, queue_id: int) -> bool:
+        """Tell whether the queue has a message that can be dequeued."""
+        return self.one(_ANY_READY, of_queue=queue_id) is not None
 
     def find(self, space: Space, queue_id: int, choice: Choice) -> bytes | None:
         """Return the order key of the first ready message that is chosen."""

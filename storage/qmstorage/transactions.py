@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 
 from sqlalchemy import delete, distinct, func, literal, select, update
 
@@ -38,14 +37,16 @@ _IS_ATTACHED = select(owner.c.id).where(given(owner.c.id, "of_owner"))
 _REMOVE_OWNER = delete(owner).where(given(owner.c.id, "of_owner")).returning(owner.c.id)
 _ADD_WAITER = insert_into(waiter)
 _REMOVE_WAITER = delete(waiter).where(given(waiter.c.queue_id, "of_queue"), given(waiter.c.address, "at_address"))
-_REMOVE_WAITERS = delete(waiter).where(given(waiter.c.owner_id, "of_owner")).returning(waiter.c.address)
+_REMOVE_WAITERS = (
+    delete(waiter).where(given(waiter.c.owner_id, "of_owner")).returning(waiter.c.queue_id, waiter.c.address)
+)
 _WAITS = (
     select(waiter.c.owner_id, func.count(distinct(waiter.c.address)))
     .join_from(waiter, owner, waiter.c.owner_id == owner.c.id)
     .where(given(owner.c.space_id, "of_space"))
     .group_by(waiter.c.owner_id)
 )
-_WAITERS = select(waiter.c.address).where(given(waiter.c.queue_id, "of_queue"))
+_WAITERS = select(waiter.c.address).where(given(waiter.c.queue_id, "of_queue")).order_by(waiter.c.address)
 
 
 class Transactions(Forwardings):
@@ -132,11 +133,14 @@ class Transactions(Forwardings):
 
         None where it is forgotten already: it has left, or others have found it dead.
         """
-        bells = [row[0] for row in self.all(_REMOVE_WAITERS, of_owner=owner_id)]
+        waits = self.all(_REMOVE_WAITERS, of_owner=owner_id)
         removed = self.one(_REMOVE_OWNER, of_owner=owner_id) is not None
         # Now that nobody adds to it.
         self.forget_forwarding(owner_id)
-        return bells if removed else None
+        for queue_id, _ in waits:
+            # It may have been rung.
+            self.news.passed_on(queue_id)
+        return [address for _, address in waits] if removed else None
 
     def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
         """Record that a message of the queue is waited for, and which bell to ring."""
@@ -150,10 +154,13 @@ class Transactions(Forwardings):
         """Return who waits for messages of the queue space, and how many waits each has."""
         return {row[0]: row[1] for row in self.all(_WAITS, of_space=space_id)}
 
-    def notify(self, queue_id: int) -> None:
-        """Have those told, once the unit is committed, who wait for the queue."""
-        self.arrivals.add(queue_id)
+    def pass_on(self, space_id: int, queue_id: int) -> None:
+        """Do nothing: where all are told of each message, nobody waits in turn."""
 
-    def waiters(self, queue_ids: Iterable[int]) -> list[str]:
-        """Return the bells of those who wait for a message of one of the queues."""
-        return [row[0] for queue_id in queue_ids for row in self.all(_WAITERS, of_queue=queue_id)]
+    def notify(self, queue_id: int) -> None:
+        """Have all told, once the unit is committed, who wait for the queue."""
+        self.news.changed(queue_id)
+
+    def waiters(self, queue_id: int) -> list[str]:
+        """Return the bells of those who wait for a message of the queue, in the order of their addresses."""
+        return [row[0] for row in self.all(_WAITERS, of_queue=queue_id)]

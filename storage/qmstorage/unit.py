@@ -95,7 +95,7 @@ class SqlUnit(Loading, Imports, Arrivals, Listings, History, Carrying, Transacti
 
     def memory_of(self, texts: Texts) -> MemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
-        return MemoryStore(self._cursor, texts, self.arrivals)
+        return MemoryStore(self._cursor, texts, self.news)
 
     def memory_level(self, space_id: int) -> Use:
         """Return how much the memory of a queue space holds, also where this unit has no part in it."""

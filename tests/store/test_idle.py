@@ -109,7 +109,7 @@ class TestWaiting:
 
     def test_a_message_is_found_for_which_no_bell_was_rung(self, file_device, device, monkeypatch):
         with file_device.open_space("SPACE") as space, device.open_space("SPACE") as other:
-            monkeypatch.setattr(other._attachment.volume, "ring", lambda addresses: None)
+            monkeypatch.setattr(other._attachment.volume, "ring", lambda *_: None)
             work = Work(lambda: space.dequeue("Q", wait=math.inf))
             eventually(lambda: waits(space), "it waits")
             other.enqueue("Q", "x")

@@ -323,7 +323,7 @@ class TestQuiet:
 
     def test_nobody_is_rung_for_a_queue_that_nobody_waits_for(self, space, monkeypatch):
         rung = []
-        monkeypatch.setattr(type(space._attachment.volume), "ring", lambda _, addresses: rung.extend(addresses))
+        monkeypatch.setattr(type(space._attachment.volume), "ring", lambda _, addresses, *__: rung.extend(addresses))
         space.enqueue("ERRORS", "x")
         with space.transaction():
             space.enqueue("Q", "y")

@@ -1,7 +1,8 @@
 """The act of waiting for a message. It does not poll: it sleeps on a bell that whoever brings a message rings.
 
-A waiter first records its bell and then looks once more, so that a message which comes in between rings it. A check
-each second covers a ring that was lost.
+A waiter first records its bell and then looks once more, so that a message which comes in between rings it. Those who
+would take any message of a queue wait in turn: a message rings one of them, and whoever was rung and leaves while there
+are messages passes that on. A check each second covers a ring that was lost.
 """
 
 from __future__ import annotations
@@ -31,18 +32,21 @@ def wait_for(
     seconds: float,
     stop: Callable[[], bool] | None = None,
     look_after: Callable[[], None] = lambda: None,
+    *,
+    in_turn: bool = False,
 ) -> T | Nothing:
     """Try `attempt` until it brings something, the seconds are over or `stop` says so; 0 seconds tries once.
 
     A store that is lost on the way is waited for too, as long as there is time; only the first try needs it.
-    `look_after` is done each second in which nothing was changed.
+    `look_after` is done each second in which nothing was changed. `in_turn` tells that the attempt takes any message of
+    one queue, so that one of all who wait so is enough for one message.
     """
     found = attempt()
     end = clock.monotonic() + seconds
     failure: QueueError | None = None
     while isinstance(found, Nothing) and (left := end - clock.monotonic()) > 0 and not (stop is not None and stop()):
         try:
-            found = _try_at_each_ring(attempt, volume, opened, clock, found, end, stop, look_after)
+            found = _try_at_each_ring(attempt, volume, opened, clock, found, end, stop, look_after, in_turn=in_turn)
             failure = None
         except QueueError as error:
             if not is_unreachable(error):
@@ -63,6 +67,8 @@ def _try_at_each_ring(
     end: float,
     stop: Callable[[], bool] | None,
     look_after: Callable[[], None],
+    *,
+    in_turn: bool,
 ) -> T | Nothing:
     """Wait on one bell; it ends early where others have taken us for dead, and no longer know of the bell."""
     owner = opened.owner
@@ -70,7 +76,7 @@ def _try_at_each_ring(
     def is_over() -> bool:
         return clock.monotonic() >= end or (stop is not None and stop())
 
-    with listening(volume, opened, found.queue_ids) as bell:
+    with listening(volume, opened, found.queue_ids, in_turn=in_turn) as bell:
         while True:
             # Before the attempt: what comes behind it is a change.
             before = volume.changes()
@@ -107,13 +113,13 @@ def is_unreachable(error: QueueError) -> bool:
 
 
 @contextlib.contextmanager
-def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int]) -> Iterator[Bell]:
-    """Give a bell that rings when messages come to one of the queues.
+def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int], *, in_turn: bool = False) -> Iterator[Bell]:
+    """Give a bell that rings when messages come to one of the queues, or in turn with those of others who wait so.
 
     Raises SystemFailureError where as many wait already as the queue space has actions for.
     """
     owner = opened.owner
-    bell = volume.bell()
+    bell = volume.bell(in_turn=in_turn)
     rows = [(queue_id, bell.address) for queue_id in queue_ids]
     left = list(opened.left_waits)
     gone = set(left)
@@ -130,6 +136,9 @@ def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int]) -> It
     def forget(unit: Unit) -> None:
         for queue_id, address in rows:
             unit.remove_waiter(queue_id, address)
+            if in_turn:
+                # It may have rung for what is left.
+                unit.pass_on(opened.space.id, queue_id)
 
     try:
         volume.write(record, durable=False, concurrent=True, repeatable=always)

@@ -62,7 +62,7 @@ class SharedArrivals(Arrivals):
             is_due = standing.available_us is not None and standing.available_us > now_us
             which = due.name if is_due else ready.name, standing.expires_us is not None
             given.setdefault(which, []).append(self._row_of(new))
-            self.arrivals.add(new.queue_id)
+            self.news.came(new.queue_id)
         for which, several in given.items():
             if len(several) < _MANY or not can_copy(self._cursor):
                 self.many(_BRING[which], several)

@@ -128,7 +128,7 @@ def _in_savepoint(
                 _refuse_old_definitions(plain, volume.address.schema)
             unit = volume.unit_on(cursor, slot)
             result = work(unit)
-            _tell(plain, volume.address.schema, unit.arrivals)
+            _tell(plain, volume.address.schema, unit.news.queues)
         except BaseException:
             if driver.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
                 plain.execute(f"ROLLBACK TO {_SAVEPOINT}; RELEASE {_SAVEPOINT}", prepare=False)

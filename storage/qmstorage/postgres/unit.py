@@ -105,7 +105,7 @@ class PostgresUnit(
 
     def memory_of(self, texts: Texts) -> PostgresMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
-        memory = PostgresMemoryStore(self._cursor, texts, self.arrivals)
+        memory = PostgresMemoryStore(self._cursor, texts, self.news)
         memory.slot, memory.schema, memory.heard = self.slot, memory_schema(self.schema), self.heard
         return memory
 
@@ -153,8 +153,3 @@ class PostgresUnit(
         super().remove_waiter(queue_id, address)
         if self._presence is not None:
             self._presence.unlisten(address, queue_id)
-
-    def waiters(self, queue_ids: Iterable[int]) -> list[str]:
-        """Return no bells: PostgreSQL rings them."""
-        del queue_ids
-        return []

@@ -203,8 +203,9 @@ class PostgresVolume:
         del space_id, now_us
         return True
 
-    def bell(self) -> ServerBell:
-        """Return a bell of this process."""
+    def bell(self, *, in_turn: bool = False) -> ServerBell:
+        """Return a bell of this process. None rings in turn: the server tells all who listen."""
+        del in_turn
         self._check_usable()
         return self._presence.bell()
 
@@ -303,7 +304,7 @@ class PostgresVolume:
                 raise self.before_commit(error, session) from error
             is_repeatable = repeatable is not None and repeatable(result)
             self.committed(session, lambda: session.run("COMMIT"), unit.transaction_number, is_repeatable=is_repeatable)
-            telling.tell(session, self._schema, unit.arrivals)
+            telling.tell(session, self._schema, unit.news.queues)
         for action in unit.actions:
             action()
         return result

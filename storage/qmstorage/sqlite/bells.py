@@ -9,19 +9,34 @@ import secrets
 import select
 import socket
 import sys
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
 
+from qmstorage.news import ALL
 from qmstorage.sqlite.locks import Surroundings
 
 _PATH_MAX = 100
 """A socket's path has some 104 to 108 bytes at most, by system."""
 
+_IN_TURN = ".turn.bell"
+
+_ANSWER_SECONDS = 0.1
+"""How long whoever was rung is left to look before it is rung for another message while others wait."""
+
+
+def is_in_turn(address: str) -> bool:
+    """Tell whether a bell rings in turn with others: its waiter takes any message, so that one of them is enough."""
+    return address.endswith(_IN_TURN)
+
 
 class SocketBell:
     """A bell of this process."""
 
-    def __init__(self, belfry: Belfry) -> None:
-        self.address = f"{secrets.token_hex(8)}.bell"
+    def __init__(self, belfry: Belfry, *, in_turn: bool = False) -> None:
+        # By their addresses, those who have waited longest come first: the clock is the same for all of the machine.
+        since_us = time.monotonic_ns() // 1_000
+        self.address = f"{since_us:013x}{secrets.token_hex(3)}{_IN_TURN if in_turn else '.bell'}"
         self._belfry = belfry
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.setblocking(False)
@@ -61,10 +76,12 @@ class Belfry:
         self._hung: set[SocketBell] = set()
         self._ringer = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._ringer.setblocking(False)
+        self._choosing = threading.Lock()
+        self._rung: dict[str, float] = {}
 
-    def hang(self) -> SocketBell:
+    def hang(self, *, in_turn: bool = False) -> SocketBell:
         """Return a new bell."""
-        bell = SocketBell(self)
+        bell = SocketBell(self, in_turn=in_turn)
         self._hung.add(bell)
         return bell
 
@@ -78,15 +95,41 @@ class Belfry:
         for address in addresses:
             (self._directory / address).unlink(missing_ok=True)
 
-    def ring(self, addresses: Iterable[str]) -> None:
-        """Ring bells, of whichever process; one that is gone, or rings already, is passed over."""
-        for address in addresses:
-            with contextlib.suppress(OSError):
-                self._ringer.sendto(b"!", self.path_of(address))
+    def ring(self, addresses: Sequence[str], at_most: int = ALL) -> None:
+        """Ring so many of the bells, of whichever process; one that is gone, or rings already, is passed over.
+
+        Those come first that were not rung a moment ago: they have not had the time to take what they were rung for.
+        """
+        if at_most >= len(addresses):
+            for address in addresses:
+                self._rings(address)
+            return
+        with self._choosing:
+            for address in self._in_turn(addresses):
+                if self._rings(address):
+                    self._rung[address] = time.monotonic()
+                    at_most -= 1
+                    if not at_most:
+                        return
 
     def ring_own(self) -> None:
         """Ring the bells of this process."""
         self.ring([bell.address for bell in tuple(self._hung)])
+
+    def _rings(self, address: str) -> bool:
+        try:
+            self._ringer.sendto(b"!", self.path_of(address))
+        except OSError:
+            return False
+        return True
+
+    def _in_turn(self, addresses: Sequence[str]) -> Iterator[str]:
+        """Give first those that have not been rung lately, each kind in the order in which they come."""
+        since = time.monotonic() - _ANSWER_SECONDS
+        self._rung = {address: at for address, at in self._rung.items() if at > since}
+        rung = set(self._rung)
+        yield from (address for address in addresses if address not in rung)
+        yield from (address for address in addresses if address in rung)
 
     def path_of(self, address: str) -> str:
         """Return a path for the bell that is short enough for a socket."""

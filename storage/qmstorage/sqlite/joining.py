@@ -17,6 +17,7 @@ from sqlalchemy import Connection, event
 
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, TransactionStartError
 from qmcore.port import Unit
+from qmstorage.news import News
 from qmstorage.runner import Texts
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.unit import SqliteUnit
@@ -171,7 +172,7 @@ class Follower:
 
     def __init__(self, connection: Connection, volume: SqliteVolume) -> None:
         self._volume = volume
-        self._arrivals: set[int] = set()
+        self._news = News()
         self._actions: list[Callable[[], None]] = []
         self.thread: int | None = None
         """The thread that has worked in a transaction which is still open."""
@@ -182,27 +183,27 @@ class Follower:
 
     def follow(self, unit: SqliteUnit) -> None:
         """Remember what a unit has to have done once it is committed."""
-        self._arrivals |= unit.arrivals
+        self._news.add(unit.news)
         self._actions += unit.actions
 
     def _committing(self, _: Connection) -> None:
-        arrivals, actions = self._arrivals, self._actions
+        news, actions = self._news, self._actions
         self._forget()
-        if arrivals or actions:
+        if news.turns or actions:
             # The event comes before the commit. A write of ours waits until the application has let the file go.
-            threading.Thread(target=self._after, args=(arrivals, actions), name="qmadmin-follow", daemon=True).start()
+            threading.Thread(target=self._after, args=(news, actions), name="qmadmin-follow", daemon=True).start()
 
     def _rolled_back(self, _: Connection) -> None:
         self._forget()
 
     def _forget(self) -> None:
-        self._arrivals, self._actions = set(), []
+        self._news, self._actions = News(), []
         self.thread, self.has_begun = None, False
 
-    def _after(self, arrivals: set[int], actions: list[Callable[[], None]]) -> None:
+    def _after(self, news: News, actions: list[Callable[[], None]]) -> None:
         def tell(unit: Unit) -> None:
-            for queue_id in arrivals:
-                unit.notify(queue_id)
+            assert isinstance(unit, SqliteUnit)  # noqa: S101 - the volume made it
+            unit.news.add(news)
 
         try:
             self._volume.write(tell, durable=False)

@@ -124,8 +124,9 @@ class ReadOnlyVolume:
     def check_place(self) -> None:
         """Do nothing: what a reader sees is not lost."""
 
-    def bell(self) -> SocketBell:
+    def bell(self, *, in_turn: bool = False) -> SocketBell:
         """Refuse."""
+        del in_turn
         raise self._refusal()
 
     def ring(self, addresses: Sequence[str]) -> None:

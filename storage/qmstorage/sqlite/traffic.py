@@ -6,6 +6,7 @@ statement more; values that are given by name, and columns that are given nothin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -85,7 +86,8 @@ class Traffic(Arrivals):
         places = [(new.queue_id, new.standing.order_key, new.id, 0) for new in arriving]
         self._cursor.executemany(self._texts.in_order(_PUT_PLAIN), map(_plain_row, arriving))
         self._cursor.executemany(self._texts.in_order(_MAKE_READY), places)
-        self.arrivals.update(new.queue_id for new in arriving)
+        for queue_id, messages in Counter(new.queue_id for new in arriving).items():
+            self.news.came(queue_id, messages)
 
     def put(self, new: NewMessage) -> None:
         """Store a message, without a state yet."""
@@ -104,7 +106,7 @@ class Traffic(Arrivals):
     def make_ready(self, place: Place) -> None:
         """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
         self.run_in_order(_MAKE_READY, place.queue_id, place.order_key, place.message_id, place.retries)
-        self.arrivals.add(place.queue_id)
+        self.news.came(place.queue_id)
 
     def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
         """Take the first ready message that is chosen out of `ready`."""

@@ -11,9 +11,11 @@ from sqlalchemy import func, literal_column, select
 from qmcore.carried import Row as Carried
 from qmcore.message import State
 from qmcore.port import Unit
+from qmstorage.news import ALL
 from qmstorage.runner import Row, Texts, given
 from qmstorage.schema import counter, space
 from qmstorage.sqlite import translate
+from qmstorage.sqlite.bells import is_in_turn
 from qmstorage.sqlite.traffic import SqliteMemoryStore, Traffic
 from qmstorage.unit import SqlUnit
 
@@ -45,9 +47,27 @@ class SqliteUnit(Traffic, SqlUnit):
         self.brought_many = True
         super().load(space_id, queue_id, state, rows)
 
+    def pass_on(self, space_id: int, queue_id: int) -> None:
+        """Have another of those told who wait in turn for the queue, where it has a message for them."""
+        memory = self.memory(space_id)
+        if self.has_ready(queue_id) or (memory is not None and memory.has_ready(queue_id)):
+            self.news.passed_on(queue_id)
+
+    def bells_to_ring(self) -> list[tuple[list[str], int]]:
+        """Return bells that are to be rung once the unit is committed, in their order, and how many of them."""
+        wanted: list[tuple[list[str], int]] = []
+        for queue_id, turns in self.news.turns.items():
+            addresses = self.waiters(queue_id)
+            in_turn = [address for address in addresses if is_in_turn(address)]
+            if in_turn:
+                wanted.append((in_turn, turns))
+            if len(in_turn) < len(addresses) and queue_id in self.news.queues:
+                wanted.append(([address for address in addresses if not is_in_turn(address)], ALL))
+        return wanted
+
     def memory_of(self, texts: Texts) -> SqliteMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
-        return SqliteMemoryStore(self._cursor, texts, self.arrivals)
+        return SqliteMemoryStore(self._cursor, texts, self.news)
 
     def pages_to_allocate(self, pages: int) -> int:
         """Return how many pages must be filled so that `pages` are free besides those that are promised already.

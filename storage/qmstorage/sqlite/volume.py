@@ -23,6 +23,7 @@ from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage.forks import FORKS
+from qmstorage.news import ALL
 from qmstorage.runner import Texts
 from qmstorage.sqlite import files, joining, translate
 from qmstorage.sqlite.bells import SocketBell
@@ -255,14 +256,14 @@ class SqliteVolume:
         """Tell whether no process has looked after the queue space in the last second, and note that we do now."""
         return self._beside.turns.take(space_id, now_us)
 
-    def bell(self) -> SocketBell:
+    def bell(self, *, in_turn: bool = False) -> SocketBell:
         """Return a bell of this process."""
-        return self._beside.belfry.hang()
+        return self._beside.belfry.hang(in_turn=in_turn)
 
-    def ring(self, addresses: Sequence[str]) -> None:
-        """Ring bells, of whichever process; one that is gone is passed over."""
+    def ring(self, addresses: Sequence[str], at_most: int = ALL) -> None:
+        """Ring so many of the bells, of whichever process; one that is gone is passed over."""
         if addresses:
-            self._beside.belfry.ring(addresses)
+            self._beside.belfry.ring(addresses, at_most)
 
     def wake(self) -> None:
         """Ring all bells of this process; a signal handler may call it."""
@@ -388,7 +389,7 @@ class SqliteVolume:
 
     def _commit(self, jobs: list[Job[Any]]) -> None:
         committing = False
-        addresses: list[str] = []
+        wanted: list[tuple[list[str], int]] = []
         with self._turn(patient=jobs[0].patient and all(job.patient for job in jobs)):
             try:
                 cursor = self._connection.cursor()
@@ -398,7 +399,7 @@ class SqliteVolume:
                 for job in jobs:
                     job.run(unit, cursor, alone=len(jobs) == 1)
                 if jobs[0].error is None or any(job.error is None for job in jobs):
-                    addresses = unit.waiters(unit.arrivals) if unit.arrivals else addresses
+                    wanted = unit.bells_to_ring()
                     committing = True
                     cursor.execute("COMMIT")
                 # What changed nothing, as a dequeue that found nothing, need not be brought to the disk.
@@ -414,8 +415,8 @@ class SqliteVolume:
                 raise
             finally:
                 roll_back(self._connection)
-        if addresses:
-            self.ring(addresses)
+        for addresses, at_most in wanted:
+            self.ring(addresses, at_most)
 
     def _turn(self, *, patient: bool) -> contextlib.AbstractContextManager[None]:
         gate = self._beside.gate

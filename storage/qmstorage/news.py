@@ -1,0 +1,42 @@
+"""What those who wait are told once a unit of work is committed."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Final
+
+ALL: Final = sys.maxsize
+"""As many as there are."""
+
+
+class News:
+    """Queues for which bells are to be rung, and for how many messages.
+
+    Whoever takes any message of a queue waits in turn: for each message one of them is rung. All others are rung by
+    any: only they know whether it is the one that they wait for.
+    """
+
+    def __init__(self) -> None:
+        self.queues: set[int] = set()
+        """Where something came or changed."""
+        self.turns: Counter[int] = Counter()
+        """How many to ring of those who wait in turn, by queue."""
+
+    def came(self, queue_id: int, messages: int = 1) -> None:
+        """Messages can be dequeued from the queue."""
+        self.queues.add(queue_id)
+        self.turns[queue_id] += messages
+
+    def changed(self, queue_id: int) -> None:
+        """All who wait for the queue have to look again."""
+        self.came(queue_id, ALL)
+
+    def passed_on(self, queue_id: int) -> None:
+        """Somebody who waited in turn, and may have been rung, has left messages for the next."""
+        self.turns[queue_id] += 1
+
+    def add(self, other: News) -> None:
+        """Take over what another has to tell."""
+        self.queues |= other.queues
+        self.turns.update(other.turns)
