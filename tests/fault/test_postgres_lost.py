@@ -268,6 +268,25 @@ def test_where_another_session_has_written_that_row_the_outcome_is_unknown(net):
     assert books(net) == (["new", "new", "old"], [])
 
 
+def test_the_number_of_a_queue_space_that_was_destroyed_is_not_taken_for_that_of_the_next(
+    postgres_server, worker_database
+):
+    """It has the same number, and begins to count anew: the last of the one may be the next of the other."""
+    with contextlib.closing(Net(f"{postgres_server.url(worker_database)}?schema=anew")) as net:
+        enqueue(net.space)
+        net.space.close()
+        net.seen.close()
+        net.beside.destroy_space("SPACE", force=True)
+        net.beside.create_space(space_definition(processes=100))
+        net.seen = net.beside.open_space("SPACE")
+        make_queue(net.seen, "Q")
+        again = net.device.open_space("SPACE")
+        net.proxy.trap(ARRIVAL, "answer", "reset")
+        enqueue(again)
+        assert net.proxy.sprung.is_set()
+        assert net.texts() == ["new"]
+
+
 @pytest.mark.parametrize("order", ["reset", "swallow"])
 def test_a_session_that_has_the_process_number_of_a_lost_one_by_now_is_left_alone(net, order):
     """The server gives numbers anew, to sessions of the same program too."""

@@ -376,7 +376,7 @@ def test_the_short_way_touches_few_rows(filled, clock, monkeypatch):
             assert volume.shortcut.level(1)[1].messages > 0
             assert len(seen) >= 6
         used = {b"qm_arrive", b"qm_depart", b"qm_level", b"qm_hold", b"qm_end"}
-        assert volume._sessions._idle[-1].prepared >= used
+        assert volume._sessions._idle[-1].prepared.keys() >= used
     filled.refuse_waste()
 
 

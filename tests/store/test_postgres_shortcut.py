@@ -1,17 +1,21 @@
 """The short way on PostgreSQL: what most calls ask for takes one journey or two, and all else is as it was."""
 
 import contextlib
+import re
+import socket
 
 import pytest
 
 from qmadmin.opening import open_device
-from qmcore.errors import AbortedError, BadQueueError, BadResourceError, NoSpaceError
+from qmcore.errors import AbortedError, BadQueueError, BadResourceError, NoSpaceError, SystemFailureError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import EnqueueControl
 from qmcore.order import QueueOrder
+from qmstorage.postgres.pipeline import Pipeline
 from qmstorage.postgres.volume import PostgresVolume
 from qmstorage.postgres.watching import WatchedConnection
-from tests.fix_store import make_queue
+from tests.fix_store import Work, make_queue, queue_definition
+from tests.proxy import Proxy
 
 ORDERS = ("fifo", "lifo", "priority", "priority,lifo", "time,fifo", "expiration", "expiration,priority,time,lifo")
 
@@ -181,6 +185,99 @@ def test_of_a_queue_space_that_is_gone_nothing_is_left_behind(space, arena):
     assert arena.sql("SELECT count(*) FROM qm.counter") == [(0,)]
 
 
+def test_what_the_driver_throws_away_at_times_may_be_made_again_beside_what_was_made_since(space, arena):
+    """After a rollback it throws away all that the session has prepared, ours too, and we learn of it later."""
+    with space.transaction():
+        # From here on the next one has a number, and only asks whether there is room.
+        space.enqueue("R", b"x")
+    for _ in range(7):
+        # So often that the driver prepares what it needs for that.
+        space.enqueue_many("R", [b"x", b"x"])
+    with pytest.raises(BadQueueError):
+        space.enqueue("NONE", b"x")
+    for _ in range(2):
+        with space.transaction():
+            space.enqueue("Q", b"x")
+        space.enqueue("Q", b"x")
+    assert space.usage("Q").messages == 4
+
+
+def test_a_session_that_waited_in_vain_for_the_lock_works_on(space, arena):
+    """What it was sent behind that was not looked at, and not prepared."""
+    arena.volume._sessions._close_idle()
+    with space.transaction():
+        space.enqueue_many("Q", [b"x", b"x"])
+    with space.transaction():
+        # Its row among the counters is known now; what an arrival needs besides is not prepared yet.
+        space.dequeue("Q")
+    (session,) = arena.volume._sessions._idle
+    session.run("SET lock_timeout = 1")
+    with contextlib.closing(open_device(arena.url)) as device:
+        other = device.open_space("SPACE")._attachment.volume
+        with other.still(5), pytest.raises(SystemFailureError, match="locked"):
+            space.enqueue("Q", b"x")
+    session.run("RESET lock_timeout")
+    for _ in range(3):
+        space.enqueue("Q", b"x")
+    assert list(arena.volume._sessions._idle) == [session]
+    assert space.usage("Q").messages == 4
+
+
+def test_a_message_that_cannot_be_read_stays(space, arena):
+    space.enqueue("Q", b"x", headers={"a": "b"})
+    arena.by_hand("UPDATE message SET headers = 'no JSON'")
+    with pytest.raises(ValueError, match="Expecting value"):
+        space.dequeue("Q")
+    assert space.usage("Q").messages == 1
+
+
+def test_a_session_that_is_interrupted_before_it_says_anything_is_as_it_was(space, arena):
+    (session,) = arena.volume._sessions._idle
+
+    class Interrupted:
+        """The session, where Ctrl-C comes as soon as it has begun to collect what it sends."""
+
+        def __getattr__(self, name):
+            return getattr(session.connection.pgconn, name)
+
+        def enter_pipeline_mode(self):
+            session.connection.pgconn.enter_pipeline_mode()
+            raise KeyboardInterrupt
+
+    pipeline = Pipeline(session.connection, session.prepared)
+    pipeline._driver = Interrupted()
+    with pytest.raises(KeyboardInterrupt), pipeline:
+        pass
+    assert session.run("SELECT 1") == [(1,)]
+
+
+def test_a_session_that_a_damaged_answer_has_ended_is_lost(space, arena):
+    """The library gives nothing for it any more, and does not say that it has closed it."""
+    host, port = re.search(r"@([^:/]+):(\d+)/", arena.url).groups()
+    with contextlib.closing(Noise((host, int(port)))) as noise:
+        url = arena.url.replace(f"@{host}:{port}/", f"@127.0.0.1:{noise.port}/")
+        with contextlib.closing(open_device(url, clock=arena.clock)) as device:
+            far = device.open_space("SPACE")
+            far.enqueue("Q", b"x")
+            noise.word = b"qm_arrive"
+            (done,) = Work(lambda: far.enqueue("Q", b"x")).results()
+    assert [info.msgid for info in space.messages("Q")][-1] == done
+    assert space.usage("Q").messages == 2
+
+
+class Noise(Proxy):
+    """A network that answers once, where a client says the word, with what no server says."""
+
+    word = b""
+
+    def _pass_on(self, end):
+        if self.word and self.word in end.recv(65536, socket.MSG_PEEK):
+            self.word = b""
+            end.sendall(b"\xff" * 64)
+        else:
+            super()._pass_on(end)
+
+
 def test_a_session_sees_what_was_committed_before_its_lock_whatever_the_database_prefers(arena, space):
     """In any other isolation it would see what there was when it began to wait for the lock."""
     database = arena.looking.info.dbname
@@ -302,6 +399,19 @@ class TestTransactions:
             filled.enqueue("R", filled.dequeue("Q").body)
             arena.by_hand("DELETE FROM trans")
         assert filled.usage("R").messages == 0
+
+    def test_pages_are_given_back_that_were_to_be_retained_when_the_message_was_taken(self, arena):
+        space = arena.space()
+        make_queue(space, "Q", retention=10)
+        space.enqueue("Q", bytes(10_000))
+        with space.transaction():
+            space.dequeue("Q")
+            with contextlib.closing(open_device(arena.url, clock=arena.clock)) as device:
+                device.open_space("SPACE").change_queue(queue_definition("Q", retention=0))
+            # Which lets this process know.
+            space.enqueue("Q", b"x", transactional=False)
+        arena.check_counters()
+        assert space.usage("Q").pages == 1
 
     def test_one_of_which_a_message_was_lost_is_rolled_back(self, filled, arena):
         with pytest.raises(AbortedError, match="lost a part of it"), filled.transaction():

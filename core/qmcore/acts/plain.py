@@ -39,7 +39,7 @@ def dequeue(
 ) -> list[Message] | Nothing:
     """Consume at most `limit` messages of a queue, in its order; of a queue that groups them, of one group."""
     if volume.shortcut is not None and limit == 1 and body and selection == FIRST:
-        departure = _plain_departure(opened, name, now)
+        departure = departure_from(opened, name, now)
         message = None if departure is None else volume.shortcut.depart(departure)
         if message is not None:
             return [message]
@@ -73,10 +73,20 @@ def accept(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], reserve
     return accepted if fits and generation == known.generation else []
 
 
-def hold(volume: Volume, branch: Branch, name: str, now: int) -> PlainHeld | None:
+def departure_from(opened: OpenSpace, name: str, now: int) -> PlainDeparture | None:
+    """Return how the first message of the queue is to go; None where that takes more than the short way does."""
+    known = opened.known
+    queue = known and _plain_queue(known, name)
+    if not known or not queue or not queue.dequeue_enabled:
+        return None
+    if queue.definition.grouping or queue.definition.retention:
+        return None
+    return PlainDeparture(known.space, known.generation, queue.id, name, now)
+
+
+def hold(volume: Volume, branch: Branch, departure: PlainDeparture) -> PlainHeld | None:
     """Let a transaction that the volume does not know yet hold the first message of a queue."""
-    departure = None if volume.shortcut is None or branch.recorded else _plain_departure(branch.opened, name, now)
-    if volume.shortcut is None or departure is None:
+    if volume.shortcut is None:
         return None
     return volume.shortcut.hold(
         PlainHold(
@@ -127,16 +137,6 @@ def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int) -> PlainArrival 
     standing = Standing(b"", now, available, expires)
     new = NewMessage(0, queue.id, standing, item.pages, item.size, item.headers, control, item.body)
     return PlainArrival(known.space, known.generation, new, head, order.descends, limits.messages, limits.capacity)
-
-
-def _plain_departure(opened: OpenSpace, name: str, now: int) -> PlainDeparture | None:
-    known = opened.known
-    queue = known and _plain_queue(known, name)
-    if not known or not queue or not queue.dequeue_enabled:
-        return None
-    if queue.definition.grouping or queue.definition.retention:
-        return None
-    return PlainDeparture(known.space, known.generation, queue.id, name, now)
 
 
 def _plain_queue(known: Definitions, name: str) -> Queue | None:

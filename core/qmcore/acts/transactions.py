@@ -195,17 +195,23 @@ def _held_plainly(
     volume: Volume, branch: Branch, name: str, now: int
 ) -> tuple[list[_Held] | Nothing, Sequence[int]] | None:
     """Do the same with the first message of a queue in the short way; None: nothing was done."""
-    queue = branch.opened.known and branch.opened.known.queues.get(name)
-    if volume.shortcut is None or not queue or branch.recorded:
+    if volume.shortcut is None or branch.recorded:
+        return None
+    departure = plain.departure_from(branch.opened, name, now)
+    if departure is None:
         return None
     branch.reserved = branch.reserved or left_numbers(branch, 1)
+    before = set(branch.queue_ids)
     # Noted before, as above.
-    branch.queue_ids.add(queue.id)
-    held = plain.hold(volume, branch, name, now)
+    branch.queue_ids.add(departure.queue_id)
+    held = plain.hold(volume, branch, departure)
     if held is None:
-        branch.queue_ids.discard(queue.id)
+        branch.queue_ids = before
         return None
-    return [_held(queue, held.message, held.pages, locks=False)], branch.reserved or held.sequences
+    message = held.message
+    use = Use(1, held.pages, message.size)
+    found = _Held(message, departure.queue_id, message.delivery, use, locks=False)
+    return [found], branch.reserved or held.sequences
 
 
 def _take(unit: Unit, branch: Branch, queue: Queue, selection: Selection, limit: int, role: Role) -> list[_Found]:

@@ -63,8 +63,9 @@ def last_number(connect: Callable[[], WatchedConnection], session: Session, sche
             living.end_session(connection, session.connection.identity)
             if not _is_gone(connection, session):
                 return None
-            found = connection.execute(asked).fetchone()
+            # First: a standby, whose row may be an old one, refuses it.
             connection.execute(_BROUGHT_TO_DISK)
+            found = connection.execute(asked).fetchone()
     except psycopg.Error:
         return None
     return int(found[1]) if found is not None and found[0] == session.mark else None

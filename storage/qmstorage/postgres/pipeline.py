@@ -5,6 +5,7 @@ The driver's own pipeline costs us as much time as the server needs for a messag
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from collections import deque
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import psycopg
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
-from psycopg.pq import DiagnosticField, ExecStatus, Format
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
 from psycopg.waiting import Ready, Wait
 from sqlalchemy import BigInteger, Integer, LargeBinary, SmallInteger, Text
 
@@ -32,8 +33,9 @@ _Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _FORGOTTEN: Final = translate.FORGOTTEN.encode()
 
-_NOTHING: Final = b""
-"""The name of what is not prepared."""
+_NUMBERS: Final = itertools.count(1)
+"""What tells the names of what sessions prepare from each other. None is given twice: a session that was made to forget
+all may have some of it again, of which we do not know any more."""
 
 _BINARY: Final[Sequence[tuple[type[Any], int, Callable[[Any], _Buffer]]]] = (
     (SmallInteger, 21, struct.Struct("!h").pack),
@@ -94,14 +96,16 @@ class Pipeline:
             found = pipeline.rows(1)
 
     What is sent between two syncs is one transaction, unless one is begun and committed by words, which may go beyond.
-    `known` are the names of the statements that the session has prepared.
+    `known` are the statements that the session has prepared, and under which names.
     """
 
-    def __init__(self, connection: WatchedConnection, known: set[bytes]) -> None:
+    def __init__(self, connection: WatchedConnection, known: dict[bytes, bytes]) -> None:
         self._connection = connection
         self._driver: PGconn = connection.pgconn
         self._known = known
-        self._expected: deque[bytes] = deque()
+        self._new: dict[bytes, bytes] = {}
+        # What each command prepares that was sent and not answered, None where it prepares nothing.
+        self._expected: deque[bytes | None] = deque()
         self._tables: list[PGresult] = []
         self._refusal: PGresult | None = None
         self._syncs = 0
@@ -109,29 +113,32 @@ class Pipeline:
         """Whether the server has done, and committed if that was all, what was sent before the first sync."""
 
     def __enter__(self) -> Pipeline:
-        self._driver.enter_pipeline_mode()
+        try:
+            self._driver.enter_pipeline_mode()
+        except BaseException:
+            # An interrupt may come behind it: the session must not stay in this mode.
+            self._leave()
+            raise
         return self
 
     def __exit__(self, *_error: object) -> None:
-        try:
-            self._driver.exit_pipeline_mode()
-        except psycopg.Error:
-            # Something is still under way that nobody will ask for. The server undoes what is not committed.
-            self._driver.finish()
+        self._leave()
 
     def say(self, words: bytes) -> None:
         """Send a command that has no values and gives no rows."""
         self._driver.send_query_params(words, None)
-        self._expected.append(_NOTHING)
+        self._expected.append(None)
 
     def send(self, *steps: Step) -> None:
         """Send statements."""
         for prepared, values in steps:
-            name = prepared.name
-            if name not in self._known and name not in self._expected:
+            name = self._known.get(prepared.name) or self._new.get(prepared.name)
+            if name is None:
+                name = self._new[prepared.name] = b"%s_%d" % (prepared.name, next(_NUMBERS))
                 self._driver.send_prepare(name, prepared.text, prepared.types)
-                self._expected.append(name)
+                self._expected.append(prepared.name)
             self._driver.send_query_prepared(name, values, prepared.formats, result_format=Format.BINARY)
+            self._expected.append(None)
 
     def sync(self) -> None:
         """Ask for the answers; a transaction that was not begun by words is committed, once all of it has worked."""
@@ -153,6 +160,13 @@ class Pipeline:
         reader.set_pgresult(table)
         return reader.load_rows(0, table.ntuples, tuple)
 
+    def _leave(self) -> None:
+        try:
+            self._driver.exit_pipeline_mode()
+        except psycopg.Error:
+            # Something is still under way that nobody will ask for. The server undoes what is not committed.
+            self._driver.finish()
+
     def _read(self) -> Generator[Wait, Ready, None]:
         """Do what the driver waits for."""
         driver = self._driver
@@ -166,16 +180,23 @@ class Pipeline:
             result = driver.get_result()
             if result is not None:
                 self._note(result)
+            elif driver.status == ConnStatus.BAD:
+                # It may be lost without a word of that, and then gives nothing for ever.
+                raise psycopg.OperationalError("the connection to the server was lost")
 
     def _note(self, result: PGresult) -> None:
+        if result.status == ExecStatus.PIPELINE_SYNC:
+            self._syncs -= 1
+            self.is_past_first_sync = self.is_past_first_sync or self._refusal is None
+            return
+        # The server may also end the session where nothing is asked of it.
+        prepares = self._expected.popleft() if self._expected else None
         match result.status:
             case ExecStatus.TUPLES_OK:
                 self._tables.append(result)
             case ExecStatus.COMMAND_OK:
-                self._known.add(self._expected.popleft())
-            case ExecStatus.PIPELINE_SYNC:
-                self._syncs -= 1
-                self.is_past_first_sync = self.is_past_first_sync or self._refusal is None
+                if prepares is not None:
+                    self._known[prepares] = self._new[prepares]
             case ExecStatus.PIPELINE_ABORTED:
                 pass
             case _:

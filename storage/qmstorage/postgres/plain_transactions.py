@@ -103,6 +103,15 @@ _HAS_ROOM = exists(
         func.sum(counter.c.pages) + by("whole_pages") <= by("most_pages"),
     )
 )
+_HOLDS_WHAT_IS_KNOWN = exists(
+    select(ONE)
+    .where(*_HELD)
+    .having(
+        func.count() == by("held_messages"),
+        func.sum(held.c.pages) == by("held_pages"),
+        func.sum(held.c.size) == by("held_size"),
+    )
+)
 _ENDED = (
     delete(trans)
     .where(
@@ -110,7 +119,7 @@ _ENDED = (
         given(trans.c.owner_id, "of_owner"),
         trans.c.state == _state(Outcome.ACTIVE),
         _HAS_ROOM,
-        select(func.count()).select_from(held).where(*_HELD).scalar_subquery() == by("held_messages"),
+        _HOLDS_WHAT_IS_KNOWN,
     )
     .returning(trans.c.id)
     .cte("ended")

@@ -75,8 +75,8 @@ class Session:
     """A connection in which one thread works at a time.
 
     `slot` says which rows of the counters are its own; `boot` tells the life of the server from others. The short way
-    has its statements in `prepared`, and in `numbers` the last one that it gave in each queue space, which the
-    counters tell too, together with the `mark` of the session.
+    has its statements in `prepared`, and in `numbers` the last one that it gave in each queue space, by its
+    incarnation, which the counters tell too, together with the `mark` of the session.
     """
 
     def __init__(self, connection: WatchedConnection, slot: int, boot: str) -> None:
@@ -84,8 +84,8 @@ class Session:
         self.slot = slot
         self.boot = boot
         self.mark = secrets.randbits(62)
-        self.prepared: set[bytes] = set()
-        self.numbers: dict[int, int] = {}
+        self.prepared: dict[bytes, bytes] = {}
+        self.numbers: dict[str, int] = {}
         self._heard = select.poll()
         self._heard.register(connection.pgconn.socket, select.POLLIN)
         self.cursor: Cursor = connection.cursor(binary=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import psycopg
 
@@ -19,6 +19,7 @@ from qmcore.message import Message, State
 from qmcore.queue import Delivery
 from qmcore.records import Use
 from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmcore.space import Space
 from qmstorage import bodies, rows
 from qmstorage.postgres import committing, keys, plain, plain_transactions, translate
 from qmstorage.postgres.committing import Again
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from qmstorage.postgres.volume import PostgresVolume
 
 T = TypeVar("T")
+_Row: TypeAlias = tuple[Any, ...]
 
 _INVERTED: Final = -1
 """What turns a number around, bit by bit."""
@@ -70,13 +72,16 @@ class PostgresShortcut:
             return None
         space_id = arrival.space.id
         values = self._values_of(arrival) | {"of_queue": arrival.new.queue_id, "first": numbers.number(space_id, 0)}
-        return self._tried(lambda fresh: self._sent(self._arrive, values, arrival.new.queue_id, fresh=fresh))
+        return self._tried(
+            lambda fresh: self._sent(self._arrive, arrival.space, values, arrival.new.queue_id, fresh=fresh)
+        )
 
     def depart(self, departure: PlainDeparture) -> Message | None:
         """Dequeue a message for good and return it; None: nothing was done, or there is none."""
         values = _values_of_departure(departure)
-        row = self._tried(lambda fresh: self._taken(self._depart, values, fresh=fresh))
-        return None if row is None else _message(row, departure)
+        return self._tried(
+            lambda fresh: self._taken(self._depart, values, lambda row: _message(row, departure), fresh=fresh)
+        )
 
     def level(self, space_id: int) -> tuple[int, Use]:
         """Return the generation of a queue space, -1 where it is gone, and how much it holds."""
@@ -103,10 +108,11 @@ class PostgresShortcut:
             "sequence": self._sequence(record.space_id),
             "numbers": hold.numbers,
         }
-        row = self._tried(lambda fresh: self._taken(self._hold, values, fresh=fresh, durable=False))
-        if row is None:
-            return None
-        return PlainHeld(_message(row, hold.departure), row[_PAGES], sorted(row[_BEHIND_RETRIES]))
+
+        def held(row: _Row) -> PlainHeld:
+            return PlainHeld(_message(row, hold.departure), row[_PAGES], sorted(row[_BEHIND_RETRIES]))
+
+        return self._tried(lambda fresh: self._taken(self._hold, values, held, fresh=fresh, durable=False))
 
     def end(self, end: PlainEnd) -> bool:
         """Commit a transaction, durably; False: nothing was done."""
@@ -114,7 +120,7 @@ class PostgresShortcut:
             return False
         values = self._values_of_end(end)
         tells = None if end.brings is None else end.brings.new.queue_id
-        return self._tried(lambda fresh: self._sent(self._end, values, tells, fresh=fresh)) is not None
+        return self._tried(lambda fresh: self._sent(self._end, end.space, values, tells, fresh=fresh)) is not None
 
     def _tried(self, attempt: Callable[[bool], T]) -> T:
         self._volume.check_place()
@@ -136,13 +142,14 @@ class PostgresShortcut:
 
     # ---- what is sent with its commit --------------------------------------------------------------------------------
 
-    def _sent(self, statement: Prepared, values: dict[str, Any], tells: int | None, *, fresh: bool) -> int | None:
+    def _sent(
+        self, statement: Prepared, space: Space, values: dict[str, Any], tells: int | None, *, fresh: bool
+    ) -> int | None:
         """Run a statement that gives a number, and commit it; None: nothing was done. A queue's waiters are told."""
-        space_id: int = values["space_id"]
         with self._volume.session(fresh=fresh) as session:
             step = statement.step(slot=session.slot, session=session.mark, **values)
             # Not known again before this is done: it may be given up in the middle.
-            before = self._take_last_number(session, space_id)
+            before = self._take_last_number(session, space)
             if before is None:
                 return None
             pipeline = Pipeline(session.connection, session.prepared)
@@ -157,18 +164,19 @@ class PostgresShortcut:
                     pipeline.wait()
             except psycopg.Error as error:
                 if not pipeline.is_past_first_sync:
-                    return self._number_after(error, session, space_id, before)
+                    return self._number_after(error, session, space.id, before)
             found = pipeline.rows(_SECOND)
             number = int(found[0][0]) if found else None
-            session.numbers[space_id] = before if number is None else number
+            session.numbers[space.incarnation] = before if number is None else number
             return number
 
-    def _take_last_number(self, session: Session, space_id: int) -> int | None:
+    def _take_last_number(self, session: Session, space: Space) -> int | None:
         """Return the last number that the session's own row tells of, and have the row tell whose it is; None: gone."""
-        if space_id in session.numbers:
-            return session.numbers.pop(space_id)
+        if space.incarnation in session.numbers:
+            return session.numbers.pop(space.incarnation)
         with self._pipeline(session) as pipeline:
-            pipeline.send(self._lock, self._claim.step(space_id=space_id, slot=session.slot, session=session.mark))
+            claim = self._claim.step(space_id=space.id, slot=session.slot, session=session.mark)
+            pipeline.send(self._lock, claim)
             pipeline.sync()
             pipeline.wait()
             found = pipeline.rows(_SECOND)
@@ -189,9 +197,15 @@ class PostgresShortcut:
     # ---- departure ---------------------------------------------------------------------------------------------------
 
     def _taken(
-        self, statement: Prepared, values: dict[str, Any], *, fresh: bool, durable: bool = True
-    ) -> tuple[Any, ...] | None:
-        """Run a statement that takes a message, and commit it when the message is here."""
+        self,
+        statement: Prepared,
+        values: dict[str, Any],
+        read: Callable[[_Row], T],
+        *,
+        fresh: bool,
+        durable: bool = True,
+    ) -> T | None:
+        """Run a statement that takes a message, and commit it when the message is here and was read."""
         with self._volume.session(fresh=fresh) as session, self._pipeline(session) as pipeline:
             # Begun by words, so that the server gives up on us where we stop in the middle.
             pipeline.say(b"BEGIN")
@@ -201,11 +215,12 @@ class PostgresShortcut:
             pipeline.sync()
             pipeline.wait()
             found = pipeline.rows(_SECOND)
-            row: tuple[Any, ...] | None = found[0] if found else None
+            row: _Row | None = found[0] if found else None
+            taken = None if row is None else read(row)
             pipeline.say(b"COMMIT")
             pipeline.sync()
             self._volume.committed(session, pipeline.wait, row[-1] if row else "", is_repeatable=row is None)
-            return row
+            return taken
 
     # ---- the end of a transaction ------------------------------------------------------------------------------------
 
@@ -230,6 +245,8 @@ class PostgresShortcut:
             "known": end.generation,
             "sequence": self._sequence(space_id),
             "held_messages": holds.messages,
+            "held_pages": holds.pages,
+            "held_size": holds.size,
             "brings": brought.messages,
             "from_enqueued": 0 if has_other else brought.messages,
             "has_other": int(has_other),
@@ -256,7 +273,7 @@ def _values_of_departure(departure: PlainDeparture) -> dict[str, Any]:
     }
 
 
-def _message(row: tuple[Any, ...], departure: PlainDeparture) -> Message:
+def _message(row: _Row, departure: PlainDeparture) -> Message:
     """Return the message of a row: its columns, the body last, and its retries."""
     facts = rows.facts(row[:_FACTS], departure.space, departure.queue_name, Delivery.PERSIST)
     return rows.to_message(facts, row[_BODY], row[_BODY + 1], State.HELD)
