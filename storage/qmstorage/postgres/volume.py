@@ -45,6 +45,9 @@ T = TypeVar("T")
 _ATTEMPTS = 5
 """How often a unit is run that others made impossible, or whose session was lost before its commit."""
 
+_CAN_SEND_TOGETHER = psycopg.Pipeline.is_supported()
+"""Whether libpq, which need not be that of the driver, is of version 14 or newer."""
+
 
 class PostgresVolume:
     """One schema of a database, as the engine's port wants it."""
@@ -78,8 +81,8 @@ class PostgresVolume:
 
     @property
     def shortcut(self) -> PostgresShortcut | None:
-        """The short way, which spares journeys to the server."""
-        return None if self.readonly else self._short
+        """The short way, which spares journeys to the server; None also where libpq is too old for it."""
+        return None if self.readonly or not _CAN_SEND_TOGETHER else self._short
 
     def write(
         self,
