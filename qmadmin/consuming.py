@@ -11,7 +11,7 @@ from qmadmin.producing import refuse_both
 from qmadmin.transaction import Transaction, current
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
-from qmcore.acts import plain, transactions, upkeep, waiting
+from qmcore.acts import holding, plain, upkeep, waiting
 from qmcore.acts.dequeue import Nothing
 from qmcore.checks import whole
 from qmcore.condition import Condition
@@ -242,7 +242,7 @@ class Consuming(SpaceHandle):
     ) -> list[Message] | Nothing:
         branch = transaction.branch(attachment)
         try:
-            return transactions.dequeue(attachment.volume, branch, queue, selection, limit, now, body=body, role=role)
+            return holding.dequeue(attachment.volume, branch, queue, selection, limit, now, body=body, role=role)
         except BaseException as error:
             if not (waits and isinstance(error, QueueError) and waiting.is_unreachable(error)):
                 # A wait goes on when the server is back: nothing was done.

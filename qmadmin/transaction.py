@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from qmadmin import tracing
-from qmcore.acts import rolling_back, transactions
+from qmcore.acts import rolling_back, succession, transactions
 from qmcore.acts.branch import Branch, Mark
 from qmcore.acts.enqueue import prepare
 from qmcore.acts.returning import Cause, Ending, Verdict
@@ -31,7 +31,7 @@ from qmcore.times import MICROS, span
 
 if TYPE_CHECKING:
     from qmadmin.device import Attachment, Device
-    from qmcore.message import Body, EnqueueControl
+    from qmcore.message import Body, EnqueueControl, Message
 
 _open: contextvars.ContextVar[tuple[Callable[[], Transaction | None], ...]] = contextvars.ContextVar(
     "qmadmin_transactions", default=()
@@ -110,6 +110,44 @@ class Transaction:
                 raise
         self._ended = "committed"
         self._forgotten.detach()
+
+    def successor(self, timeout: float | timedelta | None) -> Transaction:
+        """Return a transaction that `commit_and_take` may let follow this one; it is used when this one has ended."""
+        return Transaction(self._device, timeout, self._space)
+
+    def commit_and_take(
+        self, answers: Iterable[tuple[str, Body, EnqueueControl]], successor: Transaction | None, queue: str
+    ) -> list[Message] | None:
+        """Enqueue messages, commit, and let a successor, where there is one, dequeue the next message: all in one step.
+
+        `answers` are messages for queues of the queue space, each with its control information. Returns what the
+        successor has dequeued from the queue, a message or none, which does not mean that there is none.
+        Returns None where the step was refused: nothing was done, and the transaction goes on. The same steps, taken
+        one by one, say why. Raises as `commit` does where the store fails.
+        """
+        self._check_usable()
+        if len(self._branches) != 1:
+            return None
+        ((attachment, branch),) = self._branches.values()
+        attachment.look_after()
+        page_size = self._device.info.page_size
+        outgoing = [prepare(to, body, control, page_size) for to, body, control in tracing.traced(answers)]
+        following = None if successor is None else successor.branch(attachment)
+        try:
+            taken = succession.commit_and_take(
+                attachment.volume, branch, outgoing, following, queue, self._device.clock.now()
+            )
+        except BaseException as error:
+            self._roll_back(Ending(_cause(error), str(error)))
+            if successor is not None:
+                successor.rollback(counts=False)
+            raise
+        if taken is not None:
+            self._ended = "committed"
+            self._forgotten.detach()
+        if successor is not None and not taken:
+            successor.rollback(counts=False)
+        return taken
 
     def rollback(
         self,

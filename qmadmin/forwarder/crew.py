@@ -157,13 +157,14 @@ class Crew:
             return True
 
     def _forward(self) -> Found:
-        is_looking = [True]
+        feed, is_looking = self.feed, [True]
         with self._changed:
             self._looking += 1
 
         def looks_no_more() -> None:
             with self._changed:
-                if is_looking.pop():
+                if is_looking:
+                    is_looking.pop()
                     self._looking -= 1
 
         def taken() -> None:
@@ -171,9 +172,12 @@ class Crew:
             # There may be more where this one came from.
             self.rouse()
 
+        def goes_on() -> bool:
+            return self._goes_on(feed)
+
         try:
             self._keep_pace()
-            with self._places.one_for(self.queue, self.feed.head_priority) as leave_place:
+            with self._places.one_for(self.queue, feed.head_priority) as leave_place:
 
                 def abandoned() -> None:
                     leave_place()
@@ -181,13 +185,23 @@ class Crew:
 
                 if self._is_ended:
                     return Found.NOTHING
-                return self.feed.forward(taken, abandoned, self._has_ended)
+                return feed.forward(taken, abandoned, self._has_ended, goes_on)
         except NoSpaceError as error:
             self._do_with_fewer(f"{error.name}: {error.message}")
             return Found.NOTHING
         finally:
-            if is_looking:
-                looks_no_more()
+            looks_no_more()
+
+    def _goes_on(self, feed: Feed) -> bool:
+        """Tell whether a worker may take its next message at once, without a look at anything but the queue."""
+        return not (
+            self._is_ended
+            or self.feed is not feed
+            or self._limit is not None
+            or feed.terms.pace
+            or feed.pause.left()
+            or self._places.are_counted
+        )
 
     def _has_ended(self) -> bool:
         return self._is_ended

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from qmadmin.forwarder import tracing
 from qmadmin.forwarder.service import Failure, Reply
@@ -16,23 +16,40 @@ if TYPE_CHECKING:
     from qmadmin.transaction import Transaction
 
 
-def put_reply(space: QueueSpace, request: Message, reply: Reply, figures: Figures, log: FailureLog) -> None:
-    """Enqueue the reply of a service, in the transaction that is open, where the request asks for one.
+Answer: TypeAlias = "tuple[str, bytes, EnqueueControl]"
+"""A message for a client: its queue, its body, and its control information."""
 
-    It is dropped where its queue does not exist. Raises Failure where the reply is no message, and QueueError where
-    there is no room for it, or its queue is stopped.
+
+def answer_to(request: Message, reply: Reply) -> Answer | None:
+    """Return what is queued as the reply to a request; None where that asks for none.
+
+    Raises Failure where the reply is no message.
     """
     if request.reply_queue is None:
+        return None
+    try:
+        return (request.reply_queue, *_message(request, reply))
+    except InvalidArgumentError as error:
+        raise _unfit(error) from error
+
+
+def put_answer(space: QueueSpace, request: Message, answer: Answer | None, figures: Figures, log: FailureLog) -> None:
+    """Enqueue the reply to a request, where there is one, in the transaction that is open.
+
+    It is dropped where its queue does not exist. Raises Failure where the reply does not fit there, and QueueError
+    where there is no room for it, or its queue is stopped.
+    """
+    if answer is None:
         return
     try:
-        space.put(request.reply_queue, *_message(request, reply))
+        space.put(*answer)
     except BadQueueError as error:
         _refuse_if_stopped(error)
         figures.reply_dropped()
-        log.dropped(request.msgid, "reply", request.reply_queue)
+        log.dropped(request.msgid, "reply", answer[0])
     except (InvalidArgumentError, NoSpaceError, ReleaseError) as error:
         _refuse_if_room_may_come(error)
-        raise Failure(f"its reply cannot be queued: {error.message}") from error
+        raise _unfit(error) from error
 
 
 def tell_failure(
@@ -86,6 +103,10 @@ def _content(reply: Reply) -> tuple[bytes, str]:
     if isinstance(reply.body, str):
         return reply.body.encode(), reply.type or "STRING"
     return bytes(reply.body or b""), reply.type or "CARRAY"
+
+
+def _unfit(error: QueueError) -> Failure:
+    return Failure(f"its reply cannot be queued: {error.message}")
 
 
 def _corrid(request: Message) -> bytes:

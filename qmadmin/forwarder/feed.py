@@ -9,12 +9,12 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from qmadmin.forwarder import current
 from qmadmin.forwarder.batch import Batch
 from qmadmin.forwarder.calls import Calls, Running
-from qmadmin.forwarder.ending import put_reply, says_something, tell_failure
+from qmadmin.forwarder.ending import Answer, answer_to, put_answer, says_something, tell_failure
 from qmadmin.forwarder.failure_log import FailureLog
 from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
 from qmadmin.forwarder.settings import TRANTIME_MAX
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from qmadmin.forwarder.slot import Slot
     from qmadmin.space import QueueSpace
     from qmadmin.transaction import Transaction
+
+T = TypeVar("T")
 
 GRACE_SECONDS: Final = 5.0
 """By how much a transaction outlives the time of the call in it, so that a call that was too long is ended, and told
@@ -82,17 +84,23 @@ class Feed:
         self._slot = slot
         self._calls = calls
 
-    def forward(self, taken: Callable[[], None], abandoned: Callable[[], None], ended: Callable[[], bool]) -> Found:
+    def forward(
+        self,
+        taken: Callable[[], None],
+        abandoned: Callable[[], None],
+        ended: Callable[[], bool],
+        goes_on: Callable[[], bool],
+    ) -> Found:
         """Forward the next message, or a batch of them. `taken` is called when there is one, before its service is.
 
         `abandoned` is called, in another thread, where the service does not come back in time. `ended` says that no
-        further call is to be begun.
+        further call is to be begun, `goes_on` that the next message may be taken with the commit of one that is done.
         Raises QueueError where the store has failed, or takes us for dead: the device has to be opened again. Raises
         NoSpaceError where the queue space has too few transactions, and KeyboardInterrupt where the service did.
         """
         try:
             with self._slot.service() as service:
-                return self._forward(service.call, taken, abandoned, ended)
+                return self._forward(service.call, taken, abandoned, ended, goes_on)
         except Unavailable as error:
             self.pause.begin(str(error), error.retry_after)
         except (BadResourceError, NotOpenError):
@@ -126,36 +134,41 @@ class Feed:
         taken: Callable[[], None],
         abandoned: Callable[[], None],
         ended: Callable[[], bool],
+        goes_on: Callable[[], bool],
     ) -> Found:
         if self._waits_for_order():
             return Found.NOTHING
         requests: list[Message] = []
+        turn: _Turn | None = _Turn(self._space.transaction(self._transaction_seconds()), requests)
         try:
-            with self._space.transaction(self._transaction_seconds()) as transaction:
-                requests = self._space.dequeue_many(self.queue, self.terms.batch)
-                if requests:
-                    taken()
-                    work = self._one if self.terms.batch == 1 else self._several
-                    work(requests, _Work(service, transaction, abandoned, ended))
+            while turn is not None:
+                with turn.transaction as transaction:
+                    requests = turn.requests or self._space.dequeue_many(self.queue, self.terms.batch)
+                    turn = None
+                    if requests:
+                        taken()
+                        work = self._one if self.terms.batch == 1 else self._several
+                        turn = work(requests, _Work(service, transaction, abandoned, ended, goes_on))
+                self.pause.end()
         except _AbandonedError:
             return Found.ABANDONED
         except Failure:
-            pass
+            self.pause.end()
         except AbortedError as error:
             if not requests or error.facts.get("of_the_store"):
                 raise
-        self.pause.end()
+            self.pause.end()
         return Found.MESSAGE if requests else Found.NOTHING
 
-    def _one(self, requests: Sequence[Message], work: _Work) -> None:
-        """Call the service with the one request, and end the transaction as that says.
+    def _one(self, requests: Sequence[Message], work: _Work) -> _Turn | None:
+        """Call the service with the one request, and end the transaction as that says; return what follows at once.
 
         Failures are recorded, and raised all the same.
         """
         call, transaction = Call(requests[0], self.terms.seconds), work.transaction
         try:
-            took = self._call(call, work)
-            transaction.commit()
+            took, answer = self._call(call, work, answer_to)
+            turn = self._commit(call.request, answer, work)
         except Failure as failure:
             self._record_failure(call, self._end_failed(transaction, call.request, failure))
             raise
@@ -183,14 +196,34 @@ class Feed:
                 transaction.rollback(type(error).__name__)
             self.figures.abandoned()
             raise
-        else:
-            self.figures.succeeded(took)
+        self.figures.succeeded(took)
+        return turn
+
+    def _commit(self, request: Message, answer: Answer | None, work: _Work) -> _Turn | None:
+        """Queue the reply and commit, where it may be in one step that takes the next message too, which is returned.
+
+        Where that is refused, the steps are taken one by one.
+        """
+        transaction = work.transaction
+        successor = transaction.successor(self._transaction_seconds()) if self._may_go_on(work) else None
+        found = transaction.commit_and_take([] if answer is None else [answer], successor, self.queue)
+        if found is None:
+            put_answer(self._space, request, answer, self.figures, self.log)
+            transaction.commit()
+        return _Turn(successor, found) if successor is not None and found else None
+
+    def _may_go_on(self, work: _Work) -> bool:
+        """Tell whether the next message may be taken with the commit of one; a strict order wants a look before."""
+        return self.terms.order is not Order.STRICT and work.goes_on()
 
     def _several(self, requests: Sequence[Message], work: _Work) -> None:
         """Call the service with one request after the other, and commit what is done with."""
 
+        def put(request: Message, reply: Reply) -> None:
+            put_answer(self._space, request, answer_to(request, reply), self.figures, self.log)
+
         def call(each: Call) -> float:
-            return self._call(each, work, collects=True)
+            return self._call(each, work, put, collects=True)[0]
 
         def failed(each: Call, failure: Failure) -> bool:
             self._record_failure(each, failure)
@@ -201,8 +234,13 @@ class Feed:
 
         Batch(work.transaction, requests, self.terms.seconds, self.figures, call, failed, work.ended).work()
 
-    def _call(self, call: Call, work: _Work, *, collects: bool = False) -> float:
-        """Call the service, inside of the transaction or outside, and queue its reply; return the seconds it took."""
+    def _call(
+        self, call: Call, work: _Work, answer: Callable[[Message, Reply], T], *, collects: bool = False
+    ) -> tuple[float, T | None]:
+        """Call the service, inside of the transaction or outside; return the seconds it took, and its answer.
+
+        `answer` is called with its reply, where replies are wanted.
+        """
 
         def given_up(reason: str | None) -> None:
             if reason is None:
@@ -225,9 +263,7 @@ class Feed:
                 if not self._calls.end(running):
                     raise _AbandonedError
             took = call.taken()
-            if self.terms.answers:
-                put_reply(self._space, call.request, reply, self.figures, self.log)
-        return took
+            return took, answer(call.request, reply) if self.terms.answers else None
 
     def _reply(self, call: Call, work: _Work, *, collects: bool) -> Reply:
         with contextlib.ExitStack() as stack:
@@ -310,6 +346,14 @@ class _Work:
     transaction: Transaction
     abandoned: Callable[[], None]
     ended: Callable[[], bool]
+    goes_on: Callable[[], bool]
+
+
+class _Turn(NamedTuple):
+    """A transaction, and what it has dequeued already."""
+
+    transaction: Transaction
+    requests: list[Message]
 
 
 class _AbandonedError(Exception):

@@ -35,13 +35,18 @@ class Places:
             self._queues, self._total = queues, total
             self._hand_out()
 
+    @property
+    def are_counted(self) -> bool:
+        """Whether there may be too few places, so that somebody else may come first."""
+        return self._total != math.inf
+
     @contextlib.contextmanager
     def one_for(self, queue: str, priority: Callable[[], int]) -> Iterator[Callable[[], None]]:
         """Wait for a place and hold it. Of those who wait alike, the highest priority comes first.
 
         What it gives is called to leave the place early, from any thread, for a holder who does not come back.
         """
-        if self._total == math.inf:
+        if not self.are_counted:
             yield _nothing
             return
         if not self._take(queue):

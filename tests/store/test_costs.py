@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Delete, Insert, Select, Update
 
 import qmstorage
+from qmcore.message import EnqueueControl
 from qmstorage.runner import Texts
 from qmstorage.sqlite import beside, files
 from tests.fix_store import make_queue
@@ -108,6 +109,18 @@ def test_a_transaction_that_answers_a_message_is_synced_once(space, cost):
             space.enqueue("R", bytes(1024), corrid=request.msgid)
 
     assert costs(cost(answer)) == (2, 12, 11, 1)
+
+
+def test_a_commit_that_takes_the_next_message_too_is_one_for_each_message(space, cost):
+    """What a worker of the forwarder does who answers one message after the other."""
+    space.enqueue_many("Q", [bytes(1024)] * 2)
+    with space.transaction() as transaction:
+        request = space.dequeue("Q")
+        reply = ("R", bytes(1024), EnqueueControl(corrid=request.msgid.encode()))
+        successor = transaction.successor(None)
+        found = cost(lambda: transaction.commit_and_take([reply], successor, "Q"))
+    with successor:
+        assert costs(found) == (1, 12, 9, 1)
 
 
 def test_a_dequeue_that_finds_nothing_changes_and_syncs_nothing(space, cost):

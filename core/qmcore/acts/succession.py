@@ -1,0 +1,94 @@
+"""The act of committing a transaction and beginning its successor, for whoever works on one message after the other.
+
+All of it is one database transaction: the reply is accepted and arrives, the request goes, and the next one is held.
+Where anything is refused nothing is done, and the same steps, taken one by one, say why and what becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qmcore.acts import enqueue as enqueuing
+from qmcore.acts.branch import Branch, leave_numbers, reserve
+from qmcore.acts.dequeue import dequeuable
+from qmcore.acts.enqueue import Accepted, Outgoing
+from qmcore.acts.holding import Held, hold, note
+from qmcore.acts.transactions import commit_branch
+from qmcore.errors import (
+    InvalidArgumentError,
+    OperatingSystemError,
+    OutcomeUnknownError,
+    QueueError,
+    SystemFailureError,
+)
+from qmcore.message import Message
+from qmcore.port import Unit, Volume
+from qmcore.queue import Delivery
+from qmcore.selection import FIRST
+
+
+def commit_and_take(
+    volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], successor: Branch | None, name: str, now: int
+) -> list[Message] | None:
+    """Enqueue messages, commit, and let a successor, if there is one, hold the first message of a queue.
+
+    Return what the successor holds: one message, or none where there is none at hand. None is returned where
+    something was refused, and nothing was done then.
+    """
+    known = branch.opened.known
+    if known is None or known.space.definition.memory or volume.shortcut is not None:
+        # Memory follows the disk in steps of its own, and where each step is a journey there are short ways for each.
+        return None
+
+    def done(unit: Unit) -> tuple[_Taken | None, Sequence[int]]:
+        items, left = _accepted(unit, branch, outgoing)
+        commit_branch(unit, branch, [*branch.pending, *items], now)
+        if successor is None:
+            return None, left
+        successor.reserved = left
+        return _take_first(unit, successor, name, now), left
+
+    if successor is not None:
+        # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
+        successor.may_hold = True
+    try:
+        taken, left = volume.write(done, concurrent=True)
+    except (OperatingSystemError, SystemFailureError, OutcomeUnknownError):
+        raise
+    except QueueError:
+        return _nothing(successor, None)
+    if successor is None or taken is None:
+        branch.reserved = left
+        leave_numbers(branch)
+        return _nothing(successor, [])
+    return note(successor, *taken)
+
+
+def _nothing(successor: Branch | None, found: list[Message] | None) -> list[Message] | None:
+    """Note that the successor holds nothing, and return what was found."""
+    if successor is not None:
+        successor.may_hold = False
+    return found
+
+
+_Taken = tuple[list[Held], Sequence[int]]
+
+
+def _accepted(unit: Unit, branch: Branch, outgoing: Sequence[Outgoing]) -> tuple[list[Accepted], Sequence[int]]:
+    """Return messages as their queues accept them, and the numbers that the transaction has left over then."""
+    known = branch.opened.definitions(unit)
+    numbers = branch.reserved
+    if len(numbers) < len(outgoing):
+        numbers = reserve(unit, branch, len(outgoing))
+    items = [enqueuing.accepted(unit, known, item, number) for item, number in zip(outgoing, numbers, strict=False)]
+    if any(item.delivery is Delivery.NONPERSIST for item in items):
+        raise InvalidArgumentError("a message for memory does not arrive in the same step as others")
+    return items, numbers[len(items) :]
+
+
+def _take_first(unit: Unit, successor: Branch, name: str, now: int) -> _Taken | None:
+    """Let the successor hold the first message of a queue, where nothing else is to be done for that."""
+    queue = dequeuable(unit, successor.opened, name)
+    if queue.definition.grouping or queue.definition.retention or any(unit.pending_work(queue.id, now)):
+        return None
+    return hold(unit, successor, queue, FIRST, 1)
