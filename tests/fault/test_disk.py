@@ -261,11 +261,15 @@ class TestFailingSync:
         first = Work(lambda: space.enqueue("Q", b"1"))
         assert syncing.wait(30)
         volume = space._attachment.volume
-        before = volume._beside.log._written
         second = Work(lambda: space.enqueue("Q", b"2"))
-        eventually(lambda: volume._beside.log._written > before, "the second is committed")
+        eventually(lambda: len(volume._line) == 1, "the second stands in line")
+        # It is committed by whoever has no reason to wait for the disk.
+        volume.write(lambda _: None, durable=False)
+        third = Work(lambda: space.enqueue("Q", b"3"))
+        eventually(lambda: len(volume._line) == 1, "the third stands in line")
         may_fail.set()
         assert {type(result) for result in first.results() + second.results()} == {OutcomeUnknownError}
+        assert {type(result) for result in third.results()} == {SystemFailureError}, "nothing of it was done"
         assert len(calls) == 1
 
     def test_a_transaction_whose_commit_failed_so_is_not_reported_as_committed(self, file_store, space, failing):

@@ -124,6 +124,32 @@ class TestGroupCommit:
         shared.run(*[lambda: space.enqueue("Q", b"")] * 8)
         assert 1 <= len(syncs) <= 2, "one for the work that was stopped, one for the eight"
 
+    def test_those_who_come_while_the_disk_works_are_committed_together_behind_that(self, file_store, monkeypatch):
+        from qmstorage.sqlite import beside
+
+        space = file_store.space()
+        make_queue(space)
+        at_work, go_on = threading.Event(), threading.Event()
+        real, volume, statements = beside._sync, space._attachment.volume, []
+
+        def slow(descriptor):
+            at_work.set()
+            assert go_on.wait(30)
+            real(descriptor)
+
+        monkeypatch.setattr(beside, "_sync", slow)
+        first = Work(lambda: space.enqueue("Q", "first"))
+        assert at_work.wait(30)
+        volume._connection.set_trace_callback(statements.append)
+        others = Work(*[lambda: space.enqueue("Q", "x")] * 4)
+        eventually(lambda: len(volume._line) == 4, "all stand in line")
+        assert volume.read(lambda _: "done") == "done", "who needs nothing of the disk does not wait for it"
+        go_on.set()
+        assert all(isinstance(each, str) for each in first.results() + others.results())
+        volume._connection.set_trace_callback(None)
+        assert statements.count("COMMIT") == 1
+        assert drain(space) == ["first", *"xxxx"]
+
     def test_each_enqueue_is_synced_and_what_a_transaction_holds_is_not(self, file_store, monkeypatch):
         from qmstorage.sqlite import beside
 

@@ -69,6 +69,11 @@ class Log:
                 self._refuse_lost(unknown=True)
             self._synced = reached
 
+    def wait(self) -> None:
+        """Return when no commit is being brought to the disk that was when this was called."""
+        with self._lock:
+            pass
+
     def keep_short(self, connection: sqlite3.Connection) -> None:
         """Have a long log written from its beginning again, if readers let it soon; the caller is the only writer.
 

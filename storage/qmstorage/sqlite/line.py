@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -58,6 +59,25 @@ class Job(Generic[T]):
         return self._result
 
 
+def commit_line(line: deque[Job[Any]], own: Job[Any], commit: Callable[[list[Job[Any]]], None]) -> None:
+    """Commit all that stands in line, together where that goes well; `own` is the caller's."""
+    jobs = [line.popleft() for _ in range(len(line))]
+    try:
+        try:
+            commit(jobs)
+        except QueueError:
+            if len(jobs) == 1:
+                raise
+            # The store failed, and whose work was to blame is not known: each gets a transaction of its own.
+            _commit_each(jobs, commit)
+    except QueueError as error:
+        _fail(jobs, error)
+    except BaseException:
+        # Ctrl-C in the thread that works for all: the others go on without it, and do not do its work either.
+        line.extendleft(job for job in reversed(jobs) if not job.settled and job is not own)
+        raise
+
+
 def settle(jobs: Iterable[Job[Any]], commit: int) -> None:
     """Note that the jobs are done, by this commit where they were not refused."""
     for job in jobs:
@@ -66,7 +86,15 @@ def settle(jobs: Iterable[Job[Any]], commit: int) -> None:
         job.settled = True
 
 
-def fail(jobs: Iterable[Job[Any]], error: QueueError) -> None:
+def _commit_each(jobs: list[Job[Any]], commit: Callable[[list[Job[Any]]], None]) -> None:
+    for job in jobs:
+        try:
+            commit([job])
+        except QueueError as error:
+            _fail([job], error)
+
+
+def _fail(jobs: Iterable[Job[Any]], error: QueueError) -> None:
     """Note that the jobs which are not done yet have failed."""
     for job in jobs:
         if not job.settled:

@@ -1,9 +1,10 @@
 """A volume on SQLite: one held connection, one writer at a time, commits shared by whoever is waiting.
 
 Threads of one process that write at the same time are committed together: each puts its work into a line, and
-whoever gets the lock next runs all that stands there in one database transaction. Processes queue at a gate. A commit
-is made durable after the gate is open again: the write-ahead log is a checksummed sequence, so one fdatasync of it
-covers everything that was committed before, by whomever.
+whoever gets the lock next runs all that stands there in one database transaction. What has to be on the disk stands
+there until no sync is under way, so that others join it while the disk works. Processes queue at a gate. A commit is
+made durable after the gate is open again: the write-ahead log is a checksummed sequence, so one fdatasync of it covers
+everything that was committed before, by whomever.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from qmcore.errors import InvalidArgumentError, NotOpenError, QueueError
+from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Owner, Use
@@ -28,7 +29,7 @@ from qmstorage.runner import Texts
 from qmstorage.sqlite import files, joining, translate
 from qmstorage.sqlite.bells import SocketBell
 from qmstorage.sqlite.beside import Beside
-from qmstorage.sqlite.line import Job, fail, settle
+from qmstorage.sqlite.line import Job, commit_line, settle
 from qmstorage.sqlite.locks import same_boot
 from qmstorage.sqlite.residences import Residences, memory_files
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
@@ -65,6 +66,7 @@ class SqliteVolume:
         self._snapshots = OpenSnapshots()
         self._line: deque[Job[Any]] = deque()
         self._writing = threading.Lock()
+        self._syncing_next = threading.Lock()
         self._closed = ""
         self._levels: dict[int, Use] = {}
         self.followers: weakref.WeakKeyDictionary[Connection, joining.Follower] = weakref.WeakKeyDictionary()
@@ -101,9 +103,10 @@ class SqliteVolume:
         job = Job(work, patient=patient)
         self._line.append(job)
         try:
-            with self._writing:
-                if not job.settled:
-                    self._commit_line(job)
+            if durable:
+                self._commit_behind_sync(job)
+            else:
+                self._commit_in_turn(job)
         except BaseException:
             with contextlib.suppress(ValueError):
                 self._line.remove(job)
@@ -345,7 +348,8 @@ class SqliteVolume:
             self._snapshots.give_to_parent()
             self._connection.close()
             self._beside.abandon()
-        self._writing, self._snapshots.registering = threading.Lock(), threading.Lock()
+        self._writing, self._syncing_next = threading.Lock(), threading.Lock()
+        self._snapshots.registering = threading.Lock()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -361,33 +365,24 @@ class SqliteVolume:
         if self._beside.log is not None:
             self._beside.log.sync(commit)
 
-    def _commit_line(self, own: Job[Any]) -> None:
-        """Commit all that stands in line, together where that goes well; `own` is the caller's."""
-        jobs = [self._line.popleft() for _ in range(len(self._line))]
-        try:
-            self._check_usable()
-            try:
-                self._commit(jobs)
-            except QueueError:
-                if len(jobs) == 1:
-                    raise
-                # The store failed, and whose work was to blame is not known: each gets a transaction of its own.
-                self._commit_each(jobs)
-        except QueueError as error:
-            fail(jobs, error)
-        except BaseException:
-            # Ctrl-C in the thread that works for all: the others go on without it, and do not do its work either.
-            self._line.extendleft(job for job in reversed(jobs) if not job.settled and job is not own)
-            raise
+    def _commit_behind_sync(self, job: Job[Any]) -> None:
+        """Commit a job when no other is being brought to the disk, together with those that have come meanwhile.
 
-    def _commit_each(self, jobs: list[Job[Any]]) -> None:
-        for job in jobs:
-            try:
-                self._commit([job])
-            except QueueError as error:
-                fail([job], error)
+        Committed at once, each alone, they would wait for the next sync all the same.
+        """
+        with self._syncing_next:
+            # In a forked process nobody is left to end what the parent was doing.
+            if self._beside.log is not None and not (job.settled or self._closed):
+                self._beside.log.wait()
+            self._commit_in_turn(job)
+
+    def _commit_in_turn(self, job: Job[Any]) -> None:
+        with self._writing:
+            if not job.settled:
+                commit_line(self._line, job, self._commit)
 
     def _commit(self, jobs: list[Job[Any]]) -> None:
+        self._check_usable()
         committing = False
         wanted: list[tuple[list[str], int]] = []
         with self._turn(patient=jobs[0].patient and all(job.patient for job in jobs)):
