@@ -37,11 +37,8 @@ def _bringing(state: Table, *, expires: bool) -> Statement:
 
 
 _BRING: Final = {
-    (state.name, expires): _bringing(state, expires=expires) for state in (ready, due) for expires in (False, True)
+    (state, expires): _bringing(state, expires=expires) for state in (ready, due) for expires in (False, True)
 }
-
-
-_STATES: Final = {state.name: state for state in (ready, due)}
 _NAMES: Final = {"message_id": "id"}
 """What stands in another table, by its name in that of messages."""
 
@@ -56,11 +53,11 @@ class SharedArrivals(Arrivals):
 
     def bring(self, arriving: Sequence[NewMessage], now_us: int) -> None:
         """Store messages and let them stand: ready or, until they are available, kept back."""
-        given: dict[tuple[str, bool], list[dict[str, Any]]] = {}
+        given: dict[tuple[Table, bool], list[dict[str, Any]]] = {}
         for new in arriving:
             standing = new.standing
             is_due = standing.available_us is not None and standing.available_us > now_us
-            which = due.name if is_due else ready.name, standing.expires_us is not None
+            which = due if is_due else ready, standing.expires_us is not None
             given.setdefault(which, []).append(self._row_of(new))
             self.news.came(new.queue_id)
         for which, several in given.items():
@@ -77,12 +74,10 @@ class SharedArrivals(Arrivals):
         """Return the rows of messages by their numbers."""
         return self._rows(_READ if body else _READ_FACTS, message_ids)
 
-    def _copy(self, state: str, expires: bool, several: Sequence[dict[str, Any]]) -> None:
+    def _copy(self, state: Table, expires: bool, several: Sequence[dict[str, Any]]) -> None:
         """Store messages that come to stand in the same table."""
-        for table in (message, _STATES[state], *([expiring] if expires else [])):
-            names = [
-                _NAMES.get(column.name, column.name) if table is not message else column.name for column in table.c
-            ]
+        for table in (message, state, *([expiring] if expires else [])):
+            names = [_NAMES.get(column.name, column.name) for column in table.columns]
             copy_rows(self._cursor, table, self.schema, (tuple(row[name] for name in names) for row in several))
 
     def _rows(self, statement: Statement, message_ids: Sequence[int]) -> dict[int, Row]:

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS: Final = 5.0
 """How long a transaction may still be in progress whose session was ended."""
 
-_IS_THERE: Final = """
-SELECT FROM pg_stat_activity WHERE pid = {pid} AND (extract(epoch FROM backend_start) * 1000000)::bigint = {started}
-"""
-
 _BROUGHT_TO_DISK: Final = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'qmadmin', '')"
 """Writes something behind all that was committed, and returns when it, and so all before, is where it has to be."""
 
@@ -73,8 +69,7 @@ def last_number(connect: Callable[[], WatchedConnection], session: Session, sche
 
 def _is_gone(connection: WatchedConnection, session: Session) -> bool:
     end = time.monotonic() + _PATIENCE_SECONDS
-    there = _IS_THERE.format(**session.connection.identity._asdict())
-    while connection.execute(there).fetchone() is not None:
+    while living.is_there(connection, session.connection.identity):
         if time.monotonic() >= end:
             return False
         time.sleep(0.01)

@@ -39,10 +39,10 @@ _IDENTITY = f"""
 SELECT pid, {_MICROSECONDS.format("backend_start")} FROM pg_stat_activity WHERE pid = pg_backend_pid()
 """  # noqa: S608 - words of ours
 
-END_SESSION = """
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE pid = {pid} AND (extract(epoch FROM backend_start) * 1000000)::bigint = {started}
-"""
+_OF_SESSION = f"FROM pg_stat_activity WHERE pid = {{pid}} AND {_MICROSECONDS.format('backend_start')} = {{started}}"
+_IS_THERE = f"SELECT {_OF_SESSION}"
+
+END_SESSION = f"SELECT pg_terminate_backend(pid) {_OF_SESSION}"
 """Ends a session, if it is still the same: process numbers come again."""
 
 _SERVER = f"SELECT {_BOOT}, ({_AGE})::float8"
@@ -95,6 +95,11 @@ def identity(connection: Connection) -> Identity:
 def end_session(connection: Connection, session: Identity) -> None:
     """End another session than that of the connection, if it is still the same."""
     connection.execute(END_SESSION.format(**session._asdict()))
+
+
+def is_there(connection: Connection, session: Identity) -> bool:
+    """Tell whether another session than that of the connection has not ended yet."""
+    return connection.execute(_IS_THERE.format(**session._asdict())).fetchone() is not None
 
 
 def server(connection: Connection) -> Server:
