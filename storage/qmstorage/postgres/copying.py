@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from psycopg.pq import PipelineStatus
-from sqlalchemy import BigInteger, Integer, LargeBinary, SmallInteger, Table, Text
 
-from qmstorage.postgres.tables import quoted
+from qmstorage.postgres.tables import TYPE_NAMES, quoted
 
 if TYPE_CHECKING:
-    from qmstorage.runner import Cursor, Row
+    from sqlalchemy import Table
 
-_TYPES: Final[dict[type, str]] = {
-    BigInteger: "int8",
-    Integer: "int4",
-    SmallInteger: "int2",
-    Text: "text",
-    LargeBinary: "bytea",
-}
-"""What the server calls the types of columns."""
+    from qmstorage.runner import Cursor, Row
 
 
 def copy_rows(cursor: Cursor, table: Table, schema: str, rows: Iterable[Row]) -> None:
@@ -44,4 +36,4 @@ def can_copy(cursor: Cursor) -> bool:
 def _copying(table: Table, schema: str) -> tuple[str, list[str]]:
     names = ", ".join(f'"{column.name}"' for column in table.columns)
     text = f"COPY {quoted(schema)}.{table.name} ({names}) FROM STDIN (FORMAT BINARY)"
-    return text, [_TYPES[type(column.type)] for column in table.columns]
+    return text, [TYPE_NAMES[type(column.type)] for column in table.columns]

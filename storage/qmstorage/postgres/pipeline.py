@@ -9,7 +9,7 @@ import itertools
 import re
 import struct
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import psycopg
@@ -17,10 +17,9 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
 from psycopg.waiting import Ready, Wait
-from sqlalchemy import BigInteger, Integer, LargeBinary, SmallInteger, Text
 
 from qmstorage.postgres import translate
-from qmstorage.postgres.tables import DIALECT
+from qmstorage.postgres.tables import DIALECT, TYPE_NAMES
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
@@ -37,14 +36,14 @@ _NUMBERS: Final = itertools.count(1)
 """What tells the names of what sessions prepare from each other. None is given twice: a session that was made to forget
 all may have some of it again, of which we do not know any more."""
 
-_BINARY: Final[Sequence[tuple[type[Any], int, Callable[[Any], _Buffer]]]] = (
-    (SmallInteger, 21, struct.Struct("!h").pack),
-    (BigInteger, 20, struct.Struct("!q").pack),
-    (Integer, 23, struct.Struct("!i").pack),
-    (LargeBinary, 17, lambda value: value),
-    (Text, 25, str.encode),
-)
-"""The number that the server gives each type of our columns, and how a value is sent to it; the narrower type first."""
+_SENT: Final[dict[str, Callable[[Any], _Buffer]]] = {
+    "int2": struct.Struct("!h").pack,
+    "int4": struct.Struct("!i").pack,
+    "int8": struct.Struct("!q").pack,
+    "bytea": lambda value: value,
+    "text": str.encode,
+}
+"""How a value is sent, by what the server calls its type."""
 
 
 class Step(NamedTuple):
@@ -83,7 +82,9 @@ _PLACE: Final = re.compile(r"%\((\w+)\)s")
 
 
 def _binary(kind: TypeEngine[Any]) -> tuple[int, Callable[[Any], _Buffer]]:
-    return next((number, send) for each, number, send in _BINARY if isinstance(kind, each))
+    """Return the number that the server gives a type of our columns, and how a value is sent to it."""
+    name = TYPE_NAMES[type(kind)]
+    return psycopg.adapters.types[name].oid, _SENT[name]
 
 
 class Pipeline:

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import PrimaryKeyConstraint, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
@@ -54,6 +62,15 @@ SETTINGS: Final = {
     for name, text in _CHURNS.items()
 } | dict.fromkeys((counter.name, forwarding.name), _CHANGING)
 """Storage parameters of tables, as CREATE TABLE takes them."""
+
+TYPE_NAMES: Final[dict[type, str]] = {
+    BigInteger: "int8",
+    Integer: "int4",
+    SmallInteger: "int2",
+    Text: "text",
+    LargeBinary: "bytea",
+}
+"""What the server calls the types of columns."""
 
 PARTITIONED: Final = {message.name: "id", chunk.name: "body_id"}
 """Tables that are split by the hash of a column where a device asks for partitions."""
