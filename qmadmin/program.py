@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
+import gc
 import logging
 import os
 import signal
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from qmadmin.shell.lines import Dialogue
     from qmadmin.shell.render import Screen
     from qmadmin.shell.session import Session
+
+_GARBAGE_AT = 200_000
+"""How many objects the program makes before it looks for garbage. A start makes 100,000, all of which stay."""
 
 OPTIONS = "[-f FILE | -c COMMAND ...] [OPTION ...]"
 USAGE = f"Usage: qmadmin {OPTIONS} [DEVICE]"
@@ -147,6 +152,8 @@ def qmadmin(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status. The console command `qmadmin` calls this."""
+    if arguments is None:
+        _look_for_little_garbage()
     fill_standard_descriptors()
     try:
         status = qmadmin.main(arguments, prog_name="qmadmin", standalone_mode=False)
@@ -164,6 +171,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         leave_quietly()
     return Exit(status or Exit.OK)
+
+
+def _look_for_little_garbage() -> None:
+    """Have Python look for garbage seldom, and not at the end: that took a fifth of the time of one command."""
+    gc.set_threshold(_GARBAGE_AT)
+    atexit.register(gc.freeze)
 
 
 def check_status(device: str) -> None:
