@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import select
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -89,6 +90,8 @@ class Session:
         self._heard = select.poll()
         self._heard.register(connection.pgconn.socket, select.POLLIN)
         self.cursor: Cursor = connection.cursor(binary=True)
+        # An interrupt may come where nobody has the session in hand, between any two steps: then it ends by itself.
+        weakref.finalize(self, connection.close).atexit = False
 
     @property
     def is_idle(self) -> bool:
@@ -137,7 +140,7 @@ class Sessions:
         self._schema = schema
         self._settings = "; ".join((*_SETTINGS, f"SET synchronous_commit = {'on' if durable else 'off'}"))
         self._idle: deque[Session] = deque()
-        self._all: set[Session] = set()
+        self._all: weakref.WeakSet[Session] = weakref.WeakSet()
         self._room = threading.BoundedSemaphore(MOST)
         self._closed = False
 
@@ -188,13 +191,12 @@ class Sessions:
         try:
             connection.execute(self._settings, prepare=False)
             slot, _ = slots.free_slot(connection, self._schema, slots.FOR_SESSION)
+            whole_numbers(connection.adapters)
             session = Session(connection, slot, living.server(connection).boot)
+            self._all.add(session)
         except BaseException:
             connection.close()
             raise
-        whole_numbers(connection.adapters)
-        session.cursor = connection.cursor(binary=True)
-        self._all.add(session)
         return session
 
     def _give_back(self, session: Session) -> None:

@@ -1,0 +1,64 @@
+"""The sessions that a process has on PostgreSQL."""
+
+import contextlib
+import gc
+import sys
+
+import pytest
+
+from qmstorage.postgres import sessions
+from tests.fix_store import eventually, make_queue
+
+
+class InterruptedAt:
+    """Raises KeyboardInterrupt, as Ctrl-C would, at the line of a module that is the n-th to be run."""
+
+    def __init__(self, module, line):
+        self._file = module.__file__
+        self._left = line
+
+    def __enter__(self):
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *_):
+        sys.settrace(None)
+
+    @property
+    def was_reached(self):
+        """Whether as many lines were run."""
+        return self._left <= 0
+
+    def _call(self, frame, event, _argument):
+        return self._line if frame.f_code.co_filename == self._file else None
+
+    def _line(self, _frame, event, _argument):
+        if event == "line":
+            self._left -= 1
+            if self._left == 0:
+                raise KeyboardInterrupt
+        return self._line
+
+
+# Of a connection that nobody has got yet, the driver says that nobody has closed it.
+@pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
+@pytest.mark.parametrize("fresh", [False, True], ids=["kept", "new"])
+def test_no_session_stays_open_unused_wherever_a_call_is_interrupted(arena, fresh):
+    space = arena.space()
+    make_queue(space)
+    space.enqueue("Q", b"before")
+    mine = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    usual = arena.sql(mine)
+    line, was_reached = 0, True
+    while was_reached:
+        line += 1
+        if fresh:
+            arena.volume._sessions._close_idle()
+        with InterruptedAt(sessions, line) as interrupt:
+            with contextlib.suppress(KeyboardInterrupt):
+                space.peek("Q")
+            was_reached = interrupt.was_reached
+        space.peek("Q")
+        gc.collect()
+        eventually(lambda: arena.sql(mine) == usual, f"the end of the session, interrupted at line {line}")
+    assert line > 10
