@@ -47,7 +47,8 @@ class SpaceHandle:
 
     @property
     def _attachment(self) -> Attachment:
-        self._check_open()
+        if self._closed:
+            self._check_open()
         return self._device.attachment(self.name, self._role)
 
     def _read(self, work: Callable[[Unit], T]) -> T:

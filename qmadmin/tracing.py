@@ -38,6 +38,8 @@ def headers() -> dict[str, str]:
 
 def traced(items: Iterable[tuple[str, Body, EnqueueControl]]) -> Iterable[tuple[str, Body, EnqueueControl]]:
     """Return messages that are to be enqueued, with the headers of the trace that this thread is in."""
+    if not is_in_use():
+        return items
     told = headers()
     return [(queue, body, _with_trace(control, told)) for queue, body, control in items] if told else items
 

@@ -368,9 +368,10 @@ def _in_context() -> list[Transaction]:
 
 def current(device: Device, space: str) -> Transaction | None:
     """Return the transaction that calls of this thread on a queue space belong to."""
-    for transaction in reversed(_in_context()):
-        if transaction.covers(device, space):
-            return transaction
+    if _open.get():
+        for transaction in reversed(_in_context()):
+            if transaction.covers(device, space):
+                return transaction
     return None
 
 

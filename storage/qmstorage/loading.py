@@ -191,7 +191,7 @@ class Loading(Counters, Bodies):
 
     def put_rows(self, table: Table, rows: Iterable[Row]) -> None:
         """Insert rows, whose values stand in the order of the columns."""
-        self._cursor.executemany(self._texts.in_order((_PUT_IF_NEW if self.in_memory else _PUT)[table.name]), rows)
+        self._cursor.executemany(self._texts.in_order[(_PUT_IF_NEW if self.in_memory else _PUT)[table.name]], rows)
 
     def _message_rows(self, base: int, queue_id: int, rows: Sequence[carried.Row]) -> list[Row]:
         found: list[Row] = [

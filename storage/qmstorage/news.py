@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from typing import Final
 
 ALL: Final = sys.maxsize
@@ -20,13 +19,13 @@ class News:
     def __init__(self) -> None:
         self.queues: set[int] = set()
         """Where something came or changed."""
-        self.turns: Counter[int] = Counter()
+        self.turns: dict[int, int] = {}
         """How many to ring of those who wait in turn, by queue."""
 
     def came(self, queue_id: int, messages: int = 1) -> None:
         """Messages can be dequeued from the queue."""
         self.queues.add(queue_id)
-        self.turns[queue_id] += messages
+        self.turns[queue_id] = self.turns.get(queue_id, 0) + messages
 
     def changed(self, queue_id: int) -> None:
         """All who wait for the queue have to look again."""
@@ -34,9 +33,10 @@ class News:
 
     def passed_on(self, queue_id: int) -> None:
         """Somebody who waited in turn, and may have been rung, has left messages for the next."""
-        self.turns[queue_id] += 1
+        self.turns[queue_id] = self.turns.get(queue_id, 0) + 1
 
     def add(self, other: News) -> None:
         """Take over what another has to tell."""
         self.queues |= other.queues
-        self.turns.update(other.turns)
+        for queue_id, messages in other.turns.items():
+            self.turns[queue_id] = self.turns.get(queue_id, 0) + messages

@@ -68,7 +68,8 @@ class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
         self._schema = ""
         if schema is not None:
             self._schema = dialect.identifier_preparer.quote_schema(schema)
-        self._in_order: dict[Statement, str] = {}
+        self.in_order = _InOrder(self)
+        """The texts of statements whose values are given in the order in which they stand in it, on SQLite."""
         self._built: weakref.WeakKeyDictionary[Statement, tuple[str, dict[str, Any]]] = weakref.WeakKeyDictionary()
 
     def of(self, statement: Statement) -> tuple[str, dict[str, Any]]:
@@ -79,17 +80,22 @@ class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
             found = self._built[statement] = text.replace(_SOME_SCHEMA, self._schema), constants
         return found
 
-    def in_order(self, statement: Statement) -> str:
-        """Return the text of a statement whose values are given in the order in which they stand in it, on SQLite."""
-        found = self._in_order.get(statement)
-        if found is None:
-            found = self._in_order[statement] = re.sub(r":\w+", "?", self[statement][0])
-        return found
-
     def __missing__(self, statement: Statement) -> tuple[str, dict[str, Any]]:
         # A process may have many volumes and memories; what differs between them is a name.
         text, constants = _compiled_once(statement, self._dialect, bool(self._schema))
         found = self[statement] = text.replace(_SOME_SCHEMA, self._schema), constants
+        return found
+
+
+class _InOrder(dict[Statement, str]):
+    """The texts of statements with a place for each value where its name stood."""
+
+    def __init__(self, texts: Texts) -> None:
+        super().__init__()
+        self._texts = texts
+
+    def __missing__(self, statement: Statement) -> str:
+        found = self[statement] = re.sub(r":\w+", "?", self._texts[statement][0])
         return found
 
 
@@ -128,7 +134,7 @@ class Runner:
 
     def run_in_order(self, statement: Statement, *values: Any) -> Cursor:
         """Run a statement whose values are given in the order in which they stand in it: SQLite looks up no names."""
-        self._cursor.execute(self._texts.in_order(statement), values)
+        self._cursor.execute(self._texts.in_order[statement], values)
         return self._cursor
 
     def one(self, statement: Statement, **values: Any) -> Row | None:

@@ -26,7 +26,7 @@ _UNMAKE_EXPIRING = delete(expiring).where(
 _NEXT_DUE = select(due.c.available_at).where(given(due.c.queue_id, "of_queue")).order_by(due.c.available_at).limit(1)
 _HAS_DUE = exists().where(given(due.c.queue_id, "of_queue"), due.c.available_at <= bindparam("now"))
 _HAS_EXPIRED = exists().where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
-_PENDING_WORK = select(_HAS_DUE, _HAS_EXPIRED)
+PENDING_WORK = select(_HAS_DUE, _HAS_EXPIRED)
 _RELEASE = (
     delete(due)
     .where(
@@ -141,7 +141,7 @@ class States(Runner):
 
     def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
         """Tell whether the queue has messages that became available, and ones that expired."""
-        available, expired = self.all(_PENDING_WORK, of_queue=queue_id, now=now_us)[0]
+        available, expired = self.all(PENDING_WORK, of_queue=queue_id, now=now_us)[0]
         return bool(available), bool(expired)
 
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:

@@ -46,7 +46,6 @@ _WAITS = (
     .where(given(owner.c.space_id, "of_space"))
     .group_by(waiter.c.owner_id)
 )
-_WAITERS = select(waiter.c.address).where(given(waiter.c.queue_id, "of_queue")).order_by(waiter.c.address)
 
 
 class Transactions(Forwardings):
@@ -160,7 +159,3 @@ class Transactions(Forwardings):
     def notify(self, queue_id: int) -> None:
         """Have all told, once the unit is committed, who wait for the queue."""
         self.news.changed(queue_id)
-
-    def waiters(self, queue_id: int) -> list[str]:
-        """Return the bells of those who wait for a message of the queue, in the order of their addresses."""
-        return [row[0] for row in self.all(_WAITERS, of_queue=queue_id)]

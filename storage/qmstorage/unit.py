@@ -75,11 +75,12 @@ class SqlUnit(Loading, Imports, Arrivals, Listings, History, Carrying, Transacti
         self._memories = memories or {}
         self._stores: dict[int, MemoryStore] = {}
         self._elsewhere = elsewhere or {}
-        self.start_work()
+        self.actions: list[Callable[[], None]] = []
+        self._generations = {}
 
     def start_work(self) -> None:
         """Begin the work of one caller: what was read for another, whose work may have been undone, is forgotten."""
-        self.actions: list[Callable[[], None]] = []
+        self.actions = []
         self._generations = {}
 
     def memory(self, space_id: int) -> MemoryStore | None:

@@ -26,12 +26,15 @@ def consume_now(
         # The room of what is kept is given back when it is forgotten.
         pages = 0
     else:
-        removed = store.remove(space, queue.name, places, body=body)
-        messages, pages = [message for message, _ in removed], sum(its for _, its in removed)
+        messages, pages = [], 0
+        for message, its in store.remove(space, queue.name, places, body=body):
+            messages.append(message)
+            pages += its
+    size = 0
     for place, message in zip(places, messages, strict=True):
+        size += message.size
         if message.expires_us is not None:
             store.unmake_expiring(queue.id, place.message_id, message.expires_us)
-    size = sum(message.size for message in messages)
     # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
     store.leave(space.id, queue.id, count=len(messages), pages=pages, size=size, how="dequeued")
     thresholds.note_departure(unit, opened, queue, store)

@@ -60,7 +60,7 @@ def dequeue(
     taken = take(unit, opened, queue, selection, limit)
     if not taken:
         return nothing(unit, queue)
-    if all(item.store is taken[0].store for item in taken):
+    if len(taken) == 1 or all(item.store is taken[0].store for item in taken):
         return consume_now(unit, opened, taken[0].store, queue, [item.place for item in taken], now, body=body)
     return [
         message

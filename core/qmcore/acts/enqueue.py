@@ -57,7 +57,9 @@ def enqueue(unit: Unit, opened: OpenSpace, outgoing: Sequence[Outgoing], now: in
     known = opened.definitions(unit)
     waiting = all_accepted(unit, known, outgoing)
     first = waiting[0]
-    if any(item.queue_id != first.queue_id or item.delivery is not first.delivery for item in waiting):
+    if len(waiting) > 1 and any(
+        item.queue_id != first.queue_id or item.delivery is not first.delivery for item in waiting
+    ):
         return _enqueue_apart(unit, opened, waiting, now)
     store = store_for(unit, known, first.delivery)
     arrived = arrive(unit, opened, known.by_id[first.queue_id], store, waiting, now)
@@ -183,8 +185,7 @@ def arrive(
             asked, terms = (item.outgoing.control, item.place), _terms(item, queue, now)
         arriving.append(_new_message(number, queue, item.outgoing, stands(number, sequence, terms)))
     store.bring(arriving, now)
-    counts = counts or not all(_has_expired(new.standing, now) for new in arriving)
-    if counts and thresholds.is_watched(queue):
+    if thresholds.is_watched(queue) and (counts or not all(_has_expired(new.standing, now) for new in arriving)):
         if thresholds.is_reached(unit, opened, queue, store):
             _expire(unit, opened, queue, now)
         thresholds.note_arrival(unit, opened, queue, store, now)

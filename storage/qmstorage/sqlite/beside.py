@@ -41,7 +41,8 @@ class Log:
         self._lock = threading.Lock()
         self._written = 0
         self._synced = 0
-        self._lost: OSError | None = None
+        self.lost: OSError | None = None
+        """Why a commit was not brought to the disk, after which nobody goes on."""
         self._leave_until = 0.0
         # Its name must be on the disk before the first commit is.
         files.sync_directory(path)
@@ -56,7 +57,8 @@ class Log:
         if not self._durable:
             return
         with self._lock:
-            self._refuse_lost(unknown=True)
+            if self.lost is not None:
+                self._refuse_lost(unknown=True)
             if self._synced >= commit:
                 return
             reached = self._written
@@ -65,7 +67,7 @@ class Log:
             except OSError as error:
                 # The kernel may have dropped the pages that it could not write: a second try would report success
                 # for what is lost.
-                self._lost = error
+                self.lost = error
                 self._refuse_lost(unknown=True)
             self._synced = reached
 
@@ -96,13 +98,13 @@ class Log:
 
     def _refuse_lost(self, *, unknown: bool) -> None:
         """Refuse; `unknown` tells whether that is what became of the caller's own commit."""
-        if self._lost is not None:
+        if self.lost is not None:
             kind = OutcomeUnknownError if unknown else SystemFailureError
             raise kind(
-                f"device {self._path!r} failed to bring a commit to the disk ({self._lost}); its outcome is unknown",
+                f"device {self._path!r} failed to bring a commit to the disk ({self.lost}); its outcome is unknown",
                 hint="Check the disk, then open the device again.",
                 path=self._path,
-            ) from self._lost
+            ) from self.lost
 
     def close(self) -> None:
         """Bring what was written to the disk, and close the log."""

@@ -35,8 +35,8 @@ class Job(Generic[T]):
     def run(self, unit: SqliteUnit, cursor: sqlite3.Cursor, *, alone: bool) -> None:
         """Do the work; a refusal undoes it and nothing else. Errors of the store are raised: they end them all."""
         self.error = None
-        unit.start_work()
         if not alone:
+            unit.start_work()
             cursor.execute("SAVEPOINT job")
         try:
             self._result = self._work(unit)
@@ -61,7 +61,9 @@ class Job(Generic[T]):
 
 def commit_line(line: deque[Job[Any]], own: Job[Any], commit: Callable[[list[Job[Any]]], None]) -> None:
     """Commit all that stands in line, together where that goes well; `own` is the caller's."""
-    jobs = [line.popleft() for _ in range(len(line))]
+    jobs = [line.popleft()]
+    while line:
+        jobs.append(line.popleft())
     try:
         try:
             commit(jobs)

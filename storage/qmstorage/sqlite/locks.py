@@ -85,7 +85,7 @@ class Gate:
 
     def __enter__(self) -> None:
         """Wait until no other process is inside."""
-        if not self._enter(translate.BUSY_SECONDS):
+        if not _lock(self._fd, _ENTRANCE) and not self._enter(translate.BUSY_SECONDS):
             raise translate.gate_closed(self._path, _holder(self._fd))
 
     def __exit__(self, *_: object) -> None:

@@ -21,6 +21,7 @@ from qmstorage.arrivals import Arrivals
 from qmstorage.holding import for_each_role
 from qmstorage.runner import Row, Statement, given, insert_into
 from qmstorage.schema import held, message, ready
+from qmstorage.states import PENDING_WORK
 from qmstorage.unit import MemoryStore
 
 _MAKE_READY: Final = insert_into(ready)
@@ -84,8 +85,8 @@ class Traffic(Arrivals):
             super().bring(arriving, now_us)
             return
         places = [(new.queue_id, new.standing.order_key, new.id, 0) for new in arriving]
-        self._cursor.executemany(self._texts.in_order(_PUT_PLAIN), map(_plain_row, arriving))
-        self._cursor.executemany(self._texts.in_order(_MAKE_READY), places)
+        self._cursor.executemany(self._texts.in_order[_PUT_PLAIN], map(_plain_row, arriving))
+        self._cursor.executemany(self._texts.in_order[_MAKE_READY], places)
         for queue_id, messages in Counter(new.queue_id for new in arriving).items():
             self.news.came(queue_id, messages)
 
@@ -121,13 +122,20 @@ class Traffic(Arrivals):
             return super().take_many(space, queue_id, choice, limit)
         return self._take_first(queue_id, limit)
 
+    def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
+        """Tell whether the queue has messages that became available, and ones that expired."""
+        available, expired = self.run_in_order(PENDING_WORK, queue_id, now_us, queue_id, now_us).fetchone()
+        return bool(available), bool(expired)
+
     def removed_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Delete the rows of messages and return them by their numbers."""
-        found = self.stored_rows(message_ids, body=body)
         if len(message_ids) == 1:
-            self.run_in_order(_REMOVE, message_ids[0])
-        else:
-            self._cursor.executemany(self._texts.in_order(_REMOVE), [(each,) for each in message_ids])
+            (message_id,) = message_ids
+            row = self._row_of(_READ if body else _READ_FACTS, message_id)
+            self.run_in_order(_REMOVE, message_id)
+            return {message_id: row}
+        found = self.stored_rows(message_ids, body=body)
+        self._cursor.executemany(self._texts.in_order[_REMOVE], [(each,) for each in message_ids])
         return found
 
     def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
@@ -169,7 +177,7 @@ class Traffic(Arrivals):
         if len(found) == 1:
             self.run_in_order(_TAKE, queue_id, found[0][1])
         elif found:
-            self._cursor.executemany(self._texts.in_order(_TAKE), [(queue_id, key) for _, key, _ in found])
+            self._cursor.executemany(self._texts.in_order[_TAKE], [(queue_id, key) for _, key, _ in found])
         return [Place(number, queue_id, key, retries) for number, key, retries in found]
 
     def _row_of(self, statement: Statement, message_id: int) -> Row:

@@ -13,7 +13,7 @@ from qmcore.message import State
 from qmcore.port import Unit
 from qmstorage.news import ALL
 from qmstorage.runner import Row, Texts, given
-from qmstorage.schema import counter, space
+from qmstorage.schema import counter, space, waiter
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.bells import is_in_turn
 from qmstorage.sqlite.traffic import SqliteMemoryStore, Traffic
@@ -21,6 +21,7 @@ from qmstorage.unit import SqlUnit
 
 T = TypeVar("T")
 
+_WAITERS = select(waiter.c.address).where(given(waiter.c.queue_id, "of_queue")).order_by(waiter.c.address)
 _ALLOCATION = "CREATE TABLE IF NOT EXISTS allocation (filling BLOB NOT NULL)"
 _MAIN = select(counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size).where(
     given(counter.c.space_id, "space_id"), counter.c.queue_id == literal_column("0")
@@ -57,12 +58,13 @@ class SqliteUnit(Traffic, SqlUnit):
         """Return bells that are to be rung once the unit is committed, in their order, and how many of them."""
         wanted: list[tuple[list[str], int]] = []
         for queue_id, turns in self.news.turns.items():
-            addresses = self.waiters(queue_id)
-            in_turn = [address for address in addresses if is_in_turn(address)]
+            rows = self.run_in_order(_WAITERS, queue_id).fetchall()
+            # Mostly nobody waits.
+            in_turn = [address for (address,) in rows if is_in_turn(address)] if rows else []
             if in_turn:
                 wanted.append((in_turn, turns))
-            if len(in_turn) < len(addresses) and queue_id in self.news.queues:
-                wanted.append(([address for address in addresses if not is_in_turn(address)], ALL))
+            if len(in_turn) < len(rows) and queue_id in self.news.queues:
+                wanted.append(([address for (address,) in rows if not is_in_turn(address)], ALL))
         return wanted
 
     def memory_of(self, texts: Texts) -> SqliteMemoryStore:

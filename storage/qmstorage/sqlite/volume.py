@@ -57,6 +57,8 @@ class SqliteVolume:
     """One SQLite file, or SQLite in memory, as the engine's port wants it. Open for reading and writing."""
 
     readonly = False
+    shortcut = None
+    """No step is a journey."""
 
     def __init__(self, path: str, connection: sqlite3.Connection, *, durable: bool = True) -> None:
         self.path = path
@@ -82,11 +84,6 @@ class SqliteVolume:
         self._gone = ""
         FORKS.add(self)
 
-    @property
-    def shortcut(self) -> None:
-        """None: no step is a journey."""
-        return None
-
     def write(
         self,
         work: Callable[[Unit], T],
@@ -111,8 +108,8 @@ class SqliteVolume:
             with contextlib.suppress(ValueError):
                 self._line.remove(job)
             raise
-        if durable and job.commit:
-            self._sync(job.commit)
+        if durable and job.commit and self._beside.log is not None:
+            self._beside.log.sync(job.commit)
         return job.outcome()
 
     def read(self, work: Callable[[Unit], T]) -> T:
@@ -361,10 +358,6 @@ class SqliteVolume:
             except sqlite3.Error as error:
                 raise translate.from_sqlite(error, self.path) from error
 
-    def _sync(self, commit: int) -> None:
-        if self._beside.log is not None:
-            self._beside.log.sync(commit)
-
     def _commit_behind_sync(self, job: Job[Any]) -> None:
         """Commit a job when no other is being brought to the disk, together with those that have come meanwhile.
 
@@ -409,7 +402,8 @@ class SqliteVolume:
                     settle(jobs, self._note_commit())
                 raise
             finally:
-                roll_back(self._connection)
+                if self._connection.in_transaction:
+                    roll_back(self._connection)
         for addresses, at_most in wanted:
             self.ring(addresses, at_most)
 
@@ -425,8 +419,9 @@ class SqliteVolume:
     def _check_usable(self) -> None:
         if self._closed or self._gone:
             raise NotOpenError(self._closed or self._gone, path=self.path)
-        if self._beside.log is not None:
-            self._beside.log.check()
+        log = self._beside.log
+        if log is not None and log.lost is not None:
+            log.check()
 
 
 def _ours(unit: Unit) -> SqliteUnit:
