@@ -79,7 +79,9 @@ class Presence:
         self._outlived = outlived
         self._patience = patience or Patience()
         self._belfry = Belfry(self._patience.linger_seconds)
-        self._changed = threading.Condition()
+        # Taken by itself: in between the condition's own steps for that an interrupt would leave it taken for ever.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._keys: set[int] = set()
         self._held: set[int] = set()
         self._dropped: set[int] = set()
@@ -140,7 +142,7 @@ class Presence:
         """
         owner_id = secrets.randbits(62)
         lock = key(self._schema, Kind.OWNER, owner_id)
-        with self._changed:
+        with self._lock:
             self._keys.add(lock)
         try:
             self._reach(lambda: lock in self._held)
@@ -196,7 +198,7 @@ class Presence:
 
     def close(self) -> None:
         """Ring all bells and end the session; it takes a second where the server does not answer."""
-        with self._changed:
+        with self._lock:
             self._closed = self._closed or "the device is closed"
             self._changed.notify_all()
             thread = self._thread
@@ -209,7 +211,7 @@ class Presence:
 
     def pause(self) -> bool:
         """Let no call into the driver begin, because the process is about to fork; tell whether that went well."""
-        with self._changed:
+        with self._lock:
             self._forks += 1
             link = self._link
         if link is None or link.pause():
@@ -228,7 +230,8 @@ class Presence:
     def abandon(self, *, idle: bool) -> None:
         """Let go, in a forked process, of what is the parent's; `idle` is what `pause` has told before."""
         self._closed = "the device was opened by the parent process, before a fork"
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._thread = None
         self._belfry.abandon()
         link, self._link = self._link, None
@@ -239,7 +242,7 @@ class Presence:
     def _reach(self, done: Callable[[], bool]) -> None:
         """Wait until the session is as it is wanted."""
         end = time.monotonic() + self._patience.answer_seconds
-        with self._changed:
+        with self._lock:
             self._check_open()
             if done():
                 return
@@ -255,7 +258,7 @@ class Presence:
     def _drop(self, lock: int) -> None:
         """Give a key up; wait for that as long as the session stands, and not for long."""
         end = time.monotonic() + _CLOSE_SECONDS
-        with self._changed:
+        with self._lock:
             self._keys.discard(lock)
             self._dropped.add(lock)
             self._nudge()
@@ -330,7 +333,7 @@ class Presence:
         """Connect; None where a fork came in between, as the child has a copy of the socket then."""
         forks = self._forks
         link = Link(self._connect(), self._nudged, self._patience.answer_seconds)
-        with self._changed:
+        with self._lock:
             if forks == self._forks and forks % 2 == 0:
                 self._link = link
                 return link
@@ -347,7 +350,7 @@ class Presence:
         for ghost_pid, ghost_started in self._ghosts:
             link.ask(living.END_SESSION.format(pid=ghost_pid, started=ghost_started))
         self._ghosts = {(int(pid), int(started))}
-        with self._changed:
+        with self._lock:
             before, self._boot = self._boot, boot
             if before:
                 self._since = time.monotonic()
@@ -363,7 +366,7 @@ class Presence:
 
     def _bring_about(self, link: Link) -> bool:
         """Bring the session to what is wanted; tell whether there was anything to do."""
-        with self._changed:
+        with self._lock:
             keys, channels = set(self._keys), self._belfry.wanted()
             lock, unlock = keys - self._held, self._held - keys
             hear, ignore = channels - self._heard, self._heard - channels
@@ -378,7 +381,7 @@ class Presence:
         if not statements:
             return False
         link.ask("; ".join(statements))
-        with self._changed:
+        with self._lock:
             self._held, self._heard = keys, channels
             self._changed.notify_all()
         return True
@@ -393,7 +396,7 @@ class Presence:
             self._belfry.ring_all()
 
     def _note_loss(self, error: Exception) -> None:
-        with self._changed:
+        with self._lock:
             was_known = bool(self._held or self._heard)
             self._held, self._heard = set(), set()
             self._failure = error

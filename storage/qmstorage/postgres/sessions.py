@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import secrets
 import select
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -141,17 +141,23 @@ class Sessions:
         self._settings = "; ".join((*_SETTINGS, f"SET synchronous_commit = {'on' if durable else 'off'}"))
         self._idle: deque[Session] = deque()
         self._all: weakref.WeakSet[Session] = weakref.WeakSet()
-        self._room = threading.BoundedSemaphore(MOST)
+        # What of it is not taken. A semaphore of the standard library stays locked for all where an interrupt comes in
+        # the middle of it, as it is written in Python; this is not.
+        self._rooms: SimpleQueue[None] = SimpleQueue()
+        for _ in range(MOST):
+            self._rooms.put(None)
         self._closed = False
 
     @contextlib.contextmanager
     def one(self, *, fresh: bool = False) -> Iterator[Session]:
         """Give a session; a fresh one is new, and all that lie idle are closed, as they may be lost too."""
-        if not self._room.acquire(timeout=WAIT_SECONDS):
+        try:
+            self._rooms.get(timeout=WAIT_SECONDS)
+        except Empty:
             raise SystemFailureError(
                 f"all {MOST} database sessions of this process have been at work for {WAIT_SECONDS} seconds",
                 hint="Look for what locks the tables of the device, such as a tool of the database.",
-            )
+            ) from None
         try:
             if fresh:
                 self._close_idle()
@@ -161,7 +167,7 @@ class Sessions:
             finally:
                 self._give_back(session)
         finally:
-            self._room.release()
+            self._rooms.put(None)
 
     def close(self) -> None:
         """End all sessions; one that is at work ends when its work does."""
