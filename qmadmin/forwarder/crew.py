@@ -157,42 +157,28 @@ class Crew:
             return True
 
     def _forward(self) -> Found:
-        feed, is_looking = self.feed, [True]
-        with self._changed:
-            self._looking += 1
-
-        def looks_no_more() -> None:
-            with self._changed:
-                if is_looking:
-                    is_looking.pop()
-                    self._looking -= 1
-
-        def taken() -> None:
-            looks_no_more()
-            # There may be more where this one came from.
-            self.rouse()
-
-        def goes_on() -> bool:
-            return self._goes_on(feed)
-
+        look = _Look(self, self.feed)
         try:
             self._keep_pace()
-            with self._places.one_for(self.queue, feed.head_priority) as leave_place:
-
-                def abandoned() -> None:
-                    leave_place()
-                    self._lose_one()
-
-                if self._is_ended:
-                    return Found.NOTHING
-                return feed.forward(taken, abandoned, self._has_ended, goes_on)
+            with self._places.one_for(self.queue, look.feed.head_priority) as look.leave_place:
+                return Found.NOTHING if self._is_ended else look.feed.forward(look)
         except NoSpaceError as error:
             self._do_with_fewer(f"{error.name}: {error.message}")
             return Found.NOTHING
         finally:
-            looks_no_more()
+            look.is_over()
 
-    def _goes_on(self, feed: Feed) -> bool:
+    def begins_look(self) -> None:
+        """Note that a worker looks for a message."""
+        with self._changed:
+            self._looking += 1
+
+    def ends_look(self) -> None:
+        """Note that it looks no more."""
+        with self._changed:
+            self._looking -= 1
+
+    def goes_on(self, feed: Feed) -> bool:
         """Tell whether a worker may take its next message at once, without a look at anything but the queue."""
         return not (
             self._is_ended
@@ -203,7 +189,8 @@ class Crew:
             or self._places.are_counted
         )
 
-    def _has_ended(self) -> bool:
+    def has_ended(self) -> bool:
+        """Tell whether the workers are to take no further message."""
         return self._is_ended
 
     def _keep_pace(self) -> None:
@@ -235,7 +222,7 @@ class Crew:
         with self._changed:
             self._lost -= 1
 
-    def _lose_one(self) -> None:
+    def lose_one(self) -> None:
         """Let another thread take the place of one whose call does not come back."""
         with self._changed:
             self._busy -= 1
@@ -244,3 +231,42 @@ class Crew:
         if self._lost >= _LOST_MAX:
             self.feed.pause.begin(f"{self._lost} calls of its service did not come back", _LOST_SECONDS)
         self._told()
+
+
+class _Look:
+    """A worker's look for a message, and what it tells of one that is found."""
+
+    def __init__(self, crew: Crew, feed: Feed) -> None:
+        self.feed = feed
+        self.leave_place: Callable[[], None] = _nothing
+        self._crew = crew
+        self._is_open = True
+        crew.begins_look()
+
+    def taken(self) -> None:
+        """Note that there is a message; there may be more where it came from."""
+        self.is_over()
+        self._crew.rouse()
+
+    def abandoned(self) -> None:
+        """Let another thread take the place of this one, which does not come back."""
+        self.leave_place()
+        self._crew.lose_one()
+
+    def has_ended(self) -> bool:
+        """Tell whether no further call is to be begun."""
+        return self._crew.has_ended()
+
+    def goes_on(self) -> bool:
+        """Tell whether the next message may be taken with the commit of one that is done."""
+        return self._crew.goes_on(self.feed)
+
+    def is_over(self) -> None:
+        """Note that nothing is looked for any more; once is enough."""
+        if self._is_open:
+            self._is_open = False
+            self._crew.ends_look()
+
+
+def _nothing() -> None:
+    pass

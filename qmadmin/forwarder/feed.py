@@ -9,7 +9,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from qmadmin.forwarder import current
 from qmadmin.forwarder.batch import Batch
@@ -62,6 +62,22 @@ class Found(enum.Enum):
     """The call came back when its transaction was rolled back for it, and somebody else has taken its place."""
 
 
+class Worker(Protocol):
+    """Whoever forwards a message, as far as it is told how that goes, or asked how to go on."""
+
+    def taken(self) -> None:
+        """Note that there is a message, before its service is called."""
+
+    def abandoned(self) -> None:
+        """Note, in another thread, that the service does not come back in time."""
+
+    def has_ended(self) -> bool:
+        """Tell whether no further call is to be begun."""
+
+    def goes_on(self) -> bool:
+        """Tell whether the next message may be taken with the commit of one that is done."""
+
+
 class Feed:
     """Forwards the messages of one queue to one service. Several threads may do so at the same time."""
 
@@ -84,23 +100,15 @@ class Feed:
         self._slot = slot
         self._calls = calls
 
-    def forward(
-        self,
-        taken: Callable[[], None],
-        abandoned: Callable[[], None],
-        ended: Callable[[], bool],
-        goes_on: Callable[[], bool],
-    ) -> Found:
-        """Forward the next message, or a batch of them. `taken` is called when there is one, before its service is.
+    def forward(self, worker: Worker) -> Found:
+        """Forward the next message, or a batch of them, for a worker.
 
-        `abandoned` is called, in another thread, where the service does not come back in time. `ended` says that no
-        further call is to be begun, `goes_on` that the next message may be taken with the commit of one that is done.
         Raises QueueError where the store has failed, or takes us for dead: the device has to be opened again. Raises
         NoSpaceError where the queue space has too few transactions, and KeyboardInterrupt where the service did.
         """
         try:
             with self._slot.service() as service:
-                return self._forward(service.call, taken, abandoned, ended, goes_on)
+                return self._forward(service.call, worker)
         except Unavailable as error:
             self.pause.begin(str(error), error.retry_after)
         except (BadResourceError, NotOpenError):
@@ -128,14 +136,7 @@ class Feed:
             return 0
         return head.priority if head else 0
 
-    def _forward(
-        self,
-        service: Callable[[Call], Reply],
-        taken: Callable[[], None],
-        abandoned: Callable[[], None],
-        ended: Callable[[], bool],
-        goes_on: Callable[[], bool],
-    ) -> Found:
+    def _forward(self, service: Callable[[Call], Reply], worker: Worker) -> Found:
         if self._waits_for_order():
             return Found.NOTHING
         requests: list[Message] = []
@@ -146,9 +147,9 @@ class Feed:
                     requests = turn.requests or self._space.dequeue_many(self.queue, self.terms.batch)
                     turn = None
                     if requests:
-                        taken()
+                        worker.taken()
                         work = self._one if self.terms.batch == 1 else self._several
-                        turn = work(requests, _Work(service, transaction, abandoned, ended, goes_on))
+                        turn = work(requests, _Work(service, transaction, worker))
                 self.pause.end()
         except _AbandonedError:
             return Found.ABANDONED
@@ -214,7 +215,7 @@ class Feed:
 
     def _may_go_on(self, work: _Work) -> bool:
         """Tell whether the next message may be taken with the commit of one; a strict order wants a look before."""
-        return self.terms.order is not Order.STRICT and work.goes_on()
+        return self.terms.order is not Order.STRICT and work.worker.goes_on()
 
     def _several(self, requests: Sequence[Message], work: _Work) -> None:
         """Call the service with one request after the other, and commit what is done with."""
@@ -232,7 +233,7 @@ class Feed:
             self._ask_for_order()
             return False
 
-        Batch(work.transaction, requests, self.terms.seconds, self.figures, call, failed, work.ended).work()
+        Batch(work.transaction, requests, self.terms.seconds, self.figures, call, failed, work.worker.has_ended).work()
 
     def _call(
         self, call: Call, work: _Work, answer: Callable[[Message, Reply], T], *, collects: bool = False
@@ -248,12 +249,12 @@ class Feed:
             else:
                 self._record_failure(call, Failure(reason))
                 self._ask_for_order()
-            work.abandoned()
+            work.worker.abandoned()
 
         running = Running(call, work.transaction, given_up)
         if not self._calls.begin(running):
             work.transaction.return_untried("the forwarder was stopped")
-            work.abandoned()
+            work.worker.abandoned()
             raise _AbandonedError
         self.figures.began()
         with call_span(call.request, self._space.name):
@@ -344,9 +345,7 @@ class _Work:
 
     service: Callable[[Call], Reply]
     transaction: Transaction
-    abandoned: Callable[[], None]
-    ended: Callable[[], bool]
-    goes_on: Callable[[], bool]
+    worker: Worker
 
 
 class _Turn(NamedTuple):
