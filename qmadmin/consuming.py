@@ -12,7 +12,6 @@ from qmadmin.transaction import Transaction, current
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import holding, plain, upkeep, waiting
-from qmcore.acts.dequeue import Nothing
 from qmcore.checks import whole
 from qmcore.condition import Condition
 from qmcore.condition_text import parse
@@ -20,7 +19,7 @@ from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
 from qmcore.message import Message, MessageInfo
 from qmcore.port import always
 from qmcore.queue import Delivery
-from qmcore.records import Role
+from qmcore.records import Nothing, Role
 from qmcore.selection import FIRST, Selection
 
 if TYPE_CHECKING:

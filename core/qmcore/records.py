@@ -92,6 +92,25 @@ class Routing:
     error_queue: str | None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Nothing:
+    """No message was there.
+
+    `next_due_us` is when the next one that is kept back becomes available, `held` whether a transaction holds one.
+    `unfinished`: there was so much to release or to remove that only a step was done, and it should be tried again.
+    """
+
+    queue_ids: tuple[int, ...]
+    next_due_us: int | None
+    held: bool = False
+    unfinished: bool = False
+
+
+def is_nothing(result: object) -> bool:
+    """Tell whether no message was there."""
+    return isinstance(result, Nothing)
+
+
 class Standing(NamedTuple):
     """What a message has from its arrival on: its order key, and times that are absolute by now."""
 

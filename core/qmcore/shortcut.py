@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from qmcore.message import Message
-from qmcore.records import NewMessage, TransactionRecord, Use
+from qmcore.records import NewMessage, Nothing, TransactionRecord, Use
 from qmcore.space import Space
 
 
@@ -83,14 +83,14 @@ class Shortcut(Protocol):
     def arrive(self, arrival: PlainArrival) -> int | None:
         """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
 
-    def depart(self, departure: PlainDeparture) -> Message | None:
-        """Dequeue a message for good and return it; None: nothing was done, or there is none."""
+    def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
+        """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
 
     def level(self, space_id: int) -> tuple[int, Use]:
         """Return the generation of a queue space, and how much it holds."""
 
-    def hold(self, hold: PlainHold) -> PlainHeld | None:
-        """Record a transaction and let it hold a message; None: nothing was done, or there is none."""
+    def hold(self, hold: PlainHold) -> PlainHeld | Nothing | None:
+        """Record a transaction and let it hold a message, or return that the queue has none; None: nothing was done."""
 
     def end(self, end: PlainEnd) -> bool:
         """Commit a transaction, durably; False: nothing was done."""

@@ -374,8 +374,9 @@ def test_the_short_way_touches_few_rows(filled, clock, monkeypatch):
             with filled.space.transaction():
                 filled.space.enqueue(queue, filled.space.dequeue(queue).body)
             assert volume.shortcut.level(1)[1].messages > 0
-            assert len(seen) >= 6
-        used = {b"qm_arrive", b"qm_depart", b"qm_level", b"qm_hold", b"qm_end"}
+            assert filled.space.dequeue("ERRORS") is None
+            assert len(seen) >= 7
+        used = {b"qm_arrive", b"qm_depart", b"qm_empty", b"qm_level", b"qm_hold", b"qm_end"}
         assert volume._sessions._idle[-1].prepared.keys() >= used
     filled.refuse_waste()
 

@@ -80,6 +80,39 @@ def test_a_transaction_that_answers_a_message_is_four_journeys(space, journeys):
     assert len(journeys) == 4
 
 
+def test_a_dequeue_from_an_empty_queue_is_two_journeys_alone_and_in_a_transaction(space, journeys):
+    assert space.dequeue("Q") is None
+    assert len(journeys) == 2
+    journeys.clear()
+    with space.transaction():
+        assert space.dequeue("Q") is None
+        assert len(journeys) == 2
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_what_only_seems_to_be_an_empty_queue_goes_the_ordinary_way(space, ordinary, clock, in_transaction):
+    def dequeued():
+        with space.transaction() if in_transaction else contextlib.nullcontext():
+            return space.dequeue("Q")
+
+    space.enqueue("Q", bytes(2_000_000))
+    assert dequeued().size == 2_000_000
+    space.enqueue("Q", b"later", delay=10)
+    ordinary.clear()
+    assert dequeued() is None
+    assert not ordinary
+    clock.advance(11)
+    assert dequeued().body == b"later"
+    assert ordinary
+    space.enqueue("Q", b"expires", expires_in=10)
+    clock.advance(11)
+    assert dequeued() is None
+    assert space.usage("Q").expired == 1
+    space.destroy_queue("Q")
+    with pytest.raises(BadQueueError):
+        dequeued()
+
+
 def test_everything_about_a_message_is_as_the_ordinary_way_has_it(space, ordinary, clock):
     """Two in one call go the ordinary way."""
     control = EnqueueControl(

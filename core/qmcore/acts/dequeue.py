@@ -5,7 +5,6 @@ What a transaction takes it holds until it ends (`qmcore.acts.transactions`).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,29 +17,10 @@ from qmcore.definitions import OpenSpace
 from qmcore.message import Message
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import Place
+from qmcore.records import Nothing, Place
 from qmcore.selection import FIRST_CHOICE, Choice, Selection
 from qmcore.space import Space
 from qmcore.store import Store
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Nothing:
-    """No message was there.
-
-    `next_due_us` is when the next one that is kept back becomes available, `held` whether a transaction holds one.
-    `unfinished`: there was so much to release or to remove that only a step was done, and it should be tried again.
-    """
-
-    queue_ids: tuple[int, ...]
-    next_due_us: int | None
-    held: bool = False
-    unfinished: bool = False
-
-
-def is_nothing(result: object) -> bool:
-    """Tell whether no message was there."""
-    return isinstance(result, Nothing)
 
 
 class Taken(NamedTuple):

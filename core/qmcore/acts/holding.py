@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from qmcore.acts import plain
 from qmcore.acts.branch import NO_USE, Branch, left_numbers, record_once, reserve
-from qmcore.acts.dequeue import Nothing, first_ready, is_nothing, nothing, reserved_queue, rest_of_group, take
+from qmcore.acts.dequeue import first_ready, nothing, reserved_queue, rest_of_group, take
 from qmcore.acts.identifying import choices
 from qmcore.acts.stores import stores
 from qmcore.acts.upkeep import freshen
 from qmcore.message import Message
 from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
-from qmcore.records import Holding, Place, Role, Use
+from qmcore.records import Holding, Nothing, Place, Role, Use, is_nothing
 from qmcore.selection import FIRST, Choice, Selection
 from qmcore.space import Space
 from qmcore.store import Store
@@ -122,9 +122,9 @@ def _held_plainly(
     # Noted before, as above.
     branch.queue_ids.add(departure.queue_id)
     held = plain.hold(volume, branch, departure)
-    if held is None:
+    if held is None or isinstance(held, Nothing):
         branch.queue_ids = before
-        return None
+        return None if held is None else (held, branch.reserved)
     message = held.message
     use = Use(1, held.pages, message.size)
     found = Held(message, departure.queue_id, message.delivery, use, locks=False)

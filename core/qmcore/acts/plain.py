@@ -12,14 +12,13 @@ from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import thresholds
 from qmcore.acts.branch import NO_USE, RESERVED_AT_A_TIME, Branch, adds, record_of
-from qmcore.acts.dequeue import Nothing, is_nothing
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.acts.stores import delivery_of
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.message import EnqueueControl, Message, message_id
 from qmcore.port import Volume
 from qmcore.queue import Delivery, Queue
-from qmcore.records import NewMessage, Standing
+from qmcore.records import NewMessage, Nothing, Standing, is_nothing
 from qmcore.selection import FIRST, Selection
 from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
 
@@ -40,9 +39,9 @@ def dequeue(
     """Consume at most `limit` messages of a queue, in its order; of a queue that groups them, of one group."""
     if volume.shortcut is not None and limit == 1 and body and selection == FIRST:
         departure = departure_from(opened, name, now)
-        message = None if departure is None else volume.shortcut.depart(departure)
-        if message is not None:
-            return [message]
+        found = None if departure is None else volume.shortcut.depart(departure)
+        if found is not None:
+            return found if isinstance(found, Nothing) else [found]
     return volume.write(
         lambda unit: dequeuing.dequeue(unit, opened, name, selection, limit, now, body=body),
         concurrent=True,
@@ -84,7 +83,7 @@ def departure_from(opened: OpenSpace, name: str, now: int) -> PlainDeparture | N
     return PlainDeparture(known.space, known.generation, queue.id, name, now)
 
 
-def hold(volume: Volume, branch: Branch, departure: PlainDeparture) -> PlainHeld | None:
+def hold(volume: Volume, branch: Branch, departure: PlainDeparture) -> PlainHeld | Nothing | None:
     """Let a transaction that the volume does not know yet hold the first message of a queue."""
     if volume.shortcut is None:
         return None

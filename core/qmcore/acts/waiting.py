@@ -8,14 +8,14 @@ are messages passes that on. A check each second covers a ring that was lost.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from qmcore.acts.dequeue import Nothing
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError, Resource, SystemFailureError
 from qmcore.port import Bell, Unit, Volume, always
-from qmcore.records import Owner
+from qmcore.records import Nothing, Owner
 from qmcore.times import MICROS, Clock
 
 T = TypeVar("T")
@@ -42,55 +42,65 @@ def wait_for(
     one queue, so that one of all who wait so is enough for one message.
     """
     found = attempt()
-    end = clock.monotonic() + seconds
+    wait = _Wait(attempt, volume, opened, clock, clock.monotonic() + seconds, stop, look_after, in_turn)
     failure: QueueError | None = None
-    while isinstance(found, Nothing) and (left := end - clock.monotonic()) > 0 and not (stop is not None and stop()):
+    while isinstance(found, Nothing) and not wait.is_over():
         try:
-            found = _try_at_each_ring(attempt, volume, opened, clock, found, end, stop, look_after, in_turn=in_turn)
+            found = wait.try_at_each_ring(found)
             failure = None
         except QueueError as error:
             if not is_unreachable(error):
                 raise
             failure = error
-            pause(volume, min(left, CHECK_SECONDS))
+            pause(volume, min(max(wait.left(), 0.0), CHECK_SECONDS))
     if failure is not None:
         raise failure
     return found
 
 
-def _try_at_each_ring(
-    attempt: Callable[[], T | Nothing],
-    volume: Volume,
-    opened: OpenSpace,
-    clock: Clock,
-    found: Nothing,
-    end: float,
-    stop: Callable[[], bool] | None,
-    look_after: Callable[[], None],
-    *,
-    in_turn: bool,
-) -> T | Nothing:
-    """Wait on one bell; it ends early where others have taken us for dead, and no longer know of the bell."""
-    owner = opened.owner
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wait(Generic[T]):
+    """What is tried, where, until when, and what may end it before."""
 
-    def is_over() -> bool:
-        return clock.monotonic() >= end or (stop is not None and stop())
+    attempt: Callable[[], T | Nothing]
+    volume: Volume
+    opened: OpenSpace
+    clock: Clock
+    end: float
+    stop: Callable[[], bool] | None
+    look_after: Callable[[], None]
+    in_turn: bool
 
-    with listening(volume, opened, found.queue_ids, in_turn=in_turn) as bell:
-        while True:
-            # Before the attempt: what comes behind it is a change.
-            before = volume.changes()
-            result = attempt()
-            if not isinstance(result, Nothing) or is_over() or opened.owner is not owner:
-                return result
-            while not is_over() and (due := seconds_until(result.next_due_us, clock)) > 0:
-                if bell.wait(min(end - clock.monotonic(), CHECK_SECONDS, due)):
-                    break
-                # Where nothing at all was changed, there is nothing to try: hundreds may wait, and look each second.
-                if before is None or volume.changes() != before:
-                    break
-                # What comes back by this rings the bell.
-                look_after()
+    def left(self) -> float:
+        """Return the seconds that are left; less than nothing where they are over."""
+        return self.end - self.clock.monotonic()
+
+    def is_over(self) -> bool:
+        """Tell whether the time is over, or whoever waits wants no more."""
+        return self.left() <= 0 or (self.stop is not None and self.stop())
+
+    def try_at_each_ring(self, found: Nothing) -> T | Nothing:
+        """Wait on one bell; it ends early where others have taken us for dead, and no longer know of the bell."""
+        volume, owner = self.volume, self.opened.owner
+        with listening(volume, self.opened, found.queue_ids, in_turn=self.in_turn) as bell:
+            while True:
+                # Before the attempt: what comes behind it is a change.
+                before = volume.changes()
+                result = self.attempt()
+                if not isinstance(result, Nothing) or self.is_over() or self.opened.owner is not owner:
+                    return result
+                self._sleep(bell, result, before)
+
+    def _sleep(self, bell: Bell, found: Nothing, before: object) -> None:
+        """Sleep until there may be something: the bell has rung, a message is due, or something has changed."""
+        while not self.is_over() and (due := seconds_until(found.next_due_us, self.clock)) > 0:
+            if bell.wait(min(self.left(), CHECK_SECONDS, due)):
+                return
+            # Where nothing at all was changed, there is nothing to try: hundreds may wait, and look each second.
+            if before is None or self.volume.changes() != before:
+                return
+            # What comes back by this rings the bell.
+            self.look_after()
 
 
 def pause(volume: Volume, seconds: float) -> None:

@@ -12,7 +12,7 @@ from qmcore.order import LAST
 from qmstorage.among import Named
 from qmstorage.choosing import THIS
 from qmstorage.runner import given
-from qmstorage.schema import counter, due, expiring, message, ready, waiter
+from qmstorage.schema import counter, due, expiring, held, message, ready, waiter
 
 ZERO: Any = literal_column("0")
 ONE: Any = literal_column("1")
@@ -178,3 +178,12 @@ DEPART: Final = (
 
 Where the definitions are other ones, something is due or has expired, or the body is kept apart, it does nothing.
 """
+
+_NEXT_DUE = select(due.c.available_at).where(given(due.c.queue_id, "of_queue")).order_by(due.c.available_at).limit(ONE)
+_HAS_READY = exists().where(given(ready.c.queue_id, "of_queue"))
+_IS_HELD = exists().where(given(held.c.queue_id, "of_queue"))
+
+EMPTY: Final = select(_NEXT_DUE.scalar_subquery(), _IS_HELD).where(
+    _HAS_GENERATION, ~_HAS_READY, ~_IS_DUE, ~_HAS_EXPIRED
+)
+"""Gives when the next message of a queue that has none is due, and whether a transaction holds one; else no row."""

@@ -17,7 +17,7 @@ import psycopg
 from qmcore import numbers
 from qmcore.message import Message, State
 from qmcore.queue import Delivery
-from qmcore.records import Use
+from qmcore.records import Nothing, Use
 from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmcore.space import Space
 from qmstorage import bodies, rows
@@ -41,6 +41,9 @@ _INVERTED: Final = -1
 _SECOND: Final = 1
 """Behind the statement that takes the lock comes the one that is meant."""
 
+_THIRD: Final = 2
+"""Behind that, where it has taken nothing, the one that says whether there is anything."""
+
 _FACTS: Final = message.columns.keys().index("body_id")
 _PAGES: Final = message.columns.keys().index("pages")
 _BODY: Final = len(message.columns) - 1
@@ -62,6 +65,7 @@ class PostgresShortcut:
         self._claim = Prepared("qm_claim", plain.CLAIM, texts)
         self._tell = Prepared("qm_tell", plain.TELL, texts)
         self._depart = Prepared("qm_depart", plain.DEPART, texts)
+        self._empty = Prepared("qm_empty", plain.EMPTY, texts)
         self._level = Prepared("qm_level", plain_transactions.LEVEL, texts)
         self._hold = Prepared("qm_hold", plain_transactions.HOLD, texts)
         self._end = Prepared("qm_end", plain_transactions.END, texts)
@@ -76,8 +80,8 @@ class PostgresShortcut:
             lambda fresh: self._sent(self._arrive, arrival.space, values, arrival.new.queue_id, fresh=fresh)
         )
 
-    def depart(self, departure: PlainDeparture) -> Message | None:
-        """Dequeue a message for good and return it; None: nothing was done, or there is none."""
+    def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
+        """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
         values = _values_of_departure(departure)
         return self._tried(
             lambda fresh: self._taken(self._depart, values, lambda row: _message(row, departure), fresh=fresh)
@@ -96,8 +100,8 @@ class PostgresShortcut:
 
         return self._tried(asked)
 
-    def hold(self, hold: PlainHold) -> PlainHeld | None:
-        """Record a transaction and let it hold a message; None: nothing was done, or there is none."""
+    def hold(self, hold: PlainHold) -> PlainHeld | Nothing | None:
+        """Record a transaction and let it hold a message, or return that the queue has none; None: nothing was done."""
         record = hold.transaction
         values = _values_of_departure(hold.departure) | {
             "of_owner": record.owner_id,
@@ -204,8 +208,11 @@ class PostgresShortcut:
         *,
         fresh: bool,
         durable: bool = True,
-    ) -> T | None:
-        """Run a statement that takes a message, and commit it when the message is here and was read."""
+    ) -> T | Nothing | None:
+        """Run a statement that takes a message, and commit it when the message is here and was read.
+
+        Where there is none, it is seen why before the end: the queue is empty, or nothing was done for another reason.
+        """
         with self._volume.session(fresh=fresh) as session, self._pipeline(session) as pipeline:
             # Begun by words, so that the server gives up on us where we stop in the middle.
             pipeline.say(b"BEGIN")
@@ -217,10 +224,12 @@ class PostgresShortcut:
             found = pipeline.rows(_SECOND)
             row: _Row | None = found[0] if found else None
             taken = None if row is None else read(row)
+            if row is None:
+                pipeline.send(self._empty.step(**values))
             pipeline.say(b"COMMIT")
             pipeline.sync()
             self._volume.committed(session, pipeline.wait, row[-1] if row else "", is_repeatable=row is None)
-            return taken
+            return taken if row else _nothing(values["of_queue"], pipeline.rows(_THIRD))
 
     # ---- the end of a transaction ------------------------------------------------------------------------------------
 
@@ -271,6 +280,11 @@ def _values_of_departure(departure: PlainDeparture) -> dict[str, Any]:
         "known": departure.generation,
         "now": departure.now_us,
     }
+
+
+def _nothing(queue_id: int, rows_of: list[_Row]) -> Nothing | None:
+    """Return that a queue has no message, by the row that says so; None where there is no such row."""
+    return Nothing((queue_id,), rows_of[0][0], held=rows_of[0][1]) if rows_of else None
 
 
 def _message(row: _Row, departure: PlainDeparture) -> Message:
