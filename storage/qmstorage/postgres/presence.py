@@ -281,9 +281,7 @@ class Presence:
 
     def _start(self) -> None:
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="qmadmin-presence", daemon=True)
-            thread.start()
-            self._thread = thread
+            threading.Thread(target=self._run, name="qmadmin-presence", daemon=True).start()
 
     def _nudge(self) -> None:
         # A full socket has nudges enough, and a closed one nobody to nudge.
@@ -297,7 +295,11 @@ class Presence:
         self._nudger.close()
 
     def _run(self) -> None:
-        """Be present until closed."""
+        """Be present until closed, unless another thread is: one that an interrupt has started twice."""
+        with self._lock:
+            if self._thread is not None:
+                return
+            self._thread = threading.current_thread()
         # They are for the main thread, which may be asleep on a bell and has to wake up.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while not self._closed:

@@ -90,7 +90,8 @@ class Session:
         self._heard = select.poll()
         self._heard.register(connection.pgconn.socket, select.POLLIN)
         self.cursor: Cursor = connection.cursor(binary=True)
-        # An interrupt may come where nobody has the session in hand, between any two steps: then it ends by itself.
+        # An interrupt may come where nobody has the session in hand, between any two steps: then it ends by itself,
+        # once nothing refers to it any more.
         weakref.finalize(self, connection.close).atexit = False
 
     @property
@@ -132,6 +133,30 @@ class Session:
             self.connection.close()
 
 
+class _Room:
+    """What a thread has while it works in a session; where an interrupt takes it from the thread, it is left as well.
+
+    A semaphore of the standard library stays locked for all where an interrupt comes in the middle of it.
+    """
+
+    _is_left = True
+    """As long as it is not made."""
+
+    def __init__(self, rooms: SimpleQueue[_Room]) -> None:
+        self._rooms = rooms
+        self._is_left = False
+
+    def leave(self) -> None:
+        """Let another have it. An interrupt in the middle makes one more; it must not take one away."""
+        if not self._is_left:
+            self._rooms.put(_Room(self._rooms))
+            self._is_left = True
+
+    def __del__(self) -> None:
+        if not self._is_left:
+            self._rooms.put(_Room(self._rooms))
+
+
 class Sessions:
     """The sessions of one volume; what lies idle is used again, the last one first."""
 
@@ -141,18 +166,16 @@ class Sessions:
         self._settings = "; ".join((*_SETTINGS, f"SET synchronous_commit = {'on' if durable else 'off'}"))
         self._idle: deque[Session] = deque()
         self._all: weakref.WeakSet[Session] = weakref.WeakSet()
-        # What of it is not taken. A semaphore of the standard library stays locked for all where an interrupt comes in
-        # the middle of it, as it is written in Python; this is not.
-        self._rooms: SimpleQueue[None] = SimpleQueue()
+        self._rooms: SimpleQueue[_Room] = SimpleQueue()
         for _ in range(MOST):
-            self._rooms.put(None)
+            self._rooms.put(_Room(self._rooms))
         self._closed = False
 
     @contextlib.contextmanager
     def one(self, *, fresh: bool = False) -> Iterator[Session]:
         """Give a session; a fresh one is new, and all that lie idle are closed, as they may be lost too."""
         try:
-            self._rooms.get(timeout=WAIT_SECONDS)
+            room = self._rooms.get(timeout=WAIT_SECONDS)
         except Empty:
             raise SystemFailureError(
                 f"all {MOST} database sessions of this process have been at work for {WAIT_SECONDS} seconds",
@@ -167,7 +190,7 @@ class Sessions:
             finally:
                 self._give_back(session)
         finally:
-            self._rooms.put(None)
+            room.leave()
 
     def close(self) -> None:
         """End all sessions; one that is at work ends when its work does."""
@@ -207,10 +230,13 @@ class Sessions:
 
     def _give_back(self, session: Session) -> None:
         session.roll_back()
-        if session.is_lost or not session.is_idle or self._closed:
+        if session.is_lost or not session.is_idle:
             self._end(session)
         else:
             self._idle.append(session)
+        # Asked last: all may have been closed meanwhile.
+        if self._closed:
+            self._close_idle()
 
     def _close_idle(self) -> None:
         with contextlib.suppress(IndexError):
