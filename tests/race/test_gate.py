@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+from qmstorage.sqlite import line, locks
 from qmstorage.sqlite.files import run_directory
-from tests.fix_store import drain, eventually
+from tests.fix_store import Work, drain, eventually
+from tests.interrupts import at_every_line
 
 ARRIVING = """
 from qmcore.acts import enqueue as enqueuing
@@ -139,3 +141,30 @@ def test_who_leaves_the_gate_calls_one_who_waits_and_that_one_the_next(start, ho
         child.expect("done")
     with file_device.open_space("SPACE") as space:
         assert sorted(drain(space)) == sorted(names)
+
+
+LOOKING = """
+import fcntl
+
+with open(sys.argv[1], "r+b") as file:
+    say("ready")
+    while heard():
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            fcntl.lockf(file, fcntl.LOCK_UN, 1, 0)
+            say("open")
+        except OSError:
+            say("closed")
+"""
+
+
+@pytest.mark.parametrize("module", [locks, line], ids=lambda module: module.__name__)
+def test_the_gate_is_open_and_work_is_done_wherever_a_call_is_interrupted(start, file_device, module):
+    with file_device.open_space("SPACE") as space:
+        looking = start(LOOKING, run_directory(file_device.path) / "gate")
+        looking.expect("ready")
+        for _ in at_every_line(module, lambda: space.enqueue("Q", "mine")):
+            looking.say("look")
+            looking.expect("open")
+            assert Work(lambda: space.enqueue("Q", "another's")).results()
+            drain(space)

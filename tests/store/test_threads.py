@@ -81,7 +81,8 @@ class Shared:
         blocker = Work(lambda: self.volume.write(self._stop))
         assert self._inside.wait(30)
         together = Work(*works)
-        eventually(lambda: len(self.volume._line) == len(works), "all stand in line")
+        # The one that is at work stands there too, until it is done.
+        eventually(lambda: len(self.volume._line) == 1 + len(works), "all stand in line")
         self.volume._connection.set_trace_callback(self.statements.append)
         self._go_on.set()
         results = together.results()
@@ -149,6 +150,27 @@ class TestGroupCommit:
         volume._connection.set_trace_callback(None)
         assert statements.count("COMMIT") == 1
         assert drain(space) == ["first", *"xxxx"]
+
+    def test_what_is_committed_is_not_done_again_where_the_tidying_after_it_fails(self, file_store, monkeypatch):
+        from qmstorage.sqlite import beside, line
+
+        volume, ran = file_store.space()._attachment.volume, []
+
+        def fails(self, connection):
+            raise sqlite3.OperationalError("disk I/O error")
+
+        def work(name):
+            def run(unit):
+                ran.append(name)
+                unit.brought_many = True
+
+            return run
+
+        monkeypatch.setattr(beside.Log, "keep_short", fails)
+        volume._line.append(line.Job(work("another's")))
+        volume.write(work("mine"))
+        assert ran == ["another's", "mine"]
+        assert not volume._line
 
     def test_each_enqueue_is_synced_and_what_a_transaction_holds_is_not(self, file_store, monkeypatch):
         from qmstorage.sqlite import beside

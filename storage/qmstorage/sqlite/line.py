@@ -36,6 +36,7 @@ class Job(Generic[T]):
         """Do the work; a refusal undoes it and nothing else. Errors of the store are raised: they end them all."""
         self.error = None
         if not alone:
+            # What is alone has a unit that is new.
             unit.start_work()
             cursor.execute("SAVEPOINT job")
         try:
@@ -59,25 +60,33 @@ class Job(Generic[T]):
         return self._result
 
 
-def commit_line(line: deque[Job[Any]], own: Job[Any], commit: Callable[[list[Job[Any]]], None]) -> None:
-    """Commit all that stands in line, together where that goes well; `own` is the caller's."""
-    jobs = [line.popleft()]
-    while line:
-        jobs.append(line.popleft())
+def commit_line(line: deque[Job[Any]], commit: Callable[[list[Job[Any]]], None]) -> None:
+    """Commit all that stands in line, together where that goes well. The caller is the only one who does so.
+
+    Until it is done it stands in line: an interrupt may come between any two steps. Ctrl-C in the thread that works
+    for all leaves to the others what they have asked for.
+    """
+    jobs = [job for job in list(line) if not job.settled]
     try:
-        try:
-            commit(jobs)
-        except QueueError:
-            if len(jobs) == 1:
-                raise
+        commit(jobs)
+    except QueueError as error:
+        if len(jobs) == 1:
+            _fail(jobs, error)
+        else:
             # The store failed, and whose work was to blame is not known: each gets a transaction of its own.
             _commit_each(jobs, commit)
-    except QueueError as error:
-        _fail(jobs, error)
-    except BaseException:
-        # Ctrl-C in the thread that works for all: the others go on without it, and do not do its work either.
-        line.extendleft(job for job in reversed(jobs) if not job.settled and job is not own)
-        raise
+    finally:
+        for job in list(line):
+            if job.settled:
+                leave_line(line, job)
+
+
+def leave_line(line: deque[Job[Any]], job: Job[Any]) -> None:
+    """Take a job out of the line, unless it is out already."""
+    try:
+        line.remove(job)
+    except ValueError:
+        return
 
 
 def settle(jobs: Iterable[Job[Any]], commit: int) -> None:
@@ -90,6 +99,8 @@ def settle(jobs: Iterable[Job[Any]], commit: int) -> None:
 
 def _commit_each(jobs: list[Job[Any]], commit: Callable[[list[Job[Any]]], None]) -> None:
     for job in jobs:
+        if job.settled:
+            continue
         try:
             commit([job])
         except QueueError as error:

@@ -90,9 +90,13 @@ class Gate:
 
     def __exit__(self, *_: object) -> None:
         """Let the next process in."""
-        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _ENTRANCE)
+        self.open()
         if self._is_waited_for():
             self._calls.call()
+
+    def open(self) -> None:
+        """Give up the entrance, be it taken or not."""
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _ENTRANCE)
 
     @contextlib.contextmanager
     def behind_others(self) -> Iterator[None]:

@@ -133,6 +133,8 @@ def read_once(
     finally:
         if connection.in_transaction:
             cursor.execute("ROLLBACK")
+        # A statement that an interrupt has left in its middle would keep the log from being written anew.
+        cursor.close()
 
 
 def roll_back(connection: sqlite3.Connection) -> None:

@@ -29,7 +29,7 @@ from qmstorage.runner import Texts
 from qmstorage.sqlite import files, joining, translate
 from qmstorage.sqlite.bells import SocketBell
 from qmstorage.sqlite.beside import Beside
-from qmstorage.sqlite.line import Job, commit_line, settle
+from qmstorage.sqlite.line import Job, commit_line, leave_line, settle
 from qmstorage.sqlite.locks import same_boot
 from qmstorage.sqlite.residences import Residences, memory_files
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
@@ -105,8 +105,8 @@ class SqliteVolume:
             else:
                 self._commit_in_turn(job)
         except BaseException:
-            with contextlib.suppress(ValueError):
-                self._line.remove(job)
+            leave_line(self._line, job)
+            self._open_gate()
             raise
         if durable and job.commit and self._beside.log is not None:
             self._beside.log.sync(job.commit)
@@ -358,6 +358,12 @@ class SqliteVolume:
             except sqlite3.Error as error:
                 raise translate.from_sqlite(error, self.path) from error
 
+    def _open_gate(self) -> None:
+        """Open the gate that an interrupt may have left closed: one that comes where it is entered, or left."""
+        with self._writing:
+            if self._beside.gate is not None and not self._closed:
+                self._beside.gate.open()
+
     def _commit_behind_sync(self, job: Job[Any]) -> None:
         """Commit a job when no other is being brought to the disk, together with those that have come meanwhile.
 
@@ -372,15 +378,15 @@ class SqliteVolume:
     def _commit_in_turn(self, job: Job[Any]) -> None:
         with self._writing:
             if not job.settled:
-                commit_line(self._line, job, self._commit)
+                commit_line(self._line, self._commit)
 
     def _commit(self, jobs: list[Job[Any]]) -> None:
         self._check_usable()
         committing = False
         wanted: list[tuple[list[str], int]] = []
         with self._turn(patient=jobs[0].patient and all(job.patient for job in jobs)):
+            cursor = self._connection.cursor()
             try:
-                cursor = self._connection.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
                 before = self._connection.total_changes
                 unit = SqliteUnit(cursor, self._texts, self._residences.texts)
@@ -404,6 +410,8 @@ class SqliteVolume:
             finally:
                 if self._connection.in_transaction:
                     roll_back(self._connection)
+                # A statement that an interrupt has left in its middle would keep the log from being written anew.
+                cursor.close()
         for addresses, at_most in wanted:
             self.ring(addresses, at_most)
 
