@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.session import Session
 
 _GARBAGE_AT = 200_000
-"""How many objects the program makes before it looks for garbage. A start makes 100,000, all of which stay."""
+"""How many more containers there are when the program looks for garbage again; a start makes 100,000 that stay."""
 
 OPTIONS = "[-f FILE | -c COMMAND ...] [OPTION ...]"
 USAGE = f"Usage: qmadmin {OPTIONS} [DEVICE]"

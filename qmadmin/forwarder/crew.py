@@ -166,7 +166,7 @@ class Crew:
             self._do_with_fewer(f"{error.name}: {error.message}")
             return Found.NOTHING
         finally:
-            look.is_over()
+            look.ends()
 
     def begins_look(self) -> None:
         """Note that a worker looks for a message."""
@@ -245,7 +245,7 @@ class _Look:
 
     def taken(self) -> None:
         """Note that there is a message; there may be more where it came from."""
-        self.is_over()
+        self.ends()
         self._crew.rouse()
 
     def abandoned(self) -> None:
@@ -261,7 +261,7 @@ class _Look:
         """Tell whether the next message may be taken with the commit of one that is done."""
         return self._crew.goes_on(self.feed)
 
-    def is_over(self) -> None:
+    def ends(self) -> None:
         """Note that nothing is looked for any more; once is enough."""
         if self._is_open:
             self._is_open = False

@@ -92,7 +92,8 @@ class _InOrder(dict[Statement, str]):
 
     def __init__(self, texts: Texts) -> None:
         super().__init__()
-        self._texts = texts
+        # It is a part of them, and goes with them.
+        self._texts = weakref.proxy(texts)
 
     def __missing__(self, statement: Statement) -> str:
         found = self[statement] = re.sub(r":\w+", "?", self._texts[statement][0])

@@ -124,7 +124,10 @@ def _held_plainly(
     held = plain.hold(volume, branch, departure)
     if held is None or isinstance(held, Nothing):
         branch.queue_ids = before
-        return None if held is None else (held, branch.reserved)
+    if held is None:
+        return None
+    if isinstance(held, Nothing):
+        return held, branch.reserved
     message = held.message
     use = Use(1, held.pages, message.size)
     found = Held(message, departure.queue_id, message.delivery, use, locks=False)

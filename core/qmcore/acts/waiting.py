@@ -52,7 +52,7 @@ def wait_for(
             if not is_unreachable(error):
                 raise
             failure = error
-            pause(volume, min(max(wait.left(), 0.0), CHECK_SECONDS))
+            pause(volume, min(wait.left(), CHECK_SECONDS))
     if failure is not None:
         raise failure
     return found
