@@ -44,3 +44,25 @@ def test_everybody_goes_on_wherever_a_call_is_interrupted(arena, module):
     for _ in at_every_line(module, lambda: space.dequeue("Q")):
         assert Work(lambda: space.dequeue("Q")).results() == [None]
     assert arena.volume._sessions._rooms.qsize() >= sessions.MOST
+
+
+def test_a_process_is_present_once_although_the_start_of_that_was_interrupted(arena, monkeypatch):
+    """Two of them would take each other's session on the server for one that was left over, and end it for ever."""
+    start, interrupts = threading.Thread.start, [KeyboardInterrupt]
+
+    def interrupted(thread):
+        start(thread)
+        if thread.name == "qmadmin-presence" and interrupts:
+            raise interrupts.pop()
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    before = present()
+    with pytest.raises(KeyboardInterrupt):
+        arena.space()
+    make_queue(arena.device.open_space("SPACE"))
+    eventually(lambda: len(present() - before) == 1, "one is left")
+
+
+def present():
+    """Return the threads that keep this process present on servers."""
+    return {thread for thread in threading.enumerate() if thread.name == "qmadmin-presence"}
