@@ -2,7 +2,6 @@
 
 import gc
 import threading
-import weakref
 
 import pytest
 
@@ -33,7 +32,7 @@ def test_no_session_stays_open_unused_wherever_a_call_is_interrupted(arena, fres
     assert line > 10
 
 
-@pytest.mark.parametrize("module", [sessions, threading, weakref], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [sessions, threading], ids=lambda module: module.__name__)
 def test_everybody_goes_on_wherever_a_call_is_interrupted(arena, module):
     """Also in the middle of what the standard library does for it in Python, which must not leave a lock taken.
 

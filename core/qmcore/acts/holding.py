@@ -16,6 +16,7 @@ from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Holding, Nothing, Place, Role, Use, is_nothing
 from qmcore.selection import FIRST, Choice, Selection
+from qmcore.shortcut import PlainHeld
 from qmcore.space import Space
 from qmcore.store import Store
 
@@ -122,16 +123,13 @@ def _held_plainly(
     # Noted before, as above.
     branch.queue_ids.add(departure.queue_id)
     held = plain.hold(volume, branch, departure)
-    if held is None or isinstance(held, Nothing):
-        branch.queue_ids = before
-    if held is None:
-        return None
-    if isinstance(held, Nothing):
-        return held, branch.reserved
-    message = held.message
-    use = Use(1, held.pages, message.size)
-    found = Held(message, departure.queue_id, message.delivery, use, locks=False)
-    return [found], branch.reserved or held.sequences
+    if isinstance(held, PlainHeld):
+        message = held.message
+        use = Use(1, held.pages, message.size)
+        found = Held(message, departure.queue_id, message.delivery, use, locks=False)
+        return [found], branch.reserved or held.sequences
+    branch.queue_ids = before
+    return None if held is None else (held, branch.reserved)
 
 
 def _take(unit: Unit, branch: Branch, queue: Queue, selection: Selection, limit: int, role: Role) -> list[_Found]:

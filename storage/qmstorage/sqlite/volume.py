@@ -359,10 +359,13 @@ class SqliteVolume:
                 raise translate.from_sqlite(error, self.path) from error
 
     def _open_gate(self) -> None:
-        """Open the gate that an interrupt may have left closed: one that comes where it is entered, or left."""
-        with self._writing:
-            if self._beside.gate is not None and not self._closed:
-                self._beside.gate.open()
+        """Open the gate that an interrupt may have left closed: one that comes where it is entered, or left.
+
+        Another thread that is at work opens it when it is done, and may have to wait for other processes until then.
+        """
+        gate = self._beside.gate
+        if gate is not None and not self._closed and not self._writing.locked():
+            gate.open()
 
     def _commit_behind_sync(self, job: Job[Any]) -> None:
         """Commit a job when no other is being brought to the disk, together with those that have come meanwhile.
