@@ -133,30 +133,6 @@ class Session:
             self.connection.close()
 
 
-class _Room:
-    """What a thread has while it works in a session; where an interrupt takes it from the thread, it is left as well.
-
-    A semaphore of the standard library stays locked for all where an interrupt comes in the middle of it.
-    """
-
-    _is_left = True
-    """As long as it is not made."""
-
-    def __init__(self, rooms: SimpleQueue[_Room]) -> None:
-        self._rooms = rooms
-        self._is_left = False
-
-    def leave(self) -> None:
-        """Let another have it. An interrupt in the middle makes one more; it must not take one away."""
-        if not self._is_left:
-            self._rooms.put(_Room(self._rooms))
-            self._is_left = True
-
-    def __del__(self) -> None:
-        if not self._is_left:
-            self._rooms.put(_Room(self._rooms))
-
-
 class Sessions:
     """The sessions of one volume; what lies idle is used again, the last one first."""
 
@@ -166,16 +142,18 @@ class Sessions:
         self._settings = "; ".join((*_SETTINGS, f"SET synchronous_commit = {'on' if durable else 'off'}"))
         self._idle: deque[Session] = deque()
         self._all: weakref.WeakSet[Session] = weakref.WeakSet()
-        self._rooms: SimpleQueue[_Room] = SimpleQueue()
+        # A semaphore of the standard library stays locked for all where an interrupt comes in the middle of it. Here a
+        # place may be lost between two steps; objects that gave themselves back would swallow the interrupt instead.
+        self._rooms: SimpleQueue[None] = SimpleQueue()
         for _ in range(MOST):
-            self._rooms.put(_Room(self._rooms))
+            self._rooms.put(None)
         self._closed = False
 
     @contextlib.contextmanager
     def one(self, *, fresh: bool = False) -> Iterator[Session]:
         """Give a session; a fresh one is new, and all that lie idle are closed, as they may be lost too."""
         try:
-            room = self._rooms.get(timeout=WAIT_SECONDS)
+            self._rooms.get(timeout=WAIT_SECONDS)
         except Empty:
             raise SystemFailureError(
                 f"all {MOST} database sessions of this process have been at work for {WAIT_SECONDS} seconds",
@@ -190,7 +168,7 @@ class Sessions:
             finally:
                 self._give_back(session)
         finally:
-            room.leave()
+            self._rooms.put(None)
 
     def close(self) -> None:
         """End all sessions; one that is at work ends when its work does."""
