@@ -283,6 +283,17 @@ def other_user(group=None):
 """
 
 
+def freeze(pid: int) -> None:
+    """Stop a process that we have started, and return when it has stopped.
+
+    The signal alone is not enough: a process that waits for a processor in the middle of a call to the kernel, as one
+    for a lock, ends the call first.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+
+
 class Child:
     """A real process that a test talks with, line by line."""
 
@@ -346,6 +357,10 @@ class Child:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def freeze(self) -> None:
+        """Stop the process where it is, and return when it stands still."""
+        freeze(self.pid)
 
     def kill(self) -> None:
         """Kill the process as `kill -9` does, and return when it is dead, and a server of ours has noticed."""

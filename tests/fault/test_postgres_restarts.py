@@ -177,7 +177,7 @@ def test_whoever_looks_first_gives_up_nobody_who_comes_back(cluster, device, spa
     space.enqueue("Q", "x")
     child = start(HOLD, url)
     child.expect("x", "holds")
-    child.process.send_signal(signal.SIGSTOP)
+    child.freeze()
     restart(cluster, mode)
     boots = f"SELECT count(DISTINCT boot) FROM {schema_of(device)}.owner"
     eventually(lambda: cluster.sql(boots) == [(2,)], "one of the two has come back")
@@ -231,7 +231,7 @@ def test_the_crash_of_one_session_of_the_server_is_a_restart(cluster, device, sp
     space.enqueue("Q", "x")
     child = start(HOLD, url)
     child.expect("x", "holds")
-    child.process.send_signal(signal.SIGSTOP)
+    child.freeze()
     waiting = Work(lambda: space.dequeue("R", wait=30, corrid=b"c").text)
     eventually(lambda: cluster.sql(f"SELECT count(*) FROM {schema_of(device)}.waiter") == [(1,)], "it waits")
     before = boot_of(cluster)

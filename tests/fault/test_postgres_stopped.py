@@ -73,7 +73,7 @@ def space(device):
 def test_a_process_that_is_stopped_is_given_up_and_told_so_when_it_goes_on(device, space, start, database_url):
     child = start(HOLD, database_url)
     child.expect("x")
-    child.process.send_signal(signal.SIGSTOP)
+    child.freeze()
     message = space.dequeue("Q", wait=20)
     assert message.retries == 1
     assert device.space_usage("SPACE").processes == 1
@@ -89,7 +89,7 @@ def test_a_process_that_is_stopped_is_given_up_and_told_so_when_it_goes_on(devic
 def test_a_process_that_is_stopped_in_the_middle_of_a_unit_does_not_keep_its_rows(space, start, database_url):
     child = start(MIDWAY, database_url, database_url.partition("schema=")[2])
     child.expect("1")
-    child.process.send_signal(signal.SIGSTOP)
+    child.freeze()
     assert space.dequeue("Q") is None, "its row is locked"
     assert space.dequeue("Q", wait=20).text == "x"
     child.process.send_signal(signal.SIGCONT)

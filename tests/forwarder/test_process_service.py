@@ -14,6 +14,7 @@ from qmadmin.forwarder import Failure, Reply, Unavailable
 from qmadmin.forwarder.errors import StartError
 from tests.fix_process import environment, eventually, is_running
 from tests.fix_service import Calling, bodies, call, call_in, failure_of, unavailability_of
+from tests.fix_store import freeze
 
 SERVER = """
 import asyncio, os, pathlib, signal, subprocess, sys, time
@@ -192,7 +193,7 @@ def test_process_that_dies_before_it_takes_the_request_is_no_failure(serve):
     service = serve("tell")
     pid = int(call(service).body.split()[1])
     # It looks alive, and takes nothing any more.
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     calling = Calling(service)
     eventually(lambda: service._busy)
     os.kill(pid, signal.SIGKILL)

@@ -1,7 +1,5 @@
 """The gate in front of SQLite's single writer: who writes much, and again and again, goes behind those who wait."""
 
-import fcntl
-import os
 import signal
 import sys
 
@@ -9,13 +7,26 @@ import pytest
 
 from qmstorage.sqlite import line, locks
 from qmstorage.sqlite.files import run_directory
-from tests.fix_store import Work, drain, eventually
+from tests.fix_store import Work, drain
 from tests.interrupts import at_every_line
+
+TELLING = """
+from qmstorage.sqlite import locks
+
+wait = locks.Calls.wait
+
+
+def told(calls, seconds):
+    if locks.Calls.wait is told:
+        locks.Calls.wait = wait
+        say("waits")
+    wait(calls, seconds)
+"""
+"""What says that the process is announced at the gate, and about to sleep there for the first time."""
 
 ARRIVING = """
 from qmcore.acts import enqueue as enqueuing
 from qmcore.message import PLAIN_CONTROL
-from qmstorage.sqlite import locks
 
 _, path, name, how, seconds = sys.argv
 locks._BEHIND_SECONDS = float(seconds)
@@ -24,6 +35,7 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     new = [enqueuing.prepare("Q", name.encode(), PLAIN_CONTROL, 4096)]
     say("ready")
     heard()
+    locks.Calls.wait = told
 
     def arrive(unit):
         return enqueuing.enqueue(unit, attachment.opened, new, device.clock.now())
@@ -34,17 +46,6 @@ with open_device(path) as device, device.open_space("SPACE") as space:
 """
 
 WAITING = """
-from qmstorage.sqlite import locks
-
-wait = locks.Calls.wait
-
-
-def told(calls, seconds):
-    locks.Calls.wait = wait
-    say("waits")
-    wait(calls, seconds)
-
-
 with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
     say("ready")
     heard()
@@ -69,7 +70,7 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
 @pytest.fixture
 def arriving(start, file_device):
     def arrives(name, how, seconds):
-        child = start(ARRIVING, file_device.path, name, how, seconds)
+        child = start(TELLING + ARRIVING, file_device.path, name, how, seconds)
         child.expect("ready")
         return child
 
@@ -86,22 +87,12 @@ def holding(start, file_device):
     return holds
 
 
-def is_waited_for(device):
-    """Tell whether another process is announced at the gate."""
-    with (run_directory(device.path) / "gate").open("r+b") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 1)
-        except OSError:
-            return True
-    return False
-
-
 def test_patient_work_goes_behind_those_who_wait(arriving, holding, file_device):
     patient, other = arriving("patient", "patient", 60), arriving("other", "at once", 60)
     holder = holding()
     patient.say()
     other.say()
-    eventually(lambda: is_waited_for(file_device), "somebody waits")
+    other.expect("waits")
     holder.say()
     other.expect("done")
     patient.expect("done")
@@ -113,13 +104,13 @@ def test_patient_work_is_not_kept_back_by_a_process_that_waits_and_stands_still(
     other, patient = arriving("other", "at once", 0), arriving("patient", "patient", 0.01)
     holder = holding()
     other.say()
-    eventually(lambda: is_waited_for(file_device), "somebody waits")
-    os.kill(other.process.pid, signal.SIGSTOP)
+    other.expect("waits")
+    other.freeze()
     holder.say()
     holder.expect("let go")
     patient.say()
     patient.expect("done")
-    os.kill(other.process.pid, signal.SIGCONT)
+    other.signal(signal.SIGCONT)
     other.expect("done")
     with file_device.open_space("SPACE") as space:
         assert drain(space) == ["patient", "other"]
@@ -128,7 +119,7 @@ def test_patient_work_is_not_kept_back_by_a_process_that_waits_and_stands_still(
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each who waits looks by himself")
 def test_who_leaves_the_gate_calls_one_who_waits_and_that_one_the_next(start, holding, file_device):
     names = ["first", "second", "third"]
-    children = [start(WAITING, file_device.path, name) for name in names]
+    children = [start(TELLING + WAITING, file_device.path, name) for name in names]
     for child in children:
         child.expect("ready")
     holder = holding()

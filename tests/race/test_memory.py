@@ -621,7 +621,7 @@ class TestSuspended:
             put(space, "aB")
             child = start(SUSPENDED, any_device.path, 2, spilled)
             child.expect("a B", "holds")
-            child.signal(signal.SIGSTOP)
+            child.freeze()
             assert [space.dequeue("Q", wait=20).text for _ in range(2)] == ["a", "B"]
             nothing_is_left(space, "Q", "OUT")
             child.say()

@@ -15,6 +15,7 @@ import pytest
 from qmcore.errors import NoSpaceError, NotOpenError, Resource, SystemFailureError
 from qmcore.records import Owner
 from tests.fix_process import environment, eventually, is_running
+from tests.fix_store import freeze
 from tests.proxy import Proxy
 
 psycopg = pytest.importorskip("psycopg")
@@ -218,7 +219,7 @@ def test_a_stopped_process_is_given_up_when_the_server_ends_its_session_and_come
     presence = place.presence()
     process, owner = place.child(idle_seconds=1.0)
     session = place.holder(owner)
-    process.send_signal(signal.SIGSTOP)
+    freeze(process.pid)
     eventually(lambda: not presence.alive([owner], place.worker))
     assert not place.is_there(session)
     process.send_signal(signal.SIGCONT)

@@ -81,7 +81,7 @@ def test_a_process_that_was_stopped_until_its_time_was_over_cannot_commit(real_d
         space.enqueue("Q", "x")
         child = start(STOPPED, real_device.path, 3)
         child.expect("x")
-        child.signal(signal.SIGSTOP)
+        child.freeze()
         message = space.dequeue("Q", wait=20)
         assert (message.text, message.retries) == ("x", 1)
         child.say()
@@ -100,7 +100,7 @@ def test_a_process_that_is_stopped_and_has_time_keeps_its_messages(real_device, 
         space.enqueue("Q", "x")
         child = start(STOPPED, real_device.path, 1_000)
         child.expect("x")
-        child.signal(signal.SIGSTOP)
+        child.freeze()
         assert space.dequeue("Q", wait=0.05) is None
         assert bodies_held(space) == (0, 0, 1)
         child.signal(signal.SIGCONT)

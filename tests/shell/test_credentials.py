@@ -3,6 +3,8 @@
 import json
 import logging
 import pickle
+import re
+import secrets
 import subprocess
 import sys
 import traceback
@@ -71,6 +73,16 @@ def password_of(url):
 def left_behind(directory):
     """Return the text of all files in a directory."""
     return "".join(path.read_bytes().decode(errors="replace") for path in directory.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def own_login(postgres_server, worker_database, database_url):
+    """The device's URL with a login that no other process of this run of the tests has."""
+    name, password = f"boss_{secrets.token_hex(6)}", secrets.token_hex(12)
+    postgres_server.sql(f"CREATE ROLE {name} LOGIN SUPERUSER PASSWORD '{password}'")
+    yield re.sub("//[^@]*@", f"//{name}:{password}@", database_url)
+    postgres_server.sql(f"DROP OWNED BY {name} CASCADE", worker_database)
+    postgres_server.sql(f"DROP ROLE {name}")
 
 
 @pytest.fixture
@@ -197,10 +209,11 @@ def test_the_session_shows_the_device_without_it():
         assert SECRET not in Session(url, Catalogue(), screen, {}).path
 
 
-def test_a_capacity_command_gets_all_it_takes_to_connect_and_nobody_sees_it(shell, database_url, secret):
+def test_a_capacity_command_gets_all_it_takes_to_connect_and_nobody_sees_it(shell, own_login):
+    shell.environ["QMCONFIG"] = own_login
     ran = shell.process(
         f"""\
-crdl {database_url} 0 2000
+crdl {own_login} 0 2000
 qspacecreate QSPACE 54320 200 5 10 10 100 errq n 16
 qopen QSPACE
 qcreate Q fifo none 2 0 1m 0m 'ps -A -o args= > seen; printenv QMCONFIG > config.new; mv config.new config'
@@ -211,6 +224,6 @@ qset Q
     program = "import os, qmadmin; qmadmin.open_device(os.environ['QMCONFIG']).open_space('QSPACE').enqueue('Q', 'x')"
     subprocess.run([sys.executable, "-c", program], env=shell.environ, cwd=shell.directory, check=True)
     eventually((shell.directory / "config").exists, "the command ran")
-    assert (shell.directory / "config").read_text() == f"{database_url}\n"
+    assert (shell.directory / "config").read_text() == f"{own_login}\n"
     assert "qmadmin.capacity.runner" in (shell.directory / "seen").read_text()
-    assert secret not in (shell.directory / "seen").read_text()
+    assert password_of(own_login) not in (shell.directory / "seen").read_text()

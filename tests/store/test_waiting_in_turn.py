@@ -302,7 +302,7 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
     def test_one_that_is_interrupted_when_it_is_rung_passes_the_ring_on(self, file_device, child):
         with file_device.open_space("SPACE") as space:
             work = wait_in(space)
-            child.signal(signal.SIGSTOP)
+            child.freeze()
             space.enqueue("Q", "x")
             child.signal(signal.SIGINT)
             child.signal(signal.SIGCONT)
@@ -320,7 +320,7 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
     def test_whoever_finds_dead_one_that_was_rung_passes_its_ring_on(self, file_device, child):
         with file_device.open_space("SPACE") as space:
             work = wait_in(space)
-            child.signal(signal.SIGSTOP)
+            child.freeze()
             space.enqueue("Q", "x")
             assert waits(space) == 2
             child.kill()
