@@ -83,13 +83,21 @@ class _TimeIsUp(BaseException):
 
 
 def _await_exception(watch: Watch, thread: int) -> None:
-    """Wait until the exception of a watch has been raised in this thread; here, if it has not been before."""
-    while not watch.acted:
-        time.sleep(_A_MOMENT)
-    _raise_in(thread, None)
+    """Wait until the exception of a watch has been raised in this thread; here, if it has not been before.
+
+    One more is raised in place of taking back what may be pending: CPython 3.11 would then look for it at each step, as
+    long as the process lives, and stand still at the first function that a debugger follows.
+    """
+    try:
+        while not watch.acted:
+            time.sleep(_A_MOMENT)
+        _raise_in(thread, _TimeIsUp)
+        while True:
+            time.sleep(_A_MOMENT)
+    except _TimeIsUp:
+        return
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Raise an exception in a thread, or with None take back one that has not been raised yet."""
-    raised = None if kind is None else ctypes.py_object(kind)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+def _raise_in(thread: int, kind: type[BaseException]) -> None:
+    """Raise an exception in a thread, in place of one that has not been raised yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))

@@ -2,6 +2,8 @@
 
 import contextlib
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -11,7 +13,7 @@ import pytest
 from qmadmin.forwarder import Failure, Reply, Unavailable
 from qmadmin.forwarder.deadlines import Deadlines, Watch
 from qmadmin.forwarder.python_service import PythonService
-from tests.fix_process import eventually
+from tests.fix_process import environment, eventually
 from tests.fix_service import Calling, call, failure_of, unavailability_of
 
 
@@ -194,6 +196,32 @@ def test_interruption_that_was_decided_on_is_waited_for(serve):
     assert str(failure_of(service, seconds=0.001)) == "no reply within 0.001 seconds"
     # It would be raised here.
     eventually(lambda: watches[0].acted)
+
+
+STUBBORN = """
+import sys
+from qmadmin.forwarder.python_service import PythonService
+from tests.fix_service import failure_of
+
+def stubborn(request):
+    try:
+        while True:
+            pass
+    except BaseException:
+        return "done"
+
+print(failure_of(PythonService(stubborn), seconds=0.01))
+sys.settrace(lambda *_: None)
+(lambda: None)()
+print("traced")
+"""
+
+
+def test_interruption_leaves_nothing_that_python_goes_on_looking_for():
+    # It would not notice a signal either: no other end than to be killed.
+    command = [sys.executable, "-c", STUBBORN]
+    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout, ran.stderr) == ("no reply within 0.01 seconds\ntraced\n", "")
 
 
 def test_several_threads_call_at_once_and_each_has_its_own_deadline(serve):
