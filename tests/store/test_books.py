@@ -363,10 +363,16 @@ class QueueSpaceMachine(RuleBasedStateMachine):
     def listen(self, actor, jump, queues) -> None:
         self.jump(jump)
         first = None
-        for queue in queues:
+        for at, queue in enumerate(queues):
             if (queue, "dequeue") in self.model.stopped:
                 with pytest.raises(BadQueueError):
                     self.handle(actor).listen(queues)
+                # Refused, it has done nothing of what was due in those before; the model has.
+                for before in queues[:at]:
+                    self.handle(actor).usage(before)
+                    self.model.look()
+                    self.model.freshen(before)
+                self.settle()
                 return
             now = self.model.now()
             if any(not each.over(now) for each in self.model.ready(queue)):
