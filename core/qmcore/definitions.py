@@ -12,6 +12,7 @@ from qmcore.errors import BadQueueError, BadResourceError, OperatingSystemError
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Claim, Owner
+from qmcore.shortcut import PlainTerms
 from qmcore.space import Space
 
 
@@ -26,6 +27,8 @@ class Definitions:
     versions: Mapping[int, int]
     error_queues: frozenset[str]
     page_size: int
+    plain: dict[str, PlainTerms] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
+    """On what terms messages of which nothing special is asked come to queues, as far as it was found out."""
 
     def queue(self, name: str) -> Queue:
         """Return the queue of that name, or raise BadQueueError."""

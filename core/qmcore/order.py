@@ -71,8 +71,7 @@ class QueueOrder:
         if self.criteria == _FIFO:
             return _ORDINARY + sequence.to_bytes(8) + LAST
         head = self.head(priority=priority, available_at=available_at, expires_at=expires_at)
-        ordinal = _SEQUENCE_TOP - sequence if self.descends else sequence
-        return head + ordinal.to_bytes(8) + LAST
+        return ordinary_key(head, sequence, descends=self.descends)
 
     def head(self, *, priority: int, available_at: int, expires_at: int | None) -> bytes:
         """Return the part of an ordinary key that stands before the sequence number, which may not be known yet."""
@@ -88,6 +87,11 @@ class QueueOrder:
                 case Criterion.FIFO | Criterion.LIFO:
                     pass
         return _ORDINARY + fields
+
+    @property
+    def goes_by_times(self) -> bool:
+        """Whether messages of the same priority may stand in another order than they came, or the reverse of that."""
+        return Criterion.TIME in self.criteria or Criterion.EXPIRATION in self.criteria
 
     @property
     def descends(self) -> bool:
@@ -161,6 +165,11 @@ def _moved(field: bytes, by_us: int) -> bytes:
 
 
 _WIDTHS = {Criterion.PRIORITY: 1, Criterion.TIME: 8, Criterion.EXPIRATION: 8}
+
+
+def ordinary_key(head: bytes, sequence: int, *, descends: bool) -> bytes:
+    """Return the ordinary key that begins with `head`; `descends` as in the order of the queue."""
+    return head + (_SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST
 
 
 def key_on_top(sequence: int) -> bytes:

@@ -1,8 +1,8 @@
 """What a store may do in fewer steps than the acts take: a message comes or goes, and nothing special is asked of it.
 
-It is for stores to which each step is a journey. What the queue space allows is known to the caller, as it was at one
-generation of the definitions; a store that finds another generation, no room, or anything that takes more than this,
-does nothing and says so. Then the ordinary way is gone, which also says what is wrong.
+What the queue space allows is known to the caller, as it was at one generation of the definitions; a store that finds
+another generation, no room, or anything that takes more than this, does nothing and says so. Then the ordinary way is
+gone, which also says what is wrong.
 """
 
 from __future__ import annotations
@@ -15,21 +15,30 @@ from qmcore.records import NewMessage, Nothing, TransactionRecord, Use
 from qmcore.space import Space
 
 
-class PlainArrival(NamedTuple):
-    """A message that comes to stand in the order of its queue, ready at once.
+class PlainTerms(NamedTuple):
+    """On what terms a message comes to stand in the order of its queue.
 
-    The store gives the number of the message and the order key, which `new` has not: the key is `key_head`, the
-    sequence number, inverted where the order `descends`, and the last byte of every key. `most_messages` and
-    `most_pages` are what the queue space may hold with it.
+    `key_head` is the part of its order key before the sequence number, which is inverted where the order `descends`.
+    `most_messages` and `most_pages` are what the queue space may hold with it.
     """
 
     space: Space
     generation: int
-    new: NewMessage
+    queue_id: int
     key_head: bytes
     descends: bool
     most_messages: int
     most_pages: int
+
+
+class PlainArrival(NamedTuple):
+    """A message that comes to stand in the order of its queue, ready at once.
+
+    The store gives the number of the message and the order key, which `new` has not: see `qmcore.order.ordinary_key`.
+    """
+
+    terms: PlainTerms
+    new: NewMessage
 
 
 class PlainDeparture(NamedTuple):
@@ -79,6 +88,10 @@ class PlainEnd(NamedTuple):
 
 class Shortcut(Protocol):
     """The short way of a volume."""
+
+    @property
+    def spares_journeys(self) -> bool:
+        """Whether each step of the ordinary way is a journey to a server."""
 
     def arrive(self, arrival: PlainArrival) -> int | None:
         """Enqueue a message, durably, and return its sequence number; None: nothing was done."""

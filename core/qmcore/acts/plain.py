@@ -15,12 +15,12 @@ from qmcore.acts.branch import NO_USE, RESERVED_AT_A_TIME, Branch, adds, record_
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.acts.stores import delivery_of
 from qmcore.definitions import Definitions, OpenSpace
-from qmcore.message import EnqueueControl, Message, message_id
+from qmcore.message import PLAIN_CONTROL, EnqueueControl, Message, message_id
 from qmcore.port import Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import NewMessage, Nothing, Standing, is_nothing
 from qmcore.selection import FIRST, Selection
-from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold, PlainTerms
 
 
 def enqueue(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], now: int) -> list[str]:
@@ -29,7 +29,7 @@ def enqueue(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], now
         arrival = _plain_arrival(opened, outgoing[0], now)
         sequence = None if arrival is None else volume.shortcut.arrive(arrival)
         if arrival is not None and sequence is not None:
-            return [message_id(arrival.space.incarnation, sequence)]
+            return [message_id(arrival.terms.space.incarnation, sequence)]
     return volume.write(lambda unit: enqueuing.enqueue(unit, opened, outgoing, now), concurrent=True)
 
 
@@ -123,19 +123,29 @@ def end(volume: Volume, branch: Branch, now: int) -> bool:
 
 def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int) -> PlainArrival | None:
     control, known = item.control, opened.known
-    queue = known and _plain_queue(known, item.queue)
-    available = control.available_at(now)
-    if not known or not queue or not _takes(queue, control) or (available is not None and available > now):
+    if known is None:
+        return None
+    terms = known.plain.get(item.queue) if control is PLAIN_CONTROL else None
+    if terms is not None:
+        return _arrival(terms, item, Standing(b"", now, None, None))
+    queue, available = _plain_queue(known, item.queue), control.available_at(now)
+    if queue is None or not _takes(queue, control) or (available is not None and available > now):
         return None
     expires = control.expires_at(now, queue.definition.expiration)
     order, limits = queue.definition.order, known.space.definition
     head = order.head(
         priority=control.priority, available_at=now if available is None else available, expires_at=expires
     )
-    # Its number and its key are given by the store.
-    standing = Standing(b"", now, available, expires)
-    new = NewMessage(0, queue.id, standing, item.pages, item.size, item.headers, control, item.body)
-    return PlainArrival(known.space, known.generation, new, head, order.descends, limits.messages, limits.capacity)
+    terms = PlainTerms(known.space, known.generation, queue.id, head, order.descends, limits.messages, limits.capacity)
+    if control is PLAIN_CONTROL and expires is None and not order.goes_by_times:
+        known.plain[item.queue] = terms
+    return _arrival(terms, item, Standing(b"", now, available, expires))
+
+
+def _arrival(terms: PlainTerms, item: Outgoing, standing: Standing) -> PlainArrival:
+    """Return how a message is to come; its number and its key are given by the store."""
+    _, body, control, headers, size, pages = item
+    return PlainArrival(terms, NewMessage(0, terms.queue_id, standing, pages, size, headers, control, body))
 
 
 def _plain_queue(known: Definitions, name: str) -> Queue | None:

@@ -35,8 +35,8 @@ def commit_and_take(
     Return what the successor holds: one message, or none where there is none at hand. None is returned where
     something was refused, and nothing was done then.
     """
-    known = branch.opened.known
-    if known is None or known.space.definition.memory or volume.shortcut is not None:
+    known, shortcut = branch.opened.known, volume.shortcut
+    if known is None or known.space.definition.memory or (shortcut is not None and shortcut.spares_journeys):
         # Memory follows the disk in steps of its own, and where each step is a journey there are short ways for each.
         return None
 

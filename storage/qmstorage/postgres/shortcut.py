@@ -57,6 +57,8 @@ _MOST: Final = 2**62
 class PostgresShortcut:
     """The short way of one volume."""
 
+    spares_journeys = True
+
     def __init__(self, volume: PostgresVolume, schema: str, texts: Texts, lock: int) -> None:
         self._volume = volume
         self._schema = schema
@@ -74,10 +76,10 @@ class PostgresShortcut:
         """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
         if arrival.new.size > bodies.IN_ROW_MAX:
             return None
-        space_id = arrival.space.id
+        space_id = arrival.terms.space.id
         values = self._values_of(arrival) | {"of_queue": arrival.new.queue_id, "first": numbers.number(space_id, 0)}
         return self._tried(
-            lambda fresh: self._sent(self._arrive, arrival.space, values, arrival.new.queue_id, fresh=fresh)
+            lambda fresh: self._sent(self._arrive, arrival.terms.space, values, arrival.new.queue_id, fresh=fresh)
         )
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
@@ -134,14 +136,15 @@ class PostgresShortcut:
         return f"{quoted(self._schema)}.sequence_{space_id}"
 
     def _values_of(self, arrival: PlainArrival) -> dict[str, Any]:
+        terms = arrival.terms
         return rows.to_row(arrival.new) | {
-            "space_id": arrival.space.id,
-            "known": arrival.generation,
-            "most_messages": arrival.most_messages,
-            "most_pages": arrival.most_pages,
-            "sequence": self._sequence(arrival.space.id),
-            "key_head": arrival.key_head,
-            "inverting": _INVERTED if arrival.descends else 0,
+            "space_id": terms.space.id,
+            "known": terms.generation,
+            "most_messages": terms.most_messages,
+            "most_pages": terms.most_pages,
+            "sequence": self._sequence(terms.space.id),
+            "key_head": terms.key_head,
+            "inverting": _INVERTED if terms.descends else 0,
         }
 
     # ---- what is sent with its commit --------------------------------------------------------------------------------

@@ -24,20 +24,20 @@ from qmstorage.schema import held, message, ready
 from qmstorage.states import PENDING_WORK
 from qmstorage.unit import MemoryStore
 
-_MAKE_READY: Final = insert_into(ready)
+MAKE_READY: Final = insert_into(ready)
 _OF_QUEUE = given(ready.c.queue_id, "of_queue")
 # As far as it is fetched: the rows come from the index one by one.
-_IN_ORDER: Final = (
+IN_ORDER: Final = (
     select(ready.c.message_id, ready.c.order_key, ready.c.retries).where(_OF_QUEUE).order_by(ready.c.order_key)
 )
-_TAKE: Final = delete(ready).where(_OF_QUEUE, given(ready.c.order_key, "of_key"))
-_HOLD: Final = insert(held).values(
+TAKE: Final = delete(ready).where(_OF_QUEUE, given(ready.c.order_key, "of_key"))
+HOLD: Final = insert(held).values(
     {column.name: bindparam(column.name) for column in held.columns if column.name not in ("delay", "lifetime")}
 )
 _ITS_ID = given(message.c.id, "of_message")
 _ID: Final = message.columns.keys().index("id")
 _FACTS: Final = [column for column in message.columns if column.name != "body"]
-_READ: Final = select(*message.columns).where(_ITS_ID)
+READ: Final = select(*message.columns).where(_ITS_ID)
 _READ_FACTS: Final = select(*_FACTS).where(_ITS_ID)
 _AT_ONCE: Final = 32
 """How many messages one statement reads, where there are so many."""
@@ -45,8 +45,8 @@ _AT_ONCE: Final = 32
 _ONE_OF_THEM: Final = message.c.id.in_([bindparam(f"id_{place}", type_=message.c.id.type) for place in range(_AT_ONCE)])
 _READ_MANY: Final = select(*message.columns).where(_ONE_OF_THEM)
 _READ_MANY_FACTS: Final = select(*_FACTS).where(_ONE_OF_THEM)
-_REMOVE: Final = delete(message).where(_ITS_ID)
-_HELD: Final = for_each_role(lambda its: select(held.c.message_id, held.c.pages, held.c.size).where(*its))
+REMOVE: Final = delete(message).where(_ITS_ID)
+HELD: Final = for_each_role(lambda its: select(held.c.message_id, held.c.pages, held.c.size).where(*its))
 _LET_GO: Final = for_each_role(lambda its: delete(held).where(*its))
 _PLAIN: Final = (
     "id",
@@ -73,7 +73,7 @@ def _putting(columns: tuple[str, ...]) -> Statement:
     return insert(message).values({name: bindparam(name) for name in columns})
 
 
-_PUT_PLAIN, _PUT_USUAL, _PUT_ALL = _putting(_PLAIN), _putting(_USUAL), _putting(_ALL)
+PUT_PLAIN, _PUT_USUAL, _PUT_ALL = _putting(_PLAIN), _putting(_USUAL), _putting(_ALL)
 
 
 class Traffic(Arrivals):
@@ -81,19 +81,19 @@ class Traffic(Arrivals):
 
     def bring(self, arriving: Sequence[NewMessage], now_us: int) -> None:
         """Store messages and let them stand: ready or, until they are available, kept back."""
-        if len(arriving) == 1 or not all(map(_is_plain, arriving)):
+        if len(arriving) == 1 or not all(map(is_plain, arriving)):
             super().bring(arriving, now_us)
             return
         places = [(new.queue_id, new.standing.order_key, new.id, 0) for new in arriving]
-        self._cursor.executemany(self._texts.in_order[_PUT_PLAIN], map(_plain_row, arriving))
-        self._cursor.executemany(self._texts.in_order[_MAKE_READY], places)
+        self._cursor.executemany(self._texts.in_order[PUT_PLAIN], map(_plain_row, arriving))
+        self._cursor.executemany(self._texts.in_order[MAKE_READY], places)
         for queue_id, messages in Counter(new.queue_id for new in arriving).items():
             self.news.came(queue_id, messages)
 
     def put(self, new: NewMessage) -> None:
         """Store a message, without a state yet."""
-        if _is_plain(new):
-            self.run_in_order(_PUT_PLAIN, *_plain_row(new))
+        if is_plain(new):
+            self.run_in_order(PUT_PLAIN, *_plain_row(new))
             return
         row = rows.to_row(new)
         if new.size > bodies.IN_ROW_MAX:
@@ -106,7 +106,7 @@ class Traffic(Arrivals):
 
     def make_ready(self, place: Place) -> None:
         """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
-        self.run_in_order(_MAKE_READY, place.queue_id, place.order_key, place.message_id, place.retries)
+        self.run_in_order(MAKE_READY, place.queue_id, place.order_key, place.message_id, place.retries)
         self.news.came(place.queue_id)
 
     def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
@@ -132,17 +132,17 @@ class Traffic(Arrivals):
         """Delete the rows of messages and return them by their numbers."""
         if len(message_ids) == 1:
             (message_id,) = message_ids
-            row = self._row_of(_READ if body else _READ_FACTS, message_id)
-            self.run_in_order(_REMOVE, message_id)
+            row = self._row_of(READ if body else _READ_FACTS, message_id)
+            self.run_in_order(REMOVE, message_id)
             return {message_id: row}
         found = self.stored_rows(message_ids, body=body)
-        self._cursor.executemany(self._texts.in_order[_REMOVE], [(each,) for each in message_ids])
+        self._cursor.executemany(self._texts.in_order[REMOVE], [(each,) for each in message_ids])
         return found
 
     def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Return the rows of messages by their numbers."""
         if len(message_ids) < _AT_ONCE:
-            statement = _READ if body else _READ_FACTS
+            statement = READ if body else _READ_FACTS
             return {message_id: self._row_of(statement, message_id) for message_id in message_ids}
         found: dict[int, Row] = {}
         for start in range(0, len(message_ids), _AT_ONCE):
@@ -160,7 +160,7 @@ class Traffic(Arrivals):
         for holding in holdings:
             place = holding.place
             self.run_in_order(
-                _HOLD,
+                HOLD,
                 transaction_id,
                 place.message_id,
                 place.queue_id,
@@ -174,11 +174,11 @@ class Traffic(Arrivals):
 
     def _take_first(self, queue_id: int, limit: int) -> list[Place]:
         """Take the first messages out of `ready`."""
-        found = self.run_in_order(_IN_ORDER, queue_id).fetchmany(limit)
+        found = self.run_in_order(IN_ORDER, queue_id).fetchmany(limit)
         if len(found) == 1:
-            self.run_in_order(_TAKE, queue_id, found[0][1])
+            self.run_in_order(TAKE, queue_id, found[0][1])
         elif found:
-            self._cursor.executemany(self._texts.in_order[_TAKE], [(queue_id, key) for _, key, _ in found])
+            self._cursor.executemany(self._texts.in_order[TAKE], [(queue_id, key) for _, key, _ in found])
         return [Place(number, queue_id, key, retries) for number, key, retries in found]
 
     def _row_of(self, statement: Statement, message_id: int) -> Row:
@@ -188,14 +188,24 @@ class Traffic(Arrivals):
         return row
 
     def _delete_held(self, transaction_id: int, queue_id: int, role: Role) -> Use:
-        its = self.run_in_order(_HELD[role], queue_id, transaction_id).fetchall()
+        return self._delete_each(
+            self.run_in_order(HELD[role], queue_id, transaction_id).fetchall(), transaction_id, queue_id, role
+        )
+
+    def _delete_each(self, its: Sequence[Row], transaction_id: int, queue_id: int, role: Role) -> Use:
+        """Delete what a transaction has of a queue for this: the number, the pages and the size of each."""
         if any(size > bodies.IN_ROW_MAX for _, _, size in its):
             return super()._delete_held(transaction_id, queue_id, role)
         for number, _, _ in its:
-            self.run_in_order(_REMOVE, number)
+            self.run_in_order(REMOVE, number)
         if its:
             self.run_in_order(_LET_GO[role], queue_id, transaction_id)
-        return Use(len(its), sum(pages for _, pages, _ in its), sum(size for _, _, size in its))
+        return use_of(its)
+
+
+def use_of(its: Sequence[Row]) -> Use:
+    """Return how much messages are, by the number, the pages and the size of each."""
+    return Use(len(its), sum(pages for _, pages, _ in its), sum(size for _, _, size in its))
 
 
 def _no_row(message_id: int) -> LookupError:
@@ -224,7 +234,7 @@ def _plain_row(new: NewMessage) -> Row:
     )
 
 
-def _is_plain(new: NewMessage) -> bool:
+def is_plain(new: NewMessage) -> bool:
     """Tell whether a message comes without any options, so that it is available at once and does not expire."""
     standing = new.standing
     return (

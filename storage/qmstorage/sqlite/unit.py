@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from sqlalchemy import func, literal_column, select
+from sqlalchemy import func, select
 
 from qmcore.carried import Row as Carried
 from qmcore.message import State
@@ -16,16 +16,13 @@ from qmstorage.runner import Row, Texts, given
 from qmstorage.schema import counter, space, waiter
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.bells import is_in_turn
-from qmstorage.sqlite.traffic import SqliteMemoryStore, Traffic
-from qmstorage.unit import SqlUnit
+from qmstorage.sqlite.plain import MAIN, PlainTraffic
+from qmstorage.sqlite.traffic import SqliteMemoryStore
 
 T = TypeVar("T")
 
 _WAITERS = select(waiter.c.address).where(given(waiter.c.queue_id, "of_queue")).order_by(waiter.c.address)
 _ALLOCATION = "CREATE TABLE IF NOT EXISTS allocation (filling BLOB NOT NULL)"
-_MAIN = select(counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size).where(
-    given(counter.c.space_id, "space_id"), counter.c.queue_id == literal_column("0")
-)
 _PROMISED = (
     select(func.sum(space.c.pages - counter.c.pages))
     .join_from(space, counter, (counter.c.space_id == space.c.id) & (counter.c.queue_id == 0))
@@ -34,7 +31,7 @@ _PROMISED = (
 """Pages that queue spaces have been promised and do not use yet."""
 
 
-class SqliteUnit(Traffic, SqlUnit):
+class SqliteUnit(PlainTraffic):
     """One short database transaction on an SQLite file."""
 
     brought_many = False
@@ -97,7 +94,7 @@ class SqliteUnit(Traffic, SqlUnit):
         self._cursor.execute("DROP TABLE IF EXISTS allocation")
 
     def _main_row(self, space_id: int) -> Row | None:
-        row: Row | None = self.run_in_order(_MAIN, space_id).fetchone()
+        row: Row | None = self.run_in_order(MAIN, space_id).fetchone()
         if row is not None:
             # What is counted stands in the same row, and is asked for next by whoever enqueues.
             self._main = space_id, self._changes(), row

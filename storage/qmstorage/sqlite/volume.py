@@ -31,6 +31,7 @@ from qmstorage.sqlite.bells import SocketBell
 from qmstorage.sqlite.beside import Beside
 from qmstorage.sqlite.line import Job, commit_line, leave_line, settle
 from qmstorage.sqlite.locks import same_boot
+from qmstorage.sqlite.plain import SqliteShortcut
 from qmstorage.sqlite.residences import Residences, memory_files
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import SqliteUnit, read_once, roll_back
@@ -57,11 +58,10 @@ class SqliteVolume:
     """One SQLite file, or SQLite in memory, as the engine's port wants it. Open for reading and writing."""
 
     readonly = False
-    shortcut = None
-    """No step is a journey."""
 
     def __init__(self, path: str, connection: sqlite3.Connection, *, durable: bool = True) -> None:
         self.path = path
+        self.shortcut = SqliteShortcut(self)
         self._connection = connection
         self._texts = Texts(files.DIALECT)
         self._residences = Residences(path, connection)

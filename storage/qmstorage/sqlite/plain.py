@@ -1,0 +1,215 @@
+"""The short way on SQLite: what most calls ask for, in few steps of Python, which take as long as SQLite does.
+
+There is one writer at a time, so that what was looked up is still so when it is changed. Nothing is changed before all
+is looked up: whoever is turned back has done nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import bindparam, literal_column, select, update
+
+from qmcore import numbers
+from qmcore.message import PLAIN_CONTROL, Message
+from qmcore.order import ordinary_key
+from qmcore.port import Unit
+from qmcore.records import Nothing, Role, Use
+from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmstorage.runner import Row, given
+from qmstorage.schema import counter, message
+from qmstorage.sqlite import traffic
+from qmstorage.unit import SqlUnit
+
+if TYPE_CHECKING:
+    from qmstorage.sqlite.volume import SqliteVolume
+
+MAIN: Final = select(
+    counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size
+).where(given(counter.c.space_id, "space_id"), counter.c.queue_id == literal_column("0"))
+_COUNT: Final = (
+    update(counter)
+    .where(given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue"))
+    .values(
+        sequence=counter.c.sequence + bindparam("by_numbers"),
+        messages=counter.c.messages + bindparam("by_messages"),
+        pages=counter.c.pages + bindparam("by_pages"),
+        size=counter.c.size + bindparam("by_size"),
+        enqueued=counter.c.enqueued + bindparam("by_enqueued"),
+        dequeued=counter.c.dequeued + bindparam("by_dequeued"),
+    )
+)
+_PAGES: Final = message.columns.keys().index("pages")
+_SIZE: Final = message.columns.keys().index("size")
+_EXPIRES: Final = message.columns.keys().index("expires_at")
+_BODY_ID: Final = message.columns.keys().index("body_id")
+_NO_USE: Final = Use(0, 0, 0)
+
+
+class PlainTraffic(traffic.Traffic, SqlUnit):
+    """What most calls ask, in one step each. None or False: nothing was done."""
+
+    def arrive_plainly(self, arrival: PlainArrival) -> int | None:
+        """Enqueue a message and return its sequence number."""
+        terms, new = arrival
+        space, queue_id = terms.space.id, new.queue_id
+        main: Row | None = self.run_in_order(MAIN, space).fetchone()
+        if main is None or main[0] != terms.generation:
+            return None
+        _, last, messages, pages, _ = main
+        if messages >= terms.most_messages or pages + new.pages > terms.most_pages:
+            return None
+        self._count(space, 0, 1, new.pages, new.size, enqueued=1)
+        self._count(space, queue_id, 1, new.pages, new.size, enqueued=1)
+        self._bring(arrival, numbers.number(space, last + 1), last + 1)
+        return int(last) + 1
+
+    def depart_plainly(self, departure: PlainDeparture) -> Message | Nothing | None:
+        """Consume the first message of a queue."""
+        space, _, queue_id, name, _ = departure
+        found = self._first_of(departure)
+        if not isinstance(found, tuple):
+            return found
+        key, retries, row = found
+        self._take_out(queue_id, key, row)
+        self.run_in_order(traffic.REMOVE, row[0])
+        self._count(space.id, 0, -1, -row[_PAGES], -row[_SIZE], dequeued=1)
+        self._count(space.id, queue_id, -1, -row[_PAGES], -row[_SIZE], dequeued=1)
+        return self._message(row, True, space, name, retries)
+
+    def hold_plainly(self, hold: PlainHold) -> PlainHeld | Nothing | None:
+        """Record a transaction and let it hold the first message of a queue."""
+        departure, record, most, count = hold
+        found = self._first_of(departure)
+        if not isinstance(found, tuple):
+            return found
+        if not self.is_attached(record.owner_id) or self.transaction_count(record.space_id) >= most:
+            return None
+        key, retries, row = found
+        self.add_transaction(record)
+        self._take_out(departure.queue_id, key, row)
+        its = row[0], departure.queue_id, key, retries, row[_PAGES], row[_SIZE], row[_EXPIRES]
+        self.run_in_order(traffic.HOLD, record.id, *its, int(Role.DEQUEUED))
+        sequences = self.reserve(record.space_id, count) if count else ()
+        taken = self._message(row, True, departure.space, departure.queue_name, retries)
+        return PlainHeld(taken, row[_PAGES], sequences)
+
+    def end_plainly(self, end: PlainEnd) -> bool:
+        """Commit a transaction that holds messages of one queue."""
+        space, generation, transaction_id, owner_id, queue_id, holds, brings = end
+        main: Row | None = self.run_in_order(MAIN, space.id).fetchone()
+        if main is None or main[0] != generation:
+            return False
+        _, last, messages, pages, _ = main
+        if brings is not None and (
+            messages - holds.messages >= brings.terms.most_messages
+            or pages - holds.pages + brings.new.pages > brings.terms.most_pages
+        ):
+            return False
+        its = self.run_in_order(traffic.HELD[Role.DEQUEUED], queue_id, transaction_id).fetchall()
+        if traffic.use_of(its) != holds or not self.end_transaction(transaction_id, owner_id):
+            return False
+        self._delete_each(its, transaction_id, queue_id, Role.DEQUEUED)
+        gone = -holds.messages, -holds.pages, -holds.size
+        if brings is None:
+            self._count(space.id, 0, *gone, dequeued=holds.messages)
+            self._count(space.id, queue_id, *gone, dequeued=holds.messages)
+            return True
+        new = brings.new
+        after = 1 - holds.messages, new.pages - holds.pages, new.size - holds.size
+        self._count(space.id, 0, *after, enqueued=1, dequeued=holds.messages)
+        if new.queue_id == queue_id:
+            self._count(space.id, queue_id, *after, enqueued=1, dequeued=holds.messages)
+        else:
+            self._count(space.id, queue_id, *gone, dequeued=holds.messages)
+            self._count(space.id, new.queue_id, 1, new.pages, new.size, enqueued=1)
+        self._bring(brings, new.id, last + 1)
+        return True
+
+    # ---- steps -------------------------------------------------------------------------------------------------------
+
+    def _first_of(self, departure: PlainDeparture) -> tuple[bytes, int, Row] | Nothing | None:
+        """Return the order key of the first message of a queue, its retries and its row; nothing is changed."""
+        space, generation, queue_id, _, now = departure
+        main: Row | None = self.run_in_order(MAIN, space.id).fetchone()
+        if main is None or main[0] != generation or any(self.pending_work(queue_id, now)):
+            return None
+        found: Row | None = self.run_in_order(traffic.IN_ORDER, queue_id).fetchone()
+        if found is None:
+            return Nothing((queue_id,), self.next_due(queue_id), held=self.held_in(queue_id))
+        number, key, retries = found
+        row = self._row_of(traffic.READ, number)
+        return (key, retries, row) if row[_BODY_ID] is None else None
+
+    def _take_out(self, queue_id: int, key: bytes, row: Row) -> None:
+        """Take a message out of `ready`, and forget when it expires."""
+        self.run_in_order(traffic.TAKE, queue_id, key)
+        if row[_EXPIRES] is not None:
+            self.unmake_expiring(queue_id, row[0], row[_EXPIRES])
+
+    def _bring(self, arrival: PlainArrival, number: int, sequence: int) -> None:
+        """Store a message, and let it stand in the order of its queue."""
+        (_, _, queue_id, head, descends, _, _), new = arrival
+        key = ordinary_key(head, sequence, descends=descends)
+        if traffic.is_plain(new):
+            standing, control = new.standing, PLAIN_CONTROL
+            its = new.pages, new.size, control.urcode, control.appkey, control.type, new.body
+            self.run_in_order(traffic.PUT_PLAIN, number, queue_id, key, control.priority, standing.enqueued_us, *its)
+            self.run_in_order(traffic.MAKE_READY, queue_id, key, number, 0)
+            self.news.came(queue_id)
+        else:
+            standing = new.standing._replace(order_key=key)
+            self.bring([new._replace(id=number, standing=standing)], standing.enqueued_us)
+
+    def _count(
+        self,
+        space_id: int,
+        queue_id: int,
+        messages: int,
+        pages: int,
+        size: int,
+        *,
+        enqueued: int = 0,
+        dequeued: int = 0,
+    ) -> None:
+        self.run_in_order(_COUNT, enqueued, messages, pages, size, enqueued, dequeued, space_id, queue_id)
+
+
+class SqliteShortcut:
+    """The short way of one volume."""
+
+    spares_journeys = False
+
+    def __init__(self, volume: SqliteVolume) -> None:
+        self._volume = volume
+
+    def arrive(self, arrival: PlainArrival) -> int | None:
+        """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
+        return self._volume.write(lambda unit: plain(unit).arrive_plainly(arrival))
+
+    def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
+        """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
+        return self._volume.write(lambda unit: plain(unit).depart_plainly(departure))
+
+    def level(self, space_id: int) -> tuple[int, Use]:
+        """Return the generation of a queue space, -1 where it is gone, and how much it holds."""
+
+        def found(unit: Unit) -> tuple[int, Use]:
+            main: Row | None = plain(unit).run_in_order(MAIN, space_id).fetchone()
+            return (-1, _NO_USE) if main is None else (main[0], Use(*main[2:]))
+
+        return self._volume.read(found)
+
+    def hold(self, hold: PlainHold) -> PlainHeld | Nothing | None:
+        """Record a transaction and let it hold a message, or return that the queue has none; None: nothing was done."""
+        return self._volume.write(lambda unit: plain(unit).hold_plainly(hold), durable=False)
+
+    def end(self, end: PlainEnd) -> bool:
+        """Commit a transaction, durably; False: nothing was done."""
+        return self._volume.write(lambda unit: plain(unit).end_plainly(end))
+
+
+def plain(unit: Unit) -> PlainTraffic:
+    """Return the unit as this volume has made it."""
+    assert isinstance(unit, PlainTraffic)  # noqa: S101 - the volume made it
+    return unit
