@@ -289,10 +289,14 @@ class Cluster(Server):
 
     def _wait_until_refused(self) -> None:
         """Return when nobody listens any more: a process that a killed server had just started does so for a moment."""
-        with contextlib.suppress(OSError):
-            while True:
-                socket.create_connection(("127.0.0.1", self.port), cluster_guard.DEADLINE).close()
-                time.sleep(0.005)
+        while True:
+            try:
+                accepted = socket.create_connection(("127.0.0.1", self.port), cluster_guard.DEADLINE)
+            except OSError:
+                return
+            # Until whoever has it lets go of it.
+            with accepted, contextlib.suppress(OSError):
+                accepted.recv(1)
 
     def standby(self) -> Cluster:
         """Make a standby that streams from this server, and return when it does; it is closed with this one."""

@@ -90,7 +90,7 @@ class QueueOrder:
 
     @property
     def goes_by_times(self) -> bool:
-        """Whether messages of the same priority may stand in another order than they came, or the reverse of that."""
+        """Whether the place of a message depends on when it becomes available or expires."""
         return Criterion.TIME in self.criteria or Criterion.EXPIRATION in self.criteria
 
     @property

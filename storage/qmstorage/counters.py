@@ -5,12 +5,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, delete, func, literal, select, update
+from sqlalchemy import Update, bindparam, delete, func, literal, select, update
 
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import Arrival, Role, Use
 from qmstorage.runner import Row, Runner, Statement, given, insert_into
 from qmstorage.schema import counter, due, held, message, ready
+
+
+def adding(*names: str) -> Update:
+    """Return the statement that adds `by_...` to each of these counters; in the order of the columns of the table."""
+    return update(counter).values({name: counter.c[name] + bindparam(f"by_{name}") for name in names})
+
 
 _OF_SPACE = (given(counter.c.space_id, "space_id"), counter.c.queue_id == literal(0))
 _OF_QUEUE = (given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue"))
@@ -20,28 +26,9 @@ _REMOVE = delete(counter).where(*_OF_QUEUE)
 _RESERVE = update(counter).where(*_OF_QUEUE).values(sequence=counter.c.sequence + bindparam("by_numbers"))
 # Of the row of the queue, and of that of the queue space. What RETURNING costs, and two rows in one statement, is more
 # than a statement more: with one writer at a time, what was looked up is still so.
-_ARRIVE = (
-    update(counter)
-    .where(*_OF_QUEUE)
-    .values(
-        sequence=counter.c.sequence + bindparam("by_numbers"),
-        messages=counter.c.messages + bindparam("by_messages"),
-        pages=counter.c.pages + bindparam("by_pages"),
-        size=counter.c.size + bindparam("by_size"),
-        enqueued=counter.c.enqueued + bindparam("by_enqueued"),
-    )
-)
+_ARRIVE = adding("sequence", "messages", "pages", "size", "enqueued").where(*_OF_QUEUE)
 _BEFORE = select(counter.c.sequence, *_USE).where(*_OF_QUEUE)
-_CHARGE = (
-    update(counter)
-    .where(*_OF_SPACE)
-    .values(
-        messages=counter.c.messages + bindparam("by_messages"),
-        pages=counter.c.pages + bindparam("by_pages"),
-        size=counter.c.size + bindparam("by_size"),
-    )
-    .returning(*_USE)
-)
+_CHARGE = adding("messages", "pages", "size").where(*_OF_SPACE).returning(*_USE)
 _LOWER_SPACE = (
     update(counter)
     .where(*_OF_SPACE)

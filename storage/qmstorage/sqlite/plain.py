@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import bindparam, literal_column, select, update
+from sqlalchemy import literal_column, select
 
 from qmcore import numbers
 from qmcore.message import PLAIN_CONTROL, Message
@@ -16,6 +16,7 @@ from qmcore.order import ordinary_key
 from qmcore.port import Unit
 from qmcore.records import Nothing, Role, Use
 from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmstorage.counters import adding
 from qmstorage.runner import Row, given
 from qmstorage.schema import counter, message
 from qmstorage.sqlite import traffic
@@ -27,17 +28,8 @@ if TYPE_CHECKING:
 MAIN: Final = select(
     counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size
 ).where(given(counter.c.space_id, "space_id"), counter.c.queue_id == literal_column("0"))
-_COUNT: Final = (
-    update(counter)
-    .where(given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue"))
-    .values(
-        sequence=counter.c.sequence + bindparam("by_numbers"),
-        messages=counter.c.messages + bindparam("by_messages"),
-        pages=counter.c.pages + bindparam("by_pages"),
-        size=counter.c.size + bindparam("by_size"),
-        enqueued=counter.c.enqueued + bindparam("by_enqueued"),
-        dequeued=counter.c.dequeued + bindparam("by_dequeued"),
-    )
+_COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(
+    given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue")
 )
 _PAGES: Final = message.columns.keys().index("pages")
 _SIZE: Final = message.columns.keys().index("size")
