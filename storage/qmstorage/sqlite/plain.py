@@ -1,4 +1,4 @@
-"""The short way on SQLite: what most calls ask for, in few steps of Python, which take as long as SQLite does.
+"""What the short way does in a unit: what most calls ask for, in few steps of Python, which cost what SQLite does.
 
 There is one writer at a time, so that what was looked up is still so when it is changed. Nothing is changed before all
 is looked up: whoever is turned back has done nothing.
@@ -6,24 +6,20 @@ is looked up: whoever is turned back has done nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sqlalchemy import literal_column, select
 
 from qmcore import numbers
 from qmcore.message import PLAIN_CONTROL, Message
 from qmcore.order import ordinary_key
-from qmcore.port import Unit
-from qmcore.records import Nothing, Role, Use
+from qmcore.records import Nothing, Role
 from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmstorage.counters import adding
 from qmstorage.runner import Row, given
 from qmstorage.schema import counter, message
 from qmstorage.sqlite import traffic
 from qmstorage.unit import SqlUnit
-
-if TYPE_CHECKING:
-    from qmstorage.sqlite.volume import SqliteVolume
 
 MAIN: Final = select(
     counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size
@@ -35,7 +31,6 @@ _PAGES: Final = message.columns.keys().index("pages")
 _SIZE: Final = message.columns.keys().index("size")
 _EXPIRES: Final = message.columns.keys().index("expires_at")
 _BODY_ID: Final = message.columns.keys().index("body_id")
-_NO_USE: Final = Use(0, 0, 0)
 
 
 class PlainTraffic(traffic.Traffic, SqlUnit):
@@ -165,43 +160,3 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         dequeued: int = 0,
     ) -> None:
         self.run_in_order(_COUNT, enqueued, messages, pages, size, enqueued, dequeued, space_id, queue_id)
-
-
-class SqliteShortcut:
-    """The short way of one volume."""
-
-    spares_journeys = False
-
-    def __init__(self, volume: SqliteVolume) -> None:
-        self._volume = volume
-
-    def arrive(self, arrival: PlainArrival) -> int | None:
-        """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
-        return self._volume.write(lambda unit: plain(unit).arrive_plainly(arrival))
-
-    def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
-        """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
-        return self._volume.write(lambda unit: plain(unit).depart_plainly(departure))
-
-    def level(self, space_id: int) -> tuple[int, Use]:
-        """Return the generation of a queue space, -1 where it is gone, and how much it holds."""
-
-        def found(unit: Unit) -> tuple[int, Use]:
-            main: Row | None = plain(unit).run_in_order(MAIN, space_id).fetchone()
-            return (-1, _NO_USE) if main is None else (main[0], Use(*main[2:]))
-
-        return self._volume.read(found)
-
-    def hold(self, hold: PlainHold) -> PlainHeld | Nothing | None:
-        """Record a transaction and let it hold a message, or return that the queue has none; None: nothing was done."""
-        return self._volume.write(lambda unit: plain(unit).hold_plainly(hold), durable=False)
-
-    def end(self, end: PlainEnd) -> bool:
-        """Commit a transaction, durably; False: nothing was done."""
-        return self._volume.write(lambda unit: plain(unit).end_plainly(end))
-
-
-def plain(unit: Unit) -> PlainTraffic:
-    """Return the unit as this volume has made it."""
-    assert isinstance(unit, PlainTraffic)  # noqa: S101 - the volume made it
-    return unit

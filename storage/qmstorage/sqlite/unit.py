@@ -113,6 +113,12 @@ class SqliteUnit(PlainTraffic):
         return changes
 
 
+def ours(unit: Unit) -> SqliteUnit:
+    """Return a unit that a volume on SQLite has made, as what it is."""
+    assert isinstance(unit, SqliteUnit)  # noqa: S101 - the volume made it
+    return unit
+
+
 def read_once(
     connection: sqlite3.Connection,
     texts: Texts,

@@ -31,10 +31,10 @@ from qmstorage.sqlite.bells import SocketBell
 from qmstorage.sqlite.beside import Beside
 from qmstorage.sqlite.line import Job, commit_line, leave_line, settle
 from qmstorage.sqlite.locks import same_boot
-from qmstorage.sqlite.plain import SqliteShortcut
 from qmstorage.sqlite.residences import Residences, memory_files
+from qmstorage.sqlite.shortcut import SqliteShortcut
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
-from qmstorage.sqlite.unit import SqliteUnit, read_once, roll_back
+from qmstorage.sqlite.unit import SqliteUnit, ours, read_once, roll_back
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -185,15 +185,15 @@ class SqliteVolume:
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the file have `pages` free pages, so that a full disk is found now; `progress` gets percent."""
-        wanted = self.read(lambda unit: _ours(unit).pages_to_allocate(pages))
-        self.write(lambda unit: _ours(unit).start_allocation())
+        wanted = self.read(lambda unit: ours(unit).pages_to_allocate(pages))
+        self.write(lambda unit: ours(unit).start_allocation())
         try:
             for done in range(0, wanted, _ALLOCATION_STEP):
                 step = min(_ALLOCATION_STEP, wanted - done)
-                self.write(lambda unit, step=step: _ours(unit).allocate(step))  # type: ignore[misc]
+                self.write(lambda unit, step=step: ours(unit).allocate(step))  # type: ignore[misc]
                 progress((done + step) * 100 // wanted)
         finally:
-            self.write(lambda unit: _ours(unit).end_allocation())
+            self.write(lambda unit: ours(unit).end_allocation())
 
     @contextlib.contextmanager
     def still(self, seconds: float) -> Iterator[None]:
@@ -433,8 +433,3 @@ class SqliteVolume:
         log = self._beside.log
         if log is not None and log.lost is not None:
             log.check()
-
-
-def _ours(unit: Unit) -> SqliteUnit:
-    assert isinstance(unit, SqliteUnit)  # noqa: S101 - the volume made it
-    return unit
