@@ -8,6 +8,7 @@ import pytest
 
 from qmcore.errors import BadQueueError, NoSpaceError, SystemFailureError
 from tests.fix_store import Work, drain, eventually, make_queue
+from tests.interrupts import at_every_line
 from tests.store.differences import differs
 
 
@@ -247,6 +248,75 @@ class TestGroupCommit:
         assert isinstance(results[1].__cause__, sqlite3.IntegrityError)
         assert sorted(drain(space)) == ["a", "b"]
         assert space.usage("Q").enqueued == 2
+
+    def test_a_work_that_looks_first_and_fails_all_the_same_is_undone_and_does_not_hurt_the_others(self, space):
+        volume, queue_id = space._attachment.volume, space.queue("Q").id
+
+        def half_and_fail(unit):
+            unit.arrive(1, queue_id, count=100, pages=100, size=100)
+            raise ZeroDivisionError
+
+        shared = Shared(space)
+        results = shared.run(
+            lambda: space.enqueue("Q", "a"),
+            lambda: volume.write_plainly(half_and_fail),
+            lambda: space.enqueue("Q", "b"),
+        )
+        assert isinstance(results[1], ZeroDivisionError)
+        assert sorted(drain(space)) == ["a", "b"]
+        usage = space.usage("Q")
+        assert (usage.messages, usage.enqueued, usage.pages) == (0, 2, 0)
+
+    def test_what_most_calls_ask_for_needs_no_savepoints(self, space):
+        space.enqueue("Q", "known")
+        shared = Shared(space)
+        shared.run(*[lambda: space.enqueue("Q", b"")] * 4, *[lambda: space.dequeue("Q")] * 4)
+        assert shared.commits == 1
+        assert "SAVEPOINT job" not in shared.statements
+
+    def test_nobody_who_sleeps_while_another_leads_is_forgotten(self, file_store, monkeypatch):
+        from qmstorage.sqlite import line
+
+        # So that nobody looks by himself before the test is over.
+        monkeypatch.setattr(line, "_LOOK_AGAIN_SECONDS", 3600)
+        space = file_store.space(messages=10_000, pages=12_000)
+        make_queue(space)
+        make_queue(space, "OUT")
+
+        def autocommit():
+            for _ in range(200):
+                space.enqueue("Q", b"")
+
+        def transact():
+            for _ in range(100):
+                with space.transaction():
+                    space.enqueue("OUT", b"")
+                    space.dequeue("Q")
+
+        Work(*[autocommit] * 6, *[transact] * 4).results()
+        assert space.usage("Q").enqueued == 1200
+        assert space.usage("OUT").enqueued == 400
+
+    def test_others_are_served_wherever_the_one_who_leads_is_interrupted(self, file_store):
+        from qmstorage.sqlite import line
+
+        space = file_store.space(messages=10_000, pages=12_000)
+        make_queue(space)
+        done, may_end = [0, 0], threading.Event()
+
+        def another(who):
+            while not may_end.is_set():
+                space.enqueue("Q", b"")
+                space.dequeue("Q")
+                done[who] += 1
+
+        others = Work(*[lambda who=who: another(who) for who in range(2)])
+        for _ in at_every_line(line, lambda: space.enqueue("Q", b"")):
+            before = list(done)
+            eventually(lambda: done[0] > before[0] and done[1] > before[1], "the others go on")  # noqa: B023 - asked at once
+        may_end.set()
+        assert others.results() == [None, None]
+        assert len(space._attachment.volume._line) == 0
 
     def test_errors_of_several_threads_are_each_their_own(self, space):
         shared = Shared(space)

@@ -52,9 +52,13 @@ class Log:
         self._written += 1
         return self._written
 
+    def has(self, commit: int) -> bool:
+        """Tell whether a commit is on the disk, or need not be."""
+        return self._synced >= commit or not self._durable
+
     def sync(self, commit: int) -> None:
         """Return when a commit is on the disk. Whoever comes while another syncs is often served with him."""
-        if not self._durable:
+        if self.has(commit):
             return
         with self._lock:
             if self.lost is not None:
@@ -70,11 +74,6 @@ class Log:
                 self.lost = error
                 self._refuse_lost(unknown=True)
             self._synced = reached
-
-    def wait(self) -> None:
-        """Return when no commit is being brought to the disk that was when this was called."""
-        with self._lock:
-            pass
 
     def keep_short(self, connection: sqlite3.Connection) -> None:
         """Have a long log written from its beginning again, if readers let it soon; the caller is the only writer.

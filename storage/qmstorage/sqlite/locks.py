@@ -37,6 +37,12 @@ _TURN_MICROS = 900_000
 _ENTRANCE, _WAITING_ROOM, _ATTENDANCE = 0, 1, 2
 """The bytes of the gate's file that are locked: by who is inside, by all who wait, and by all who have it open."""
 
+_WHO_IS_INSIDE, _WHO_WAITS = (
+    struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0) for byte in (_ENTRANCE, _WAITING_ROOM)
+)
+_NOBODY = struct.pack("h", fcntl.F_UNLCK)
+"""What the system is asked on Linux, and how its answer begins where nobody has the byte locked."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -147,10 +153,11 @@ class Gate:
         return True
 
     def _is_waited_for(self) -> bool:
-        if not _lock(self._fd, _WAITING_ROOM):
-            return True
-        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _WAITING_ROOM)
-        return False
+        if sys.platform != "linux":
+            free = _lock(self._fd, _WAITING_ROOM)
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _WAITING_ROOM)
+            return not free
+        return fcntl.fcntl(self._fd, fcntl.F_GETLK, _WHO_WAITS)[: len(_NOBODY)] != _NOBODY
 
     def close(self) -> None:
         """Give the gate up; the last process takes the pipe away, which programs that copy directories stumble over."""
@@ -321,8 +328,7 @@ def _holder(fd: int) -> int | None:
     """Return the process that has the lock, where the system tells it in the form that we know."""
     if sys.platform != "linux":
         return None
-    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _ENTRANCE, 1, 0)
-    found = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    found = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, _WHO_IS_INSIDE))
     return int(found[4]) if found[0] != fcntl.F_UNLCK else None
 
 

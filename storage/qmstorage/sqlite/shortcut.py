@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from qmcore.message import Message
 from qmcore.port import Unit
 from qmcore.records import Nothing, Use
 from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
-from qmstorage.sqlite.unit import ours
+from qmstorage.sqlite.unit import SqliteUnit
 
 if TYPE_CHECKING:
     from qmstorage.sqlite.volume import SqliteVolume
@@ -26,11 +27,11 @@ class SqliteShortcut:
 
     def arrive(self, arrival: PlainArrival) -> int | None:
         """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
-        return self._volume.write(lambda unit: ours(unit).arrive_plainly(arrival))
+        return self._volume.write_plainly(partial(SqliteUnit.arrive_plainly, arrival=arrival))
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
-        return self._volume.write(lambda unit: ours(unit).depart_plainly(departure))
+        return self._volume.write_plainly(partial(SqliteUnit.depart_plainly, departure=departure))
 
     def level(self, space_id: int) -> tuple[int, Use]:
         """Return the generation of a queue space, -1 where it is gone, and how much it holds."""
@@ -43,8 +44,8 @@ class SqliteShortcut:
 
     def hold(self, hold: PlainHold) -> PlainHeld | Nothing | None:
         """Record a transaction and let it hold a message, or return that the queue has none; None: nothing was done."""
-        return self._volume.write(lambda unit: ours(unit).hold_plainly(hold), durable=False)
+        return self._volume.write_plainly(partial(SqliteUnit.hold_plainly, hold=hold), durable=False)
 
     def end(self, end: PlainEnd) -> bool:
         """Commit a transaction, durably; False: nothing was done."""
-        return self._volume.write(lambda unit: ours(unit).end_plainly(end))
+        return self._volume.write_plainly(partial(SqliteUnit.end_plainly, end=end))

@@ -1,10 +1,8 @@
 """A volume on SQLite: one held connection, one writer at a time, commits shared by whoever is waiting.
 
-Threads of one process that write at the same time are committed together: each puts its work into a line, and
-whoever gets the lock next runs all that stands there in one database transaction. What has to be on the disk stands
-there until no sync is under way, so that others join it while the disk works. Processes queue at a gate. A commit is
-made durable after the gate is open again: the write-ahead log is a checksummed sequence, so one fdatasync of it covers
-everything that was committed before, by whomever.
+Threads of one process that write at the same time are committed together: see `line`. Processes queue at a gate. A
+commit is made durable after the gate is open again: the write-ahead log is a checksummed sequence, so one fdatasync of
+it covers everything that was committed before, by whomever.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,7 +26,7 @@ from qmstorage.runner import Texts
 from qmstorage.sqlite import files, joining, translate
 from qmstorage.sqlite.bells import SocketBell
 from qmstorage.sqlite.beside import Beside
-from qmstorage.sqlite.line import Job, commit_line, leave_line, settle
+from qmstorage.sqlite.line import Job, Line, settle
 from qmstorage.sqlite.locks import same_boot
 from qmstorage.sqlite.residences import Residences, memory_files
 from qmstorage.sqlite.shortcut import SqliteShortcut
@@ -66,9 +63,8 @@ class SqliteVolume:
         self._texts = Texts(files.DIALECT)
         self._residences = Residences(path, connection)
         self._snapshots = OpenSnapshots()
-        self._line: deque[Job[Any]] = deque()
+        self._line = Line()
         self._writing = threading.Lock()
-        self._syncing_next = threading.Lock()
         self._closed = ""
         self._levels: dict[int, Use] = {}
         self.followers: weakref.WeakKeyDictionary[Connection, joining.Follower] = weakref.WeakKeyDictionary()
@@ -95,22 +91,11 @@ class SqliteVolume:
     ) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was."""
         del concurrent, repeatable  # SQLite has one writer at a time, and loses no connection.
-        if self.was_joined and self.is_joined():
-            raise joining.would_wait_for_itself(self.path)
-        job = Job(work, patient=patient)
-        self._line.append(job)
-        try:
-            if durable:
-                self._commit_behind_sync(job)
-            else:
-                self._commit_in_turn(job)
-        except BaseException:
-            leave_line(self._line, job)
-            self._open_gate()
-            raise
-        if durable and job.commit and self._beside.log is not None:
-            self._beside.log.sync(job.commit)
-        return job.outcome()
+        return self._done(Job(work, patient=patient), durable=durable)
+
+    def write_plainly(self, work: Callable[[SqliteUnit], T], *, durable: bool = True) -> T:
+        """Do the same with work that changes nothing before it is known that all will be changed."""
+        return self._done(Job(work, looks_first=True), durable=durable)
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one database transaction that changes nothing."""
@@ -345,7 +330,7 @@ class SqliteVolume:
             self._snapshots.give_to_parent()
             self._connection.close()
             self._beside.abandon()
-        self._writing, self._syncing_next = threading.Lock(), threading.Lock()
+        self._line, self._writing = Line(), threading.Lock()
         self._snapshots.registering = threading.Lock()
 
     @contextlib.contextmanager
@@ -367,21 +352,26 @@ class SqliteVolume:
         if gate is not None and not self._closed and not self._writing.locked():
             gate.open()
 
-    def _commit_behind_sync(self, job: Job[Any]) -> None:
-        """Commit a job when no other is being brought to the disk, together with those that have come meanwhile.
+    def _done(self, job: Job[T], *, durable: bool) -> T:
+        """Let a job stand in line, and return its outcome once it is committed and, if that is wanted, on the disk."""
+        if self.was_joined and self.is_joined():
+            raise joining.would_wait_for_itself(self.path)
+        log = self._beside.log if durable else None
+        self._line.append(job)
+        try:
+            if log is None:
+                self._commit_in_turn(job)
+            else:
+                self._line.commit_durably(job, self._commit_in_turn, log)
+        except BaseException:
+            self._line.leave(job)
+            self._open_gate()
+            raise
+        return job.outcome()
 
-        Committed at once, each alone, they would wait for the next sync all the same.
-        """
-        with self._syncing_next:
-            # In a forked process nobody is left to end what the parent was doing.
-            if self._beside.log is not None and not (job.settled or self._closed):
-                self._beside.log.wait()
-            self._commit_in_turn(job)
-
-    def _commit_in_turn(self, job: Job[Any]) -> None:
+    def _commit_in_turn(self, job: Job[Any]) -> Sequence[Job[Any]]:
         with self._writing:
-            if not job.settled:
-                commit_line(self._line, self._commit)
+            return () if job.settled else self._line.commit_all(self._commit)
 
     def _commit(self, jobs: list[Job[Any]]) -> None:
         self._check_usable()
