@@ -143,9 +143,12 @@ PLAIN_CONTROL = EnqueueControl()
 """What holds when the sender asks for nothing."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+# Neither this nor `Message` is frozen: to make one would take five times as long, which every dequeue would pay.
+@dataclasses.dataclass(slots=True, kw_only=True)
 class MessageInfo:
     """Everything about a stored message but its body. Times ending in `_us` are microseconds since 1970, UTC.
+
+    It is the caller's own; to change it changes nothing that is stored.
 
     `size` is bytes of the body. `group` is shared by the messages that stay together, in a queue that groups them.
     `delivery` is where the message is kept, `delivery_asked` what its sender asked for, and `reply_delivery` what it
@@ -193,7 +196,7 @@ class MessageInfo:
         return None if self.expires_us is None else times.to_datetime(self.expires_us)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class Message(MessageInfo):
     """A message as it was dequeued or looked at.
 

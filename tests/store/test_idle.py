@@ -95,9 +95,9 @@ class TestWaiting:
         with file_device.open_space("SPACE") as space:
             volume = space._attachment.volume
             looks, writes = [], []
-            changes, done = volume.changes, volume._done
+            changes, done = volume.changes, volume.done
             monkeypatch.setattr(volume, "changes", lambda: looks.append(1) or changes())
-            monkeypatch.setattr(volume, "_done", lambda *args, **how: writes.append(1) or done(*args, **how))
+            monkeypatch.setattr(volume, "done", lambda *args, **how: writes.append(1) or done(*args, **how))
             work = Work(lambda: space.dequeue("Q", wait=math.inf))
             # One to look, one to hang up the bell, and one that looks again.
             eventually(lambda: len(writes) == 3, "it waits")

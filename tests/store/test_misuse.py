@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 
 import pytest
 
 import qmadmin
-from qmadmin import InvalidArgumentError, QueueDefinition, SpaceDefinition
+from qmadmin import BadQueueError, InvalidArgumentError, QueueDefinition, SpaceDefinition
 from qmadmin.opening import create_device
 
 
@@ -162,6 +163,20 @@ def test_a_thread_that_dies_in_a_transaction_gives_its_messages_back_soon(space,
     message = space.dequeue("TRIED")
     assert message is not None
     assert message.retries == 1
+
+
+def test_a_transaction_that_was_refused_something_is_gone_when_it_is_dropped_and_not_when_python_looks_for_rings(space):
+    gc.disable()
+    try:
+        with space.transaction() as transaction:
+            for refused in (lambda: space.enqueue("NONE", b"data"), lambda: space.dequeue("NONE")):
+                with pytest.raises(BadQueueError):
+                    refused()
+        dropped = weakref.ref(transaction)
+        del transaction
+        assert dropped() is None
+    finally:
+        gc.enable()
 
 
 def test_a_dequeue_that_was_interrupted_behind_its_commit_is_found_by_the_rollback(space, monkeypatch):

@@ -250,6 +250,8 @@ class TestGroupCommit:
         assert space.usage("Q").enqueued == 2
 
     def test_a_work_that_looks_first_and_fails_all_the_same_is_undone_and_does_not_hurt_the_others(self, space):
+        from qmstorage.sqlite import line
+
         volume, queue_id = space._attachment.volume, space.queue("Q").id
 
         def half_and_fail(unit):
@@ -259,7 +261,7 @@ class TestGroupCommit:
         shared = Shared(space)
         results = shared.run(
             lambda: space.enqueue("Q", "a"),
-            lambda: volume.write_plainly(half_and_fail),
+            lambda: volume.done(line.Job(half_and_fail, looks_first=True)),
             lambda: space.enqueue("Q", "b"),
         )
         assert isinstance(results[1], ZeroDivisionError)

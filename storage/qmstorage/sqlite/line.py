@@ -70,8 +70,15 @@ class Job(Generic[T]):
 
     def outcome(self) -> T:
         """Return what the work returned, or raise what it raised; before, do what was to be done afterwards."""
-        if self.error is not None:
-            raise self.error
+        error = self.error
+        if error is not None:
+            # Its traceback leads to here: who refers to it in turn would keep all that the caller had, a transaction
+            # that it drops among it, until Python looks for such rings.
+            self.error = None
+            try:
+                raise error
+            finally:
+                del error
         for action in self._actions:
             action()
         return self._result
@@ -133,7 +140,9 @@ class Line:
         The caller is the only one who does so. Until it is done it stands in line: an interrupt may come between any
         two steps. Ctrl-C in the thread that works for all leaves to the others what they have asked for.
         """
-        jobs = [each for each in list(self._jobs) if not each.settled]
+        jobs = list(self._jobs)
+        if len(jobs) > 1:
+            jobs = [each for each in jobs if not each.settled]
         try:
             commit(jobs)
         except SpoiltError:
@@ -152,12 +161,12 @@ class Line:
 
     def commit_durably(self, job: Job[Any], commit_in_turn: CommitInTurn, log: Log) -> None:
         """Return when a job of the line is committed and on the disk, together with those that have come meanwhile."""
-        while not _is_done(job, log):
-            # In one step, as an interrupt may come between any two.
-            if self._leader.setdefault(None, job) is job:
-                self._lead(job, commit_in_turn, log)
-            else:
-                self._sleep(job, log)
+        # To lead is taken up in one step, as an interrupt may come between any two.
+        while self._leader.setdefault(None, job) is not job:
+            self._sleep(job, log)
+            if _is_done(job, log):
+                return
+        self._lead(job, commit_in_turn, log)
 
     def _lead(self, job: Job[Any], commit_in_turn: CommitInTurn, log: Log) -> None:
         try:
@@ -167,7 +176,7 @@ class Line:
             self._together = len(company)
             log.sync(max(each.commit for each in company) if len(company) > 1 else job.commit)
         finally:
-            self._abdicate(job)
+            self._leader.pop(None, None)
             if self._asleep:
                 self._wake_all()
 

@@ -37,6 +37,10 @@ _TURN_MICROS = 900_000
 _ENTRANCE, _WAITING_ROOM, _ATTENDANCE = 0, 1, 2
 """The bytes of the gate's file that are locked: by who is inside, by all who wait, and by all who have it open."""
 
+_NOW, _SHARED_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_SH | fcntl.LOCK_NB
+_LOCKED = (BlockingIOError, PermissionError)
+"""What the system says where another process has a byte locked."""
+
 _WHO_IS_INSIDE, _WHO_WAITS = (
     struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0) for byte in (_ENTRANCE, _WAITING_ROOM)
 )
@@ -86,17 +90,21 @@ class Gate:
         self._path = path
         self._fd = surroundings.make("gate")
         # It fails where the last process is just taking the pipe away: then everybody looks by himself for a while.
-        _lock(self._fd, _ATTENDANCE, fcntl.LOCK_SH)
+        _lock(self._fd, _ATTENDANCE, _SHARED_NOW)
         self._calls = Calls(surroundings)
 
     def __enter__(self) -> None:
         """Wait until no other process is inside."""
-        if not _lock(self._fd, _ENTRANCE) and not self._enter(translate.BUSY_SECONDS):
-            raise translate.gate_closed(self._path, _holder(self._fd))
+        # Each commit passes here: not by `_enter`, which most need not.
+        try:
+            fcntl.lockf(self._fd, _NOW, 1, _ENTRANCE)
+        except _LOCKED:
+            if not self._enter(translate.BUSY_SECONDS):
+                raise translate.gate_closed(self._path, _holder(self._fd)) from None
 
     def __exit__(self, *_: object) -> None:
         """Let the next process in."""
-        self.open()
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _ENTRANCE)
         if self._is_waited_for():
             self._calls.call()
 
@@ -136,7 +144,7 @@ class Gate:
             return True
         if announced:
             # It fails where somebody is just looking whether anybody waits; he looks again.
-            _lock(self._fd, _WAITING_ROOM, fcntl.LOCK_SH)
+            _lock(self._fd, _WAITING_ROOM, _SHARED_NOW)
         try:
             return self._entered_by(time.monotonic() + seconds, self._calls.wait if announced else time.sleep)
         finally:
@@ -316,10 +324,10 @@ def same_boot(owner: Owner) -> bool:
     return owner.boot == this_boot()
 
 
-def _lock(fd: int, byte: int, how: int = fcntl.LOCK_EX) -> bool:
+def _lock(fd: int, byte: int, how: int = _NOW) -> bool:
     try:
-        fcntl.lockf(fd, how | fcntl.LOCK_NB, 1, byte)
-    except (BlockingIOError, PermissionError):
+        fcntl.lockf(fd, how, 1, byte)
+    except _LOCKED:
         return False
     return True
 

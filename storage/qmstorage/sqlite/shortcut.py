@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from qmcore.message import Message
 from qmcore.port import Unit
 from qmcore.records import Nothing, Use
 from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmstorage.sqlite.line import Job
 from qmstorage.sqlite.unit import SqliteUnit
 
 if TYPE_CHECKING:
     from qmstorage.sqlite.volume import SqliteVolume
+
+Asked = TypeVar("Asked")
+T = TypeVar("T")
 
 _NO_USE: Final = Use(0, 0, 0)
 
@@ -27,11 +31,11 @@ class SqliteShortcut:
 
     def arrive(self, arrival: PlainArrival) -> int | None:
         """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
-        return self._volume.write_plainly(partial(SqliteUnit.arrive_plainly, arrival=arrival))
+        return self._volume.done(_job(SqliteUnit.arrive_plainly, arrival))
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
-        return self._volume.write_plainly(partial(SqliteUnit.depart_plainly, departure=departure))
+        return self._volume.done(_job(SqliteUnit.depart_plainly, departure))
 
     def level(self, space_id: int) -> tuple[int, Use]:
         """Return the generation of a queue space, -1 where it is gone, and how much it holds."""
@@ -44,8 +48,12 @@ class SqliteShortcut:
 
     def hold(self, hold: PlainHold) -> PlainHeld | Nothing | None:
         """Record a transaction and let it hold a message, or return that the queue has none; None: nothing was done."""
-        return self._volume.write_plainly(partial(SqliteUnit.hold_plainly, hold=hold), durable=False)
+        return self._volume.done(_job(SqliteUnit.hold_plainly, hold), durable=False)
 
     def end(self, end: PlainEnd) -> bool:
         """Commit a transaction, durably; False: nothing was done."""
-        return self._volume.write_plainly(partial(SqliteUnit.end_plainly, end=end))
+        return self._volume.done(_job(SqliteUnit.end_plainly, end))
+
+
+def _job(act: Callable[[SqliteUnit, Asked], T], asked: Asked) -> Job[T]:
+    return Job(lambda unit: act(unit, asked), looks_first=True)

@@ -76,6 +76,7 @@ class SqliteVolume:
         except OSError as error:
             connection.close()
             raise translate.from_os(error, "opening the files beside device", path) from error
+        self._gate: contextlib.AbstractContextManager[None] = self._beside.gate or contextlib.nullcontext()
         self._file = files.identity(path)
         self._gone = ""
         FORKS.add(self)
@@ -91,11 +92,24 @@ class SqliteVolume:
     ) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was."""
         del concurrent, repeatable  # SQLite has one writer at a time, and loses no connection.
-        return self._done(Job(work, patient=patient), durable=durable)
+        return self.done(Job(work, patient=patient), durable=durable)
 
-    def write_plainly(self, work: Callable[[SqliteUnit], T], *, durable: bool = True) -> T:
-        """Do the same with work that changes nothing before it is known that all will be changed."""
-        return self._done(Job(work, looks_first=True), durable=durable)
+    def done(self, job: Job[T], *, durable: bool = True) -> T:
+        """Let a job stand in line, and return its outcome once it is committed and, if that is wanted, on the disk."""
+        if self.was_joined and self.is_joined():
+            raise joining.would_wait_for_itself(self.path)
+        log = self._beside.log if durable else None
+        self._line.append(job)
+        try:
+            if log is None:
+                self._commit_in_turn(job)
+            else:
+                self._line.commit_durably(job, self._commit_in_turn, log)
+        except BaseException:
+            self._line.leave(job)
+            self._open_gate()
+            raise
+        return job.outcome()
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one database transaction that changes nothing."""
@@ -336,7 +350,7 @@ class SqliteVolume:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep out all who write, in this process and in others."""
-        with self._writing, self._beside.gate or contextlib.nullcontext():
+        with self._writing, self._gate:
             self._check_usable()
             try:
                 yield
@@ -352,23 +366,6 @@ class SqliteVolume:
         if gate is not None and not self._closed and not self._writing.locked():
             gate.open()
 
-    def _done(self, job: Job[T], *, durable: bool) -> T:
-        """Let a job stand in line, and return its outcome once it is committed and, if that is wanted, on the disk."""
-        if self.was_joined and self.is_joined():
-            raise joining.would_wait_for_itself(self.path)
-        log = self._beside.log if durable else None
-        self._line.append(job)
-        try:
-            if log is None:
-                self._commit_in_turn(job)
-            else:
-                self._line.commit_durably(job, self._commit_in_turn, log)
-        except BaseException:
-            self._line.leave(job)
-            self._open_gate()
-            raise
-        return job.outcome()
-
     def _commit_in_turn(self, job: Job[Any]) -> Sequence[Job[Any]]:
         with self._writing:
             return () if job.settled else self._line.commit_all(self._commit)
@@ -376,43 +373,45 @@ class SqliteVolume:
     def _commit(self, jobs: list[Job[Any]]) -> None:
         self._check_usable()
         committing = False
-        wanted: list[tuple[list[str], int]] = []
-        with self._turn(patient=jobs[0].patient and all(job.patient for job in jobs)):
-            cursor = self._connection.cursor()
+        wanted: Sequence[tuple[list[str], int]] = ()
+        alone = len(jobs) == 1
+        with self._gate if not jobs[0].patient else self._turn(jobs):
+            connection = self._connection
+            cursor = connection.cursor()
             try:
                 cursor.execute("BEGIN IMMEDIATE")
-                before = self._connection.total_changes
+                before = connection.total_changes
                 unit = SqliteUnit(cursor, self._texts, self._residences.texts)
                 for job in jobs:
-                    job.run(unit, cursor, alone=len(jobs) == 1)
+                    job.run(unit, cursor, alone=alone)
                 if jobs[0].error is None or any(job.error is None for job in jobs):
-                    wanted = unit.bells_to_ring()
+                    if unit.news.turns:
+                        wanted = unit.bells_to_ring()
                     committing = True
                     cursor.execute("COMMIT")
                 # What changed nothing, as a dequeue that found nothing, need not be brought to the disk.
-                settle(jobs, self._note_commit() if self._connection.total_changes > before else 0)
+                settle(jobs, self._note_commit() if connection.total_changes > before else 0)
                 if unit.brought_many and self._beside.log is not None:
-                    self._beside.log.keep_short(self._connection)
+                    self._beside.log.keep_short(connection)
             except sqlite3.Error as error:
                 raise translate.from_sqlite(error, self.path, self._residences.full()) from error
             except BaseException:
                 # Ctrl-C, or what a signal handler raises: what is committed must not be done again.
-                if committing and not self._connection.in_transaction:
+                if committing and not connection.in_transaction:
                     settle(jobs, self._note_commit())
                 raise
             finally:
-                if self._connection.in_transaction:
-                    roll_back(self._connection)
+                if connection.in_transaction:
+                    roll_back(connection)
                 # A statement that an interrupt has left in its middle would keep the log from being written anew.
                 cursor.close()
         for addresses, at_most in wanted:
             self.ring(addresses, at_most)
 
-    def _turn(self, *, patient: bool) -> contextlib.AbstractContextManager[None]:
+    def _turn(self, jobs: list[Job[Any]]) -> contextlib.AbstractContextManager[None]:
+        """Return the way through the gate: behind others, where all of the jobs have the patience for it."""
         gate = self._beside.gate
-        if gate is None:
-            return contextlib.nullcontext()
-        return gate.behind_others() if patient else gate
+        return gate.behind_others() if gate is not None and all(job.patient for job in jobs) else self._gate
 
     def _note_commit(self) -> int:
         return 1 if self._beside.log is None else self._beside.log.note_commit()
