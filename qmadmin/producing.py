@@ -152,7 +152,11 @@ class Producing(SpaceHandle):
         connection: Connection | None = None,
     ) -> str:
         """Put a message on a queue, as `enqueue` does, its control information given as one value."""
-        return self.put_many([(queue, body, control)], transactional=transactional, connection=connection)[0]
+        attachment = self._attachment
+        if tracing.is_in_use():
+            ((queue, body, control),) = tracing.traced([(queue, body, control)])
+        outgoing = enqueuing.prepare(queue, body, control, self._device.info.page_size)
+        return self._put(attachment, [outgoing], transactional=transactional, connection=connection)[0]
 
     def put_many(
         self,
@@ -165,12 +169,16 @@ class Producing(SpaceHandle):
 
         Returns their identifiers in the same order.
         """
-        attachment = self._attachment
-        attachment.look_after(connection=connection)
-        page_size = self._device.info.page_size
+        attachment, page_size = self._attachment, self._device.info.page_size
         outgoing = [
             enqueuing.prepare(queue, body, control, page_size) for queue, body, control in tracing.traced(items)
         ]
+        return self._put(attachment, outgoing, transactional=transactional, connection=connection)
+
+    def _put(
+        self, attachment: Attachment, outgoing: list[Outgoing], *, transactional: bool, connection: Connection | None
+    ) -> list[str]:
+        attachment.look_after(connection=connection)
         transaction = current(self._device, self.name) if transactional else None
         now = self._device.clock.now()
         if not outgoing:
@@ -188,11 +196,17 @@ class Producing(SpaceHandle):
             )
         if transaction is not None:
             return self._put_in(transaction, attachment, outgoing, now)
+        if len(outgoing) == 1:
+            msgid = plain.enqueue(attachment.volume, attachment.opened, outgoing[0], now)
+            if msgid is not None:
+                return [msgid]
         return with_room(
             attachment.volume,
             [attachment.opened],
             now,
-            lambda: plain.enqueue(attachment.volume, attachment.opened, outgoing, now),
+            lambda: attachment.volume.write(
+                lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now), concurrent=True
+            ),
         )
 
     def _put_in(

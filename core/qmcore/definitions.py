@@ -29,6 +29,8 @@ class Definitions:
     page_size: int
     plain: dict[str, PlainTerms] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
     """On what terms messages of which nothing special is asked come to queues, as far as it was found out."""
+    plain_sources: dict[str, int] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
+    """The numbers of queues from which nothing special is needed to take a message, as far as it was found out."""
 
     def queue(self, name: str) -> Queue:
         """Return the queue of that name, or raise BadQueueError."""
@@ -86,12 +88,8 @@ class OpenSpace:
         """Queues and bells of waits that have ended while the store could not be told."""
         self.start = start or (lambda _opened, _claim: None)
         self._left_numbers: deque[Sequence[int]] = deque(maxlen=_LEFT_MOST)
-        self._known: Definitions | None = None
-
-    @property
-    def known(self) -> Definitions | None:
+        self.known: Definitions | None = None
         """The definitions as they were when they were last asked for; None where they never were."""
-        return self._known
 
     @property
     def owner(self) -> Owner:
@@ -119,14 +117,14 @@ class OpenSpace:
     def definitions(self, unit: Unit) -> Definitions:
         """Return the definitions as they are now."""
         generation = unit.generation(self.space.id)
-        known = self._known
+        known = self.known
         if known is None or known.generation != generation:
-            known = self._known = self._read(unit, generation)
+            known = self.known = self._read(unit, generation)
         return known
 
     def learn(self, unit: Unit, created: Queue) -> None:
         """Know a queue that the unit has created, once that is committed: nothing else has changed then."""
-        known, generation = self._known, unit.generation(self.space.id)
+        known, generation = self.known, unit.generation(self.space.id)
         if known is None or generation is None:
             return
         error_queues = known.error_queues
@@ -143,7 +141,7 @@ class OpenSpace:
         )
 
         def remember() -> None:
-            self._known = learnt
+            self.known = learnt
 
         unit.afterwards(remember)
 
@@ -152,7 +150,7 @@ class OpenSpace:
         if generation is None or space is None or space.incarnation != self.space.incarnation:
             raise no_such_space(self.space.name)
         versions = unit.queue_versions(space.id)
-        known = self._known
+        known = self.known
         changed = versions.items() - known.versions.items() if known else versions.items()
         if known is None or len(changed) > _READ_ALONE or space.definition != known.space.definition:
             return self._all(unit, generation, space, versions)

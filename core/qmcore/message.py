@@ -26,6 +26,7 @@ _INCARNATION_DIGITS = 16
 _SEQUENCE_DIGITS = 16
 _MESSAGE_ID_DIGITS = _INCARNATION_DIGITS + _SEQUENCE_DIGITS
 _INT64 = (-(2**63), 2**63 - 1)
+_USUAL_TYPES = ("CARRAY", "STRING")
 
 
 class State(enum.Enum):
@@ -95,11 +96,13 @@ class EnqueueControl:
         whole(self.urcode, "user return code", *_INT64)
         whole(self.appkey, "application key", *_INT64)
         self._check_times()
-        names.plain(self.client_id, "client identifier")
+        if self.client_id != "":
+            names.plain(self.client_id, "client identifier")
         for header, value in (self.headers or {}).items():
             names.plain(header, "name of a header")
             names.plain(value, f"header {header!r}")
-        names.buffer_type(self.type, "type")
+        if self.type not in _USUAL_TYPES:
+            names.buffer_type(self.type, "type")
         if self.subtype:
             names.buffer_type(self.subtype, "subtype")
         for name, what in (

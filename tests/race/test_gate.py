@@ -157,5 +157,6 @@ def test_the_gate_is_open_and_work_is_done_wherever_a_call_is_interrupted(start,
         for _ in at_every_line(module, lambda: space.enqueue("Q", "mine")):
             looking.say("look")
             looking.expect("open")
+            assert not len(space._attachment.volume._line), "who was interrupted does not stand in line"
             assert Work(lambda: space.enqueue("Q", "another's")).results()
             drain(space)

@@ -206,6 +206,29 @@ class TestFork:
             child.finish()
             assert bodies_held(space) == (0, 0, 0)
 
+    def test_a_child_that_a_signal_handler_forks_in_the_midst_of_a_call_is_refused(self, file_device, start):
+        """The call goes on in the child, where the volume is the parent's."""
+        child = start(
+            FORK + "from qmstorage.sqlite.line import Line\n"
+            "append = Line.append\n"
+            "def append_and_fork(line, job):\n"
+            "    append(line, job)\n"
+            "    Line.append = append\n"
+            "    global forked\n"
+            "    forked = os.fork()\n"
+            "Line.append = append_and_fork\n"
+            "try:\n"
+            "    space.enqueue('Q', 'once')\n"
+            "except QueueError as error:\n"
+            "    os._exit(7 if error.name == 'QMENOTOPEN' else 8)\n"
+            "say('child', os.waitpid(forked, 0)[1] >> 8)\n",
+            file_device.path,
+        )
+        child.expect("child 7")
+        child.finish()
+        with file_device.open_space("SPACE") as space:
+            assert drain(space) == ["once"]
+
     def test_a_child_that_is_alive_does_not_keep_a_dead_parent_alive(self, real_device, start):
         child = start(
             FORK + "space.enqueue('Q', 'a')\n"

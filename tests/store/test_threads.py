@@ -263,8 +263,11 @@ class TestGroupCommit:
             lambda: space.enqueue("Q", "a"),
             lambda: volume.done(line.Job(half_and_fail, looks_first=True)),
             lambda: space.enqueue("Q", "b"),
+            lambda: space.enqueue("NONE", "c"),
         )
         assert isinstance(results[1], ZeroDivisionError)
+        assert isinstance(results[3], BadQueueError)
+        assert results[3].__context__ is None, "it has nothing to do with what another was refused"
         assert sorted(drain(space)) == ["a", "b"]
         usage = space.usage("Q")
         assert (usage.messages, usage.enqueued, usage.pages) == (0, 2, 0)

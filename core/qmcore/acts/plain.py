@@ -1,6 +1,7 @@
 """What most calls are: one message, to or from a queue of which nothing special is asked.
 
-Where the store has a short way, such a call goes it; all others, and those that are turned back, go the ordinary one.
+Where the store has a short way, such a call goes it; all others, and those that are turned back, go the ordinary one,
+here or where the caller is told so.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from collections.abc import Sequence
 
 from qmcore import numbers
 from qmcore.acts import dequeue as dequeuing
-from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import thresholds
 from qmcore.acts.branch import NO_USE, RESERVED_AT_A_TIME, Branch, adds, record_of
 from qmcore.acts.enqueue import Accepted, Outgoing
@@ -23,21 +23,23 @@ from qmcore.selection import FIRST, Selection
 from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold, PlainTerms
 
 
-def enqueue(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], now: int) -> list[str]:
-    """Put messages on their queues, all or none, and return their identifiers in the same order."""
-    if volume.shortcut is not None and len(outgoing) == 1:
-        arrival = _plain_arrival(opened, outgoing[0], now)
-        sequence = None if arrival is None else volume.shortcut.arrive(arrival)
-        if arrival is not None and sequence is not None:
-            return [message_id(arrival.terms.space.incarnation, sequence)]
-    return volume.write(lambda unit: enqueuing.enqueue(unit, opened, outgoing, now), concurrent=True)
+def enqueue(volume: Volume, opened: OpenSpace, outgoing: Outgoing, now: int) -> str | None:
+    """Put a message on its queue and return its identifier; None: nothing was done, the ordinary way is to be taken.
+
+    So it is where the store has no short way, for what asks for more than that does, and for what is to be refused.
+    """
+    if volume.shortcut is None:
+        return None
+    arrival = _plain_arrival(opened, outgoing, now)
+    sequence = None if arrival is None else volume.shortcut.arrive(arrival)
+    return None if sequence is None else message_id(opened.space.incarnation, sequence)
 
 
 def dequeue(
     volume: Volume, opened: OpenSpace, name: str, selection: Selection, limit: int, now: int, *, body: bool = True
 ) -> list[Message] | Nothing:
     """Consume at most `limit` messages of a queue, in its order; of a queue that groups them, of one group."""
-    if volume.shortcut is not None and limit == 1 and body and selection == FIRST:
+    if volume.shortcut is not None and limit == 1 and body and (selection is FIRST or selection == FIRST):
         departure = departure_from(opened, name, now)
         found = None if departure is None else volume.shortcut.depart(departure)
         if found is not None:
@@ -75,12 +77,15 @@ def accept(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], reserve
 def departure_from(opened: OpenSpace, name: str, now: int) -> PlainDeparture | None:
     """Return how the first message of the queue is to go; None where that takes more than the short way does."""
     known = opened.known
-    queue = known and _plain_queue(known, name)
-    if not known or not queue or not queue.dequeue_enabled:
+    if known is None:
         return None
-    if queue.definition.grouping or queue.definition.retention:
-        return None
-    return PlainDeparture(known.space, known.generation, queue.id, name, now)
+    queue_id = known.plain_sources.get(name)
+    if queue_id is None:
+        queue = _plain_queue(known, name)
+        if queue is None or not queue.dequeue_enabled or queue.definition.grouping or queue.definition.retention:
+            return None
+        queue_id = known.plain_sources[name] = queue.id
+    return PlainDeparture(known.space, known.generation, queue_id, name, now)
 
 
 def hold(volume: Volume, branch: Branch, departure: PlainDeparture) -> PlainHeld | Nothing | None:

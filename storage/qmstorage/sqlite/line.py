@@ -20,7 +20,7 @@ T = TypeVar("T")
 _LOOK_AGAIN_SECONDS: Final = 0.05
 """After which a thread that sleeps looks by itself: an interrupt may have come to the one that was to wake it."""
 
-_YIELDS: Final = 8
+_YIELDS: Final = 4
 """How often others are let go first, without any of them coming, before a commit is begun."""
 
 
@@ -28,7 +28,8 @@ class Job(Generic[T]):
     """Work of one caller. `commit` is the number of the commit that it became part of, 0 until then.
 
     `patient`: others go first who wait for the writer in other processes. `looks_first`: nothing is changed before it
-    is known that all will be, so that a refusal leaves nothing to be undone.
+    is known that all will be, so that a refusal leaves nothing to be undone. `bell` wakes the thread that asked for the
+    work, where that sleeps.
     """
 
     __slots__ = ("_actions", "_result", "_work", "bell", "commit", "error", "looks_first", "patient", "settled")
@@ -102,7 +103,10 @@ Commit: TypeAlias = Callable[[list[Job[Any]]], None]
 """Commits jobs in one database transaction."""
 
 CommitInTurn: TypeAlias = Callable[[Job[Any]], Sequence[Job[Any]]]
-"""Has all that stands in line committed, when it is this thread's turn, unless the job is; returns what that was."""
+"""Has all that stands in line committed, when it is this thread's turn, and returns what that was.
+
+Nothing is done, and () returned, where the job was committed by then.
+"""
 
 
 class Line:
@@ -132,7 +136,13 @@ class Line:
     def leave(self, job: Job[Any]) -> None:
         """Take a job out of the line, unless it is out already."""
         self._abdicate(job)
-        self._take_out(job)
+        _take_out(self._jobs, job)
+
+    def start_afresh(self) -> None:
+        """Let nobody wait, in a forked process, for threads that only the parent has."""
+        self._leader.clear()
+        self._asleep.clear()
+        self._to_be_woken.clear()
 
     def commit_all(self, commit: Commit) -> Sequence[Job[Any]]:
         """Commit all that stands in line, together where that goes well; return what that was.
@@ -144,19 +154,12 @@ class Line:
         if len(jobs) > 1:
             jobs = [each for each in jobs if not each.settled]
         try:
-            commit(jobs)
-        except SpoiltError:
-            _commit_each(jobs, commit)
-        except QueueError as error:
-            if len(jobs) == 1:
-                _fail(jobs, error)
-            else:
-                # The store failed, and whose work was to blame is not known: each gets a transaction of its own.
+            if not _committed_together(jobs, commit):
                 _commit_each(jobs, commit)
         finally:
             for each in list(self._jobs):
                 if each.settled:
-                    self._take_out(each)
+                    _take_out(self._jobs, each)
         return jobs
 
     def commit_durably(self, job: Job[Any], commit_in_turn: CommitInTurn, log: Log) -> None:
@@ -170,10 +173,11 @@ class Line:
 
     def _lead(self, job: Job[Any], commit_in_turn: CommitInTurn, log: Log) -> None:
         try:
-            if len(self._jobs) < self._together and not job.settled:
-                self._gather()
+            if len(self._jobs) < self._together:
+                self._gather(job)
             company = commit_in_turn(job)
-            self._together = len(company)
+            if company:
+                self._together = len(company)
             log.sync(max(each.commit for each in company) if len(company) > 1 else job.commit)
         finally:
             self._leader.pop(None, None)
@@ -192,19 +196,22 @@ class Line:
                 bell.acquire(timeout=_LOOK_AGAIN_SECONDS)
         finally:
             job.bell = None
+            # Mostly whoever led has taken it out.
+            _take_out(self._asleep, job)
             self._wake_one()
 
     def _abdicate(self, job: Job[Any]) -> None:
         if self._leader.get(None) is job:
             del self._leader[None]
 
-    def _gather(self) -> None:
+    def _gather(self, job: Job[Any]) -> None:
         """Let those come who were committed together last: their threads have been woken, and are on their way."""
-        there, yields = len(self._jobs), 0
-        while there < self._together and yields < _YIELDS:
+        most, yields = len(self._jobs), 0
+        while most < self._together and yields < _YIELDS and not job.settled:
             time.sleep(0)
-            before, there = there, len(self._jobs)
-            yields = yields + 1 if there == before else 0
+            there = len(self._jobs)
+            # Those who need nothing of the disk come and go meanwhile.
+            most, yields = (there, 0) if there > most else (most, yields + 1)
 
     def _wake_all(self) -> None:
         """Have all woken who sleep as long as somebody leads."""
@@ -224,12 +231,6 @@ class Line:
             if job.wake():
                 return
 
-    def _take_out(self, job: Job[Any]) -> None:
-        try:
-            self._jobs.remove(job)
-        except ValueError:
-            return
-
 
 def settle(jobs: Iterable[Job[Any]], commit: int) -> None:
     """Note that the jobs are done, by this commit where they were not refused."""
@@ -239,8 +240,30 @@ def settle(jobs: Iterable[Job[Any]], commit: int) -> None:
         job.settled = True
 
 
+def _take_out(jobs: deque[Job[Any]], job: Job[Any]) -> None:
+    """Take a job out, unless it is out already."""
+    try:
+        jobs.remove(job)
+    except ValueError:
+        return
+
+
 def _is_done(job: Job[Any], log: Log) -> bool:
     return job.settled and log.has(job.commit)
+
+
+def _committed_together(jobs: list[Job[Any]], commit: Commit) -> bool:
+    """Commit jobs together; tell whether all are settled, or each is to have a transaction of its own."""
+    try:
+        commit(jobs)
+    except SpoiltError:
+        return False
+    except QueueError as error:
+        if len(jobs) > 1:
+            # The store failed, and whose work was to blame is not known.
+            return False
+        _fail(jobs, error)
+    return True
 
 
 def _commit_each(jobs: list[Job[Any]], commit: Callable[[list[Job[Any]]], None]) -> None:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import literal_column, select
+from sqlalchemy import Integer, bindparam, exists, func, insert, literal_column, select
 
 from qmcore import numbers
 from qmcore.message import PLAIN_CONTROL, Message
 from qmcore.order import ordinary_key
-from qmcore.records import Nothing, Role
+from qmcore.records import Nothing, Outcome, Role
 from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmstorage.counters import adding
 from qmstorage.runner import Row, given
-from qmstorage.schema import counter, message
+from qmstorage.schema import counter, message, owner, trans
 from qmstorage.sqlite import traffic
 from qmstorage.unit import SqlUnit
 
@@ -27,6 +27,20 @@ MAIN: Final = select(
 _COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(
     given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue")
 )
+_OF_TRANSACTION: Final = ("id", "space_id", "owner_id", "state", "started_at", "deadline")
+_OPEN: Final = (
+    select(func.count())
+    .select_from(trans)
+    .where(given(trans.c.space_id, "of_space"), trans.c.state != literal_column(f"'{Outcome.COMMITTED.value}'"))
+)
+_BEGIN: Final = insert(trans).from_select(
+    list(_OF_TRANSACTION),
+    select(*(bindparam(name, type_=trans.c[name].type) for name in _OF_TRANSACTION)).where(
+        exists().where(given(owner.c.id, "of_owner")), _OPEN.scalar_subquery() < bindparam("most", type_=Integer())
+    ),
+)
+"""Records a transaction, where its owner was not given up and the queue space has fewer than `most`."""
+
 _PAGES: Final = message.columns.keys().index("pages")
 _SIZE: Final = message.columns.keys().index("size")
 _EXPIRES: Final = message.columns.keys().index("expires_at")
@@ -70,47 +84,28 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         found = self._first_of(departure)
         if not isinstance(found, tuple):
             return found
-        if not self.is_attached(record.owner_id) or self.transaction_count(record.space_id) >= most:
+        owner_id, state = record.owner_id, record.state.value
+        its = record.id, record.space_id, owner_id, state, record.started_us, record.deadline_us
+        if self.run_in_order(_BEGIN, *its, owner_id, record.space_id, most).rowcount == 0:
             return None
         key, retries, row = found
-        self.add_transaction(record)
         self._take_out(departure.queue_id, key, row)
-        its = row[0], departure.queue_id, key, retries, row[_PAGES], row[_SIZE], row[_EXPIRES]
-        self.run_in_order(traffic.HOLD, record.id, *its, int(Role.DEQUEUED))
+        held = row[0], departure.queue_id, key, retries, row[_PAGES], row[_SIZE], row[_EXPIRES]
+        self.run_in_order(traffic.HOLD, record.id, *held, int(Role.DEQUEUED))
         sequences = self.reserve(record.space_id, count) if count else ()
         taken = self._message(row, True, departure.space, departure.queue_name, retries)
         return PlainHeld(taken, row[_PAGES], sequences)
 
     def end_plainly(self, end: PlainEnd) -> bool:
         """Commit a transaction that holds messages of one queue."""
-        space, generation, transaction_id, owner_id, queue_id, holds, brings = end
-        main: Row | None = self.run_in_order(MAIN, space.id).fetchone()
-        if main is None or main[0] != generation:
+        found = self._take_record(end)
+        if found is None:
             return False
-        _, last, messages, pages, _ = main
-        if brings is not None and (
-            messages - holds.messages >= brings.terms.most_messages
-            or pages - holds.pages + brings.new.pages > brings.terms.most_pages
-        ):
-            return False
-        its = self.run_in_order(traffic.HELD[Role.DEQUEUED], queue_id, transaction_id).fetchall()
-        if traffic.use_of(its) != holds or not self.end_transaction(transaction_id, owner_id):
-            return False
-        self._delete_each(its, transaction_id, queue_id, Role.DEQUEUED)
-        gone = -holds.messages, -holds.pages, -holds.size
-        if brings is None:
-            self._count(space.id, 0, *gone, dequeued=holds.messages)
-            self._count(space.id, queue_id, *gone, dequeued=holds.messages)
-            return True
-        new = brings.new
-        after = 1 - holds.messages, new.pages - holds.pages, new.size - holds.size
-        self._count(space.id, 0, *after, enqueued=1, dequeued=holds.messages)
-        if new.queue_id == queue_id:
-            self._count(space.id, queue_id, *after, enqueued=1, dequeued=holds.messages)
-        else:
-            self._count(space.id, queue_id, *gone, dequeued=holds.messages)
-            self._count(space.id, new.queue_id, 1, new.pages, new.size, enqueued=1)
-        self._bring(brings, new.id, last + 1)
+        its, last = found
+        self._delete_each(its, end.transaction_id, end.queue_id, Role.DEQUEUED)
+        self._count_end(end)
+        if end.brings is not None:
+            self._bring(end.brings, end.brings.new.id, last + 1)
         return True
 
     # ---- steps -------------------------------------------------------------------------------------------------------
@@ -128,6 +123,43 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         row = self._row_of(traffic.READ, number)
         return (key, retries, row) if row[_BODY_ID] is None else None
 
+    def _take_record(self, end: PlainEnd) -> tuple[list[Row], int] | None:
+        """Take the record of a transaction away; return what it holds, and the last sequence number that was given out.
+
+        None: it is another than was meant, or there is no room for what it brings, and nothing was changed.
+        """
+        space, generation, transaction_id, owner_id, queue_id, holds, brings = end
+        main: Row | None = self.run_in_order(MAIN, space.id).fetchone()
+        if main is None or main[0] != generation:
+            return None
+        _, last, messages, pages, _ = main
+        if brings is not None and (
+            messages - holds.messages >= brings.terms.most_messages
+            or pages - holds.pages + brings.new.pages > brings.terms.most_pages
+        ):
+            return None
+        its = self.run_in_order(traffic.HELD[Role.DEQUEUED], queue_id, transaction_id).fetchall()
+        if traffic.use_of(its) != holds or not self.end_transaction(transaction_id, owner_id):
+            return None
+        return its, last
+
+    def _count_end(self, end: PlainEnd) -> None:
+        """Count out what a transaction has consumed, and in what it brings."""
+        space_id, queue_id, holds = end.space.id, end.queue_id, end.holds
+        gone = -holds.messages, -holds.pages, -holds.size
+        if end.brings is None:
+            self._count(space_id, 0, *gone, dequeued=holds.messages)
+            self._count(space_id, queue_id, *gone, dequeued=holds.messages)
+            return
+        new = end.brings.new
+        after = 1 - holds.messages, new.pages - holds.pages, new.size - holds.size
+        self._count(space_id, 0, *after, enqueued=1, dequeued=holds.messages)
+        if new.queue_id == queue_id:
+            self._count(space_id, queue_id, *after, enqueued=1, dequeued=holds.messages)
+        else:
+            self._count(space_id, queue_id, *gone, dequeued=holds.messages)
+            self._count(space_id, new.queue_id, 1, new.pages, new.size, enqueued=1)
+
     def _take_out(self, queue_id: int, key: bytes, row: Row) -> None:
         """Take a message out of `ready`, and forget when it expires."""
         self.run_in_order(traffic.TAKE, queue_id, key)
@@ -138,15 +170,20 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         """Store a message, and let it stand in the order of its queue."""
         (_, _, queue_id, head, descends, _, _), new = arrival
         key = ordinary_key(head, sequence, descends=descends)
+        standing = new.standing
         if traffic.is_plain(new):
-            standing, control = new.standing, PLAIN_CONTROL
-            its = new.pages, new.size, control.urcode, control.appkey, control.type, new.body
-            self.run_in_order(traffic.PUT_PLAIN, number, queue_id, key, control.priority, standing.enqueued_us, *its)
-            self.run_in_order(traffic.MAKE_READY, queue_id, key, number, 0)
-            self.news.came(queue_id)
+            control = PLAIN_CONTROL
+            place = number, queue_id, key, control.priority, standing.enqueued_us, new.pages, new.size
+            its = *place, control.urcode, control.appkey, control.type, new.body
+            self._cursor.execute(self._texts.in_order[traffic.PUT_PLAIN], its)
+        elif traffic.is_usual(new) and standing.expires_us is None:
+            self._cursor.execute(self._texts.in_order[traffic.PUT_USUAL], traffic.usual_row(new, number, key))
         else:
-            standing = new.standing._replace(order_key=key)
-            self.bring([new._replace(id=number, standing=standing)], standing.enqueued_us)
+            new = new._replace(id=number, standing=standing._replace(order_key=key))
+            self.bring([new], standing.enqueued_us)
+            return
+        self._cursor.execute(self._texts.in_order[traffic.MAKE_READY], (queue_id, key, number, 0))
+        self.news.came(queue_id)
 
     def _count(
         self,
@@ -159,4 +196,5 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         enqueued: int = 0,
         dequeued: int = 0,
     ) -> None:
-        self.run_in_order(_COUNT, enqueued, messages, pages, size, enqueued, dequeued, space_id, queue_id)
+        its = enqueued, messages, pages, size, enqueued, dequeued, space_id, queue_id
+        self._cursor.execute(self._texts.in_order[_COUNT], its)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from qmcore.message import Message
-from qmcore.port import Unit
 from qmcore.records import Nothing, Use
 from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmstorage.sqlite.line import Job
+from qmstorage.sqlite.plain import MAIN
 from qmstorage.sqlite.unit import SqliteUnit
 
 if TYPE_CHECKING:
@@ -39,12 +39,11 @@ class SqliteShortcut:
 
     def level(self, space_id: int) -> tuple[int, Use]:
         """Return the generation of a queue space, -1 where it is gone, and how much it holds."""
-
-        def found(unit: Unit) -> tuple[int, Use]:
-            generation = unit.generation(space_id)
-            return (-1, _NO_USE) if generation is None else (generation, unit.level(space_id))
-
-        return self._volume.read(found)
+        found = self._volume.look(MAIN, space_id)
+        if not found:
+            return -1, _NO_USE
+        ((generation, _, messages, pages, size),) = found
+        return generation, Use(messages, pages, size)
 
     def hold(self, hold: PlainHold) -> PlainHeld | Nothing | None:
         """Record a transaction and let it hold a message, or return that the queue has none; None: nothing was done."""

@@ -64,16 +64,35 @@ _PLAIN: Final = (
 """The columns that a message without any options has something in."""
 
 _ALL: Final = tuple(column.name for column in message.columns)
-_OPTIONS: Final = ("available_at", "expires_at", "corrid", "reply_queue", "headers")
-_USUAL: Final = tuple(name for name in _ALL if name in (*_PLAIN, *_OPTIONS))
-_RARE: Final = tuple(name for name in _ALL if name not in _USUAL)
+_USUAL: Final = (
+    "id",
+    "queue_id",
+    "order_key",
+    "priority",
+    "enqueued_at",
+    "available_at",
+    "expires_at",
+    "pages",
+    "size",
+    "urcode",
+    "appkey",
+    "corrid",
+    "reply_queue",
+    "type",
+    "headers",
+    "body",
+)
+"""The columns that a message with the usual options has something in."""
 
 
 def _putting(columns: tuple[str, ...]) -> Statement:
     return insert(message).values({name: bindparam(name) for name in columns})
 
 
-PUT_PLAIN, _PUT_USUAL, _PUT_ALL = _putting(_PLAIN), _putting(_USUAL), _putting(_ALL)
+for _names in (_PLAIN, _USUAL):
+    # That is the order in which SQLAlchemy writes them, and in which the values are given.
+    assert _names == tuple(name for name in _ALL if name in _names)  # noqa: S101 - what follows relies on it
+PUT_PLAIN, PUT_USUAL, _PUT_ALL = _putting(_PLAIN), _putting(_USUAL), _putting(_ALL)
 
 
 class Traffic(Arrivals):
@@ -94,15 +113,14 @@ class Traffic(Arrivals):
         """Store a message, without a state yet."""
         if is_plain(new):
             self.run_in_order(PUT_PLAIN, *_plain_row(new))
-            return
-        row = rows.to_row(new)
-        if new.size > bodies.IN_ROW_MAX:
-            self.put_body(new.id, new.body)
-            row["body_id"], row["body"] = new.id, None
-        if any(row[name] is not None for name in _RARE):
-            self.run_in_order(_PUT_ALL, *(row[name] for name in _ALL))
+        elif is_usual(new):
+            self.run_in_order(PUT_USUAL, *usual_row(new, new.id, new.standing.order_key))
         else:
-            self.run_in_order(_PUT_USUAL, *(row[name] for name in _USUAL))
+            row = rows.to_row(new)
+            if new.size > bodies.IN_ROW_MAX:
+                self.put_body(new.id, new.body)
+                row["body_id"], row["body"] = new.id, None
+            self.run_in_order(_PUT_ALL, *(row[name] for name in _ALL))
 
     def make_ready(self, place: Place) -> None:
         """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
@@ -188,23 +206,27 @@ class Traffic(Arrivals):
         return row
 
     def _delete_held(self, transaction_id: int, queue_id: int, role: Role) -> Use:
-        return self._delete_each(
-            self.run_in_order(HELD[role], queue_id, transaction_id).fetchall(), transaction_id, queue_id, role
-        )
+        its = self.run_in_order(HELD[role], queue_id, transaction_id).fetchall()
+        self._delete_each(its, transaction_id, queue_id, role)
+        return use_of(its)
 
-    def _delete_each(self, its: Sequence[Row], transaction_id: int, queue_id: int, role: Role) -> Use:
+    def _delete_each(self, its: Sequence[Row], transaction_id: int, queue_id: int, role: Role) -> None:
         """Delete what a transaction has of a queue for this: the number, the pages and the size of each."""
-        if any(size > bodies.IN_ROW_MAX for _, _, size in its):
-            return super()._delete_held(transaction_id, queue_id, role)
+        for _, _, size in its:
+            if size > bodies.IN_ROW_MAX:
+                super()._delete_held(transaction_id, queue_id, role)
+                return
         for number, _, _ in its:
             self.run_in_order(REMOVE, number)
         if its:
             self.run_in_order(_LET_GO[role], queue_id, transaction_id)
-        return use_of(its)
 
 
 def use_of(its: Sequence[Row]) -> Use:
     """Return how much messages are, by the number, the pages and the size of each."""
+    if len(its) == 1:
+        ((_, pages, size),) = its
+        return Use(1, pages, size)
     return Use(len(its), sum(pages for _, pages, _ in its), sum(size for _, _, size in its))
 
 
@@ -231,6 +253,44 @@ def _plain_row(new: NewMessage) -> Row:
         control.appkey,
         control.type,
         new.body,
+    )
+
+
+def usual_row(new: NewMessage, number: int, key: bytes) -> Row:
+    """Return the values of the columns of `PUT_USUAL`, of a message that gets this number and this order key."""
+    control, standing = new.control, new.standing
+    return (
+        number,
+        new.queue_id,
+        key,
+        control.priority,
+        standing.enqueued_us,
+        standing.available_us,
+        standing.expires_us,
+        new.pages,
+        new.size,
+        control.urcode,
+        control.appkey,
+        control.corrid,
+        control.reply_queue,
+        control.type,
+        new.headers,
+        new.body,
+    )
+
+
+def is_usual(new: NewMessage) -> bool:
+    """Tell whether a message comes with no other options than those that most come with, and a body of a usual size."""
+    control = new.control
+    return (
+        new.size <= bodies.IN_ROW_MAX
+        and new.standing.group_id is None
+        and control.failure_queue is None
+        and control.error_queue is None
+        and control.delivery is None
+        and control.reply_delivery is None
+        and not control.client_id
+        and not control.subtype
     )
 
 

@@ -22,7 +22,7 @@ from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage.forks import FORKS
 from qmstorage.news import ALL
-from qmstorage.runner import Texts
+from qmstorage.runner import Row, Statement, Texts
 from qmstorage.sqlite import files, joining, translate
 from qmstorage.sqlite.bells import SocketBell
 from qmstorage.sqlite.beside import Beside
@@ -99,8 +99,8 @@ class SqliteVolume:
         if self.was_joined and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
         log = self._beside.log if durable else None
-        self._line.append(job)
         try:
+            self._line.append(job)
             if log is None:
                 self._commit_in_turn(job)
             else:
@@ -116,6 +116,16 @@ class SqliteVolume:
         with self._writing:
             self._check_usable()
             return read_once(self._connection, self._texts, self.path, work, self._residences.texts)
+
+    def look(self, statement: Statement, *values: Any) -> list[Row]:
+        """Return the rows of a statement that changes nothing, and that is a database transaction by itself."""
+        with self._writing:
+            self._check_usable()
+            try:
+                rows: list[Row] = self._connection.execute(self._texts.in_order[statement], values).fetchall()
+            except sqlite3.Error as error:
+                raise translate.from_sqlite(error, self.path) from error
+            return rows
 
     def comes_free(self, seconds: float) -> bool:
         """Tell whether a write could begin within the seconds, which other writers may take until then."""
@@ -344,7 +354,8 @@ class SqliteVolume:
             self._snapshots.give_to_parent()
             self._connection.close()
             self._beside.abandon()
-        self._line, self._writing = Line(), threading.Lock()
+        self._writing = threading.Lock()
+        self._line.start_afresh()
         self._snapshots.registering = threading.Lock()
 
     @contextlib.contextmanager
