@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from qmadmin.opening import create_device, open_device, restore_device
-from qmcore.errors import AbortedError, OperatingSystemError, OutcomeUnknownError, QueueError, SystemFailureError
+from qmcore.errors import (
+    AbortedError,
+    BadQueueError,
+    OperatingSystemError,
+    OutcomeUnknownError,
+    QueueError,
+    SystemFailureError,
+)
 from qmstorage.sqlite import beside, translate
 from tests.fix_disk import fill
 from tests.fix_store import Work, bodies_held, drain, eventually, make_queue, space_definition
@@ -243,6 +250,14 @@ class TestFailingSync:
         results = Shared(space).run(*[lambda: space.enqueue("Q", b"x")] * 6)
         assert {type(result) for result in results} == {OutcomeUnknownError}
         assert len(calls) == 1
+
+    def test_who_was_refused_anyway_is_told_why_whoever_committed_for_all(self, space, failing):
+        from tests.store.test_threads import Shared
+
+        failing()
+        refused = [lambda: space.enqueue("NONE", b"x")] * 3
+        results = Shared(space).run(*refused, *[lambda: space.enqueue("Q", b"x")] * 3)
+        assert [type(result) for result in results] == [BadQueueError] * 3 + [OutcomeUnknownError] * 3
 
     def test_whoever_stands_behind_in_line_is_told_too(self, space, monkeypatch):
         import threading

@@ -101,6 +101,16 @@ class Shared:
         return self.statements.count("COMMIT") - 1
 
 
+def half_and_failing(queue_id):
+    """Return a work that changes something and then fails."""
+
+    def work(unit):
+        unit.arrive(1, queue_id, count=100, pages=100, size=100)
+        raise ZeroDivisionError
+
+    return work
+
+
 class TestGroupCommit:
     """The way of SQLite, where one writes at a time; sessions of PostgreSQL commit beside each other."""
 
@@ -222,12 +232,7 @@ class TestGroupCommit:
         assert (usage.messages, usage.enqueued) == (5, 5)
 
     def test_what_a_refused_work_did_before_is_undone(self, space):
-        volume, queue_id = space._attachment.volume, space.queue("Q").id
-
-        def half_and_fail(unit):
-            unit.arrive(1, queue_id, count=100, pages=100, size=100)
-            raise ZeroDivisionError
-
+        volume, half_and_fail = space._attachment.volume, half_and_failing(space.queue("Q").id)
         shared = Shared(space)
         results = shared.run(lambda: volume.write(half_and_fail), lambda: space.enqueue("Q", "x"))
         assert isinstance(results[0], ZeroDivisionError)
@@ -252,12 +257,7 @@ class TestGroupCommit:
     def test_a_work_that_looks_first_and_fails_all_the_same_is_undone_and_does_not_hurt_the_others(self, space):
         from qmstorage.sqlite import line
 
-        volume, queue_id = space._attachment.volume, space.queue("Q").id
-
-        def half_and_fail(unit):
-            unit.arrive(1, queue_id, count=100, pages=100, size=100)
-            raise ZeroDivisionError
-
+        volume, half_and_fail = space._attachment.volume, half_and_failing(space.queue("Q").id)
         shared = Shared(space)
         results = shared.run(
             lambda: space.enqueue("Q", "a"),

@@ -43,7 +43,7 @@ def dequeue(
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
     branch.may_hold = True
-    is_plain = limit == 1 and body and role is Role.DEQUEUED and selection == FIRST
+    is_plain = limit == 1 and body and role is Role.DEQUEUED and selection is FIRST
     plainly = _held_plainly(volume, branch, name, now) if is_plain else None
     found, reserved = plainly or volume.write(
         held, durable=False, concurrent=True, repeatable=lambda result: is_nothing(result[0])

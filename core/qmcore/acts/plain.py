@@ -39,7 +39,7 @@ def dequeue(
     volume: Volume, opened: OpenSpace, name: str, selection: Selection, limit: int, now: int, *, body: bool = True
 ) -> list[Message] | Nothing:
     """Consume at most `limit` messages of a queue, in its order; of a queue that groups them, of one group."""
-    if volume.shortcut is not None and limit == 1 and body and (selection is FIRST or selection == FIRST):
+    if volume.shortcut is not None and limit == 1 and body and selection is FIRST:
         departure = departure_from(opened, name, now)
         found = None if departure is None else volume.shortcut.depart(departure)
         if found is not None:

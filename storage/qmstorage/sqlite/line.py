@@ -102,10 +102,10 @@ class SpoiltError(Exception):
 Commit: TypeAlias = Callable[[list[Job[Any]]], None]
 """Commits jobs in one database transaction."""
 
-CommitInTurn: TypeAlias = Callable[[Job[Any]], Sequence[Job[Any]]]
-"""Has all that stands in line committed, when it is this thread's turn, and returns what that was.
+CommitInTurn: TypeAlias = Callable[[Job[Any]], int]
+"""Has all that stands in line committed, when it is this thread's turn, and returns how many jobs that was.
 
-Nothing is done, and () returned, where the job was committed by then.
+Nothing is done, and 0 returned, where the job was committed by then.
 """
 
 
@@ -144,8 +144,8 @@ class Line:
         self._asleep.clear()
         self._to_be_woken.clear()
 
-    def commit_all(self, commit: Commit) -> Sequence[Job[Any]]:
-        """Commit all that stands in line, together where that goes well; return what that was.
+    def commit_all(self, commit: Commit) -> int:
+        """Commit all that stands in line, together where that goes well; return how many jobs that was.
 
         The caller is the only one who does so. Until it is done it stands in line: an interrupt may come between any
         two steps. Ctrl-C in the thread that works for all leaves to the others what they have asked for.
@@ -160,7 +160,7 @@ class Line:
             for each in list(self._jobs):
                 if each.settled:
                     _take_out(self._jobs, each)
-        return jobs
+        return len(jobs)
 
     def commit_durably(self, job: Job[Any], commit_in_turn: CommitInTurn, log: Log) -> None:
         """Return when a job of the line is committed and on the disk, together with those that have come meanwhile."""
@@ -175,10 +175,10 @@ class Line:
         try:
             if len(self._jobs) < self._together:
                 self._gather(job)
-            company = commit_in_turn(job)
-            if company:
-                self._together = len(company)
-            log.sync(max(each.commit for each in company) if len(company) > 1 else job.commit)
+            self._together = commit_in_turn(job) or self._together
+            # That brings the others with it. Where this one was refused they do so themselves: it is not told of a disk
+            # that fails, which its own outcome does not depend on.
+            log.sync(job.commit)
         finally:
             self._leader.pop(None, None)
             if self._asleep:

@@ -143,7 +143,7 @@ class Gate:
         if _lock(self._fd, _ENTRANCE):
             return True
         if announced:
-            # Not on Linux, it fails where somebody is just looking whether anybody waits; he looks again.
+            # Elsewhere than on Linux it fails where somebody is just looking whether anybody waits; he looks again.
             _lock(self._fd, _WAITING_ROOM, _SHARED_NOW)
         try:
             return self._entered_by(time.monotonic() + seconds, self._calls.wait if announced else time.sleep)

@@ -11,7 +11,7 @@ from typing import Final
 from sqlalchemy import Integer, bindparam, exists, func, insert, literal_column, select
 
 from qmcore import numbers
-from qmcore.message import PLAIN_CONTROL, Message
+from qmcore.message import Message
 from qmcore.order import ordinary_key
 from qmcore.records import Nothing, Outcome, Role
 from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
@@ -172,10 +172,7 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         key = ordinary_key(head, sequence, descends=descends)
         standing = new.standing
         if traffic.is_plain(new):
-            control = PLAIN_CONTROL
-            place = number, queue_id, key, control.priority, standing.enqueued_us, new.pages, new.size
-            its = *place, control.urcode, control.appkey, control.type, new.body
-            self._cursor.execute(self._texts.in_order[traffic.PUT_PLAIN], its)
+            self._cursor.execute(self._texts.in_order[traffic.PUT_PLAIN], traffic.plain_row(new, number, key))
         elif traffic.is_usual(new) and standing.expires_us is None:
             self._cursor.execute(self._texts.in_order[traffic.PUT_USUAL], traffic.usual_row(new, number, key))
         else:

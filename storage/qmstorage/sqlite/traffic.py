@@ -104,7 +104,8 @@ class Traffic(Arrivals):
             super().bring(arriving, now_us)
             return
         places = [(new.queue_id, new.standing.order_key, new.id, 0) for new in arriving]
-        self._cursor.executemany(self._texts.in_order[PUT_PLAIN], map(_plain_row, arriving))
+        rows_of = (plain_row(new, new.id, new.standing.order_key) for new in arriving)
+        self._cursor.executemany(self._texts.in_order[PUT_PLAIN], rows_of)
         self._cursor.executemany(self._texts.in_order[MAKE_READY], places)
         for queue_id, messages in Counter(new.queue_id for new in arriving).items():
             self.news.came(queue_id, messages)
@@ -112,7 +113,7 @@ class Traffic(Arrivals):
     def put(self, new: NewMessage) -> None:
         """Store a message, without a state yet."""
         if is_plain(new):
-            self.run_in_order(PUT_PLAIN, *_plain_row(new))
+            self.run_in_order(PUT_PLAIN, *plain_row(new, new.id, new.standing.order_key))
         elif is_usual(new):
             self.run_in_order(PUT_USUAL, *usual_row(new, new.id, new.standing.order_key))
         else:
@@ -238,15 +239,15 @@ class SqliteMemoryStore(Traffic, MemoryStore):
     """The non-persistent messages of a queue space, in its memory."""
 
 
-def _plain_row(new: NewMessage) -> Row:
-    """Return the values of the columns `_PLAIN`."""
-    control, standing = PLAIN_CONTROL, new.standing
+def plain_row(new: NewMessage, number: int, key: bytes) -> Row:
+    """Return the values of the columns of `PUT_PLAIN`, of a message that gets this number and this order key."""
+    control = PLAIN_CONTROL
     return (
-        new.id,
+        number,
         new.queue_id,
-        standing.order_key,
+        key,
         control.priority,
-        standing.enqueued_us,
+        new.standing.enqueued_us,
         new.pages,
         new.size,
         control.urcode,

@@ -377,9 +377,9 @@ class SqliteVolume:
         if gate is not None and not self._closed and not self._writing.locked():
             gate.open()
 
-    def _commit_in_turn(self, job: Job[Any]) -> Sequence[Job[Any]]:
+    def _commit_in_turn(self, job: Job[Any]) -> int:
         with self._writing:
-            return () if job.settled else self._line.commit_all(self._commit)
+            return 0 if job.settled else self._line.commit_all(self._commit)
 
     def _commit(self, jobs: list[Job[Any]]) -> None:
         self._check_usable()
