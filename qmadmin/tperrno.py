@@ -59,15 +59,15 @@ TPESYSTEM: Final = Value(
 TPETIME: Final = Value(
     13,
     enqueue=(
-        "Another writer kept the file for 30 seconds; the connection or the disk failed at a moment after which nobody "
-        "can tell whether the message is on the queue; or the time of the transaction is over. In the last case it "
-        "can only be aborted, and further calls in it are TPETIME too."
+        "Another writer kept the file for 30 seconds; the connection, the disk or another process failed at a moment "
+        "after which nobody can tell whether the message is on the queue; or the time of the transaction is over. In "
+        "the last case it can only be aborted, and further calls in it are TPETIME too."
     ),
     dequeue=(
-        "No message came in the time that TPQWAIT waits; another writer kept the file for 30 seconds; the connection "
-        "or the disk failed at a moment after which nobody can tell whether the message was taken; or the time of the "
-        "transaction is over. In the last case, and if TPQWAIT waited in the transaction, it can only be aborted, and "
-        "further calls in it are TPETIME too."
+        "No message came in the time that TPQWAIT waits; another writer kept the file for 30 seconds; the connection, "
+        "the disk or another process failed at a moment after which nobody can tell whether the message was taken; or "
+        "the time of the transaction is over. In the last case, and if TPQWAIT waited in the transaction, it can only "
+        "be aborted, and further calls in it are TPETIME too."
     ),
 )
 TPETRAN: Final = 14

@@ -178,13 +178,14 @@ class InUseError(QueueError, name="QMEINUSE", number=-12):
 
 
 class OutcomeUnknownError(QueueError, name="QMEUNKNOWN", number=-101):
-    """Nobody can tell whether the operation was done: it was under way when the connection or the disk failed."""
+    """Nobody can tell whether the operation was done: it was under way when connection, disk or a process failed."""
 
     # The number is our own, and far from those of Tuxedo.
 
     causes = (
         "The connection to the server was lost, or the server went down, while a commit was under way; or the disk "
-        "reported that a commit could not be brought to it."
+        "reported that a commit could not be brought to it; or another process that had begun to do it in its own "
+        "commit stood still for 30 seconds."
     )
     remedy = (
         "Look whether the message is there, by its identifier or its correlation identifier, before it is sent again. "

@@ -48,6 +48,13 @@ def test_version_is_printed():
     assert __version__ in printed
 
 
+def test_what_processes_leave_to_each_other_is_packed_only_where_they_meet(tmp_path):
+    made = f"create_device({str(tmp_path / 'QUE')!r}, 1000)"
+    _, imported = run_and_list_imports(f"from qmadmin.opening import create_device\nwith {made}: pass")
+    assert "sqlalchemy" in imported
+    assert "msgpack" not in imported
+
+
 def test_forwarder_loads_what_a_kind_of_service_needs_with_the_first_of_that_kind():
     kinds = "qmadmin.forwarder.program, qmadmin.forwarder.daemon, qmadmin.forwarder.python_service"
     _, imported = run_and_list_imports(f"import {kinds}, qmadmin.forwarder.command_service")

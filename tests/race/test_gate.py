@@ -52,7 +52,8 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
     # So long that nobody looks by himself before the test is over.
     locks._PAUSE_FIRST = locks._PAUSE_MOST = 60
     locks.Calls.wait = told
-    space.enqueue("Q", sys.argv[2])
+    # A single message would be left to whoever is inside.
+    space.enqueue_many("Q", [sys.argv[2]] * 2)
     say("done")
     heard()
 """
@@ -131,7 +132,7 @@ def test_who_leaves_the_gate_calls_one_who_waits_and_that_one_the_next(start, ho
     for child in children:
         child.expect("done")
     with file_device.open_space("SPACE") as space:
-        assert sorted(drain(space)) == sorted(names)
+        assert sorted(drain(space)) == sorted(names * 2)
 
 
 LOOKING = """

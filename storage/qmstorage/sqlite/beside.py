@@ -1,4 +1,4 @@
-"""What a process that writes to a volume keeps open beside the database: gate, log, owners' locks, bells."""
+"""What a process that writes to a volume keeps open beside the database: gate, desk, log, owners' locks, bells."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from qmcore.errors import OutcomeUnknownError, SystemFailureError
 from qmstorage.sqlite import files
 from qmstorage.sqlite.bells import Belfry
+from qmstorage.sqlite.desk import Desk, open_desk
 from qmstorage.sqlite.locks import Gate, OwnerFiles, Surroundings, Turns
 
 _sync = getattr(os, "fdatasync", os.fsync)
@@ -119,10 +120,11 @@ class Log:
 
 
 class Beside:
-    """Gate, log, turns, owners' locks and bells of a volume; one in memory has a directory of its own for the bells."""
+    """Gate, desk, log, turns, owners' locks and bells of a volume; of one in memory the bells have a directory."""
 
     def __init__(self, path: str, *, durable: bool) -> None:
         self.gate: Gate | None = None
+        self.desk: Desk | None = None
         self.log: Log | None = None
         self._scratch: Path | None = None
         if path == files.MEMORY:
@@ -131,7 +133,12 @@ class Beside:
         else:
             around = files.surroundings(path)
             self.gate = Gate(around, path)
-            self.log = Log(path, durable=durable)
+            self.desk = open_desk(around, path)
+            try:
+                self.log = Log(path, durable=durable)
+            except OSError:
+                self._close_gate_and_desk()
+                raise
         self.owners = OwnerFiles(around)
         self.turns = Turns(around)
         self.belfry = Belfry(around)
@@ -141,16 +148,25 @@ class Beside:
         self.owners.close()
         self.turns.close()
         self.belfry.close()
-        if self.gate is not None:
-            self.gate.close()
+        self._close_gate_and_desk()
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _close_gate_and_desk(self) -> None:
+        if self.desk is not None:
+            self.desk.close()
+            # Its memory goes with whoever is just telling others that their works are done.
+            self.desk = None
+        if self.gate is not None:
+            self.gate.close()
 
     def abandon(self) -> None:
         """Close what a fork has left us of the parent's, without touching what is the parent's."""
         self.owners.abandon()
         self.turns.close()
         self.belfry.abandon()
+        if self.desk is not None:
+            self.desk.abandon()
         if self.gate is not None:
             self.gate.close()
         if self.log is not None:

@@ -9,11 +9,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from qmcore.errors import QueueError
-from qmstorage.sqlite.beside import Log
-from qmstorage.sqlite.unit import SqliteUnit
+
+if TYPE_CHECKING:
+    from qmstorage.sqlite.beside import Log
+    from qmstorage.sqlite.desk import Served
+    from qmstorage.sqlite.errands import Errand
+    from qmstorage.sqlite.unit import SqliteUnit
 
 T = TypeVar("T")
 
@@ -29,15 +33,39 @@ class Job(Generic[T]):
 
     `patient`: others go first who wait for the writer in other processes. `looks_first`: nothing is changed before it
     is known that all will be, so that a refusal leaves nothing to be undone. `bell` wakes the thread that asked for the
-    work, where that sleeps.
+    work, where that sleeps. `errand` is the work as another process may do it. `serves`: the thread that asked brings
+    it to the disk at once, so that its commit may do works of other processes; those are `served`, and are told then.
     """
 
-    __slots__ = ("_actions", "_result", "_work", "bell", "commit", "error", "looks_first", "patient", "settled")
+    __slots__ = (
+        "_actions",
+        "_result",
+        "_work",
+        "bell",
+        "commit",
+        "errand",
+        "error",
+        "looks_first",
+        "patient",
+        "served",
+        "serves",
+        "settled",
+    )
 
-    def __init__(self, work: Callable[[SqliteUnit], T], *, patient: bool = False, looks_first: bool = False) -> None:
+    def __init__(
+        self,
+        work: Callable[[SqliteUnit], T],
+        *,
+        patient: bool = False,
+        looks_first: bool = False,
+        errand: Errand | None = None,
+    ) -> None:
         self._work = work
         self.patient = patient
         self.looks_first = looks_first
+        self.errand = errand
+        self.serves = False
+        self.served: Sequence[Served] = ()
         self._result: T
         self._actions: Sequence[Callable[[], None]] = ()
         self.bell: threading.Lock | None = None
@@ -69,6 +97,11 @@ class Job(Generic[T]):
         if undoes:
             cursor.execute("RELEASE job")
 
+    def answer(self, result: T) -> None:
+        """Note what came of the work, which another process has done."""
+        self.error = None
+        self._result, self._actions = result, ()
+
     def outcome(self) -> T:
         """Return what the work returned, or raise what it raised; before, do what was to be done afterwards."""
         error = self.error
@@ -99,14 +132,18 @@ class SpoiltError(Exception):
     """A work that was said to look first has failed, and may have changed something before: all is to be undone."""
 
 
-Commit: TypeAlias = Callable[[list[Job[Any]]], None]
-"""Commits jobs in one database transaction."""
+class Commit(Protocol):
+    """Commits jobs in one database transaction; `serves`: it may do works of other processes, too."""
 
-CommitInTurn: TypeAlias = Callable[[Job[Any]], int]
-"""Has all that stands in line committed, when it is this thread's turn, and returns how many jobs that was.
+    def __call__(self, jobs: list[Job[Any]], *, serves: bool) -> None:
+        """Raise SpoiltError where that can only be done with a transaction for each, which then does nothing else."""
 
-Nothing is done, and 0 returned, where the job was committed by then.
-"""
+
+class CommitInTurn(Protocol):
+    """Has all that stands in line committed, when it is this thread's turn."""
+
+    def __call__(self, job: Job[Any]) -> int:
+        """Return how many jobs that was; do nothing, and return 0, where the job was committed by then."""
 
 
 class Line:
@@ -255,7 +292,7 @@ def _is_done(job: Job[Any], log: Log) -> bool:
 def _committed_together(jobs: list[Job[Any]], commit: Commit) -> bool:
     """Commit jobs together; tell whether all are settled, or each is to have a transaction of its own."""
     try:
-        commit(jobs)
+        commit(jobs, serves=jobs[0].serves)
     except SpoiltError:
         return False
     except QueueError as error:
@@ -266,12 +303,12 @@ def _committed_together(jobs: list[Job[Any]], commit: Commit) -> bool:
     return True
 
 
-def _commit_each(jobs: list[Job[Any]], commit: Callable[[list[Job[Any]]], None]) -> None:
+def _commit_each(jobs: list[Job[Any]], commit: Commit) -> None:
     for job in jobs:
         if job.settled:
             continue
         try:
-            commit([job])
+            commit([job], serves=False)
         except QueueError as error:
             _fail([job], error)
 

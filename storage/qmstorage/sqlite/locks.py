@@ -94,33 +94,50 @@ class Gate:
         self._calls = Calls(surroundings)
 
     def __enter__(self) -> None:
-        """Wait until no other process is inside."""
-        # Each commit passes here: not by `_enter`, which most need not.
-        try:
-            fcntl.lockf(self._fd, _NOW, 1, _ENTRANCE)
-        except _LOCKED:
-            if not self._enter(translate.BUSY_SECONDS):
-                raise translate.gate_closed(self._path, _holder(self._fd)) from None
+        self.enter()
 
     def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def enter(self) -> None:
+        """Wait until no other process is inside."""
+        if not self._enter(translate.BUSY_SECONDS):
+            raise translate.gate_closed(self._path, self.holder())
+
+    def leave(self) -> None:
         """Let the next process in."""
         fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _ENTRANCE)
         if self._is_waited_for():
             self._calls.call()
+
+    def enters_at_once(self) -> bool:
+        """Enter if no other process is inside; tell whether that went well."""
+        try:
+            fcntl.lockf(self._fd, _NOW, 1, _ENTRANCE)
+        except _LOCKED:
+            return False
+        return True
+
+    def holder(self) -> int | None:
+        """Return the process that is inside, where the system tells it in the form that we know."""
+        if sys.platform != "linux":
+            return None
+        found = struct.unpack(_FLOCK, fcntl.fcntl(self._fd, fcntl.F_GETLK, _WHO_IS_INSIDE))
+        return int(found[4]) if found[0] != fcntl.F_UNLCK else None
 
     def open(self) -> None:
         """Give up the entrance, be it taken or not."""
         fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _ENTRANCE)
 
     @contextlib.contextmanager
-    def behind_others(self) -> Iterator[None]:
-        """Enter as a `with` does, but behind those who wait, though not for ever."""
+    def behind_others(self, others: Callable[[], bool] = bool) -> Iterator[None]:
+        """Enter as a `with` does, but behind those who wait, though not for ever; `others` tells of more of them."""
         end = time.monotonic() + _BEHIND_SECONDS
         while True:
             with self.within(translate.BUSY_SECONDS, announced=False) as entered:
                 if not entered:
-                    raise translate.gate_closed(self._path, _holder(self._fd))
-                if time.monotonic() > end or not self._is_waited_for():
+                    raise translate.gate_closed(self._path, self.holder())
+                if time.monotonic() > end or not (self._is_waited_for() or others()):
                     yield
                     return
             # For so long that each of them looks.
@@ -137,10 +154,10 @@ class Gate:
             yield entered
         finally:
             if entered:
-                self.__exit__()
+                self.leave()
 
     def _enter(self, seconds: float, *, announced: bool = True) -> bool:
-        if _lock(self._fd, _ENTRANCE):
+        if self.enters_at_once():
             return True
         if announced:
             # Elsewhere than on Linux it fails where somebody is just looking whether anybody waits; he looks again.
@@ -153,7 +170,7 @@ class Gate:
 
     def _entered_by(self, end: float, rest: Callable[[float], None]) -> bool:
         pause = _PAUSE_FIRST
-        while not _lock(self._fd, _ENTRANCE):
+        while not self.enters_at_once():
             if time.monotonic() > end:
                 return False
             rest(pause)
@@ -330,14 +347,6 @@ def _lock(fd: int, byte: int, how: int = _NOW) -> bool:
     except _LOCKED:
         return False
     return True
-
-
-def _holder(fd: int) -> int | None:
-    """Return the process that has the lock, where the system tells it in the form that we know."""
-    if sys.platform != "linux":
-        return None
-    found = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, _WHO_IS_INSIDE))
-    return int(found[4]) if found[0] != fcntl.F_UNLCK else None
 
 
 def this_boot() -> str:

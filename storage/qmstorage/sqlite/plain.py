@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Integer, bindparam, exists, func, insert, literal_column, select
+from sqlalchemy import Integer, bindparam, exists, func, insert, literal_column, select, update
 
 from qmcore import numbers
 from qmcore.message import Message
@@ -41,6 +41,13 @@ _BEGIN: Final = insert(trans).from_select(
 )
 """Records a transaction, where its owner was not given up and the queue space has fewer than `most`."""
 
+_OF_DESK: Final = (counter.c.space_id == literal_column("0"), given(counter.c.queue_id, "of_desk"))
+_ERRANDS: Final = select(counter.c.sequence).where(*_OF_DESK)
+_COUNT_ERRANDS: Final = (
+    update(counter).where(*_OF_DESK, counter.c.sequence < bindparam("later")).values(sequence=bindparam("commit"))
+)
+"""Where no queue space is: they are numbered from 1. It is a row of a page that most commits write to anyway."""
+
 _PAGES: Final = message.columns.keys().index("pages")
 _SIZE: Final = message.columns.keys().index("size")
 _EXPIRES: Final = message.columns.keys().index("expires_at")
@@ -52,36 +59,26 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
 
     def arrive_plainly(self, arrival: PlainArrival) -> int | None:
         """Enqueue a message and return its sequence number."""
-        terms, new = arrival
-        space, queue_id = terms.space.id, new.queue_id
-        main: Row | None = self.run_in_order(MAIN, space).fetchone()
-        if main is None or main[0] != terms.generation:
-            return None
-        _, last, messages, pages, _ = main
-        if messages >= terms.most_messages or pages + new.pages > terms.most_pages:
-            return None
-        self._count(space, 0, 1, new.pages, new.size, enqueued=1)
-        self._count(space, queue_id, 1, new.pages, new.size, enqueued=1)
-        self._bring(arrival, numbers.number(space, last + 1), last + 1)
-        return int(last) + 1
+        (space, generation, queue_id, _, _, most_messages, most_pages), new = arrival
+        sequence = self.admit(space.id, generation, queue_id, most_messages, most_pages, new.pages, new.size)
+        if sequence is not None:
+            self._bring(arrival, numbers.number(space.id, sequence), sequence)
+        return sequence
 
     def depart_plainly(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Consume the first message of a queue."""
-        space, _, queue_id, name, _ = departure
-        found = self._first_of(departure)
+        space, generation, queue_id, name, now = departure
+        found = self.first_of(space.id, generation, queue_id, now)
         if not isinstance(found, tuple):
             return found
         key, retries, row = found
-        self._take_out(queue_id, key, row)
-        self.run_in_order(traffic.REMOVE, row[0])
-        self._count(space.id, 0, -1, -row[_PAGES], -row[_SIZE], dequeued=1)
-        self._count(space.id, queue_id, -1, -row[_PAGES], -row[_SIZE], dequeued=1)
+        self.take_away(space.id, queue_id, key, row)
         return self._message(row, True, space, name, retries)
 
     def hold_plainly(self, hold: PlainHold) -> PlainHeld | Nothing | None:
         """Record a transaction and let it hold the first message of a queue."""
         departure, record, most, count = hold
-        found = self._first_of(departure)
+        found = self.first_of(departure.space.id, departure.generation, departure.queue_id, departure.now_us)
         if not isinstance(found, tuple):
             return found
         owner_id, state = record.owner_id, record.state.value
@@ -108,12 +105,27 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
             self._bring(end.brings, end.brings.new.id, last + 1)
         return True
 
-    # ---- steps -------------------------------------------------------------------------------------------------------
+    # ---- what these are made of, and what is done for other processes ------------------------------------------------
 
-    def _first_of(self, departure: PlainDeparture) -> tuple[bytes, int, Row] | Nothing | None:
+    def admit(
+        self, space_id: int, generation: int, queue_id: int, most_messages: int, most_pages: int, pages: int, size: int
+    ) -> int | None:
+        """Count a message in and return its sequence number; None: there is no room, and nothing was changed."""
+        main: Row | None = self.run_in_order(MAIN, space_id).fetchone()
+        if main is None or main[0] != generation:
+            return None
+        _, last, messages, pages_before, _ = main
+        if messages >= most_messages or pages_before + pages > most_pages:
+            return None
+        self._count(space_id, 0, 1, pages, size, enqueued=1)
+        self._count(space_id, queue_id, 1, pages, size, enqueued=1)
+        return int(last) + 1
+
+    def first_of(
+        self, space_id: int, generation: int, queue_id: int, now: int
+    ) -> tuple[bytes, int, Row] | Nothing | None:
         """Return the order key of the first message of a queue, its retries and its row; nothing is changed."""
-        space, generation, queue_id, _, now = departure
-        main: Row | None = self.run_in_order(MAIN, space.id).fetchone()
+        main: Row | None = self.run_in_order(MAIN, space_id).fetchone()
         if main is None or main[0] != generation or any(self.pending_work(queue_id, now)):
             return None
         found: Row | None = self.run_in_order(traffic.IN_ORDER, queue_id).fetchone()
@@ -123,6 +135,35 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         row = self._row_of(traffic.READ, number)
         return (key, retries, row) if row[_BODY_ID] is None else None
 
+    def take_away(self, space_id: int, queue_id: int, key: bytes, row: Row) -> None:
+        """Take a message out of its queue, and delete it."""
+        self._take_out(queue_id, key, row)
+        self.run_in_order(traffic.REMOVE, row[0])
+        self._count(space_id, 0, -1, -row[_PAGES], -row[_SIZE], dequeued=1)
+        self._count(space_id, queue_id, -1, -row[_PAGES], -row[_SIZE], dequeued=1)
+
+    def stand(self, number: int, queue_id: int, key: bytes, row: Row) -> None:
+        """Store a message, by a row of `traffic.usual_row` or `traffic.plain_row`, and let it stand in its queue."""
+        self._cursor.execute(self._texts.in_order[traffic.putting(row)], row)
+        self._cursor.execute(self._texts.in_order[traffic.MAKE_READY], (queue_id, key, number, 0))
+        self.news.came(queue_id)
+
+    def errands_committed(self, desk: int) -> int:
+        """Return the number of the last commit that did works of several processes."""
+        found: Row | None = self.run_in_order(_ERRANDS, desk).fetchone()
+        return int(found[0]) if found is not None else 0
+
+    def count_errands(self, desk: int, commit: int) -> int:
+        """Note that this is such a commit, and return its number: the one that is given, if it is a later one."""
+        if self.run_in_order(_COUNT_ERRANDS, commit, desk, commit).rowcount == 0:
+            last = self.errands_committed(desk)
+            if not last:
+                self.add_counters(0, desk)
+            commit = last + 1
+            self.run_in_order(_COUNT_ERRANDS, commit, desk, commit)
+        return commit
+
+    # ---- steps -------------------------------------------------------------------------------------------------------
     def _take_record(self, end: PlainEnd) -> tuple[list[Row], int] | None:
         """Take the record of a transaction away; return what it holds, and the last sequence number that was given out.
 
@@ -170,17 +211,12 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         """Store a message, and let it stand in the order of its queue."""
         (_, _, queue_id, head, descends, _, _), new = arrival
         key = ordinary_key(head, sequence, descends=descends)
-        standing = new.standing
-        if traffic.is_plain(new):
-            self._cursor.execute(self._texts.in_order[traffic.PUT_PLAIN], traffic.plain_row(new, number, key))
-        elif traffic.is_usual(new) and standing.expires_us is None:
-            self._cursor.execute(self._texts.in_order[traffic.PUT_USUAL], traffic.usual_row(new, number, key))
+        row = traffic.row_of(new, number, key)
+        if row is not None:
+            self.stand(number, queue_id, key, row)
         else:
-            new = new._replace(id=number, standing=standing._replace(order_key=key))
-            self.bring([new], standing.enqueued_us)
-            return
-        self._cursor.execute(self._texts.in_order[traffic.MAKE_READY], (queue_id, key, number, 0))
-        self.news.came(queue_id)
+            new = new._replace(id=number, standing=new.standing._replace(order_key=key))
+            self.bring([new], new.standing.enqueued_us)
 
     def _count(
         self,

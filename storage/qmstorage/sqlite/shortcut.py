@@ -13,6 +13,7 @@ from qmstorage.sqlite.plain import MAIN
 from qmstorage.sqlite.unit import SqliteUnit
 
 if TYPE_CHECKING:
+    from qmstorage.sqlite.errands import Errand
     from qmstorage.sqlite.volume import SqliteVolume
 
 Asked = TypeVar("Asked")
@@ -31,11 +32,11 @@ class SqliteShortcut:
 
     def arrive(self, arrival: PlainArrival) -> int | None:
         """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
-        return self._volume.done(_job(SqliteUnit.arrive_plainly, arrival))
+        return self._volume.done(_job(SqliteUnit.arrive_plainly, arrival, arrival))
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
-        return self._volume.done(_job(SqliteUnit.depart_plainly, departure))
+        return self._volume.done(_job(SqliteUnit.depart_plainly, departure, departure))
 
     def level(self, space_id: int) -> tuple[int, Use]:
         """Return the generation of a queue space, -1 where it is gone, and how much it holds."""
@@ -54,5 +55,5 @@ class SqliteShortcut:
         return self._volume.done(_job(SqliteUnit.end_plainly, end))
 
 
-def _job(act: Callable[[SqliteUnit, Asked], T], asked: Asked) -> Job[T]:
-    return Job(lambda unit: act(unit, asked), looks_first=True)
+def _job(act: Callable[[SqliteUnit, Asked], T], asked: Asked, errand: Errand | None = None) -> Job[T]:
+    return Job(lambda unit: act(unit, asked), looks_first=True, errand=errand)

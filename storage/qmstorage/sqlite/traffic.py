@@ -239,6 +239,18 @@ class SqliteMemoryStore(Traffic, MemoryStore):
     """The non-persistent messages of a queue space, in its memory."""
 
 
+def row_of(new: NewMessage, number: int, key: bytes) -> Row | None:
+    """Return the row of a message that stands in one statement and its place in another; None of all others."""
+    if is_plain(new):
+        return plain_row(new, number, key)
+    return usual_row(new, number, key) if is_usual(new) and new.standing.expires_us is None else None
+
+
+def putting(row: Row) -> Statement:
+    """Return the statement that stores such a row."""
+    return PUT_PLAIN if len(row) == len(_PLAIN) else PUT_USUAL
+
+
 def plain_row(new: NewMessage, number: int, key: bytes) -> Row:
     """Return the values of the columns of `PUT_PLAIN`, of a message that gets this number and this order key."""
     control = PLAIN_CONTROL

@@ -6,7 +6,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from qmcore.errors import BadResourceError, OperatingSystemError, QueueError, SystemFailureError
+from qmcore.errors import BadResourceError, OperatingSystemError, OutcomeUnknownError, QueueError, SystemFailureError
 
 _PRIMARY = 0xFF
 """An extended SQLite result code carries the primary one in its low byte."""
@@ -99,6 +99,25 @@ def gate_closed(path: str, holder: int | None) -> QueueError:
         path=path,
         pid=holder,
         blocked=True,
+    )
+
+
+def left_unknown(path: str, holder: int | None) -> QueueError:
+    """Return the diagnostic for a work that another process has begun, and does not come to an end with."""
+    who = "another process" if holder is None else f"process {holder}"
+    return OutcomeUnknownError(
+        f"{who} has been writing to device {path!r} for {BUSY_SECONDS} seconds, and had begun with this operation too;"
+        " its outcome is unknown",
+        path=path,
+        pid=holder,
+    )
+
+
+def answer_lost(path: str) -> QueueError:
+    """Return the diagnostic for a work that another process has done, and whose answer cannot be read."""
+    return OutcomeUnknownError(
+        f"the answer of the process that did this operation on device {path!r} is damaged; its outcome is unknown",
+        path=path,
     )
 
 

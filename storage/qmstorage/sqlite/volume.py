@@ -26,12 +26,13 @@ from qmstorage.runner import Row, Statement, Texts
 from qmstorage.sqlite import files, joining, translate
 from qmstorage.sqlite.bells import SocketBell
 from qmstorage.sqlite.beside import Beside
-from qmstorage.sqlite.line import Job, Line, settle
+from qmstorage.sqlite.committing import Committer
+from qmstorage.sqlite.line import Job, Line
 from qmstorage.sqlite.locks import same_boot
 from qmstorage.sqlite.residences import Residences, memory_files
 from qmstorage.sqlite.shortcut import SqliteShortcut
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
-from qmstorage.sqlite.unit import SqliteUnit, ours, read_once, roll_back
+from qmstorage.sqlite.unit import ours, read_once, roll_back
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -77,6 +78,7 @@ class SqliteVolume:
             connection.close()
             raise translate.from_os(error, "opening the files beside device", path) from error
         self._gate: contextlib.AbstractContextManager[None] = self._beside.gate or contextlib.nullcontext()
+        self._committer = Committer(path, connection, self._texts, self._residences, self._beside, self._check_usable)
         self._file = files.identity(path)
         self._gone = ""
         FORKS.add(self)
@@ -104,7 +106,10 @@ class SqliteVolume:
             if log is None:
                 self._commit_in_turn(job)
             else:
+                job.serves = True
                 self._line.commit_durably(job, self._commit_in_turn, log)
+                if job.served:
+                    self._committer.tell(job.served)
         except BaseException:
             self._line.leave(job)
             self._open_gate()
@@ -350,6 +355,8 @@ class SqliteVolume:
         undo the parent's work.
         """
         self._closed = f"device {self.path!r} was opened by the parent process, before a fork"
+        if self._beside.desk is not None:
+            self._beside.desk.give_to_parent(self._closed)
         if idle:
             self._snapshots.give_to_parent()
             self._connection.close()
@@ -379,53 +386,8 @@ class SqliteVolume:
 
     def _commit_in_turn(self, job: Job[Any]) -> int:
         with self._writing:
-            return 0 if job.settled else self._line.commit_all(self._commit)
-
-    def _commit(self, jobs: list[Job[Any]]) -> None:
-        self._check_usable()
-        committing = False
-        wanted: Sequence[tuple[list[str], int]] = ()
-        alone = len(jobs) == 1
-        with self._gate if not jobs[0].patient else self._turn(jobs):
-            connection = self._connection
-            cursor = connection.cursor()
-            try:
-                cursor.execute("BEGIN IMMEDIATE")
-                before = connection.total_changes
-                unit = SqliteUnit(cursor, self._texts, self._residences.texts)
-                for job in jobs:
-                    job.run(unit, cursor, alone=alone)
-                if jobs[0].error is None or any(job.error is None for job in jobs):
-                    if unit.news.turns:
-                        wanted = unit.bells_to_ring()
-                    committing = True
-                    cursor.execute("COMMIT")
-                # What changed nothing, as a dequeue that found nothing, need not be brought to the disk.
-                settle(jobs, self._note_commit() if connection.total_changes > before else 0)
-                if unit.brought_many and self._beside.log is not None:
-                    self._beside.log.keep_short(connection)
-            except sqlite3.Error as error:
-                raise translate.from_sqlite(error, self.path, self._residences.full()) from error
-            except BaseException:
-                # Ctrl-C, or what a signal handler raises: what is committed must not be done again.
-                if committing and not connection.in_transaction:
-                    settle(jobs, self._note_commit())
-                raise
-            finally:
-                if connection.in_transaction:
-                    roll_back(connection)
-                # A statement that an interrupt has left in its middle would keep the log from being written anew.
-                cursor.close()
-        for addresses, at_most in wanted:
-            self.ring(addresses, at_most)
-
-    def _turn(self, jobs: list[Job[Any]]) -> contextlib.AbstractContextManager[None]:
-        """Return the way through the gate: behind others, where all of the jobs have the patience for it."""
-        gate = self._beside.gate
-        return gate.behind_others() if gate is not None and all(job.patient for job in jobs) else self._gate
-
-    def _note_commit(self) -> int:
-        return 1 if self._beside.log is None else self._beside.log.note_commit()
+            self._check_usable()
+            return 0 if job.settled else self._line.commit_all(self._committer.commit)
 
     def _check_usable(self) -> None:
         if self._closed or self._gone:

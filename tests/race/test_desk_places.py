@@ -1,0 +1,221 @@
+"""The places in which processes leave each other works, and what stands in them."""
+
+import errno
+import gc
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from qmadmin import OutcomeUnknownError, QueueError
+from qmadmin.opening import open_device
+from qmstorage.sqlite import beside, desk, places
+from qmstorage.sqlite.files import run_directory, surroundings
+from tests.fix_desk import FIRST, Closed
+from tests.fix_store import drain
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes wait for their turn")
+
+KEEPING = """
+with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
+    volume = space._attachment.volume
+    its = volume._beside.desk
+    assert its._takes_place()
+    say(its._place, its._number)
+    if sys.argv[2:] and os.fork() == 0:
+        say("child", os.getpid())
+        signal.pause()
+    heard()
+"""
+
+
+def test_the_place_of_a_process_that_died_is_another_s_though_a_child_of_it_lives(start, file_device):
+    keeping = start(KEEPING, file_device.path, "forks")
+    keeping.expect("0 0")
+    child = int(keeping.line().split()[1])
+    try:
+        other = start(KEEPING, file_device.path)
+        other.expect("1 0")
+        keeping.kill()
+        other = start(KEEPING, file_device.path)
+        other.expect("0 0")
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_who_finds_no_place_waits_for_his_turn(meeting, file_device, monkeypatch):
+    fds = [os.open(run_directory(file_device.path) / "desk.1", os.O_RDWR) for _ in range(places.NUMBER)]
+    try:
+        assert all(places._locks(fd, place) for place, fd in enumerate(fds))
+        with open_device(file_device.path) as device, device.open_space("SPACE") as space:
+            desk = space._attachment.volume._beside.desk
+            assert not desk._takes_place()
+            assert not desk._takes_place(), "which is not asked again and again"
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+# ---- the file -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(file_device):
+    """The path of the file; no process has it open."""
+    file_device.close()
+    return run_directory(file_device.path) / "desk.1"
+
+
+def holds(process):
+    """Return how many files a process has open, and how often it has the places mapped."""
+    proc = Path("/proc") / str(process)
+    return len(list((proc / "fd").iterdir())), (proc / "maps").read_text().count("desk.1")
+
+
+def test_processes_that_start_at_the_same_time_have_the_same_file(start, file_device, file):
+    file.unlink()
+    children = [start(KEEPING, file_device.path) for _ in range(6)]
+    assert {child.line() for child in children} == {f"{place} 0" for place in range(6)}
+    assert not file.with_name("desk.1.new").exists()
+
+
+@pytest.mark.parametrize("left", [0, 10, 600_000])
+def test_a_file_that_is_damaged_is_replaced_and_not_written_anew_under_those_who_have_it(file_device, file, left):
+    os.truncate(file, left)
+    file.with_name("desk.1.new").write_text("as a process has left it that was killed while it made one")
+    with file.open("rb") as damaged, open_device(file_device.path) as device:
+        with device.open_space("SPACE") as space:
+            assert space._attachment.volume._beside.desk._takes_place()
+        assert os.fstat(damaged.fileno()).st_size == left
+        assert not os.path.samestat(file.stat(), os.fstat(damaged.fileno()))
+    assert not file.with_name("desk.1.new").exists()
+
+
+def test_a_file_that_another_has_just_made_is_not_replaced(file_device, file):
+    before = file.stat()
+    places._make(surroundings(file_device.path))
+    assert os.path.samestat(file.stat(), before)
+    assert not file.with_name("desk.1.new").exists()
+
+
+def test_a_device_that_was_closed_has_no_file_open_and_nothing_mapped(file_device, file):
+    before = holds("self")
+    gc.collect()
+    gc.disable()
+    try:
+        with open_device(file_device.path) as device, device.open_space("SPACE") as space:
+            space.enqueue("Q", "message")
+        del device, space
+        assert holds("self") == before
+    finally:
+        gc.enable()
+
+
+def refuses(*_, **__):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.mark.parametrize("of", ["the bell", "the log"])
+def test_nothing_is_left_open_where_there_are_no_more_files_to_be_opened(file_device, file, monkeypatch, of):
+    before = holds("self")
+    if of == "the log":
+        monkeypatch.setattr(beside.Log, "__init__", refuses)
+        with pytest.raises(QueueError, match="Too many open files"):
+            open_device(file_device.path)
+    else:
+        monkeypatch.setattr(desk, "socket", SimpleNamespace(**vars(socket) | {"socket": refuses}))
+        with open_device(file_device.path) as device, device.open_space("SPACE") as space:
+            assert space._attachment.volume._beside.desk is None
+            space.enqueue("Q", "by oneself")
+        del device, space
+    gc.collect()
+    assert holds("self") == before
+
+
+# ---- what stands in it ----------------------------------------------------------------------------------------------
+
+
+def test_nobody_is_told_before_his_work_is_on_the_disk(two, monkeypatch):
+    desk, departure, serving = two
+    synced = []
+    sync = beside._sync
+
+    def looks_and_syncs(fd):
+        synced.append((desk._places.committed[desk._place], desk._places.synced[desk._place]))
+        sync(fd)
+
+    monkeypatch.setattr(beside, "_sync", looks_and_syncs)
+    assert desk.post(departure)
+    serving.enqueue("Q", "server's")
+    assert synced == [(desk.asked, 0)]
+    assert desk.wait(Closed()).synced
+    assert drain(serving) == ["server's"]
+
+
+def test_a_file_that_was_lost_with_the_power_does_not_make_works_look_committed(two):
+    desk, departure, serving = two
+    for _ in range(3):
+        serving.enqueue("Q", "more")
+        assert desk.post(departure)
+        serving.enqueue("Q", "more")
+        assert desk.wait(Closed())
+    reached = desk._places.last_commit
+    desk._places.last_commit = 0
+    assert desk.post(departure)
+    serving.enqueue("Q", "more")
+    assert desk.wait(Closed())
+    assert desk._places.last_commit == reached + 1
+
+
+def test_nothing_is_done_for_a_process_that_has_another_file_of_the_same_name_open(two):
+    desk, departure, serving = two
+    desk._file = places.stamp((1, 1))
+    assert desk.post(departure)
+    serving.enqueue("Q", "server's")
+    assert drain(serving) == [FIRST, "server's"]
+    assert not desk.withdraw()
+
+
+def test_what_was_begun_on_another_file_of_the_same_name_is_left_as_it_is(two):
+    desk, departure, serving = two
+    desk._file = places.stamp((1, 1))
+    assert desk.post(departure)
+    begun = desk._places.taken[desk._place] = desk.asked << 2 | 1
+    serving.enqueue("Q", "server's")
+    assert desk._places.taken[desk._place] == begun
+    assert desk._places.posted[desk._place] == desk.asked
+
+
+def test_a_message_too_large_for_a_place_is_left_where_it_is(two):
+    desk, departure, serving = two
+    drain(serving)
+    serving.enqueue("Q", b"x" * places.CONTENT_MAX)
+    assert desk.post(departure)
+    serving.enqueue("Q", "server's")
+    assert desk._places.taken[desk._place] & 3 == 3, "its owner is to take it himself"
+    assert [len(body) for body in drain(serving)] == [places.CONTENT_MAX, len("server's")]
+
+
+def test_the_outcome_is_unknown_where_the_answer_is_none_that_we_know(two):
+    desk, departure, serving = two
+    assert desk.post(departure)
+    serving.enqueue("Q", "server's")
+    desk._places.answer(desk._place, desk.asked, desk._places.last_commit, b"\xc1")
+    answer = desk.wait(Closed())
+    with pytest.raises(OutcomeUnknownError, match="is damaged"):
+        desk.outcome(departure, answer)
+    assert desk.withdraw(), "and stays so"
+
+
+def test_that_a_queue_is_empty_is_an_answer(two):
+    desk, departure, serving = two
+    drain(serving)
+    assert desk.post(departure)
+    assert serving.dequeue("ERRORS") is None
+    assert desk._places.last_commit == 0, "nothing is to be committed"
+    answer = desk.wait(Closed())
+    assert desk.outcome(departure, answer).queue_ids == (departure.queue_id,)
