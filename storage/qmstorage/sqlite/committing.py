@@ -44,6 +44,7 @@ class Committer:
 
         Raises SpoiltError, and nothing is done, where each of the works is to have a transaction of its own.
         """
+        self._check()
         gate, desk = self._beside.gate, self._beside.desk
         if desk is not None and desk.asked:
             # A work that was interrupted, and once more while it was taken back. Its answer is nobody's.

@@ -386,7 +386,6 @@ class SqliteVolume:
 
     def _commit_in_turn(self, job: Job[Any]) -> int:
         with self._writing:
-            self._check_usable()
             return 0 if job.settled else self._line.commit_all(self._committer.commit)
 
     def _check_usable(self) -> None:
