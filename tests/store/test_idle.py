@@ -7,6 +7,7 @@ import pytest
 from qmadmin.opening import open_device
 from qmcore.acts import upkeep, waiting
 from qmcore.errors import BadQueueError
+from qmcore.records import Nothing
 from qmstorage.sqlite.files import run_directory
 from tests.fix_store import Work, eventually, make_queue
 
@@ -122,3 +123,56 @@ class TestWaiting:
             other.stop_queue("Q")
             (refusal,) = work.results()
             assert isinstance(refusal, BadQueueError)
+
+
+class TestManyWait:
+    """How long those sleep who wait, while nothing is changed."""
+
+    @pytest.fixture
+    def longest(self, space):
+        attachment = space._attachment
+        opened, volume = attachment.opened, attachment.volume
+
+        def longest_where(waits, stop=None):
+            def add(unit):
+                for number in range(waits):
+                    unit.add_waiter(opened.definitions(unit).queue("Q").id, f"bell {number}", opened.owner.id)
+
+            volume.write(add)
+            return waiting._Wait(None, volume, opened, None, math.inf, stop, None, in_turn=False)._longest_pause()
+
+        return longest_where
+
+    @pytest.mark.parametrize(("waits", "seconds"), [(1, 1), (10, 1), (40, 4), (1000, 10)])
+    def test_each_looks_the_less_often_the_more_wait_but_in_some_seconds(self, longest, waits, seconds):
+        assert longest(waits) == pytest.approx(seconds)
+
+    def test_who_may_be_stopped_looks_each_second(self, longest):
+        assert longest(100, stop=lambda: False) == waiting.CHECK_SECONDS
+
+    def test_they_do_not_look_at_the_same_time(self, space, monkeypatch):
+        """Where nothing is changed, a look is followed by a sleep of three quarters to all of the longest."""
+        monkeypatch.setattr(waiting._Wait, "_longest_pause", lambda _: 40.0)
+        attachment = space._attachment
+        slept, looks = [], []
+
+        class Bell:
+            def wait(self, seconds):
+                slept.append(seconds)
+                return len(slept) > 20
+
+        wait = waiting._Wait(
+            None,
+            attachment.volume,
+            attachment.opened,
+            space._device.clock,
+            math.inf,
+            None,
+            lambda: looks.append(1),
+            True,
+        )
+        wait._sleep(Bell(), Nothing((), None), attachment.volume.changes())
+        assert slept[0] == waiting.CHECK_SECONDS
+        assert all(30 <= seconds <= 40 for seconds in slept[1:])
+        assert len(set(slept)) > 2
+        assert len(looks) == 20

@@ -2,13 +2,14 @@
 
 A waiter first records its bell and then looks once more, so that a message which comes in between rings it. Those who
 would take any message of a queue wait in turn: a message rings one of them, and whoever was rung and leaves while there
-are messages passes that on. A check each second covers a ring that was lost.
+are messages passes that on. A check each second covers a ring that was lost; where many wait, they share the checks.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
@@ -21,7 +22,13 @@ from qmcore.times import MICROS, Clock
 T = TypeVar("T")
 
 CHECK_SECONDS = 1.0
-"""How long a waiter sleeps at most before it looks by itself."""
+"""How long a waiter sleeps at most before it looks by itself, where few wait."""
+
+_APART_SECONDS = 0.1
+"""How far apart those looks are, about, where many wait: of ten and more waiters each sleeps the longer."""
+
+_LONGEST_SECONDS = 10.0
+"""How long each sleeps at most, however many they are: what it waits for may be nothing to the others."""
 
 
 def wait_for(
@@ -93,14 +100,26 @@ class _Wait(Generic[T]):
 
     def _sleep(self, bell: Bell, found: Nothing, before: object) -> None:
         """Sleep until there may be something: the bell has rung, a message is due, or something has changed."""
+        pause, longest = CHECK_SECONDS, 0.0
         while not self.is_over() and (due := seconds_until(found.next_due_us, self.clock)) > 0:
-            if bell.wait(min(self.left(), CHECK_SECONDS, due)):
+            if bell.wait(min(self.left(), pause, due)):
                 return
             # Where nothing at all was changed, there is nothing to try: hundreds may wait, and look each second.
             if before is None or self.volume.changes() != before:
                 return
             # What comes back by this rings the bell.
             self.look_after()
+            # As long as nothing is changed, as many wait.
+            longest = longest or self._longest_pause()
+            # Those who were woken by the same must not look at the same time, and all be asleep in between.
+            pause = max(random.uniform(0.75, 1.0) * longest, CHECK_SECONDS)  # noqa: S311 - it keeps no secret
+
+    def _longest_pause(self) -> float:
+        """Return how long to sleep at most while nothing is changed."""
+        if self.stop is not None:
+            return CHECK_SECONDS
+        waits = self.volume.read(lambda unit: unit.waits(self.opened.space.id))
+        return min(max(sum(waits.values()) * _APART_SECONDS, CHECK_SECONDS), _LONGEST_SECONDS)
 
 
 def pause(volume: Volume, seconds: float) -> None:
