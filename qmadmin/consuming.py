@@ -64,7 +64,8 @@ class Consuming(SpaceHandle):
         itself.
         `condition`: a text in the grammar of qmadmin-queue(7), such as `priority > 50 AND header.region = 'eu'`.
         `wait`: how many seconds to wait for a message; None or 0 does not wait, math.inf waits for ever.
-        `stop`: asked whenever the wait has looked in vain, as after `wake()`; True ends it without a message.
+        `stop`: asked whenever the wait has looked in vain, as after `wake()`, and each second, or each ten where many
+        wait; True ends it without a message.
         `transactional`: False keeps the call out of an open transaction (TPNOTRAN).
         `connection`: a SQLAlchemy connection to the file or the database of the queue space; the message is
         consumed when the transaction on it commits. It cannot wait.

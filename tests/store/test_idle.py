@@ -133,22 +133,19 @@ class TestManyWait:
         attachment = space._attachment
         opened, volume = attachment.opened, attachment.volume
 
-        def longest_where(waits, stop=None):
+        def longest_where(waits):
             def add(unit):
                 for number in range(waits):
                     unit.add_waiter(opened.definitions(unit).queue("Q").id, f"bell {number}", opened.owner.id)
 
             volume.write(add)
-            return waiting._Wait(None, volume, opened, None, math.inf, stop, None, in_turn=False)._longest_pause()
+            return waiting._Wait(None, volume, opened, None, math.inf, None, None, in_turn=False)._longest_pause()
 
         return longest_where
 
     @pytest.mark.parametrize(("waits", "seconds"), [(1, 1), (10, 1), (40, 4), (1000, 10)])
     def test_each_looks_the_less_often_the_more_wait_but_in_some_seconds(self, longest, waits, seconds):
         assert longest(waits) == pytest.approx(seconds)
-
-    def test_who_may_be_stopped_looks_each_second(self, longest):
-        assert longest(100, stop=lambda: False) == waiting.CHECK_SECONDS
 
     def test_they_do_not_look_at_the_same_time(self, space, monkeypatch):
         """Where nothing is changed, a look is followed by a sleep of three quarters to all of the longest."""

@@ -116,8 +116,6 @@ class _Wait(Generic[T]):
 
     def _longest_pause(self) -> float:
         """Return how long to sleep at most while nothing is changed."""
-        if self.stop is not None:
-            return CHECK_SECONDS
         waits = self.volume.read(lambda unit: unit.waits(self.opened.space.id))
         return min(max(sum(waits.values()) * _APART_SECONDS, CHECK_SECONDS), _LONGEST_SECONDS)
 
