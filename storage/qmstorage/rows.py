@@ -7,13 +7,56 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from qmcore import numbers
-from qmcore.message import Message, MessageInfo, Origin, Reason, State
+from qmcore.message import PLAIN_CONTROL, Message, MessageInfo, Origin, Reason, State
 from qmcore.queue import Delivery
 from qmcore.records import NewMessage
 from qmcore.space import Space
+from qmstorage import bodies
+from qmstorage.runner import Row
 from qmstorage.schema import message
 
-_COLUMNS: Final = tuple(column.name for column in message.columns)
+ALL: Final = tuple(column.name for column in message.columns)
+"""The columns of a message, in their order."""
+
+PLAIN: Final = (
+    "id",
+    "queue_id",
+    "order_key",
+    "priority",
+    "enqueued_at",
+    "pages",
+    "size",
+    "urcode",
+    "appkey",
+    "type",
+    "body",
+)
+"""The columns that a message without any options has something in."""
+
+USUAL: Final = (
+    "id",
+    "queue_id",
+    "order_key",
+    "priority",
+    "enqueued_at",
+    "available_at",
+    "expires_at",
+    "pages",
+    "size",
+    "urcode",
+    "appkey",
+    "corrid",
+    "reply_queue",
+    "type",
+    "headers",
+    "body",
+)
+"""The columns that a message with the usual options has something in."""
+
+for _names in (PLAIN, USUAL):
+    # That is the order in which SQLAlchemy writes them, and in which the values of a row are given.
+    assert _names == tuple(name for name in ALL if name in _names)  # noqa: S101 - what goes by them relies on it
+
 _NO_ORIGIN: Final = dict.fromkeys(("origin_queue", "origin_msgid", "origin_reason", "origin_error", "moved_at"))
 
 
@@ -47,6 +90,81 @@ def to_row(new: NewMessage) -> dict[str, Any]:
         "body": new.body,
         **_NO_ORIGIN,
     }
+
+
+def row_of(new: NewMessage, number: int, key: bytes) -> Row | None:
+    """Return the row of a message that stands in one statement and its place in another; None of all others."""
+    if is_plain(new):
+        return plain_row(new, number, key)
+    return usual_row(new, number, key) if is_usual(new) and new.standing.expires_us is None else None
+
+
+def plain_row(new: NewMessage, number: int, key: bytes) -> Row:
+    """Return the values of the columns of `PLAIN`, of a message that gets this number and this order key."""
+    control = PLAIN_CONTROL
+    return (
+        number,
+        new.queue_id,
+        key,
+        control.priority,
+        new.standing.enqueued_us,
+        new.pages,
+        new.size,
+        control.urcode,
+        control.appkey,
+        control.type,
+        new.body,
+    )
+
+
+def usual_row(new: NewMessage, number: int, key: bytes) -> Row:
+    """Return the values of the columns of `USUAL`, of a message that gets this number and this order key."""
+    control, standing = new.control, new.standing
+    return (
+        number,
+        new.queue_id,
+        key,
+        control.priority,
+        standing.enqueued_us,
+        standing.available_us,
+        standing.expires_us,
+        new.pages,
+        new.size,
+        control.urcode,
+        control.appkey,
+        control.corrid,
+        control.reply_queue,
+        control.type,
+        new.headers,
+        new.body,
+    )
+
+
+def is_usual(new: NewMessage) -> bool:
+    """Tell whether a message comes with no other options than those that most come with, and a body of a usual size."""
+    control = new.control
+    return (
+        new.size <= bodies.IN_ROW_MAX
+        and new.standing.group_id is None
+        and control.failure_queue is None
+        and control.error_queue is None
+        and control.delivery is None
+        and control.reply_delivery is None
+        and not control.client_id
+        and not control.subtype
+    )
+
+
+def is_plain(new: NewMessage) -> bool:
+    """Tell whether a message comes without any options, so that it is available at once and does not expire."""
+    standing = new.standing
+    return (
+        new.control is PLAIN_CONTROL
+        and new.size <= bodies.IN_ROW_MAX
+        and standing.available_us is None
+        and standing.expires_us is None
+        and standing.group_id is None
+    )
 
 
 def to_message(facts: Mapping[str, Any], body: bytes | None, retries: int, state: State) -> Message:
@@ -119,4 +237,4 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
     }
 
 
-assert _COLUMNS[-3:] == ("headers", "body_id", "body")  # noqa: S101 - `facts` and the statements rely on it
+assert ALL[-3:] == ("headers", "body_id", "body")  # noqa: S101 - `facts` and the statements rely on it

@@ -19,7 +19,6 @@ from qmcore.records import Nothing
 from qmcore.shortcut import PlainArrival, PlainDeparture
 from qmstorage import rows
 from qmstorage.schema import message
-from qmstorage.sqlite import traffic
 from qmstorage.sqlite.places import CONTENT_MAX
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def outcome(errand: Errand, answer: bytes) -> int | Message | Nothing:
 def _packed_arrival(arrival: PlainArrival) -> bytes | None:
     """Return what is asked; None where the body is large, or the message has options that few have."""
     (space, generation, _, head, descends, most_messages, most_pages), new = arrival
-    row = traffic.row_of(new, 0, b"") if new.size < CONTENT_MAX else None
+    row = rows.row_of(new, 0, b"") if new.size < CONTENT_MAX else None
     if row is None:
         return None
     its = space.id, generation, head, descends, most_messages, most_pages, new.pages, new.size, row

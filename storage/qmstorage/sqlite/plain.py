@@ -15,6 +15,7 @@ from qmcore.message import Message
 from qmcore.order import ordinary_key
 from qmcore.records import Nothing, Outcome, Role
 from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmstorage import rows
 from qmstorage.counters import adding
 from qmstorage.runner import Row, given
 from qmstorage.schema import counter, message, owner, trans
@@ -143,7 +144,7 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         self._count(space_id, queue_id, -1, -row[_PAGES], -row[_SIZE], dequeued=1)
 
     def stand(self, number: int, queue_id: int, key: bytes, row: Row) -> None:
-        """Store a message, by a row of `traffic.usual_row` or `traffic.plain_row`, and let it stand in its queue."""
+        """Store a message, by a row of `rows.usual_row` or `rows.plain_row`, and let it stand in its queue."""
         self._cursor.execute(self._texts.in_order[traffic.putting(row)], row)
         self._cursor.execute(self._texts.in_order[traffic.MAKE_READY], (queue_id, key, number, 0))
         self.news.came(queue_id)
@@ -211,7 +212,7 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         """Store a message, and let it stand in the order of its queue."""
         (_, _, queue_id, head, descends, _, _), new = arrival
         key = ordinary_key(head, sequence, descends=descends)
-        row = traffic.row_of(new, number, key)
+        row = rows.row_of(new, number, key)
         if row is not None:
             self.stand(number, queue_id, key, row)
         else:

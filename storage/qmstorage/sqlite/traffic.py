@@ -12,13 +12,13 @@ from typing import Final
 
 from sqlalchemy import bindparam, delete, insert, select
 
-from qmcore.message import PLAIN_CONTROL
 from qmcore.records import Holding, NewMessage, Place, Role, Use
 from qmcore.selection import FIRST_CHOICE, Choice
 from qmcore.space import Space
 from qmstorage import bodies, rows
 from qmstorage.arrivals import Arrivals
 from qmstorage.holding import for_each_role
+from qmstorage.rows import ALL, PLAIN, USUAL, is_plain, is_usual, plain_row, usual_row
 from qmstorage.runner import Row, Statement, given, insert_into
 from qmstorage.schema import held, message, ready
 from qmstorage.states import PENDING_WORK
@@ -48,51 +48,13 @@ _READ_MANY_FACTS: Final = select(*_FACTS).where(_ONE_OF_THEM)
 REMOVE: Final = delete(message).where(_ITS_ID)
 HELD: Final = for_each_role(lambda its: select(held.c.message_id, held.c.pages, held.c.size).where(*its))
 _LET_GO: Final = for_each_role(lambda its: delete(held).where(*its))
-_PLAIN: Final = (
-    "id",
-    "queue_id",
-    "order_key",
-    "priority",
-    "enqueued_at",
-    "pages",
-    "size",
-    "urcode",
-    "appkey",
-    "type",
-    "body",
-)
-"""The columns that a message without any options has something in."""
-
-_ALL: Final = tuple(column.name for column in message.columns)
-_USUAL: Final = (
-    "id",
-    "queue_id",
-    "order_key",
-    "priority",
-    "enqueued_at",
-    "available_at",
-    "expires_at",
-    "pages",
-    "size",
-    "urcode",
-    "appkey",
-    "corrid",
-    "reply_queue",
-    "type",
-    "headers",
-    "body",
-)
-"""The columns that a message with the usual options has something in."""
 
 
 def _putting(columns: tuple[str, ...]) -> Statement:
     return insert(message).values({name: bindparam(name) for name in columns})
 
 
-for _names in (_PLAIN, _USUAL):
-    # That is the order in which SQLAlchemy writes them, and in which the values are given.
-    assert _names == tuple(name for name in _ALL if name in _names)  # noqa: S101 - what follows relies on it
-PUT_PLAIN, PUT_USUAL, _PUT_ALL = _putting(_PLAIN), _putting(_USUAL), _putting(_ALL)
+PUT_PLAIN, PUT_USUAL, _PUT_ALL = _putting(PLAIN), _putting(USUAL), _putting(ALL)
 
 
 class Traffic(Arrivals):
@@ -121,7 +83,7 @@ class Traffic(Arrivals):
             if new.size > bodies.IN_ROW_MAX:
                 self.put_body(new.id, new.body)
                 row["body_id"], row["body"] = new.id, None
-            self.run_in_order(_PUT_ALL, *(row[name] for name in _ALL))
+            self.run_in_order(_PUT_ALL, *(row[name] for name in ALL))
 
     def make_ready(self, place: Place) -> None:
         """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
@@ -239,81 +201,6 @@ class SqliteMemoryStore(Traffic, MemoryStore):
     """The non-persistent messages of a queue space, in its memory."""
 
 
-def row_of(new: NewMessage, number: int, key: bytes) -> Row | None:
-    """Return the row of a message that stands in one statement and its place in another; None of all others."""
-    if is_plain(new):
-        return plain_row(new, number, key)
-    return usual_row(new, number, key) if is_usual(new) and new.standing.expires_us is None else None
-
-
 def putting(row: Row) -> Statement:
     """Return the statement that stores such a row."""
-    return PUT_PLAIN if len(row) == len(_PLAIN) else PUT_USUAL
-
-
-def plain_row(new: NewMessage, number: int, key: bytes) -> Row:
-    """Return the values of the columns of `PUT_PLAIN`, of a message that gets this number and this order key."""
-    control = PLAIN_CONTROL
-    return (
-        number,
-        new.queue_id,
-        key,
-        control.priority,
-        new.standing.enqueued_us,
-        new.pages,
-        new.size,
-        control.urcode,
-        control.appkey,
-        control.type,
-        new.body,
-    )
-
-
-def usual_row(new: NewMessage, number: int, key: bytes) -> Row:
-    """Return the values of the columns of `PUT_USUAL`, of a message that gets this number and this order key."""
-    control, standing = new.control, new.standing
-    return (
-        number,
-        new.queue_id,
-        key,
-        control.priority,
-        standing.enqueued_us,
-        standing.available_us,
-        standing.expires_us,
-        new.pages,
-        new.size,
-        control.urcode,
-        control.appkey,
-        control.corrid,
-        control.reply_queue,
-        control.type,
-        new.headers,
-        new.body,
-    )
-
-
-def is_usual(new: NewMessage) -> bool:
-    """Tell whether a message comes with no other options than those that most come with, and a body of a usual size."""
-    control = new.control
-    return (
-        new.size <= bodies.IN_ROW_MAX
-        and new.standing.group_id is None
-        and control.failure_queue is None
-        and control.error_queue is None
-        and control.delivery is None
-        and control.reply_delivery is None
-        and not control.client_id
-        and not control.subtype
-    )
-
-
-def is_plain(new: NewMessage) -> bool:
-    """Tell whether a message comes without any options, so that it is available at once and does not expire."""
-    standing = new.standing
-    return (
-        new.control is PLAIN_CONTROL
-        and new.size <= bodies.IN_ROW_MAX
-        and standing.available_us is None
-        and standing.expires_us is None
-        and standing.group_id is None
-    )
+    return PUT_PLAIN if len(row) == len(PLAIN) else PUT_USUAL
