@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from math import inf
 
 from qmcore.acts import watching
 from qmcore.acts.waiting import seconds_until
@@ -14,7 +15,7 @@ from qmcore.times import Clock
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look at queues has found: the names of those to dequeue from, and the seconds until others have some."""
+    """What a look at queues has found: the names of those to dequeue from, and in how many seconds to look again."""
 
     queues: tuple[str, ...]
     seconds: float
@@ -35,10 +36,12 @@ class QueueWatch(watching.Watch):
         A queue that is absent or stopped is one to try: the dequeue tells why.
         Raises SystemFailureError where as many wait already as the queue space has actions for.
         """
+        deaf = inf
         while True:
             seen = self._volume.read(lambda unit: watching.look(unit, self._opened, names, self._clock.now()))
             if not self.hang(seen.empty):
-                return Seen(seen.found, seconds_until(seen.next_due_us, self._clock))
+                return Seen(seen.found, min(seconds_until(seen.next_due_us, self._clock), deaf))
+            deaf = self._volume.deaf_seconds or inf
 
     def leave(self, names: Sequence[str]) -> None:
         """Be told of messages of these queues no longer, until the next look at them."""

@@ -292,6 +292,13 @@ class Volume(Protocol):
     def shortcut(self) -> Shortcut | None:
         """The short way for what most calls ask; None where it would not be shorter, or nothing can be changed."""
 
+    @property
+    def deaf_seconds(self) -> float:
+        """For how long a wait that was just recorded may not be rung: what was under way by then rings nobody.
+
+        Nearly all is over by then, though not surely all. 0: nothing is ever missed.
+        """
+
     def write(
         self,
         work: Callable[[Unit], T],

@@ -6,6 +6,8 @@ import psycopg
 import pytest
 
 from qmstorage.postgres import keys
+from qmstorage.postgres.bells import ServerBell
+from qmstorage.postgres.volume import PostgresVolume
 from tests.fix_postgres import database_of
 from tests.fix_store import Work, eventually, make_queue, waiting_for
 
@@ -96,6 +98,65 @@ def test_who_has_ended_waiting_is_told_no_more(store, space, listener, clock):
     assert waiting_for(store.path) == 0
     space.enqueue("LEFT", b"x")
     assert listener.heard(queue) == 0
+
+
+class TestWhoBringsAMessage:
+    """On the short way he looks who waits in the statement that brings it, and not behind his commit."""
+
+    @pytest.fixture
+    def stuck(self, store, space):
+        """A queue, and a lock for which each commit of a message waits at its very end, with what waits for it."""
+        queue = make_queue(space, "LATE")
+        url, schema = database_of(store.path)
+        space.enqueue("LATE", b"x")
+        space.dequeue("LATE")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                f"CREATE FUNCTION {schema}.late() RETURNS trigger LANGUAGE plpgsql AS"
+                " 'BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NULL; END';"
+                f"CREATE CONSTRAINT TRIGGER late AFTER INSERT ON {schema}.message DEFERRABLE INITIALLY DEFERRED"
+                f" FOR EACH ROW EXECUTE FUNCTION {schema}.late(); SELECT pg_advisory_lock(42)"
+            )
+            bringing = Work(lambda: space.enqueue("LATE", b"late"))
+            held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 42 AND NOT granted"
+            eventually(lambda: connection.execute(held).fetchone() == (1,), "a commit waits")
+
+            def end():
+                connection.execute("SELECT pg_advisory_unlock(42)")
+                return bringing.results()
+
+            yield queue, end
+
+    def test_a_wait_that_began_under_his_commit_is_not_rung_and_looks_again_soon(
+        self, space, listener, stuck, monkeypatch
+    ):
+        queue, end = stuck
+        listener.listen(queue)
+        pauses = []
+        wait = ServerBell.wait
+
+        def first_sleep(bell, seconds):
+            pauses.append(seconds)
+            if len(pauses) > 1:
+                return wait(bell, seconds)
+            brought.extend(end())
+            return False
+
+        brought = []
+        monkeypatch.setattr(ServerBell, "wait", first_sleep)
+        assert space.dequeue("LATE", wait=30).msgid == brought[0]
+        assert listener.heard(queue) == 0
+        assert pauses == [PostgresVolume.deaf_seconds]
+
+    def test_so_does_a_watch(self, space, stuck):
+        _, end = stuck
+        with space.watch() as watch:
+            seen = watch.look(["LATE"])
+            assert (seen.queues, seen.seconds) == ((), PostgresVolume.deaf_seconds)
+            end()
+            assert watch.look(["LATE"]).queues == ("LATE",)
+            space.dequeue("LATE")
+            assert watch.look(["LATE"]).seconds == float("inf")
 
 
 def test_non_persistent_messages_stand_in_tables_that_are_not_logged(store, space):

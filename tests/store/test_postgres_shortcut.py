@@ -3,6 +3,7 @@
 import contextlib
 import re
 import socket
+import threading
 
 import pytest
 
@@ -14,7 +15,7 @@ from qmcore.order import QueueOrder
 from qmstorage.postgres.pipeline import Pipeline
 from qmstorage.postgres.volume import PostgresVolume
 from qmstorage.postgres.watching import WatchedConnection
-from tests.fix_store import Work, make_queue, queue_definition
+from tests.fix_store import Work, eventually, make_queue, queue_definition, waiting_for
 from tests.proxy import Proxy
 
 ORDERS = ("fifo", "lifo", "priority", "priority,lifo", "time,fifo", "expiration", "expiration,priority,time,lifo")
@@ -25,22 +26,21 @@ def space(arena):
     opened = arena.space(error_queue="ERRORS", messages=100)
     for name in ("Q", "R", "ERRORS"):
         make_queue(opened, name, retries=3)
-    # So that the definitions are known, and that the session has its row among the counters.
-    opened.enqueue("Q", b"x")
-    opened.enqueue("Q", b"x")
-    opened.dequeue("Q")
-    opened.dequeue("Q")
+    # So that the definitions are known, and that the session has its rows among the counters.
+    for name in ("Q", "R", "Q", "R"):
+        opened.enqueue(name, b"x")
+        opened.dequeue(name)
     return opened
 
 
 @pytest.fixture
 def journeys(monkeypatch):
-    """How often something was waited for from the server."""
+    """How often something was waited for from the server: for each time, the thread that did."""
     made = []
     wait = WatchedConnection.wait
 
     def counting(self, gen, *arguments, **options):
-        made.append(gen)
+        made.append(threading.get_ident())
         return wait(self, gen, *arguments, **options)
 
     monkeypatch.setattr(WatchedConnection, "wait", counting)
@@ -67,6 +67,27 @@ def test_an_enqueue_is_one_journey_and_a_dequeue_two(space, journeys):
     journeys.clear()
     assert space.dequeue("Q").size == 1024
     assert len(journeys) == 2
+
+
+def test_somebody_who_waits_is_told_in_a_second_journey_and_from_then_on_in_the_same(space, arena, journeys):
+    with contextlib.closing(open_device(arena.url)) as device:
+        elsewhere = device.open_space("SPACE")
+        waiting = Work(lambda: elsewhere.dequeue("Q", wait=30, corrid=b"never"))
+        eventually(lambda: waiting_for(arena.url) == 1, "a wait is recorded")
+        counts = [count_of(journeys, lambda: space.enqueue("Q", b"x")) for _ in range(3)]
+        space.enqueue("Q", b"x", corrid=b"never")
+        waiting.results()
+    counts += [count_of(journeys, lambda: space.enqueue("Q", b"x")) for _ in range(2)]
+    assert counts == [2, 1, 1, 1, 1]
+    (session,) = arena.volume._sessions._idle
+    assert not session.awaited
+
+
+def count_of(journeys, act):
+    """Return how many journeys of this thread an act takes."""
+    before = len(journeys)
+    act()
+    return journeys[before:].count(threading.get_ident())
 
 
 def test_a_transaction_that_answers_a_message_is_four_journeys(space, journeys):
@@ -395,7 +416,7 @@ class TestTransactions:
             filled.enqueue(queue, bytes(5000) + filled.dequeue("Q").body)
         arena.check_counters()
         gone, come = filled.usage("Q"), filled.usage(queue)
-        assert (gone.dequeued, come.enqueued) == (3, 8 if queue == "Q" else 1)
+        assert (gone.dequeued, come.enqueued) == (3, 8 if queue == "Q" else 3)
         with filled.transaction():
             filled.dequeue("Q")
         arena.check_counters()

@@ -89,6 +89,7 @@ class _Wait(Generic[T]):
     def try_at_each_ring(self, found: Nothing) -> T | Nothing:
         """Wait on one bell; it ends early where others have taken us for dead, and no longer know of the bell."""
         volume, owner = self.volume, self.opened.owner
+        pause = volume.deaf_seconds or CHECK_SECONDS
         with listening(volume, self.opened, found.queue_ids, in_turn=self.in_turn) as bell:
             while True:
                 # Before the attempt: what comes behind it is a change.
@@ -96,11 +97,15 @@ class _Wait(Generic[T]):
                 result = self.attempt()
                 if not isinstance(result, Nothing) or self.is_over() or self.opened.owner is not owner:
                     return result
-                self._sleep(bell, result, before)
+                self._sleep(bell, result, before, pause)
+                pause = CHECK_SECONDS
 
-    def _sleep(self, bell: Bell, found: Nothing, before: object) -> None:
-        """Sleep until there may be something: the bell has rung, a message is due, or something has changed."""
-        pause, longest = CHECK_SECONDS, 0.0
+    def _sleep(self, bell: Bell, found: Nothing, before: object, pause: float = CHECK_SECONDS) -> None:
+        """Sleep until there may be something: the bell has rung, a message is due, or something has changed.
+
+        That is looked for after the pause, and at last each second.
+        """
+        longest = 0.0
         while not self.is_over() and (due := seconds_until(found.next_due_us, self.clock)) > 0:
             if bell.wait(min(self.left(), pause, due)):
                 return

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Text, bindparam, cast, delete, exists, func, literal_column, select, union_all
+from sqlalchemy import Text, bindparam, cast, delete, exists, func, literal_column, select, update
 from sqlalchemy.dialects.postgresql import REGCLASS, insert
 from sqlalchemy.types import BigInteger, Integer, LargeBinary
 
 from qmcore.order import LAST
+from qmstorage import rows
 from qmstorage.among import Named
 from qmstorage.choosing import THIS
 from qmstorage.runner import given
 from qmstorage.schema import counter, due, expiring, held, message, ready, waiter
 
+_KEY: Final = ("space_id", "queue_id", "slot")
+
 ZERO: Any = literal_column("0")
 ONE: Any = literal_column("1")
 NUMBER_OF_TRANSACTION: Final = cast(func.pg_current_xact_id(), Text)
 """By which another session can ask whether the transaction was committed."""
-
-_KEY: Final = ("space_id", "queue_id", "slot")
 
 
 def by(name: str, kind: Any = None) -> Any:
@@ -35,18 +37,14 @@ IS_KNOWN: Final = func.max(counter.c.generation).filter(counter.c.slot == ZERO) 
 """Of all rows of a queue space: its generation is the one that is known."""
 
 
-def counted(queue: Any, source: Any, changes: dict[str, Any]) -> Any:
-    """Return the statement that adds changes to this session's rows of queues, one for each row of the source.
+def counted(queue: Any, changes: dict[str, Any]) -> Any:
+    """Return the statement that adds changes to this session's row of a queue, or to those of several.
 
-    The rows are made if need be, and tell then which session writes them.
+    They are there: `CLAIM` and `CLAIM_QUEUE` make them. `sequence` is not added, but put in the place of the last one.
     """
-    zero = dict.fromkeys(counter.columns.keys(), ZERO)
-    own = {"space_id": by("space_id", Integer()), "queue_id": queue, "slot": by("slot", Integer())}
-    row = {**zero, **own, "generation": by("session"), **changes}
-    adding = insert(counter).from_select(list(row), source.with_only_columns(*row.values()))
-    sums = {name: counter.c[name] + adding.excluded[name] for name in changes if name != "sequence"}
-    last = {"sequence": adding.excluded.sequence} if "sequence" in changes else {}
-    return adding.on_conflict_do_update(index_elements=_KEY, set_=sums | last).cte("counted")
+    own = (given(counter.c.space_id, "space_id"), queue, given(counter.c.slot, "slot"))
+    sums = {name: change if name == "sequence" else counter.c[name] + change for name, change in changes.items()}
+    return update(counter).where(*own).values(sums).cte("counted")
 
 
 def next_number() -> Any:
@@ -54,8 +52,11 @@ def next_number() -> Any:
     return func.nextval(cast(by("sequence", Text()), REGCLASS))
 
 
-def arrival(number: Any, number_of_message: Any) -> list[Any]:
-    """Return the statements that store a message and let it stand; `number` is what gives its place in the order."""
+def arrival(number: Any, number_of_message: Any, columns: Sequence[str] = rows.ALL) -> list[Any]:
+    """Return the statements that store a message and let it stand; `number` is what gives its place in the order.
+
+    It has something in these columns.
+    """
     key = (
         by("key_head", LargeBinary())
         .op("||")(func.int8send(number.c.number.op("#")(by("inverting"))))
@@ -63,20 +64,20 @@ def arrival(number: Any, number_of_message: Any) -> list[Any]:
     )
     ours = {"id": number_of_message, "message_id": number_of_message, "order_key": key, "retries": ZERO}
 
-    def stored(table: Any) -> Any:
-        row = {name: ours[name] if name in ours else by(name, column.type) for name, column in table.columns.items()}
+    def stored(table: Any, names: Sequence[str]) -> Any:
+        row = {name: ours[name] if name in ours else by(name, table.c[name].type) for name in names}
         return insert(table).from_select(list(row), select(*row.values()).select_from(number))
 
-    expires = select(by("queue_id", Integer()), by("expires_at"), number_of_message).select_from(number)
-    noted = insert(expiring).from_select(expiring.columns.keys(), expires.where(by("expires_at").is_not(None)))
-    return [stored(message).cte("stored"), stored(ready).cte("stands"), noted.cte("noted")]
+    steps = [stored(message, columns).cte("stored"), stored(ready, ready.columns.keys()).cte("stands")]
+    if "expires_at" in columns:
+        expires = select(by("queue_id", Integer()), by("expires_at"), number_of_message).select_from(number)
+        noted = insert(expiring).from_select(expiring.columns.keys(), expires.where(by("expires_at").is_not(None)))
+        steps.append(noted.cte("noted"))
+    return steps
 
 
-def _counted_twice(of: Any, **changes: Any) -> Any:
-    """Return the statement that counts for the queue space and for the queue."""
-    both = union_all(select(ZERO.label("number")), select(by("of_queue", Integer()))).subquery("both")
-    return counted(both.c.number, select(both.c.number).select_from(of, both), changes)
-
+_BOTH: Final = counter.c.queue_id.in_((ZERO, by("of_queue", Integer())))
+"""The row of the queue space and that of the queue."""
 
 # ---- arrival ---------------------------------------------------------------------------------------------------------
 
@@ -92,25 +93,37 @@ _HAS_ROOM = (
 )
 _NUMBER = select(next_number().label("number")).select_from(_HAS_ROOM).cte("given")
 
-ARRIVE: Final = select(_NUMBER.c.number).add_cte(
-    *arrival(_NUMBER, by("first") + _NUMBER.c.number),
-    _counted_twice(_NUMBER, sequence=_NUMBER.c.number, messages=ONE, pages=by("pages"), size=by("size"), enqueued=ONE),
-)
-"""Enqueues a message where the definitions are known and there is room, and gives its sequence number.
+_IS_WAITED_FOR = exists().where(given(waiter.c.queue_id, "of_queue"))
 
-That stands in this session's row of the queue space too.
+
+def _arriving(columns: Sequence[str]) -> Any:
+    grows = {"sequence": _NUMBER.c.number, "messages": ONE, "pages": by("pages"), "size": by("size"), "enqueued": ONE}
+    return select(_NUMBER.c.number, _IS_WAITED_FOR).add_cte(
+        *arrival(_NUMBER, by("first") + _NUMBER.c.number, columns), counted(_BOTH, grows)
+    )
+
+
+ARRIVE: Final = _arriving(rows.ALL)
+"""Enqueues a message where the definitions are known and there is room.
+
+It gives the sequence number, which this session's row of the queue space tells too, and whether anybody waits.
 """
 
-_FIRST_ROW: Final = dict.fromkeys(counter.columns.keys(), ZERO) | {
-    "space_id": by("space_id", Integer()),
-    "slot": by("slot", Integer()),
-    "generation": by("session"),
-}
-CLAIM: Final = (
-    insert(counter)
-    .from_select(
-        list(_FIRST_ROW), select(*_FIRST_ROW.values()).where(exists().where(*OF_SPACE, counter.c.slot == ZERO))
+ARRIVE_PLAINLY: Final = _arriving(rows.PLAIN)
+"""The same with a message that has no options."""
+
+
+def _claiming(queue: Any, *, claim: dict[str, Any]) -> Any:
+    zero = dict.fromkeys(counter.columns.keys(), ZERO)
+    row = zero | {"space_id": by("space_id", Integer()), "queue_id": queue, "slot": by("slot", Integer())} | claim
+    is_there = exists().where(
+        given(counter.c.space_id, "space_id"), counter.c.queue_id == queue, counter.c.slot == ZERO
     )
+    return insert(counter).from_select(list(row), select(*row.values()).where(is_there))
+
+
+CLAIM: Final = (
+    _claiming(ZERO, claim={"generation": by("session")})
     .on_conflict_do_update(index_elements=_KEY, set_={"generation": by("session")})
     .returning(counter.c.sequence)
 )
@@ -119,9 +132,12 @@ CLAIM: Final = (
 It does nothing where the queue space is gone.
 """
 
-TELL: Final = select(func.pg_notify(by("channel", Text()), literal_column("''"))).where(
-    exists().where(given(waiter.c.queue_id, "of_queue"))
+CLAIM_QUEUE: Final = (
+    _claiming(by("of_queue", Integer()), claim={}).on_conflict_do_nothing().returning(counter.c.queue_id)
 )
+"""Makes the session's row of a queue, unless it is there or the queue is gone."""
+
+TELL: Final = select(func.pg_notify(by("channel", Text()), literal_column("''"))).where(_IS_WAITED_FOR)
 """Tells those who wait for a queue, if there are any."""
 
 # ---- departure -------------------------------------------------------------------------------------------------------
@@ -166,13 +182,12 @@ _GONE = (
     .cte("gone")
 )
 
+_SHRINKS = {"messages": literal_column("-1"), "pages": -_GONE.c.pages, "size": -_GONE.c.size, "dequeued": ONE}
+
 DEPART: Final = (
     select(*_GONE.c, _TAKEN.c.retries, NUMBER_OF_TRANSACTION)
     .where(_GONE.c.id == _TAKEN.c.message_id)
-    .add_cte(
-        no_longer_expiring(_GONE),
-        _counted_twice(_GONE, messages=literal_column("-1"), pages=-_GONE.c.pages, size=-_GONE.c.size, dequeued=ONE),
-    )
+    .add_cte(no_longer_expiring(_GONE), counted(_BOTH, _SHRINKS))
 )
 """Dequeues the first message of a queue, and gives its columns, its retries, and the number of the transaction.
 

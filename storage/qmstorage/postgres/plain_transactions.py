@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Integer, cast, delete, exists, func, insert, literal_column, select, union_all
 
 from qmcore.records import Outcome, Role
-from qmstorage.among import Among
+from qmstorage.among import Among, Named
 from qmstorage.postgres.plain import (
     IS_KNOWN,
     NUMBER_OF_TRANSACTION,
@@ -22,7 +22,7 @@ from qmstorage.postgres.plain import (
     taken,
 )
 from qmstorage.runner import given
-from qmstorage.schema import chunk, counter, held, message, owner, trans
+from qmstorage.schema import chunk, counter, held, message, owner, trans, waiter
 
 _USE: Final = ("messages", "pages", "size")
 
@@ -145,14 +145,12 @@ _CHANGES = union_all(
     _change("to", by("queue_id", Integer()), enqueued=by("brings")).where(by("has_other") == ONE),
 ).subquery("changes")
 
-END: Final = select(_NUMBER.c.number).add_cte(
+_SUMS = {"sequence": _NUMBER.c.number} | {name: _CHANGES.c[name] for name in (*_USE, "enqueued", "dequeued")}
+
+END: Final = select(_NUMBER.c.number, exists().where(given(waiter.c.queue_id, "queue_id"))).add_cte(
     delete(chunk).where(Among(chunk.c.body_id, select(_GONE.c.body_id))).cte("bodies"),
     *arrival(_PLACE, by("id")),
-    counted(
-        _CHANGES.c.number,
-        select(_CHANGES.c.number).select_from(_NUMBER, _CHANGES),
-        {"sequence": _NUMBER.c.number} | {name: _CHANGES.c[name] for name in (*_USE, "enqueued", "dequeued")},
-    ),
+    counted(Named(counter.c.queue_id, _CHANGES.c.number), _SUMS),
 )
 """Commits a transaction that holds so many messages of a queue, and enqueues what it `brings`: 0 messages or 1.
 

@@ -9,7 +9,7 @@ is told by that row too.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import psycopg
@@ -18,7 +18,7 @@ from qmcore import numbers
 from qmcore.message import Message, State
 from qmcore.queue import Delivery
 from qmcore.records import Nothing, Use
-from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold, PlainTerms
 from qmcore.space import Space
 from qmstorage import bodies, rows
 from qmstorage.postgres import committing, keys, plain, plain_transactions, translate
@@ -64,7 +64,9 @@ class PostgresShortcut:
         self._schema = schema
         self._lock = Prepared("qm_lock", plain.LOCK, texts).step(key=lock)
         self._arrive = Prepared("qm_arrive", plain.ARRIVE, texts)
+        self._arrive_plainly = Prepared("qm_arrive_plainly", plain.ARRIVE_PLAINLY, texts)
         self._claim = Prepared("qm_claim", plain.CLAIM, texts)
+        self._claim_queue = Prepared("qm_claim_queue", plain.CLAIM_QUEUE, texts)
         self._tell = Prepared("qm_tell", plain.TELL, texts)
         self._depart = Prepared("qm_depart", plain.DEPART, texts)
         self._empty = Prepared("qm_empty", plain.EMPTY, texts)
@@ -74,19 +76,24 @@ class PostgresShortcut:
 
     def arrive(self, arrival: PlainArrival) -> int | None:
         """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
-        if arrival.new.size > bodies.IN_ROW_MAX:
+        terms, new = arrival
+        if new.size > bodies.IN_ROW_MAX:
             return None
-        space_id = arrival.terms.space.id
-        values = self._values_of(arrival) | {"of_queue": arrival.new.queue_id, "first": numbers.number(space_id, 0)}
+        is_plain = rows.is_plain(new)
+        statement = self._arrive_plainly if is_plain else self._arrive
+        row = dict(zip(rows.PLAIN, rows.plain_row(new, 0, b""), strict=True)) if is_plain else rows.to_row(new)
+        values = row | self._values_of(terms) | {"of_queue": new.queue_id, "first": numbers.number(terms.space.id, 0)}
         return self._tried(
-            lambda fresh: self._sent(self._arrive, arrival.terms.space, values, arrival.new.queue_id, fresh=fresh)
+            lambda fresh: self._sent(statement, terms.space, values, (new.queue_id,), new.queue_id, fresh=fresh)
         )
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
         values = _values_of_departure(departure)
         return self._tried(
-            lambda fresh: self._taken(self._depart, values, lambda row: _message(row, departure), fresh=fresh)
+            lambda fresh: self._taken(
+                self._depart, values, lambda row: _message(row, departure), departure, fresh=fresh
+            )
         )
 
     def level(self, space_id: int) -> tuple[int, Use]:
@@ -118,7 +125,7 @@ class PostgresShortcut:
         def held(row: _Row) -> PlainHeld:
             return PlainHeld(_message(row, hold.departure), row[_PAGES], sorted(row[_BEHIND_RETRIES]))
 
-        return self._tried(lambda fresh: self._taken(self._hold, values, held, fresh=fresh, durable=False))
+        return self._tried(lambda fresh: self._taken(self._hold, values, held, None, fresh=fresh))
 
     def end(self, end: PlainEnd) -> bool:
         """Commit a transaction, durably; False: nothing was done."""
@@ -126,7 +133,10 @@ class PostgresShortcut:
             return False
         values = self._values_of_end(end)
         tells = None if end.brings is None else end.brings.new.queue_id
-        return self._tried(lambda fresh: self._sent(self._end, end.space, values, tells, fresh=fresh)) is not None
+        queues = (end.queue_id,) if tells is None else (end.queue_id, tells)
+        return (
+            self._tried(lambda fresh: self._sent(self._end, end.space, values, queues, tells, fresh=fresh)) is not None
+        )
 
     def _tried(self, attempt: Callable[[bool], T]) -> T:
         self._volume.check_place()
@@ -135,9 +145,8 @@ class PostgresShortcut:
     def _sequence(self, space_id: int) -> str:
         return f"{quoted(self._schema)}.sequence_{space_id}"
 
-    def _values_of(self, arrival: PlainArrival) -> dict[str, Any]:
-        terms = arrival.terms
-        return rows.to_row(arrival.new) | {
+    def _values_of(self, terms: PlainTerms) -> dict[str, Any]:
+        return {
             "space_id": terms.space.id,
             "known": terms.generation,
             "most_messages": terms.most_messages,
@@ -150,44 +159,77 @@ class PostgresShortcut:
     # ---- what is sent with its commit --------------------------------------------------------------------------------
 
     def _sent(
-        self, statement: Prepared, space: Space, values: dict[str, Any], tells: int | None, *, fresh: bool
+        self,
+        statement: Prepared,
+        space: Space,
+        values: dict[str, Any],
+        queues: Sequence[int],
+        tells: int | None,
+        *,
+        fresh: bool,
     ) -> int | None:
         """Run a statement that gives a number, and commit it; None: nothing was done. A queue's waiters are told."""
         with self._volume.session(fresh=fresh) as session:
+            if not self._claim_rows(session, space, queues):
+                return None
             step = statement.step(slot=session.slot, session=session.mark, **values)
             # Not known again before this is done: it may be given up in the middle.
-            before = self._take_last_number(session, space)
-            if before is None:
-                return None
+            before = session.numbers.pop(space.incarnation)
+            is_told = tells in session.awaited
             pipeline = Pipeline(session.connection, session.prepared)
             try:
                 with pipeline:
                     pipeline.send(self._lock, step)
                     pipeline.sync()
-                    if tells is not None:
+                    if tells is not None and is_told:
                         # After the commit, for the reasons of `telling`.
-                        pipeline.send(self._tell.step(channel=keys.channel(self._schema, tells), of_queue=tells))
-                        pipeline.sync()
+                        self._tell_of(pipeline, tells)
                     pipeline.wait()
             except psycopg.Error as error:
                 if not pipeline.is_past_first_sync:
                     return self._number_after(error, session, space.id, before)
             found = pipeline.rows(_SECOND)
-            number = int(found[0][0]) if found else None
-            session.numbers[space.incarnation] = before if number is None else number
-            return number
+            if not found:
+                session.numbers[space.incarnation] = before
+                return None
+            ((number, is_awaited),) = found
+            session.numbers[space.incarnation] = number
+            if tells is not None and is_awaited is not is_told:
+                self._note_awaited(session, tells, is_awaited=is_awaited)
+            return int(number)
 
-    def _take_last_number(self, session: Session, space: Space) -> int | None:
-        """Return the last number that the session's own row tells of, and have the row tell whose it is; None: gone."""
-        if space.incarnation in session.numbers:
-            return session.numbers.pop(space.incarnation)
+    def _claim_rows(self, session: Session, space: Space, queues: Sequence[int]) -> bool:
+        """Let a session have rows of its own among the counters of queues and their queue space; False: that is gone.
+
+        From then on it knows the last number that its row of the queue space tells of.
+        """
+        if space.incarnation in session.numbers and session.counts.issuperset(queues):
+            return True
+        own = {"space_id": space.id, "slot": session.slot}
         with self._pipeline(session) as pipeline:
-            claim = self._claim.step(space_id=space.id, slot=session.slot, session=session.mark)
-            pipeline.send(self._lock, claim)
+            pipeline.send(self._lock, self._claim.step(session=session.mark, **own))
+            pipeline.send(*(self._claim_queue.step(of_queue=queue_id, **own) for queue_id in queues))
             pipeline.sync()
             pipeline.wait()
             found = pipeline.rows(_SECOND)
-        return int(found[0][0]) if found else None
+        if found:
+            session.numbers[space.incarnation] = int(found[0][0])
+            session.counts.update(queues)
+        return bool(found)
+
+    def _note_awaited(self, session: Session, queue_id: int, *, is_awaited: bool) -> None:
+        """Tell those who have come to wait for a queue; from then on they are told in the same journey."""
+        if not is_awaited:
+            session.awaited.discard(queue_id)
+            return
+        session.awaited.add(queue_id)
+        with contextlib.suppress(psycopg.Error), Pipeline(session.connection, session.prepared) as pipeline:
+            self._tell_of(pipeline, queue_id)
+            pipeline.wait()
+
+    def _tell_of(self, pipeline: Pipeline, queue_id: int) -> None:
+        pipeline.send(self._tell.step(channel=keys.channel(self._schema, queue_id), of_queue=queue_id))
+        pipeline.sync()
 
     def _number_after(self, error: psycopg.Error, session: Session, space_id: int, before: int) -> int:
         """Return the number that was given in a session that is lost; raise where it has to be done again."""
@@ -208,31 +250,35 @@ class PostgresShortcut:
         statement: Prepared,
         values: dict[str, Any],
         read: Callable[[_Row], T],
+        departure: PlainDeparture | None,
         *,
         fresh: bool,
-        durable: bool = True,
     ) -> T | Nothing | None:
         """Run a statement that takes a message, and commit it when the message is here and was read.
 
-        Where there is none, it is seen why before the end: the queue is empty, or nothing was done for another reason.
+        It goes for good with a `departure`. Where there is none, it is seen why before the end: the queue is empty, or
+        nothing was done for another reason.
         """
-        with self._volume.session(fresh=fresh) as session, self._pipeline(session) as pipeline:
-            # Begun by words, so that the server gives up on us where we stop in the middle.
-            pipeline.say(b"BEGIN")
-            if not durable and self._volume.is_durable:
-                pipeline.say(b"SET LOCAL synchronous_commit = off")
-            pipeline.send(self._lock, statement.step(slot=session.slot, session=session.mark, **values))
-            pipeline.sync()
-            pipeline.wait()
-            found = pipeline.rows(_SECOND)
-            row: _Row | None = found[0] if found else None
-            taken = None if row is None else read(row)
-            if row is None:
-                pipeline.send(self._empty.step(**values))
-            pipeline.say(b"COMMIT")
-            pipeline.sync()
-            self._volume.committed(session, pipeline.wait, row[-1] if row else "", is_repeatable=row is None)
-            return taken if row else _nothing(values["of_queue"], pipeline.rows(_THIRD))
+        with self._volume.session(fresh=fresh) as session:
+            if departure is not None and not self._claim_rows(session, departure.space, (departure.queue_id,)):
+                return None
+            with self._pipeline(session) as pipeline:
+                # Begun by words, so that the server gives up on us where we stop in the middle.
+                pipeline.say(b"BEGIN")
+                if departure is None and self._volume.is_durable:
+                    pipeline.say(b"SET LOCAL synchronous_commit = off")
+                pipeline.send(self._lock, statement.step(slot=session.slot, **values))
+                pipeline.sync()
+                pipeline.wait()
+                found = pipeline.rows(_SECOND)
+                row: _Row | None = found[0] if found else None
+                taken = None if row is None else read(row)
+                if row is None:
+                    pipeline.send(self._empty.step(**values))
+                pipeline.say(b"COMMIT")
+                pipeline.sync()
+                self._volume.committed(session, pipeline.wait, row[-1] if row else "", is_repeatable=row is None)
+                return taken if row else _nothing(values["of_queue"], pipeline.rows(_THIRD))
 
     # ---- the end of a transaction ------------------------------------------------------------------------------------
 
@@ -242,7 +288,7 @@ class PostgresShortcut:
         values: dict[str, Any] = _NO_MESSAGE | {"queue_id": end.queue_id, "most_messages": _MOST, "most_pages": _MOST}
         brought = Use(0, 0, 0)
         if brings is not None:
-            values |= self._values_of(brings)
+            values |= rows.to_row(brings.new) | self._values_of(brings.terms)
             brought = Use(1, brings.new.pages, brings.new.size)
         gone = Use(-holds.messages, -holds.pages, -holds.size)
         has_other = brings is not None and brings.new.queue_id != end.queue_id

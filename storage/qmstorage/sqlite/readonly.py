@@ -29,6 +29,7 @@ T = TypeVar("T")
 class ReadOnlyVolume:
     """An SQLite file that this user may read and not write. Each read opens it afresh, which is not a hot path."""
 
+    deaf_seconds = 0.0
     readonly = True
 
     def __init__(self, path: str) -> None:

@@ -55,6 +55,7 @@ _WALK_SECONDS = 60.0
 class SqliteVolume:
     """One SQLite file, or SQLite in memory, as the engine's port wants it. Open for reading and writing."""
 
+    deaf_seconds = 0.0
     readonly = False
 
     def __init__(self, path: str, connection: sqlite3.Connection, *, durable: bool = True) -> None:
