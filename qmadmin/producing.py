@@ -198,8 +198,11 @@ class Producing(SpaceHandle):
             return self._put_in(transaction, attachment, outgoing, now)
         if len(outgoing) == 1:
             msgid = plain.enqueue(attachment.volume, attachment.opened, outgoing[0], now)
-            if msgid is not None:
-                return [msgid]
+            msgids = None if msgid is None else [msgid]
+        else:
+            msgids = plain.enqueue_together(attachment.volume, attachment.opened, outgoing, now)
+        if msgids is not None:
+            return msgids
         return with_room(
             attachment.volume,
             [attachment.opened],

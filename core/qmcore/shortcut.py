@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from qmcore.message import Message
+from qmcore.message import Body, Message
 from qmcore.records import NewMessage, Nothing, TransactionRecord, Use
 from qmcore.space import Space
 
@@ -39,6 +39,16 @@ class PlainArrival(NamedTuple):
 
     terms: PlainTerms
     new: NewMessage
+
+
+class PlainArrivals(NamedTuple):
+    """Messages without any options that come to stand in one queue at `now_us`, behind each other and ready at once."""
+
+    terms: PlainTerms
+    now_us: int
+    bodies: Sequence[Body]
+    sizes: Sequence[int]
+    pages: Sequence[int]
 
 
 class PlainDeparture(NamedTuple):
@@ -95,6 +105,9 @@ class Shortcut(Protocol):
 
     def arrive(self, arrival: PlainArrival) -> int | None:
         """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
+
+    def arrive_together(self, arrivals: PlainArrivals) -> Sequence[int] | None:
+        """Enqueue messages, durably, and return their sequence numbers, which ascend; None: nothing was done."""
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from qmcore import numbers
-from qmcore.message import PLAIN_CONTROL, Message, MessageInfo, Origin, Reason, State
+from qmcore.message import PLAIN_CONTROL, Body, Message, MessageInfo, Origin, Reason, State
 from qmcore.queue import Delivery
 from qmcore.records import NewMessage
+from qmcore.shortcut import PlainArrivals
 from qmcore.space import Space
 from qmstorage import bodies
 from qmstorage.runner import Row
@@ -114,6 +116,27 @@ def plain_row(new: NewMessage, number: int, key: bytes) -> Row:
         control.appkey,
         control.type,
         new.body,
+    )
+
+
+def plain_rows(
+    arrivals: PlainArrivals, numbers: Sequence[int], keys: Sequence[bytes]
+) -> Iterator[tuple[int, int, bytes, int, int, int, int, int, int, str, Body]]:
+    """Yield the values of the columns of `PLAIN`, of messages that get these numbers and these order keys."""
+    control = PLAIN_CONTROL
+    return zip(
+        numbers,
+        repeat(arrivals.terms.queue_id),
+        keys,
+        repeat(control.priority),
+        repeat(arrivals.now_us),
+        arrivals.pages,
+        arrivals.sizes,
+        repeat(control.urcode),
+        repeat(control.appkey),
+        repeat(control.type),
+        arrivals.bodies,
+        strict=False,
     )
 
 

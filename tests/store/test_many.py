@@ -4,6 +4,7 @@ import pytest
 
 from qmcore.acts import transactions
 from qmcore.errors import BadMessageIdError, BadQueueError, InvalidArgumentError, NoSpaceError, Resource
+from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import EnqueueControl
 from qmcore.queue import Delivery
 from tests.fix_store import Work, bodies_held, drain, make_queue
@@ -96,6 +97,96 @@ class TestEnqueueMany:
             return {other.usage("Q").messages % 7 for _ in range(40)}
 
         assert Work(enqueue, look).results() == [None, {0}]
+
+
+ORDERS = ("fifo", "lifo", "priority", "time,fifo", "time,lifo", "expiration", "priority,time,lifo")
+OPTIONS = {
+    "none": {},
+    "another order": {"order": "priority,lifo"},
+    "grouping": {"grouping": True},
+    "an expiration": {"expiration": 10_000_000},
+    "a command": {"threshold": Threshold(HIGH := parse_high("50m"), parse_low("1m", HIGH), "true")},
+    "retention": {"retention": 10},
+}
+
+
+class TestWithoutOptions:
+    """Messages without options, for a queue space that has all of them on the disk: few steps, the same outcome."""
+
+    @pytest.fixture
+    def space(self, store):
+        return store.space(pages=10_000, messages=200)
+
+    @pytest.mark.parametrize("order", ORDERS)
+    def test_they_stand_as_if_they_had_come_one_by_one(self, space, order):
+        make_queue(space, "Q", order=order)
+        make_queue(space, "BY_ONE", order=order)
+        for bodies in ([b"1", None, b"3"], [b""], [b"5", bytearray(b"6"), memoryview(b"7")]):
+            ids = space.enqueue_many("Q", bodies)
+            assert ids == sorted(ids)
+            for body in bodies:
+                space.enqueue("BY_ONE", body)
+        found, wanted = (list(space.messages(name)) for name in ("Q", "BY_ONE"))
+        assert [space.content(info).body for info in found] == [space.content(info).body for info in wanted]
+        assert len({info.msgid for info in found + wanted}) == 14
+
+    @pytest.mark.parametrize("options", OPTIONS)
+    def test_everything_about_them_and_what_is_counted_is_as_with_those_that_come_alone(self, space, store, options):
+        for name in ("Q", "BY_ONE"):
+            make_queue(space, name, **OPTIONS[options])
+        space.enqueue_many("Q", [bytes(1024), b"\0", None])
+        for body in (bytes(1024), b"\0", None):
+            space.enqueue("BY_ONE", body)
+        assert store.device.space_usage("SPACE").messages == 6
+        names = ("messages", "pages", "size", "enqueued")
+        few, many = (space.usage(name) for name in ("Q", "BY_ONE"))
+        assert [getattr(few, name) for name in names] == [getattr(many, name) for name in names]
+        differs = {"msgid": None, "queue": None, "group": None}
+        for one, other in zip(space.dequeue_many("Q", 3), space.dequeue_many("BY_ONE", 3), strict=False):
+            assert facts(one) | differs == facts(other) | differs
+        if options == "grouping":
+            assert space.dequeue("Q") is None
+
+    def test_the_last_that_have_room_are_taken_and_none_of_those_that_have_not(self, space):
+        make_queue(space, "Q")
+        space.enqueue_many("Q", [b"x"] * 150)
+        with pytest.raises(NoSpaceError) as caught:
+            space.enqueue_many("Q", [b"x"] * 51)
+        assert (caught.value.facts["used"], caught.value.facts["wanted"], caught.value.facts["limit"]) == (150, 51, 200)
+        assert space.usage("Q").messages == 150
+        assert len(space.enqueue_many("Q", [b"x"] * 50)) == 50
+
+    def test_one_with_a_large_body_has_its_place_among_the_others(self, space):
+        make_queue(space, "Q")
+        bodies = [b"1", bytes(2_000_000), b"3"]
+        ids = space.enqueue_many("Q", bodies)
+        found = [space.dequeue("Q") for _ in bodies]
+        assert [message.msgid for message in found] == ids
+        assert [message.body for message in found] == bodies
+
+    def test_what_another_process_has_changed_holds_at_once(self, store, space):
+        make_queue(space, "Q")
+        space.enqueue_many("Q", [b"x", b"y"])
+        elsewhere = store.another().open_space("SPACE")
+        elsewhere.stop_queue("Q", enqueue=True, dequeue=False)
+        with pytest.raises(BadQueueError, match="is stopped for enqueuing"):
+            space.enqueue_many("Q", [b"x", b"y"])
+        elsewhere.destroy_queue("Q", force=True)
+        with pytest.raises(BadQueueError):
+            space.enqueue_many("Q", [b"x", b"y"])
+        make_queue(elsewhere, "Q", order="lifo")
+        space.enqueue_many("Q", [b"x", b"y"])
+        assert drain(space) == ["y", "x"]
+
+    def test_as_many_who_wait_are_woken_as_there_are_messages(self, space):
+        make_queue(space, "Q")
+        waiting = Work(*[lambda: space.dequeue("Q", wait=30)] * 3)
+        ids = space.enqueue_many("Q", [b"1", b"2", b"3"])
+        assert sorted(message.msgid for message in waiting.results()) == ids
+
+
+def facts(message):
+    return {name: getattr(message, name) for kind in type(message).__mro__ for name in getattr(kind, "__slots__", ())}
 
 
 class TestPutMany:

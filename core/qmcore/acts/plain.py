@@ -20,7 +20,7 @@ from qmcore.port import Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import NewMessage, Nothing, Standing, is_nothing
 from qmcore.selection import FIRST, Selection
-from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold, PlainTerms
+from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold, PlainTerms
 
 
 def enqueue(volume: Volume, opened: OpenSpace, outgoing: Outgoing, now: int) -> str | None:
@@ -33,6 +33,17 @@ def enqueue(volume: Volume, opened: OpenSpace, outgoing: Outgoing, now: int) -> 
     arrival = _plain_arrival(opened, outgoing, now)
     sequence = None if arrival is None else volume.shortcut.arrive(arrival)
     return None if sequence is None else message_id(opened.space.incarnation, sequence)
+
+
+def enqueue_together(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], now: int) -> list[str] | None:
+    """Put messages on one queue and return their identifiers; None: nothing was done, as with `enqueue`."""
+    terms = None if volume.shortcut is None else _terms_for_all(opened, outgoing, now)
+    if volume.shortcut is None or terms is None:
+        return None
+    _, bodies, _, _, sizes, pages = zip(*outgoing, strict=True)
+    sequences = volume.shortcut.arrive_together(PlainArrivals(terms, now, bodies, sizes, pages))
+    incarnation = opened.space.incarnation
+    return None if sequences is None else [message_id(incarnation, sequence) for sequence in sequences]
 
 
 def dequeue(
@@ -145,6 +156,20 @@ def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int) -> PlainArrival 
     if control is PLAIN_CONTROL and expires is None and not order.goes_by_times:
         known.plain[item.queue] = terms
     return _arrival(terms, item, Standing(b"", now, available, expires))
+
+
+def _terms_for_all(opened: OpenSpace, outgoing: Sequence[Outgoing], now: int) -> PlainTerms | None:
+    """Return the terms on which all the messages come, which have no options; None where they have not the same."""
+    first, known = outgoing[0], opened.known
+    if known is None or any(item.control is not PLAIN_CONTROL or item.queue != first.queue for item in outgoing):
+        return None
+    terms = known.plain.get(first.queue)
+    if terms is None:
+        # It is noted with the first.
+        _plain_arrival(opened, first, now)
+        terms = known.plain.get(first.queue)
+    # What comes together to such a queue stays together.
+    return None if terms is None or known.queues[first.queue].definition.grouping else terms
 
 
 def _arrival(terms: PlainTerms, item: Outgoing, standing: Standing) -> PlainArrival:

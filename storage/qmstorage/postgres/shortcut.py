@@ -18,7 +18,7 @@ from qmcore import numbers
 from qmcore.message import Message, State
 from qmcore.queue import Delivery
 from qmcore.records import Nothing, Use
-from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold, PlainTerms
+from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold, PlainTerms
 from qmcore.space import Space
 from qmstorage import bodies, rows
 from qmstorage.postgres import committing, keys, plain, plain_transactions, translate
@@ -86,6 +86,9 @@ class PostgresShortcut:
         return self._tried(
             lambda fresh: self._sent(statement, terms.space, values, (new.queue_id,), new.queue_id, fresh=fresh)
         )
+
+    def arrive_together(self, arrivals: PlainArrivals) -> None:
+        """Do nothing."""
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""

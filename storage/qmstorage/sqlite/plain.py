@@ -6,6 +6,8 @@ is looked up: whoever is turned back has done nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import repeat
 from typing import Final
 
 from sqlalchemy import Integer, bindparam, exists, func, insert, literal_column, select, update
@@ -14,7 +16,7 @@ from qmcore import numbers
 from qmcore.message import Message
 from qmcore.order import ordinary_key
 from qmcore.records import Nothing, Outcome, Role
-from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmstorage import rows
 from qmstorage.counters import adding
 from qmstorage.runner import Row, given
@@ -66,6 +68,24 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
             self._bring(arrival, numbers.number(space.id, sequence), sequence)
         return sequence
 
+    def arrive_together(self, arrivals: PlainArrivals) -> Sequence[int] | None:
+        """Enqueue messages of one queue and return their sequence numbers."""
+        terms, _, bodies, sizes, pages = arrivals
+        space, generation, queue_id, head, descends, most_messages, most_pages = terms
+        count = len(bodies)
+        its = most_messages, most_pages, sum(pages), sum(sizes), count
+        first = self.admit(space.id, generation, queue_id, *its)
+        if first is None:
+            return None
+        sequences = range(first, first + count)
+        ids = range(numbers.number(space.id, first), numbers.number(space.id, first + count))
+        keys = [ordinary_key(head, sequence, descends=descends) for sequence in sequences]
+        self._cursor.executemany(self._texts.in_order[traffic.PUT_PLAIN], rows.plain_rows(arrivals, ids, keys))
+        places = zip(repeat(queue_id), keys, ids, repeat(0), strict=False)
+        self._cursor.executemany(self._texts.in_order[traffic.MAKE_READY], places)
+        self.news.came(queue_id, count)
+        return sequences
+
     def depart_plainly(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Consume the first message of a queue."""
         space, generation, queue_id, name, now = departure
@@ -109,17 +129,25 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
     # ---- what these are made of, and what is done for other processes ------------------------------------------------
 
     def admit(
-        self, space_id: int, generation: int, queue_id: int, most_messages: int, most_pages: int, pages: int, size: int
+        self,
+        space_id: int,
+        generation: int,
+        queue_id: int,
+        most_messages: int,
+        most_pages: int,
+        pages: int,
+        size: int,
+        count: int = 1,
     ) -> int | None:
-        """Count a message in and return its sequence number; None: there is no room, and nothing was changed."""
+        """Count messages in and return the first sequence number; None: there is no room, and nothing was changed."""
         main: Row | None = self.run_in_order(MAIN, space_id).fetchone()
         if main is None or main[0] != generation:
             return None
         _, last, messages, pages_before, _ = main
-        if messages >= most_messages or pages_before + pages > most_pages:
+        if messages + count > most_messages or pages_before + pages > most_pages:
             return None
-        self._count(space_id, 0, 1, pages, size, enqueued=1)
-        self._count(space_id, queue_id, 1, pages, size, enqueued=1)
+        self._count(space_id, 0, count, pages, size, enqueued=count)
+        self._count(space_id, queue_id, count, pages, size, enqueued=count)
         return int(last) + 1
 
     def first_of(

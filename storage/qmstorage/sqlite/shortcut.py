@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from qmcore.message import Message
 from qmcore.records import Nothing, Use
-from qmcore.shortcut import PlainArrival, PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmstorage import bodies
 from qmstorage.sqlite.line import Job
 from qmstorage.sqlite.plain import MAIN
 from qmstorage.sqlite.unit import SqliteUnit
@@ -33,6 +34,12 @@ class SqliteShortcut:
     def arrive(self, arrival: PlainArrival) -> int | None:
         """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
         return self._volume.done(_job(SqliteUnit.arrive_plainly, arrival, arrival))
+
+    def arrive_together(self, arrivals: PlainArrivals) -> Sequence[int] | None:
+        """Enqueue messages, durably, and return their sequence numbers, which ascend; None: nothing was done."""
+        if max(arrivals.sizes) > bodies.IN_ROW_MAX:
+            return None
+        return self._volume.done(_job(SqliteUnit.arrive_together, arrivals))
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
