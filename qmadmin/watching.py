@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import inf
 
 from qmcore.acts import watching
-from qmcore.acts.waiting import seconds_until
+from qmcore.acts.waiting import CHECK_SECONDS, seconds_until
 from qmcore.definitions import OpenSpace
 from qmcore.port import Unit, Volume
 from qmcore.times import Clock
@@ -29,6 +29,7 @@ class QueueWatch(watching.Watch):
         self._volume = volume
         self._opened = opened
         self._clock = clock
+        self._hears_from = 0.0
 
     def look(self, names: Sequence[str]) -> Seen:
         """Return which queues a dequeue should be tried on; from now on the watch is told of messages of the others.
@@ -36,12 +37,18 @@ class QueueWatch(watching.Watch):
         A queue that is absent or stopped is one to try: the dequeue tells why.
         Raises SystemFailureError where as many wait already as the queue space has actions for.
         """
-        deaf = inf
         while True:
             seen = self._volume.read(lambda unit: watching.look(unit, self._opened, names, self._clock.now()))
             if not self.hang(seen.empty):
-                return Seen(seen.found, min(seconds_until(seen.next_due_us, self._clock), deaf))
-            deaf = self._volume.deaf_seconds or inf
+                return Seen(seen.found, min(seconds_until(seen.next_due_us, self._clock), self._heard_seconds()))
+            self._hears_from = self._clock.monotonic() + self._volume.deaf_seconds
+
+    def _heard_seconds(self) -> float:
+        """Return how long one may rely on being told."""
+        if not self._volume.deaf_seconds:
+            return inf
+        deaf = self._hears_from - self._clock.monotonic()
+        return deaf if deaf > 0 else CHECK_SECONDS
 
     def leave(self, names: Sequence[str]) -> None:
         """Be told of messages of these queues no longer, until the next look at them."""

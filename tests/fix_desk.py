@@ -73,6 +73,8 @@ with open_device(path) as device, device.open_space("SPACE") as space:
 
 OWNING = """
 import sqlite3
+import time
+import types
 from qmstorage.sqlite import desk, errands, locks, translate
 from qmstorage.sqlite.unit import SqliteUnit
 
@@ -82,6 +84,13 @@ def tells_and_rests(its):
     desk.Desk._rest = rest
     say("posted")
     rest(its)
+
+def tells_and_is_late(its):
+    desk.Desk._rest = rest
+    say("posted")
+    heard()
+    # As if it had stood still for so long.
+    desk.time = types.SimpleNamespace(monotonic=lambda: time.monotonic() + 1000, sleep=time.sleep)
 
 def tells_and_forks(its):
     desk.Desk._rest = rest
@@ -123,7 +132,7 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     if "too short" in how:
         packed = errands.packed
         errands.packed = lambda errand: errands.packb([*errands.unpackb(packed(errand))[:-1], [0, 1, b""]])
-    desk.Desk._rest = tells_and_forks if "forks" in how else tells_and_rests
+    desk.Desk._rest = {"forks": tells_and_forks, "late": tells_and_is_late}.get("".join(how[:1]), tells_and_rests)
     enters, withdraw = locks.Gate.enters_at_once, desk.Desk.withdraw
     if "forks at the gate" in how:
         locks.Gate.enters_at_once = is_posted

@@ -294,9 +294,10 @@ class Volume(Protocol):
 
     @property
     def deaf_seconds(self) -> float:
-        """For how long a wait that was just recorded may not be rung: what was under way by then rings nobody.
+        """For how long a wait that was just recorded is mostly not rung: what is under way by then may ring nobody.
 
-        Nearly all is over by then, though not surely all. 0: nothing is ever missed.
+        A commit may take longer, and who made it may be gone before he rings. So where this is not 0, who waits looks
+        again each second, too. 0: nothing is ever missed.
         """
 
     def write(

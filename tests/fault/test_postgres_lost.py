@@ -86,6 +86,10 @@ def enqueue(space):
     space.enqueue("Q", "new")
 
 
+def enqueue_together(space):
+    assert len(space.enqueue_many("Q", [b"new", b"newer"])) == 2
+
+
 def taken(space):
     """Return the text of the message; what a lost session had taken is there again when the server notices its end."""
     return space.dequeue("Q", wait=30).text
@@ -138,6 +142,7 @@ def count(space):
 
 AFTER = {
     enqueue: (["new", "old"], []),
+    enqueue_together: (["new", "newer", "old"], []),
     dequeue: ([], []),
     dequeue_in_transaction: ([], []),
     reply: ([], ["old"]),
@@ -145,8 +150,8 @@ AFTER = {
 """What is in Q and in R after an act that was done; all others change nothing."""
 
 UNDONE = ["old"], []
-ACTS = [enqueue, dequeue, dequeue_in_transaction, reply, roll_back, listen, peek, browse, list_them, look_after, count]
-CHANGING = [enqueue, dequeue, dequeue_in_transaction, reply]
+CHANGING = [enqueue, enqueue_together, dequeue, dequeue_in_transaction, reply]
+ACTS = [*CHANGING, roll_back, listen, peek, browse, list_them, look_after, count]
 
 
 def books(net):
@@ -202,8 +207,9 @@ def commit_of(act):
     return acts
 
 
-COMMITS = {"enqueue": commit_of(enqueue), "dequeue": commit_of(dequeue), "reply": commit_in}
-DONE = {name: AFTER[act] for name, act in {"enqueue": enqueue, "dequeue": dequeue, "reply": reply}.items()}
+PLAIN = {"enqueue": enqueue, "enqueue_together": enqueue_together, "dequeue": dequeue}
+COMMITS = {name: commit_of(act) for name, act in PLAIN.items()} | {"reply": commit_in}
+DONE = {name: AFTER[act] for name, act in {**PLAIN, "reply": reply}.items()}
 
 
 @pytest.mark.parametrize("name", COMMITS)
@@ -228,7 +234,7 @@ def test_where_nobody_can_be_asked_the_outcome_is_unknown_and_the_next_act_works
     look_after(net.space)
     found = books(net)
     assert found == (DONE[name] if moment == "answer" else UNDONE)
-    assert [info.retries for info in net.seen.messages("Q")] in ([0], [0, 0], [])
+    assert not any(info.retries for info in net.seen.messages("Q"))
     assert net.space.enqueue("R", "next")
 
 

@@ -111,15 +111,38 @@ def test_nothing_is_done_for_an_owner_that_was_interrupted_before(meeting, file_
     assert queued(file_device) == [FIRST, "server's"]
 
 
-def test_who_was_interrupted_twice_is_not_given_the_answer_of_that_work_for_the_next(meeting, file_device):
-    server, owner = meeting("never", "enqueue", "twice")
+@pytest.mark.parametrize("act", ["enqueue", "dequeue"])
+def test_nothing_is_done_for_an_owner_that_was_interrupted_twice_and_lives_on(meeting, file_device, act):
+    """The second time where it takes back what it has posted."""
+    server, owner = meeting("never", act, "twice")
     owner.signal(signal.SIGINT)
     owner.expect("interrupted")
     server.say()
     server.expect("done")
     owner.say("dequeue")
     owner.expect(FIRST)
-    assert sorted(queued(file_device)) == ["owner's", "server's"]
+    assert queued(file_device) == ["server's"]
+
+
+@ACTS
+def test_an_owner_that_stood_still_for_longer_than_it_would_wait_finds_its_answer(meeting, file_device, act, said):
+    server, owner = meeting("never", act, "late")
+    server.say()
+    server.expect("done")
+    owner.say()
+    owner.expect(said)
+    assert sorted(queued(file_device)) == after(act, "server's")
+
+
+@ACTS
+def test_an_owner_that_stood_still_for_longer_than_it_would_wait_goes_through_an_open_gate(
+    meeting, file_device, act, said
+):
+    server, owner = meeting("never", act, "late")
+    server.kill()
+    owner.say()
+    owner.expect(said)
+    assert queued(file_device) == after(act)
 
 
 @ACTS
@@ -320,6 +343,49 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
 
 def test_a_child_that_is_forked_before_others_are_told_leaves_that_to_its_parent(start, file_device):
     start(FORKING, file_device.path).expect("0 0")
+
+
+FORKING_INSIDE = """
+from qmstorage.sqlite.unit import SqliteUnit
+
+def arrives_and_forks(*arguments):
+    SqliteUnit.arrive_plainly = arrive
+    sequence = arrive(*arguments)
+    global forked
+    forked = os.fork()
+    if forked == 0:
+        os.read(reading, 1)
+    return sequence
+
+with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
+    space.enqueue("Q", "one")
+    reading, writing = os.pipe()
+    arrive, SqliteUnit.arrive_plainly = SqliteUnit.arrive_plainly, arrives_and_forks
+    try:
+        space.enqueue("Q", "two")
+        how = "done"
+    except QueueError as error:
+        how = error.name
+    if forked == 0:
+        os._exit(7 if how == "QMENOTOPEN" else 8)
+    say(how)
+    heard()
+    os.write(writing, b"!")
+    say("child", os.waitpid(forked, 0)[1] >> 8)
+"""
+"""Enqueues a message, and forks in the midst of that, as a signal handler may; the child goes on later."""
+
+
+def test_a_child_that_is_forked_inside_does_not_commit_over_what_others_have_written(start, file_device):
+    """SQLite's locks are its parent's."""
+    parent = start(FORKING_INSIDE, file_device.path)
+    parent.expect("done")
+    with file_device.open_space("SPACE") as space:
+        for number in range(20):
+            space.enqueue("Q", str(number))
+    parent.say()
+    parent.expect("child 7")
+    assert queued(file_device) == ["one", "two", *map(str, range(20))]
 
 
 def test_what_a_dead_process_has_posted_is_cleared_away_though_it_was_done(meeting, file_device):

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from qmadmin import OutcomeUnknownError, QueueError
-from qmadmin.opening import open_device
+from qmadmin.opening import create_device, open_device
 from qmstorage.sqlite import beside, desk, places
 from qmstorage.sqlite.files import run_directory, surroundings
 from tests.fix_desk import FIRST, Closed
-from tests.fix_store import drain
+from tests.fix_store import drain, make_queue, space_definition
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes wait for their turn")
 
@@ -219,3 +219,22 @@ def test_that_a_queue_is_empty_is_an_answer(two):
     assert desk._places.last_commit == 0, "nothing is to be committed"
     answer = desk.wait(Closed())
     assert desk.outcome(departure, answer).queue_ids == (departure.queue_id,)
+
+
+def test_a_device_is_opened_without_a_desk_where_the_disk_has_no_room_for_one(small_disk):
+    path = str(small_disk / "QUE")
+    with create_device(path, 100) as device:
+        device.create_space(space_definition("SPACE", pages=50))
+        with device.open_space("SPACE") as space:
+            make_queue(space, "Q")
+            space.enqueue("Q", "x")
+    around = run_directory(path)
+    (around / "desk.1").unlink()
+    with (small_disk / "filling").open("wb") as file:
+        there = os.statvfs(small_disk)
+        # More than SQLite needs, and less than a desk does.
+        file.write(bytes(there.f_bavail * there.f_frsize - 300_000))
+    with open_device(path) as device, device.open_space("SPACE") as space:
+        assert space._attachment.volume._beside.desk is None
+        assert space.dequeue("Q").text == "x"
+    assert not [file for file in around.iterdir() if file.name.startswith("desk")]

@@ -127,36 +127,56 @@ class TestWhoBringsAMessage:
 
             yield queue, end
 
+    @pytest.mark.parametrize("rings_in_vain", [0, 2])
     def test_a_wait_that_began_under_his_commit_is_not_rung_and_looks_again_soon(
-        self, space, listener, stuck, monkeypatch
+        self, space, listener, stuck, monkeypatch, rings_in_vain
     ):
+        """Also where its bell has rung meanwhile for what another has taken."""
         queue, end = stuck
         listener.listen(queue)
         pauses = []
-        wait = ServerBell.wait
 
-        def first_sleep(bell, seconds):
+        def sleep(_bell, seconds):
             pauses.append(seconds)
-            if len(pauses) > 1:
-                return wait(bell, seconds)
+            if len(pauses) <= rings_in_vain:
+                return True
             brought.extend(end())
             return False
 
         brought = []
-        monkeypatch.setattr(ServerBell, "wait", first_sleep)
+        monkeypatch.setattr(ServerBell, "wait", sleep)
         assert space.dequeue("LATE", wait=30).msgid == brought[0]
         assert listener.heard(queue) == 0
-        assert pauses == [PostgresVolume.deaf_seconds]
+        assert len(pauses) == rings_in_vain + 1
+        assert all(0 < pause <= PostgresVolume.deaf_seconds for pause in pauses)
 
-    def test_so_does_a_watch(self, space, stuck):
+    def test_a_wait_looks_each_second_after_that(self, space, stuck, monkeypatch, clock):
+        _, end = stuck
+        pauses = []
+
+        def sleep(_bell, seconds):
+            pauses.append(seconds)
+            if len(pauses) == 2:
+                brought.extend(end())
+            clock.advance(seconds)
+            return False
+
+        brought = []
+        monkeypatch.setattr(ServerBell, "wait", sleep)
+        assert space.dequeue("LATE", wait=30).msgid == brought[0]
+        assert pauses[1] == 1
+
+    def test_a_watch_is_told_when_to_look_again_each_time(self, space, stuck, clock):
         _, end = stuck
         with space.watch() as watch:
-            seen = watch.look(["LATE"])
-            assert (seen.queues, seen.seconds) == ((), PostgresVolume.deaf_seconds)
+            for _ in range(2):
+                seen = watch.look(["LATE"])
+                assert seen.queues == ()
+                assert 0 < seen.seconds <= PostgresVolume.deaf_seconds
+            clock.advance(1)
+            assert watch.look(["LATE"]).seconds == 1
             end()
             assert watch.look(["LATE"]).queues == ("LATE",)
-            space.dequeue("LATE")
-            assert watch.look(["LATE"]).seconds == float("inf")
 
 
 def test_non_persistent_messages_stand_in_tables_that_are_not_logged(store, space):

@@ -168,7 +168,7 @@ class TestManyWait:
             lambda: looks.append(1),
             True,
         )
-        wait._sleep(Bell(), Nothing((), None), attachment.volume.changes())
+        wait._sleep(Bell(), Nothing((), None), attachment.volume.changes(), waiting.CHECK_SECONDS)
         assert slept[0] == waiting.CHECK_SECONDS
         assert all(30 <= seconds <= 40 for seconds in slept[1:])
         assert len(set(slept)) > 2

@@ -352,7 +352,7 @@ def test_the_short_way_touches_few_rows(filled, clock, monkeypatch):
     """Beside the sessions of the volume, as nothing can be asked in the middle of what is sent together."""
     volume = filled.space._attachment.volume
     monkeypatch.setattr(plain, "_plain_queue", lambda known, name: known.queues[name])
-    step, seen = Prepared.step, set()
+    step, seen, used = Prepared.step, set(), set()
 
     with contextlib.closing(volume._connect()) as beside:
         for name in BY_KEYS:
@@ -361,8 +361,10 @@ def test_the_short_way_touches_few_rows(filled, clock, monkeypatch):
         def explaining(self, **values):
             if self.text not in seen:
                 seen.add(self.text)
+                given = [values[name] for name in self.names]
                 with beside.transaction():
-                    filled.cursor.on(beside).explain(self.text.decode(), [values[name] for name in self.names])
+                    arrays = [list(value) if isinstance(value, tuple) else value for value in given]
+                    filled.cursor.on(beside).explain(self.text.decode(), arrays)
             return step(self, **values)
 
         monkeypatch.setattr(Prepared, "step", explaining)
@@ -370,14 +372,18 @@ def test_the_short_way_touches_few_rows(filled, clock, monkeypatch):
             seen.clear()
             for _ in range(3):
                 filled.space.enqueue(queue, b"x", corrid="c", expires_in=100)
+            filled.space.enqueue(queue, b"x")
+            filled.space.enqueue_many(queue, [b"x"] * 20)
             assert filled.space.dequeue(queue).body == b"x"
             with filled.space.transaction():
                 filled.space.enqueue(queue, filled.space.dequeue(queue).body)
             assert volume.shortcut.level(1)[1].messages > 0
             assert filled.space.dequeue("ERRORS") is None
             assert len(seen) >= 7
-        used = {b"qm_arrive", b"qm_depart", b"qm_empty", b"qm_level", b"qm_hold", b"qm_end"}
-        assert volume._sessions._idle[-1].prepared.keys() >= used
+            # The driver throws away at times what the session has prepared.
+            used.update(volume._sessions._idle[-1].prepared)
+        arrivals = {b"qm_arrive", b"qm_arrive_plainly", b"qm_arrive_together"}
+        assert used >= arrivals | {b"qm_depart", b"qm_empty", b"qm_level", b"qm_hold", b"qm_end"}
     filled.refuse_waste()
 
 

@@ -69,6 +69,11 @@ def test_an_enqueue_is_one_journey_and_a_dequeue_two(space, journeys):
     assert len(journeys) == 2
 
 
+def test_messages_that_come_together_are_two_journeys(space, journeys):
+    space.enqueue_many("Q", [b"x"] * 3)
+    assert len(journeys) == 2
+
+
 def test_somebody_who_waits_is_told_in_a_second_journey_and_from_then_on_in_the_same(space, arena, journeys):
     with contextlib.closing(open_device(arena.url)) as device:
         elsewhere = device.open_space("SPACE")

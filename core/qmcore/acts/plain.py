@@ -20,7 +20,15 @@ from qmcore.port import Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import NewMessage, Nothing, Standing, is_nothing
 from qmcore.selection import FIRST, Selection
-from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold, PlainTerms
+from qmcore.shortcut import (
+    PlainArrival,
+    PlainArrivals,
+    PlainDeparture,
+    PlainEnd,
+    PlainHeld,
+    PlainHold,
+    PlainTerms,
+)
 
 
 def enqueue(volume: Volume, opened: OpenSpace, outgoing: Outgoing, now: int) -> str | None:

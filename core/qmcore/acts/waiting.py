@@ -45,8 +45,8 @@ def wait_for(
     """Try `attempt` until it brings something, the seconds are over or `stop` says so; 0 seconds tries once.
 
     A store that is lost on the way is waited for too, as long as there is time; only the first try needs it.
-    `look_after` is done each second in which nothing was changed. `in_turn` tells that the attempt takes any message of
-    one queue, so that one of all who wait so is enough for one message.
+    `look_after` is done after a second in which nothing was changed, or after several where many wait. `in_turn` tells
+    that the attempt takes any message of one queue, so that one of all who wait so is enough for one message.
     """
     found = attempt()
     wait = _Wait(attempt, volume, opened, clock, clock.monotonic() + seconds, stop, look_after, in_turn)
@@ -89,27 +89,27 @@ class _Wait(Generic[T]):
     def try_at_each_ring(self, found: Nothing) -> T | Nothing:
         """Wait on one bell; it ends early where others have taken us for dead, and no longer know of the bell."""
         volume, owner = self.volume, self.opened.owner
-        pause = volume.deaf_seconds or CHECK_SECONDS
         with listening(volume, self.opened, found.queue_ids, in_turn=self.in_turn) as bell:
+            hears_from = self.clock.monotonic() + volume.deaf_seconds
             while True:
                 # Before the attempt: what comes behind it is a change.
                 before = volume.changes()
                 result = self.attempt()
                 if not isinstance(result, Nothing) or self.is_over() or self.opened.owner is not owner:
                     return result
-                self._sleep(bell, result, before, pause)
-                pause = CHECK_SECONDS
+                deaf = hears_from - self.clock.monotonic()
+                self._sleep(bell, result, before, deaf if deaf > 0 else CHECK_SECONDS)
 
-    def _sleep(self, bell: Bell, found: Nothing, before: object, pause: float = CHECK_SECONDS) -> None:
+    def _sleep(self, bell: Bell, found: Nothing, before: object, pause: float) -> None:
         """Sleep until there may be something: the bell has rung, a message is due, or something has changed.
 
-        That is looked for after the pause, and at last each second.
+        That is looked for after the pause, and then each second, or where many wait each few seconds.
         """
         longest = 0.0
         while not self.is_over() and (due := seconds_until(found.next_due_us, self.clock)) > 0:
             if bell.wait(min(self.left(), pause, due)):
                 return
-            # Where nothing at all was changed, there is nothing to try: hundreds may wait, and look each second.
+            # Where nothing at all was changed, there is nothing to try: hundreds may wait, and look now and then.
             if before is None or self.volume.changes() != before:
                 return
             # What comes back by this rings the bell.

@@ -5,11 +5,12 @@ The driver's own pipeline costs us as much time as the server needs for a messag
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import struct
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import psycopg
@@ -17,6 +18,7 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
 from psycopg.waiting import Ready, Wait
+from sqlalchemy import ARRAY
 
 from qmstorage.postgres import translate
 from qmstorage.postgres.tables import DIALECT, TYPE_NAMES
@@ -83,8 +85,29 @@ _PLACE: Final = re.compile(r"%\((\w+)\)s")
 
 def _binary(kind: TypeEngine[Any]) -> tuple[int, Callable[[Any], _Buffer]]:
     """Return the number that the server gives a type of our columns, and how a value is sent to it."""
+    if isinstance(kind, ARRAY):
+        element = psycopg.adapters.types[TYPE_NAMES[type(kind.item_type)]]
+        return element.array_oid, functools.partial(_array, element.oid, _SENT[element.name])
     name = TYPE_NAMES[type(kind)]
     return psycopg.adapters.types[name].oid, _SENT[name]
+
+
+_ARRAY: Final = struct.Struct("!iiIii")
+"""How an array begins: one dimension, there may be nulls, the type of its elements, how many, counted from 1."""
+
+_LENGTH: Final = struct.Struct("!i").pack
+_NULL: Final = _LENGTH(-1)
+
+
+def _array(oid: int, send: Callable[[Any], _Buffer], values: Sequence[Any]) -> bytes:
+    parts: list[_Buffer] = [_ARRAY.pack(1, 1, oid, len(values), 1)]
+    for value in values:
+        if value is None:
+            parts.append(_NULL)
+        else:
+            sent = send(value)
+            parts += (_LENGTH(len(sent)), sent)
+    return b"".join(parts)
 
 
 class Pipeline:

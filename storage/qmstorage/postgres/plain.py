@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
-from sqlalchemy import Text, bindparam, cast, delete, exists, func, literal_column, select, update
+from sqlalchemy import ARRAY, Text, bindparam, cast, column, delete, exists, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import REGCLASS, insert
 from sqlalchemy.types import BigInteger, Integer, LargeBinary
 
@@ -37,14 +38,18 @@ IS_KNOWN: Final = func.max(counter.c.generation).filter(counter.c.slot == ZERO) 
 """Of all rows of a queue space: its generation is the one that is known."""
 
 
-def counted(queue: Any, changes: dict[str, Any]) -> Any:
-    """Return the statement that adds changes to this session's row of a queue, or to those of several.
+def counted(queue: Any, source: Any, changes: dict[str, Any]) -> Any:
+    """Return the statement that adds changes to this session's rows of queues, one for each row of the source.
 
-    They are there: `CLAIM` and `CLAIM_QUEUE` make them. `sequence` is not added, but put in the place of the last one.
+    The rows are made if need be, and tell then which session writes them.
     """
-    own = (given(counter.c.space_id, "space_id"), queue, given(counter.c.slot, "slot"))
-    sums = {name: change if name == "sequence" else counter.c[name] + change for name, change in changes.items()}
-    return update(counter).where(*own).values(sums).cte("counted")
+    zero = dict.fromkeys(counter.columns.keys(), ZERO)
+    own = {"space_id": by("space_id", Integer()), "queue_id": queue, "slot": by("slot", Integer())}
+    row = {**zero, **own, "generation": by("session"), **changes}
+    adding = insert(counter).from_select(list(row), source.with_only_columns(*row.values()))
+    sums = {name: counter.c[name] + adding.excluded[name] for name in changes if name != "sequence"}
+    last = {"sequence": adding.excluded.sequence} if "sequence" in changes else {}
+    return adding.on_conflict_do_update(index_elements=_KEY, set_=sums | last).cte("counted")
 
 
 def next_number() -> Any:
@@ -52,17 +57,22 @@ def next_number() -> Any:
     return func.nextval(cast(by("sequence", Text()), REGCLASS))
 
 
-def arrival(number: Any, number_of_message: Any, columns: Sequence[str] = rows.ALL) -> list[Any]:
-    """Return the statements that store a message and let it stand; `number` is what gives its place in the order.
+def arrival(
+    number: Any,
+    number_of_message: Any,
+    columns: Sequence[str] = rows.ALL,
+    each: Mapping[str, Any] = MappingProxyType({}),
+) -> list[Any]:
+    """Return the statements that store messages and let them stand; `number` is what gives their places in the order.
 
-    It has something in these columns.
+    They have something in these columns; `each` is what each has for itself, by the names of the columns.
     """
     key = (
         by("key_head", LargeBinary())
         .op("||")(func.int8send(number.c.number.op("#")(by("inverting"))))
         .op("||")(literal_column(f"'\\x{LAST.hex()}'::bytea"))
     )
-    ours = {"id": number_of_message, "message_id": number_of_message, "order_key": key, "retries": ZERO}
+    ours = {"id": number_of_message, "message_id": number_of_message, "order_key": key, "retries": ZERO, **each}
 
     def stored(table: Any, names: Sequence[str]) -> Any:
         row = {name: ours[name] if name in ours else by(name, table.c[name].type) for name in names}
@@ -76,21 +86,23 @@ def arrival(number: Any, number_of_message: Any, columns: Sequence[str] = rows.A
     return steps
 
 
-_BOTH: Final = counter.c.queue_id.in_((ZERO, by("of_queue", Integer())))
-"""The row of the queue space and that of the queue."""
+def _counted_twice(of: Any, changes: dict[str, Any]) -> Any:
+    """Return the statement that counts for the queue space and for the queue, once for each row of a source."""
+    both = union_all(select(ZERO.label("number")), select(by("of_queue", Integer()))).subquery("both")
+    return counted(both.c.number, select(both.c.number).select_from(of, both), changes)
+
 
 # ---- arrival ---------------------------------------------------------------------------------------------------------
 
-_HAS_ROOM = (
-    select(ONE.label("one"))
-    .where(*OF_SPACE)
-    .having(
-        IS_KNOWN,
-        func.sum(counter.c.messages) < by("most_messages"),
-        func.sum(counter.c.pages) + by("pages") <= by("most_pages"),
-    )
-    .cte("has_room")
-)
+
+def _room(messages: Any, pages: Any) -> Any:
+    """Return one row where the definitions are known, and there is room for so much more."""
+    after_messages, after_pages = func.sum(counter.c.messages) + messages, func.sum(counter.c.pages) + pages
+    is_enough = after_messages <= by("most_messages"), after_pages <= by("most_pages")
+    return select(ONE.label("one")).where(*OF_SPACE).having(IS_KNOWN, *is_enough).cte("has_room")
+
+
+_HAS_ROOM = _room(ONE, by("pages"))
 _NUMBER = select(next_number().label("number")).select_from(_HAS_ROOM).cte("given")
 
 _IS_WAITED_FOR = exists().where(given(waiter.c.queue_id, "of_queue"))
@@ -99,7 +111,7 @@ _IS_WAITED_FOR = exists().where(given(waiter.c.queue_id, "of_queue"))
 def _arriving(columns: Sequence[str]) -> Any:
     grows = {"sequence": _NUMBER.c.number, "messages": ONE, "pages": by("pages"), "size": by("size"), "enqueued": ONE}
     return select(_NUMBER.c.number, _IS_WAITED_FOR).add_cte(
-        *arrival(_NUMBER, by("first") + _NUMBER.c.number, columns), counted(_BOTH, grows)
+        *arrival(_NUMBER, by("first") + _NUMBER.c.number, columns), _counted_twice(_NUMBER, grows)
     )
 
 
@@ -112,18 +124,46 @@ It gives the sequence number, which this session's row of the queue space tells 
 ARRIVE_PLAINLY: Final = _arriving(rows.PLAIN)
 """The same with a message that has no options."""
 
+_EACH: Final = ("body", "size", "pages")
+"""What messages that come together have each for itself."""
 
-def _claiming(queue: Any, *, claim: dict[str, Any]) -> Any:
-    zero = dict.fromkeys(counter.columns.keys(), ZERO)
-    row = zero | {"space_id": by("space_id", Integer()), "queue_id": queue, "slot": by("slot", Integer())} | claim
-    is_there = exists().where(
-        given(counter.c.space_id, "space_id"), counter.c.queue_id == queue, counter.c.slot == ZERO
+_BROUGHT = (
+    func.unnest(*(by(f"each_{name}", ARRAY(message.c[name].type)) for name in _EACH))
+    .table_valued(*(column(name, message.c[name].type) for name in _EACH), with_ordinality="place", name="brought")
+    .render_derived()
+)
+_NUMBERED = (
+    select(next_number().label("number"), *_BROUGHT.c)
+    .select_from(_room(by("count"), by("all_pages")), _BROUGHT)
+    .cte("numbered")
+)
+_GROWS_BY = {"messages": by("count"), "pages": by("all_pages"), "size": by("all_sizes"), "enqueued": by("count")}
+_HAVE_COME = select(func.count().label("messages")).select_from(_NUMBERED).having(func.count() > ZERO).subquery("come")
+
+ARRIVE_TOGETHER: Final = (
+    select(_NUMBERED.c.number, _IS_WAITED_FOR, NUMBER_OF_TRANSACTION)
+    .order_by(_NUMBERED.c.place)
+    .add_cte(
+        *arrival(_NUMBERED, by("first") + _NUMBERED.c.number, rows.PLAIN, {name: _NUMBERED.c[name] for name in _EACH}),
+        _counted_twice(_HAVE_COME, _GROWS_BY),
     )
-    return insert(counter).from_select(list(row), select(*row.values()).where(is_there))
+)
+"""Enqueues messages of one queue that have no options, all or none, and gives the sequence number of each.
+
+With it comes whether anybody waits, and the number of the transaction. The session's row does not tell of them.
+"""
 
 
+_FIRST_ROW: Final = dict.fromkeys(counter.columns.keys(), ZERO) | {
+    "space_id": by("space_id", Integer()),
+    "slot": by("slot", Integer()),
+    "generation": by("session"),
+}
 CLAIM: Final = (
-    _claiming(ZERO, claim={"generation": by("session")})
+    insert(counter)
+    .from_select(
+        list(_FIRST_ROW), select(*_FIRST_ROW.values()).where(exists().where(*OF_SPACE, counter.c.slot == ZERO))
+    )
     .on_conflict_do_update(index_elements=_KEY, set_={"generation": by("session")})
     .returning(counter.c.sequence)
 )
@@ -131,11 +171,6 @@ CLAIM: Final = (
 
 It does nothing where the queue space is gone.
 """
-
-CLAIM_QUEUE: Final = (
-    _claiming(by("of_queue", Integer()), claim={}).on_conflict_do_nothing().returning(counter.c.queue_id)
-)
-"""Makes the session's row of a queue, unless it is there or the queue is gone."""
 
 TELL: Final = select(func.pg_notify(by("channel", Text()), literal_column("''"))).where(_IS_WAITED_FOR)
 """Tells those who wait for a queue, if there are any."""
@@ -187,7 +222,7 @@ _SHRINKS = {"messages": literal_column("-1"), "pages": -_GONE.c.pages, "size": -
 DEPART: Final = (
     select(*_GONE.c, _TAKEN.c.retries, NUMBER_OF_TRANSACTION)
     .where(_GONE.c.id == _TAKEN.c.message_id)
-    .add_cte(no_longer_expiring(_GONE), counted(_BOTH, _SHRINKS))
+    .add_cte(no_longer_expiring(_GONE), _counted_twice(_GONE, _SHRINKS))
 )
 """Dequeues the first message of a queue, and gives its columns, its retries, and the number of the transaction.
 

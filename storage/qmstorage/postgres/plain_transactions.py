@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Integer, cast, delete, exists, func, insert, literal_column, select, union_all
 
 from qmcore.records import Outcome, Role
-from qmstorage.among import Among, Named
+from qmstorage.among import Among
 from qmstorage.postgres.plain import (
     IS_KNOWN,
     NUMBER_OF_TRANSACTION,
@@ -150,10 +150,11 @@ _SUMS = {"sequence": _NUMBER.c.number} | {name: _CHANGES.c[name] for name in (*_
 END: Final = select(_NUMBER.c.number, exists().where(given(waiter.c.queue_id, "queue_id"))).add_cte(
     delete(chunk).where(Among(chunk.c.body_id, select(_GONE.c.body_id))).cte("bodies"),
     *arrival(_PLACE, by("id")),
-    counted(Named(counter.c.queue_id, _CHANGES.c.number), _SUMS),
+    counted(_CHANGES.c.number, select(_CHANGES.c.number).select_from(_NUMBER, _CHANGES), _SUMS),
 )
 """Commits a transaction that holds so many messages of a queue, and enqueues what it `brings`: 0 messages or 1.
 
 It gives a sequence number, also where no message needs one: this session's row of the queue space tells by it what was
-done. It does nothing where the definitions are other ones, there is no room, or the transaction is not as it is known.
+done; and whether anybody waits for the message. It does nothing where the definitions are other ones, there is no room,
+or the transaction is not as it is known.
 """

@@ -77,9 +77,8 @@ class Session:
 
     `slot` says which rows of the counters are its own; `boot` tells the life of the server from others. The short way
     has its statements in `prepared`, and in `numbers` the last one that it gave in each queue space, by its
-    incarnation, which the counters tell too, together with the `mark` of the session. `counts` are the queues of which
-    it is known that the session has a row there, and `awaited` those for which somebody waited when we last brought
-    something.
+    incarnation, which the counters tell too, together with the `mark` of the session. `awaited` are the
+    queues for which somebody waited when we last brought something.
     """
 
     def __init__(self, connection: WatchedConnection, slot: int, boot: str) -> None:
@@ -89,7 +88,6 @@ class Session:
         self.mark = secrets.randbits(62)
         self.prepared: dict[bytes, bytes] = {}
         self.numbers: dict[str, int] = {}
-        self.counts: set[int] = set()
         self.awaited: set[int] = set()
         self._heard = select.poll()
         self._heard.register(connection.pgconn.socket, select.POLLIN)

@@ -50,6 +50,9 @@ _BODY: Final = len(message.columns) - 1
 _BEHIND_RETRIES: Final = _BODY + 2
 
 _NO_MESSAGE: Final[dict[str, Any]] = dict.fromkeys((*message.columns.keys(), "key_head", "inverting"))
+_MOST_TOGETHER: Final = 4 * 1024 * 1024
+"""Bytes of bodies that are sent in one statement; what is more is copied."""
+
 _MOST: Final = 2**62
 """More than there is room for."""
 
@@ -65,8 +68,8 @@ class PostgresShortcut:
         self._lock = Prepared("qm_lock", plain.LOCK, texts).step(key=lock)
         self._arrive = Prepared("qm_arrive", plain.ARRIVE, texts)
         self._arrive_plainly = Prepared("qm_arrive_plainly", plain.ARRIVE_PLAINLY, texts)
+        self._arrive_together = Prepared("qm_arrive_together", plain.ARRIVE_TOGETHER, texts)
         self._claim = Prepared("qm_claim", plain.CLAIM, texts)
-        self._claim_queue = Prepared("qm_claim_queue", plain.CLAIM_QUEUE, texts)
         self._tell = Prepared("qm_tell", plain.TELL, texts)
         self._depart = Prepared("qm_depart", plain.DEPART, texts)
         self._empty = Prepared("qm_empty", plain.EMPTY, texts)
@@ -83,20 +86,25 @@ class PostgresShortcut:
         statement = self._arrive_plainly if is_plain else self._arrive
         row = dict(zip(rows.PLAIN, rows.plain_row(new, 0, b""), strict=True)) if is_plain else rows.to_row(new)
         values = row | self._values_of(terms) | {"of_queue": new.queue_id, "first": numbers.number(terms.space.id, 0)}
-        return self._tried(
-            lambda fresh: self._sent(statement, terms.space, values, (new.queue_id,), new.queue_id, fresh=fresh)
-        )
+        return self._tried(lambda fresh: self._sent(statement, terms.space, values, new.queue_id, fresh=fresh))
 
-    def arrive_together(self, arrivals: PlainArrivals) -> None:
-        """Do nothing."""
+    def arrive_together(self, arrivals: PlainArrivals) -> Sequence[int] | None:
+        """Enqueue messages, durably, and return their sequence numbers, which ascend; None: nothing was done."""
+        terms, _, contents, sizes, pages = arrivals
+        size = sum(sizes)
+        if max(sizes) > bodies.IN_ROW_MAX or size > _MOST_TOGETHER:
+            return None
+        row = dict(zip(rows.PLAIN, next(rows.plain_rows(arrivals, (0,), (b"",))), strict=True))
+        values = row | self._values_of(terms)
+        values |= {"each_body": contents, "each_size": sizes, "each_pages": pages, "count": len(contents)}
+        values |= {"all_pages": sum(pages), "all_sizes": size, "first": numbers.number(terms.space.id, 0)}
+        return self._tried(lambda fresh: self._brought(terms, values | {"of_queue": terms.queue_id}, fresh=fresh))
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
         values = _values_of_departure(departure)
         return self._tried(
-            lambda fresh: self._taken(
-                self._depart, values, lambda row: _message(row, departure), departure, fresh=fresh
-            )
+            lambda fresh: self._taken(self._depart, values, lambda row: _message(row, departure), fresh=fresh)
         )
 
     def level(self, space_id: int) -> tuple[int, Use]:
@@ -128,7 +136,7 @@ class PostgresShortcut:
         def held(row: _Row) -> PlainHeld:
             return PlainHeld(_message(row, hold.departure), row[_PAGES], sorted(row[_BEHIND_RETRIES]))
 
-        return self._tried(lambda fresh: self._taken(self._hold, values, held, None, fresh=fresh))
+        return self._tried(lambda fresh: self._taken(self._hold, values, held, fresh=fresh, durable=False))
 
     def end(self, end: PlainEnd) -> bool:
         """Commit a transaction, durably; False: nothing was done."""
@@ -136,10 +144,7 @@ class PostgresShortcut:
             return False
         values = self._values_of_end(end)
         tells = None if end.brings is None else end.brings.new.queue_id
-        queues = (end.queue_id,) if tells is None else (end.queue_id, tells)
-        return (
-            self._tried(lambda fresh: self._sent(self._end, end.space, values, queues, tells, fresh=fresh)) is not None
-        )
+        return self._tried(lambda fresh: self._sent(self._end, end.space, values, tells, fresh=fresh)) is not None
 
     def _tried(self, attempt: Callable[[bool], T]) -> T:
         self._volume.check_place()
@@ -166,18 +171,17 @@ class PostgresShortcut:
         statement: Prepared,
         space: Space,
         values: dict[str, Any],
-        queues: Sequence[int],
         tells: int | None,
         *,
         fresh: bool,
     ) -> int | None:
         """Run a statement that gives a number, and commit it; None: nothing was done. A queue's waiters are told."""
         with self._volume.session(fresh=fresh) as session:
-            if not self._claim_rows(session, space, queues):
-                return None
             step = statement.step(slot=session.slot, session=session.mark, **values)
             # Not known again before this is done: it may be given up in the middle.
-            before = session.numbers.pop(space.incarnation)
+            before = self._take_last_number(session, space)
+            if before is None:
+                return None
             is_told = tells in session.awaited
             pipeline = Pipeline(session.connection, session.prepared)
             try:
@@ -201,24 +205,17 @@ class PostgresShortcut:
                 self._note_awaited(session, tells, is_awaited=is_awaited)
             return int(number)
 
-    def _claim_rows(self, session: Session, space: Space, queues: Sequence[int]) -> bool:
-        """Let a session have rows of its own among the counters of queues and their queue space; False: that is gone.
-
-        From then on it knows the last number that its row of the queue space tells of.
-        """
-        if space.incarnation in session.numbers and session.counts.issuperset(queues):
-            return True
-        own = {"space_id": space.id, "slot": session.slot}
+    def _take_last_number(self, session: Session, space: Space) -> int | None:
+        """Return the last number that the session's own row tells of, and have the row tell whose it is; None: gone."""
+        if space.incarnation in session.numbers:
+            return session.numbers.pop(space.incarnation)
         with self._pipeline(session) as pipeline:
-            pipeline.send(self._lock, self._claim.step(session=session.mark, **own))
-            pipeline.send(*(self._claim_queue.step(of_queue=queue_id, **own) for queue_id in queues))
+            claim = self._claim.step(space_id=space.id, slot=session.slot, session=session.mark)
+            pipeline.send(self._lock, claim)
             pipeline.sync()
             pipeline.wait()
             found = pipeline.rows(_SECOND)
-        if found:
-            session.numbers[space.incarnation] = int(found[0][0])
-            session.counts.update(queues)
-        return bool(found)
+        return int(found[0][0]) if found else None
 
     def _note_awaited(self, session: Session, queue_id: int, *, is_awaited: bool) -> None:
         """Tell those who have come to wait for a queue; from then on they are told in the same journey."""
@@ -246,6 +243,26 @@ class PostgresShortcut:
             raise Again(error, is_lost=True) from error
         return last
 
+    # ---- several at once ---------------------------------------------------------------------------------------------
+
+    def _brought(self, terms: PlainTerms, values: dict[str, Any], *, fresh: bool) -> Sequence[int] | None:
+        """Enqueue messages, and commit that when their numbers are here: one number alone could be told later, too."""
+        with self._volume.session(fresh=fresh) as session:
+            step = self._arrive_together.step(slot=session.slot, session=session.mark, **values)
+            with self._pipeline(session) as pipeline:
+                pipeline.say(b"BEGIN")
+                pipeline.send(self._lock, step)
+                pipeline.sync()
+                pipeline.wait()
+                found = pipeline.rows(_SECOND)
+                pipeline.say(b"COMMIT")
+                pipeline.sync()
+                self._volume.committed(session, pipeline.wait, found[0][-1] if found else "", is_repeatable=not found)
+            if not found:
+                return None
+            self._note_awaited(session, terms.queue_id, is_awaited=found[0][1])
+            return [number for number, *_ in found]
+
     # ---- departure ---------------------------------------------------------------------------------------------------
 
     def _taken(
@@ -253,35 +270,31 @@ class PostgresShortcut:
         statement: Prepared,
         values: dict[str, Any],
         read: Callable[[_Row], T],
-        departure: PlainDeparture | None,
         *,
         fresh: bool,
+        durable: bool = True,
     ) -> T | Nothing | None:
         """Run a statement that takes a message, and commit it when the message is here and was read.
 
-        It goes for good with a `departure`. Where there is none, it is seen why before the end: the queue is empty, or
-        nothing was done for another reason.
+        Where there is none, it is seen why before the end: the queue is empty, or nothing was done for another reason.
         """
-        with self._volume.session(fresh=fresh) as session:
-            if departure is not None and not self._claim_rows(session, departure.space, (departure.queue_id,)):
-                return None
-            with self._pipeline(session) as pipeline:
-                # Begun by words, so that the server gives up on us where we stop in the middle.
-                pipeline.say(b"BEGIN")
-                if departure is None and self._volume.is_durable:
-                    pipeline.say(b"SET LOCAL synchronous_commit = off")
-                pipeline.send(self._lock, statement.step(slot=session.slot, **values))
-                pipeline.sync()
-                pipeline.wait()
-                found = pipeline.rows(_SECOND)
-                row: _Row | None = found[0] if found else None
-                taken = None if row is None else read(row)
-                if row is None:
-                    pipeline.send(self._empty.step(**values))
-                pipeline.say(b"COMMIT")
-                pipeline.sync()
-                self._volume.committed(session, pipeline.wait, row[-1] if row else "", is_repeatable=row is None)
-                return taken if row else _nothing(values["of_queue"], pipeline.rows(_THIRD))
+        with self._volume.session(fresh=fresh) as session, self._pipeline(session) as pipeline:
+            # Begun by words, so that the server gives up on us where we stop in the middle.
+            pipeline.say(b"BEGIN")
+            if not durable and self._volume.is_durable:
+                pipeline.say(b"SET LOCAL synchronous_commit = off")
+            pipeline.send(self._lock, statement.step(slot=session.slot, session=session.mark, **values))
+            pipeline.sync()
+            pipeline.wait()
+            found = pipeline.rows(_SECOND)
+            row: _Row | None = found[0] if found else None
+            taken = None if row is None else read(row)
+            if row is None:
+                pipeline.send(self._empty.step(**values))
+            pipeline.say(b"COMMIT")
+            pipeline.sync()
+            self._volume.committed(session, pipeline.wait, row[-1] if row else "", is_repeatable=row is None)
+            return taken if row else _nothing(values["of_queue"], pipeline.rows(_THIRD))
 
     # ---- the end of a transaction ------------------------------------------------------------------------------------
 

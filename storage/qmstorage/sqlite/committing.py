@@ -143,6 +143,9 @@ class Committer:
     def _end(self, jobs: list[Job[Any]], cursor: sqlite3.Cursor, served: list[Served] | None, before: int) -> None:
         """Commit, and note what is committed by that."""
         connection = self._connection
+        # A signal handler may have forked meanwhile. In the child this connection has none of SQLite's locks: what
+        # others have written since would be written over.
+        self._check()
         try:
             cursor.execute("COMMIT")
             if served and self._beside.desk is not None:

@@ -20,6 +20,7 @@ is done twice, and nothing is left undone:
 from __future__ import annotations
 
 import functools
+import secrets
 import select
 import socket
 import time
@@ -79,8 +80,9 @@ class Desk:
         self._given_up = ""
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._bell.setblocking(False)
-        # The kernel gives it a name that is no file, so that nothing is left of a process that dies.
-        self._bell.bind("")
+        # A name that is no file, so that nothing is left of a process that dies, and that nobody has after it: those
+        # that the kernel gives come again.
+        self._bell.bind(f"\0qm{secrets.token_hex(6)}")
         self._poll = select.poll()
         self._poll.register(self._bell, select.POLLIN)
 
@@ -109,6 +111,8 @@ class Desk:
         end = time.monotonic() + translate.BUSY_SECONDS
         synced_by = 0.0
         while True:
+            # Who stood still himself, for long, looks before he gives up.
+            is_over = time.monotonic() > end
             if places.synced[place] == number or 0 < synced_by < time.monotonic():
                 found = places.answered(place, number)
                 if found is not None:
@@ -116,17 +120,18 @@ class Desk:
             elif places.committed[place] == number:
                 synced_by = synced_by or time.monotonic() + _SYNC_SECONDS
                 end = max(end, synced_by + _SYNC_SECONDS)
+                is_over = time.monotonic() > end
             elif places.taken[place] == number << 2 | _DECLINED:
                 self.take_off()
                 gate.enter()
                 return None
             elif gate.enters_at_once():
                 return None
+            if is_over:
+                self._give_up(gate)
             self._rest()
             if self._given_up:
                 raise NotOpenError(self._given_up, path=self._path)
-            if time.monotonic() > end:
-                self._give_up(gate)
 
     def withdraw(self) -> bool:
         """Take back what was posted, if anything; tell whether it was begun, so that its outcome is unknown."""
@@ -138,8 +143,8 @@ class Desk:
         return self._places.taken[place] in (number << 2 | _TAKEN, number << 2 | _ANSWERED)
 
     def take_off(self) -> None:
-        """Let nobody begin any more what was posted."""
-        if self._place is not None and not self._given_up:
+        """Let nobody begin any more what was posted, if anything was."""
+        if self._place is not None and self.asked and not self._given_up:
             self._places.withdrawn[self._place] = self.asked
             self._places.posted[self._place] = 0
         self.asked = 0
@@ -265,15 +270,15 @@ class Desk:
     def _takes(self, place: int, number: int, unit: SqliteUnit) -> bytes | None:
         """Take a work and return what is asked; None where it is not to be done."""
         places = self._places
+        if not places.is_alive(place):
+            # Or each commit would look at it. Whoever has just taken the place finds that his work is nobody's.
+            places.posted[place] = 0
+            return None
         if not places.has_open(place, self._file):
             # Only who has the same file open knows what became of it, and may touch it.
             return None
         word = places.taken[place]
         is_done = word >> 2 == number and (word & _STATE == _DECLINED or self._is_done(place, number, unit))
-        if not places.is_alive(place):
-            # Or each commit would look at it. Whoever has just taken the place finds that his work is nobody's.
-            places.posted[place] = 0
-            return None
         request = None if is_done else places.asked(place, number)
         if request is None:
             return None

@@ -10,6 +10,7 @@ process, so that two volumes of one process, on the same file, have two places. 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -215,9 +216,9 @@ def open_places(surroundings: Surroundings) -> Places | None:
     end = time.monotonic() + _MAKING_SECONDS
     with contextlib.suppress(OSError):
         while (fd := _opened(surroundings.directory / _NAME)) is None:
+            if time.monotonic() > end:
+                return None
             if not _make(surroundings):
-                if time.monotonic() > end:
-                    return None
                 time.sleep(_PAUSE)
         return _mapped(fd)
     return None
@@ -264,7 +265,9 @@ def _make(surroundings: Surroundings) -> bool:
             unmade.unlink()
             return False
         # All of it: where the disk is full, a page that is missing would end whoever writes there.
-        os.pwrite(fd, bytes(_BYTES), 0)
+        if os.pwrite(fd, bytes(_BYTES), 0) < _BYTES:
+            unmade.unlink()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(unmade))
         os.pwrite(fd, (secrets.randbits(62) | 1).to_bytes(_WORD, sys.byteorder), _ID * _WORD)
         os.pwrite(fd, _MAGIC.to_bytes(_WORD, sys.byteorder), 0)
         if _is_complete(fd):

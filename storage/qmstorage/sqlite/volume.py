@@ -113,7 +113,7 @@ class SqliteVolume:
                     self._committer.tell(job.served)
         except BaseException:
             self._line.leave(job)
-            self._open_gate()
+            self._clear_away()
             raise
         return job.outcome()
 
@@ -376,14 +376,17 @@ class SqliteVolume:
             except sqlite3.Error as error:
                 raise translate.from_sqlite(error, self.path) from error
 
-    def _open_gate(self) -> None:
-        """Open the gate that an interrupt may have left closed: one that comes where it is entered, or left.
+    def _clear_away(self) -> None:
+        """Take away what an interrupt may have left: a closed gate, where it is entered or left, or a posted work.
 
-        Another thread that is at work opens it when it is done, and may have to wait for other processes until then.
+        Another thread that is at work does so when it is done, and others may have to wait until then.
         """
-        gate = self._beside.gate
-        if gate is not None and not self._closed and not self._writing.locked():
-            gate.open()
+        if self._closed or self._writing.locked():
+            return
+        if self._beside.gate is not None:
+            self._beside.gate.open()
+        if self._beside.desk is not None:
+            self._beside.desk.take_off()
 
     def _commit_in_turn(self, job: Job[Any]) -> int:
         with self._writing:
