@@ -147,29 +147,54 @@ class TestManyWait:
     def test_each_looks_the_less_often_the_more_wait_but_in_some_seconds(self, longest, waits, seconds):
         assert longest(waits) == pytest.approx(seconds)
 
-    def test_they_do_not_look_at_the_same_time(self, space, monkeypatch):
-        """Where nothing is changed, a look is followed by a sleep of three quarters to all of the longest."""
+    @pytest.fixture
+    def wait_on(self, space, monkeypatch):
+        """A wait among so many that each sleeps for forty seconds, on a bell that says for how long it is waited on."""
         monkeypatch.setattr(waiting._Wait, "_longest_pause", lambda _: 40.0)
         attachment = space._attachment
-        slept, looks = [], []
+        slept = []
 
         class Bell:
+            rings = 20
+            address = "bell"
+
             def wait(self, seconds):
                 slept.append(seconds)
-                return len(slept) > 20
+                return len(slept) == self.rings
 
-        wait = waiting._Wait(
-            None,
-            attachment.volume,
-            attachment.opened,
-            space._device.clock,
-            math.inf,
-            None,
-            lambda: looks.append(1),
-            True,
-        )
-        wait._sleep(Bell(), Nothing((), None), attachment.volume.changes(), waiting.CHECK_SECONDS)
+            def close(self):
+                """Be taken down."""
+
+        def wait_on(attempt, look_after):
+            return waiting._Wait(
+                attempt, attachment.volume, attachment.opened, space._device.clock, math.inf, None, look_after, True
+            )
+
+        monkeypatch.setattr(attachment.volume, "bell", lambda **_: Bell())
+        return wait_on, Bell(), slept
+
+    def test_they_do_not_look_at_the_same_time(self, space, wait_on):
+        """Where nothing is changed, a look is followed by a sleep of three quarters to all of the longest."""
+        made, bell, slept = wait_on
+        looks = []
+        changes = space._attachment.volume.changes()
+        made(None, lambda: looks.append(1))._sleep(bell, Nothing((), None), changes, waiting.CHECK_SECONDS)
         assert slept[0] == waiting.CHECK_SECONDS
         assert all(30 <= seconds <= 40 for seconds in slept[1:])
         assert len(set(slept)) > 2
-        assert len(looks) == 20
+        assert len(looks) == 19
+
+    def test_nor_do_they_try_each_second_where_other_queues_are_busy(self, space, wait_on, monkeypatch):
+        made, _, slept = wait_on
+        volume, tries = space._attachment.volume, []
+        monkeypatch.setattr(volume, "changes", object)
+
+        def attempt():
+            tries.append(len(slept))
+            return "came" if len(tries) > 30 else Nothing((space.queue("Q").id,), None)
+
+        assert made(attempt, None).try_at_each_ring(Nothing((space.queue("Q").id,), None)) == "came"
+        assert tries == list(range(31))
+        # Behind a ring, there may be something the sooner.
+        is_long = [30 <= seconds <= 40 for seconds in slept]
+        assert [at for at, long in enumerate(is_long) if not long] == [0, 20]

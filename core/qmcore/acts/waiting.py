@@ -91,6 +91,7 @@ class _Wait(Generic[T]):
         volume, owner = self.volume, self.opened.owner
         with listening(volume, self.opened, found.queue_ids, in_turn=self.in_turn) as bell:
             hears_from = self.clock.monotonic() + volume.deaf_seconds
+            seconds = CHECK_SECONDS
             while True:
                 # Before the attempt: what comes behind it is a change.
                 before = volume.changes()
@@ -98,26 +99,28 @@ class _Wait(Generic[T]):
                 if not isinstance(result, Nothing) or self.is_over() or self.opened.owner is not owner:
                     return result
                 deaf = hears_from - self.clock.monotonic()
-                self._sleep(bell, result, before, deaf if deaf > 0 else CHECK_SECONDS)
+                seconds = self._sleep(bell, result, before, deaf if deaf > 0 else seconds)
 
-    def _sleep(self, bell: Bell, found: Nothing, before: object, pause: float) -> None:
+    def _sleep(self, bell: Bell, found: Nothing, before: object, seconds: float) -> float:
         """Sleep until there may be something: the bell has rung, a message is due, or something has changed.
 
-        That is looked for after the pause, and then each second, or where many wait each few seconds.
+        The latter is looked for after the seconds, and then now and then. Returns after how many to look the next time.
         """
         longest = 0.0
         while not self.is_over() and (due := seconds_until(found.next_due_us, self.clock)) > 0:
-            if bell.wait(min(self.left(), pause, due)):
-                return
-            # Where nothing at all was changed, there is nothing to try: hundreds may wait, and look now and then.
-            if before is None or self.volume.changes() != before:
-                return
-            # What comes back by this rings the bell.
-            self.look_after()
+            if bell.wait(min(self.left(), seconds, due)) or before is None:
+                break
             # As long as nothing is changed, as many wait.
             longest = longest or self._longest_pause()
             # Those who were woken by the same must not look at the same time, and all be asleep in between.
-            pause = max(random.uniform(0.75, 1.0) * longest, CHECK_SECONDS)  # noqa: S311 - it keeps no secret
+            seconds = max(random.uniform(0.75, 1.0) * longest, CHECK_SECONDS)  # noqa: S311 - it keeps no secret
+            # Where nothing at all was changed, there is nothing to try. What was changed may be nothing to those who
+            # wait: hundreds do, and must not all try each second where others are busy.
+            if self.volume.changes() != before:
+                return seconds
+            # What comes back by this rings the bell.
+            self.look_after()
+        return CHECK_SECONDS
 
     def _longest_pause(self) -> float:
         """Return how long to sleep at most while nothing is changed."""
