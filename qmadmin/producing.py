@@ -16,7 +16,7 @@ from qmcore.acts import plain, transactions
 from qmcore.acts.enqueue import Outgoing
 from qmcore.acts.making_room import with_room
 from qmcore.errors import InvalidArgumentError, ProtocolError
-from qmcore.message import PLAIN_CONTROL, PRIORITY_DEFAULT, EnqueueControl
+from qmcore.message import PLAIN_CONTROLS, PRIORITY_DEFAULT, EnqueueControl
 from qmcore.queue import Delivery
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Body = bytes | bytearray | memoryview | str | None
 
 _NO_TIMES: Final = (None, None, None, None)
 _NO_QUEUES: Final = (None, None, None)
-_NO_OTHERS: Final = (PRIORITY_DEFAULT, None, 0, None, None, None, None, PLAIN_CONTROL.type, "", False, None)
+_NO_OTHERS: Final = (PRIORITY_DEFAULT, None, 0, None, None, None, None, "", False, None)
 """What `enqueue` is given where its caller asks for nothing."""
 
 
@@ -99,9 +99,9 @@ class Producing(SpaceHandle):
         data, kind = _bytes_of(body)
         times_asked = (delay, available_at, expires_in, expires_at)
         queues = (reply_queue, failure_queue, error_queue)
-        others = (priority, corrid, urcode, persistent, reply_persistent, headers, type, kind, subtype, top, before)
+        others = (priority, corrid, urcode, persistent, reply_persistent, headers, type, subtype, top, before)
         if times_asked == _NO_TIMES and queues == _NO_QUEUES and others == _NO_OTHERS:
-            control = PLAIN_CONTROL
+            control = PLAIN_CONTROLS[kind]
         else:
             control = EnqueueControl(
                 priority=priority,
@@ -244,12 +244,7 @@ def _kept(outgoing: Outgoing) -> Outgoing:
 
 def _with_kind(body: Body, control: EnqueueControl | None) -> tuple[message.Body, EnqueueControl]:
     data, kind = _bytes_of(body)
-    if control is not None:
-        return data, control
-    return data, PLAIN_CONTROL if kind == PLAIN_CONTROL.type else _STRING_CONTROL
-
-
-_STRING_CONTROL = EnqueueControl(type="STRING")
+    return data, PLAIN_CONTROLS[kind] if control is None else control
 
 
 def _bytes_of(body: Body) -> tuple[message.Body, str]:

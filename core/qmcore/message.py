@@ -6,7 +6,7 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from qmcore import names, times
 from qmcore.checks import whole
@@ -142,8 +142,14 @@ class EnqueueControl:
         return now + default * times.MICROS
 
 
-PLAIN_CONTROL = EnqueueControl()
+PLAIN_CONTROL: Final = EnqueueControl()
 """What holds when the sender asks for nothing."""
+
+TEXT_CONTROL: Final = EnqueueControl(type="STRING")
+"""The same for a text."""
+
+PLAIN_CONTROLS: Final = {control.type: control for control in (PLAIN_CONTROL, TEXT_CONTROL)}
+"""By the type of a message, what holds when the sender asks for nothing else."""
 
 
 # Neither this nor `Message` is frozen: to make one would take five times as long, which every dequeue would pay.

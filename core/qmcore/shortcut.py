@@ -42,10 +42,11 @@ class PlainArrival(NamedTuple):
 
 
 class PlainArrivals(NamedTuple):
-    """Messages without any options that come to stand in one queue at `now_us`, behind each other and ready at once."""
+    """Messages of one type, without any options, that come to stand in one queue behind each other, ready at once."""
 
     terms: PlainTerms
     now_us: int
+    type: str
     bodies: Sequence[Body]
     sizes: Sequence[int]
     pages: Sequence[int]

@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from qmcore import numbers
-from qmcore.message import PLAIN_CONTROL, Body, Message, MessageInfo, Origin, Reason, State
+from qmcore.message import PLAIN_CONTROL, TEXT_CONTROL, Body, Message, MessageInfo, Origin, Reason, State
 from qmcore.queue import Delivery
 from qmcore.records import NewMessage
 from qmcore.shortcut import PlainArrivals
@@ -103,7 +103,7 @@ def row_of(new: NewMessage, number: int, key: bytes) -> Row | None:
 
 def plain_row(new: NewMessage, number: int, key: bytes) -> Row:
     """Return the values of the columns of `PLAIN`, of a message that gets this number and this order key."""
-    control = PLAIN_CONTROL
+    control = new.control
     return (
         number,
         new.queue_id,
@@ -134,7 +134,7 @@ def plain_rows(
         arrivals.sizes,
         repeat(control.urcode),
         repeat(control.appkey),
-        repeat(control.type),
+        repeat(arrivals.type),
         arrivals.bodies,
         strict=False,
     )
@@ -182,7 +182,7 @@ def is_plain(new: NewMessage) -> bool:
     """Tell whether a message comes without any options, so that it is available at once and does not expire."""
     standing = new.standing
     return (
-        new.control is PLAIN_CONTROL
+        (new.control is PLAIN_CONTROL or new.control is TEXT_CONTROL)
         and new.size <= bodies.IN_ROW_MAX
         and standing.available_us is None
         and standing.expires_us is None

@@ -15,7 +15,7 @@ from qmcore.acts.branch import NO_USE, RESERVED_AT_A_TIME, Branch, adds, record_
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.acts.stores import delivery_of
 from qmcore.definitions import Definitions, OpenSpace
-from qmcore.message import PLAIN_CONTROL, EnqueueControl, Message, message_id
+from qmcore.message import PLAIN_CONTROL, TEXT_CONTROL, EnqueueControl, Message, message_id
 from qmcore.port import Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import NewMessage, Nothing, Standing, is_nothing
@@ -49,7 +49,9 @@ def enqueue_together(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgo
     if volume.shortcut is None or terms is None:
         return None
     _, bodies, _, _, sizes, pages = zip(*outgoing, strict=True)
-    sequences = volume.shortcut.arrive_together(PlainArrivals(terms, now, bodies, sizes, pages))
+    sequences = volume.shortcut.arrive_together(
+        PlainArrivals(terms, now, outgoing[0].control.type, bodies, sizes, pages)
+    )
     incarnation = opened.space.incarnation
     return None if sequences is None else [message_id(incarnation, sequence) for sequence in sequences]
 
@@ -149,7 +151,8 @@ def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int) -> PlainArrival 
     control, known = item.control, opened.known
     if known is None:
         return None
-    terms = known.plain.get(item.queue) if control is PLAIN_CONTROL else None
+    has_no_options = control is PLAIN_CONTROL or control is TEXT_CONTROL
+    terms = known.plain.get(item.queue) if has_no_options else None
     if terms is not None:
         return _arrival(terms, item, Standing(b"", now, None, None))
     queue, available = _plain_queue(known, item.queue), control.available_at(now)
@@ -161,7 +164,7 @@ def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int) -> PlainArrival 
         priority=control.priority, available_at=now if available is None else available, expires_at=expires
     )
     terms = PlainTerms(known.space, known.generation, queue.id, head, order.descends, limits.messages, limits.capacity)
-    if control is PLAIN_CONTROL and expires is None and not order.goes_by_times:
+    if has_no_options and expires is None and not order.goes_by_times:
         known.plain[item.queue] = terms
     return _arrival(terms, item, Standing(b"", now, available, expires))
 
@@ -169,7 +172,9 @@ def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int) -> PlainArrival 
 def _terms_for_all(opened: OpenSpace, outgoing: Sequence[Outgoing], now: int) -> PlainTerms | None:
     """Return the terms on which all the messages come, which have no options; None where they have not the same."""
     first, known = outgoing[0], opened.known
-    if known is None or any(item.control is not PLAIN_CONTROL or item.queue != first.queue for item in outgoing):
+    if known is None or not (first.control is PLAIN_CONTROL or first.control is TEXT_CONTROL):
+        return None
+    if any(item.control is not first.control or item.queue != first.queue for item in outgoing):
         return None
     terms = known.plain.get(first.queue)
     if terms is None:

@@ -90,7 +90,7 @@ class PostgresShortcut:
 
     def arrive_together(self, arrivals: PlainArrivals) -> Sequence[int] | None:
         """Enqueue messages, durably, and return their sequence numbers, which ascend; None: nothing was done."""
-        terms, _, contents, sizes, pages = arrivals
+        terms, _, _, contents, sizes, pages = arrivals
         size = sum(sizes)
         if max(sizes) > bodies.IN_ROW_MAX or size > _MOST_TOGETHER:
             return None

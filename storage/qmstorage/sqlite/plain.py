@@ -70,7 +70,7 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
 
     def arrive_together(self, arrivals: PlainArrivals) -> Sequence[int] | None:
         """Enqueue messages of one queue and return their sequence numbers."""
-        terms, _, bodies, sizes, pages = arrivals
+        terms, _, _, bodies, sizes, pages = arrivals
         space, generation, queue_id, head, descends, most_messages, most_pages = terms
         count = len(bodies)
         its = most_messages, most_pages, sum(pages), sum(sizes), count
