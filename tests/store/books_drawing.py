@@ -122,10 +122,9 @@ class Wanted:
 
     how: dict[str, str | bytes | Condition]
     fits: Fits
-    also_locked: bool = False
 
 
-FIRST = Wanted({}, lambda _each: True, also_locked=True)
+FIRST = Wanted({}, lambda _each: True)
 
 
 def by_corrid(corrid: bytes) -> Wanted:
@@ -144,7 +143,7 @@ def by_id(msgid: str) -> Wanted:
     def fits(each: Expected) -> bool:
         return each.msgid == msgid
 
-    return Wanted({"msgid": msgid}, fits, also_locked=True)
+    return Wanted({"msgid": msgid}, fits)
 
 
 several = st.one_of(

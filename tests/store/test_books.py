@@ -296,7 +296,7 @@ class QueueSpaceMachine(RuleBasedStateMachine):
             wanted.fits,
             limit or 1,
             transaction,
-            also_locked=wanted.also_locked and verb not in ("lock", "peek"),
+            also_locked=verb not in ("lock", "peek"),
             restricted=bool(wanted.how),
         )
         assert [each.msgid for each in messages] == [each.msgid for each in expected]

@@ -373,6 +373,21 @@ class TestRefused:
             space.enqueue("G", "x", persistent=False)
         assert space.usage("G").messages == 0
 
+    @pytest.mark.parametrize("how", [{}, {"corrid": b"c"}, {"condition": "size = 1"}])
+    def test_what_was_put_aside_from_memory_stands_for_itself_among_groups(
+        self, store, clock, monkeypatch, tmp_path, how
+    ):
+        monkeypatch.setenv("QM_SHM_DIR", str(tmp_path))
+        space = store.space("MEMORY", memory=400_000)
+        make_queue(space, "G", grouping=True)
+        make_queue(space, "Q", error_queue="G", keep_expired=True)
+        space.enqueue("Q", "x", persistent=False, expires_in=5, corrid="c")
+        clock.advance(5)
+        assert space.dequeue("Q") is None
+        enqueue_together(space, "ab", corrid="c")
+        assert texts(space.dequeue_many("G", 3, **how)) == ["x"]
+        assert texts(space.dequeue_many("G", 3, **how)) == ["a", "b"]
+
     @pytest.mark.parametrize("grouping", [True, False])
     def test_whether_a_queue_groups_cannot_be_changed(self, space, grouping):
         made = make_queue(space, "Q", grouping=grouping)

@@ -161,12 +161,16 @@ def _found(unit: Unit, space: Space, queue: Queue, choice: Choice) -> list[tuple
 
 
 def _take_of_group(unit: Unit, space: Space, queue: Queue, choice: Choice, limit: int) -> list[Taken]:
-    """Take messages of the group of the first one that is chosen. Messages that are grouped stand on disk only."""
+    """Take messages of the group of the first one that is chosen.
+
+    Messages that are grouped stand on disk only. What came there from a queue without groups may stand in memory.
+    """
     first = _take_one(unit, space, queue, choice)
     if first is None:
         return []
     if choice != FIRST_CHOICE:
-        return [first, *_others_chosen(unit, space, queue, choice, limit - 1, unit.group_of(first.place.message_id))]
+        group_id = first.store.group_of(first.place.message_id)
+        return [first, *_others_chosen(unit, space, queue, choice, limit - 1, group_id)]
     rest = rest_of_group(first.store, queue, first.place)
     for place in rest[limit - 1 :]:
         first.store.make_ready(place)
