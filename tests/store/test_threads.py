@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from qmcore.errors import BadQueueError, NoSpaceError, SystemFailureError
+from qmcore.findings import Severity
 from tests.fix_store import Work, drain, eventually, make_queue
 from tests.interrupts import at_every_line
 from tests.store.differences import differs
@@ -81,12 +82,14 @@ class Shared:
     def run(self, *works):
         blocker = Work(lambda: self.volume.write(self._stop))
         assert self._inside.wait(30)
-        together = Work(*works)
-        # The one that is at work stands there too, until it is done.
-        eventually(lambda: len(self.volume._line) == 1 + len(works), "all stand in line")
+        together = []
+        for work in works:
+            together.append(Work(work))
+            # The one that is at work stands there too, until it is done.
+            eventually(lambda: len(self.volume._line) == 1 + len(together), "it stands in line behind the others")
         self.volume._connection.set_trace_callback(self.statements.append)
         self._go_on.set()
-        results = together.results()
+        results = [result for each in together for result in each.results()]
         blocker.results()
         self.volume._connection.set_trace_callback(None)
         return results
@@ -278,6 +281,40 @@ class TestGroupCommit:
         shared.run(*[lambda: space.enqueue("Q", b"")] * 4, *[lambda: space.dequeue("Q")] * 4)
         assert shared.commits == 1
         assert "SAVEPOINT job" not in shared.statements
+
+    def test_the_books_balance_whatever_is_committed_together(self, file_store):
+        space, other = file_store.space(), file_store.space("OTHER", messages=3)
+        for name in ("Q", "R"):
+            make_queue(space, name, retries=3)
+        make_queue(other)
+        for each in (space, other):
+            each.enqueue("Q", "first")
+            each.enqueue_many("Q", ["second"])
+        space.enqueue("R", "third")
+
+        def transact():
+            with space.transaction():
+                space.dequeue("R")
+                space.enqueue("Q", "of a transaction")
+
+        results = Shared(space).run(
+            lambda: space.enqueue("Q", "a"),
+            lambda: other.enqueue("Q", "b"),
+            lambda: space.enqueue_many("Q", ["c", "d"]),
+            transact,
+            lambda: space.dequeue("Q"),
+            lambda: space.enqueue("R", "urgent", priority=99),
+            lambda: other.enqueue("Q", "too many"),
+            lambda: space.enqueue("R", "e"),
+            lambda: space.remove("Q"),
+            lambda: space.dequeue("R"),
+            lambda: space.enqueue("Q", "f"),
+        )
+        assert [type(result) for result in results if isinstance(result, Exception)] == [NoSpaceError]
+        assert sorted(drain(other)) == ["b", "first", "second"]
+        assert not [each.sentence for each in file_store.device.check() if each.severity is Severity.ERROR]
+        assert sum(space.usage(name).messages for name in ("Q", "R")) == 6
+        assert sorted([*drain(space), *drain(space, "R")]) == ["a", "c", "d", "e", "f", "of a transaction"]
 
     def test_nobody_who_sleeps_while_another_leads_is_forgotten(self, file_store, monkeypatch):
         from qmstorage.sqlite import line
