@@ -1,4 +1,4 @@
-"""Measures the engine on PostgreSQL beside a hand-written loop and two other queues, interleaved in one run.
+"""Measures the engine on PostgreSQL beside a hand-written loop and three other queues, interleaved in one run.
 
 The hand-written loop is what PostgreSQL itself gives on this disk: one table, DELETE ... FOR UPDATE SKIP LOCKED, one
 statement a commit. Every client is a process with one connection. Every commit is synced to the disk before it returns.
@@ -36,11 +36,14 @@ SUBJECTS = {
     "qmadmin": "benchmarks.engine:Measured",
     "procrastinate": "benchmarks.procrastinate_peer:Measured",
     "pgqueuer": "benchmarks.pgqueuer_peer:Measured",
+    "pgmq": "benchmarks.pgmq_peer:Measured",
 }
 """Where the subjects are. The first is the one that the others are compared with."""
 
-PEERS = ("procrastinate", "pgqueuer")
-REQUIREMENTS = ("procrastinate>=3,<4", "pgqueuer>=1,<2", "psycopg[binary]>=3.2,<4", "asyncpg>=0.30,<1")
+PEERS = ("procrastinate", "pgqueuer", "pgmq")
+REQUIREMENTS = (
+    "procrastinate>=3,<4", "pgqueuer>=1,<2", "pgmq>=1.1.4,<2", "psycopg[binary]>=3.2,<4", "asyncpg>=0.30,<1",
+)  # fmt: skip
 """What the peers need, which the project does not have."""
 
 BAR = next(iter(SUBJECTS))
