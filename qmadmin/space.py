@@ -101,8 +101,8 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         """Let no message be enqueued on a queue, or dequeued from it: both are refused with BadQueueError.
 
         Transactions that hold a message of the queue are waited for, `wait` seconds at most (None or 0: not at all);
-        if they go on, InUseError is raised and the queue is as it was. What a transaction has enqueued before, or in
-        the first tenth of a second, is still taken when it commits. Whoever waits for a message is told.
+        if they go on, InUseError is raised and the queue is as it was. What a transaction has enqueued before is
+        still taken when it commits. Whoever waits for a message is told.
         """
         end = self._device.clock.monotonic() + seconds_of(wait)
         before = self._switch(name, enqueue=False if enqueue else None, dequeue=False if dequeue else None)

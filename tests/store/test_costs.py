@@ -108,7 +108,7 @@ def test_a_transaction_that_answers_a_message_is_synced_once(space, cost):
             request = space.dequeue("Q")
             space.enqueue("R", bytes(1024), corrid=request.msgid)
 
-    assert costs(cost(answer)) == (2, 11, 7, 1)
+    assert costs(cost(answer)) == (2, 11, 8, 1)
 
 
 def test_a_commit_that_takes_the_next_message_too_is_one_for_each_message(space, cost):

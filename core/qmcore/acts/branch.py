@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Sequence
-from typing import Final, NamedTuple
 
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.definitions import OpenSpace
@@ -20,25 +19,6 @@ _CONTROL_BYTES = 512
 
 RESERVED_AT_A_TIME = 32
 """Sequence numbers that are taken at a time for the identifiers of what transactions enqueue."""
-
-
-_SEEN_FOR_US: Final = 100_000
-"""How long a transaction goes by what it has seen last of its queue space; its commit looks anew in any case."""
-
-
-class Seen(NamedTuple):
-    """That the definitions of a queue space were these when a transaction looked, and how much it held.
-
-    `level` is None where that was not looked at.
-    """
-
-    generation: int
-    level: Use | None
-    at_us: int
-
-    def holds(self, generation: int, now: int) -> bool:
-        """Tell whether a transaction that knows the definitions of this generation may still go by that."""
-        return self.generation == generation and 0 <= now - self.at_us < _SEEN_FOR_US
 
 
 @dataclasses.dataclass(slots=True)
@@ -63,8 +43,6 @@ class Branch:
     """Persistent messages that the store has already."""
     kept_bytes: int = 0
     reserved: Sequence[int] = ()
-    seen: Seen | None = None
-    """What was seen last, if nothing of the transaction has come to be counted since."""
 
     def mark(self) -> Mark:
         """Return how much has been enqueued by now."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from qmcore.acts import plain
-from qmcore.acts.branch import NO_USE, Branch, Seen, left_numbers, record_once, reserve
+from qmcore.acts.branch import NO_USE, Branch, left_numbers, record_once, reserve
 from qmcore.acts.dequeue import first_ready, nothing, reserved_queue, rest_of_group, take
 from qmcore.acts.identifying import choices
 from qmcore.acts.stores import stores
@@ -125,7 +125,6 @@ def _held_plainly(
     held = plain.hold(volume, branch, departure)
     if isinstance(held, PlainHeld):
         message = held.message
-        branch.seen = Seen(departure.generation, None, now)
         use = Use(1, held.pages, message.size)
         found = Held(message, departure.queue_id, message.delivery, use, locks=False)
         return [found], branch.reserved or held.sequences

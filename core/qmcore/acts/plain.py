@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from qmcore import numbers
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import thresholds
-from qmcore.acts.branch import NO_USE, RESERVED_AT_A_TIME, Branch, Seen, adds, record_of
+from qmcore.acts.branch import NO_USE, RESERVED_AT_A_TIME, Branch, adds, record_of
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.acts.stores import delivery_of
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.message import PLAIN_CONTROL, TEXT_CONTROL, EnqueueControl, Message, message_id
 from qmcore.port import Volume
 from qmcore.queue import Delivery, Queue
-from qmcore.records import NewMessage, Nothing, Standing, Use, is_nothing
+from qmcore.records import NewMessage, Nothing, Standing, is_nothing
 from qmcore.selection import FIRST, Selection
 from qmcore.shortcut import (
     PlainArrival,
@@ -28,7 +28,6 @@ from qmcore.shortcut import (
     PlainHeld,
     PlainHold,
     PlainTerms,
-    Shortcut,
 )
 
 
@@ -76,22 +75,24 @@ def dequeue(
 # ---- in a transaction -----------------------------------------------------------------------------------------------
 
 
-def accept(
-    volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], reserved: Sequence[int], now: int
-) -> list[Accepted]:
+def accept(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], reserved: Sequence[int]) -> list[Accepted]:
     """Return messages as their queues accept them, to be enqueued when the transaction commits; none if not so."""
     known = branch.opened.known
     if volume.shortcut is None or known is None or known.space.definition.memory:
         return []
     accepted = []
-    more = adds(branch, Delivery.PERSIST)
     for item, sequence in zip(outgoing, reserved, strict=False):
         queue = known.queues.get(item.queue)
         if queue is None or not _takes(queue, item.control):
             return []
         accepted.append(Accepted(item, queue.id, Delivery.PERSIST, b"", sequence))
-        more = more.plus(item.use)
-    return accepted if _has_room_for(more, volume.shortcut, branch, known, now) else []
+    generation, after = volume.shortcut.level(known.space.id)
+    after = after.plus(adds(branch, Delivery.PERSIST))
+    for item in outgoing:
+        after = after.plus(item.use)
+    limits = known.space.definition
+    fits = after.messages <= limits.messages and after.pages <= limits.capacity
+    return accepted if fits and generation == known.generation else []
 
 
 def departure_from(opened: OpenSpace, name: str, now: int) -> PlainDeparture | None:
@@ -144,25 +145,6 @@ def end(volume: Volume, branch: Branch, now: int) -> bool:
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
-
-
-def _has_room_for(more: Use, shortcut: Shortcut, branch: Branch, known: Definitions, now: int) -> bool:
-    """Tell whether the definitions are those that are known, and a queue space may hold so much more.
-
-    What was seen a moment ago is not asked again. A reply that is no larger than the request takes no room of others.
-    """
-    level = None
-    if branch.seen is not None and branch.seen.holds(known.generation, now):
-        level = branch.seen.level
-        if more.messages <= 0 and more.pages <= 0:
-            return True
-    if level is None:
-        generation, level = shortcut.level(known.space.id)
-        branch.seen = Seen(generation, level, now)
-        if generation != known.generation:
-            return False
-    after, limits = level.plus(more), known.space.definition
-    return after.messages <= limits.messages and after.pages <= limits.capacity
 
 
 def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int) -> PlainArrival | None:

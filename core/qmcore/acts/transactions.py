@@ -72,7 +72,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is spilled.
     branch.may_hold = branch.may_hold or spills
-    items = [] if spills or renumbers else plain.accept(volume, branch, outgoing, branch.reserved, now)
+    items = [] if spills or renumbers else plain.accept(volume, branch, outgoing, branch.reserved)
     if items:
         branch.reserved = branch.reserved[len(items) :]
     else:
@@ -175,7 +175,6 @@ def _bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
 def _spill(unit: Unit, branch: Branch, items: Sequence[Accepted]) -> None:
     """Leave messages to the store. Where they are looked for is noted here: an interrupt may come before the end."""
     branch.may_spill = True
-    branch.seen = None
     record_once(unit, branch)
     branch.queue_ids.update(item.queue_id for item in items)
     spill(unit, branch.opened, branch.id, items)
