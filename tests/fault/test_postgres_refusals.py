@@ -126,6 +126,20 @@ def test_a_parameter_with_a_wrong_value_is_a_wrong_url(server, name, value):
     assert value in refusal.message
 
 
+@pytest.mark.parametrize(
+    "state",
+    ["starting up", "not yet accepting connections", "not accepting connections", "shutting down", "in recovery mode"],
+)
+def test_a_server_that_takes_no_connections_yet_may_come_back(state):
+    words = f"the database system is {state}"
+    error = psycopg.OperationalError(
+        f'connection failed: connection to server at "db1", port 5432 failed: FATAL:  {words}\nDETAIL:  Wait.'
+    )
+    refusal = translate.from_psycopg(error, SHOWN)
+    assert refusal.message == f"the server of device {SHOWN!r} cannot be reached: {words}"
+    assert refusal.facts["unreachable"]
+
+
 def test_what_a_server_says_in_another_language_is_handed_on():
     words = "Passwort-Authentifizierung für Benutzer »boss« fehlgeschlagen"
     error = psycopg.OperationalError(

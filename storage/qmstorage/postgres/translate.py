@@ -199,7 +199,8 @@ _BY_WORDS: Final[tuple[tuple[str, _Entry], ...]] = (
         r"invalid \S+ value|invalid (integer|port)|invalid connection option|could not match \d+ (host|port)",
         _Entry(InvalidArgumentError, "the URL of device {shown!r} cannot be used: {words}"),
     ),
-    (r"starting up|shutting down|in recovery mode", _UNREACHABLE),
+    # It starts, recovers, stands by, or shuts down: 57P03, of which the driver has only the words.
+    (r"the database system is ", _UNREACHABLE),
 )
 """What can be told from the words of a connection that was not made, for which there is no state."""
 
