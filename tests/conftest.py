@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -17,6 +18,10 @@ hypothesis.settings.load_profile("qmadmin")
 # What the caller's shell is set up for is none of the tests' business.
 for name in ("QMCONFIG", "ULOGPFX"):
     os.environ.pop(name, None)
+# Nor are the signals that `nohup` and `&` have ignored, by all that is started from there.
+for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 # The memory of queue spaces outlives their processes, as it should, and would outlive the tests.
 _MEMORY = tempfile.mkdtemp(prefix="qmtest-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 atexit.register(shutil.rmtree, _MEMORY, ignore_errors=True)
