@@ -140,13 +140,24 @@ def test_a_server_that_takes_no_connections_yet_may_come_back(state):
     assert refusal.facts["unreachable"]
 
 
-def test_what_a_server_says_in_another_language_is_handed_on():
-    words = "Passwort-Authentifizierung für Benutzer »boss« fehlgeschlagen"
+@pytest.mark.parametrize(
+    "words", ["Passwort-Authentifizierung für Benutzer »boss« fehlgeschlagen", "das Datenbanksystem startet"]
+)
+def test_what_a_server_says_in_another_language_is_handed_on_and_may_be_over_soon(words):
     error = psycopg.OperationalError(
         f'connection failed: connection to server at "db1", port 5432 failed: FATAL:  {words}'
     )
     refusal = translate.from_psycopg(error, SHOWN)
     assert refusal.message == f"the server of device {SHOWN!r} refuses the connection: {words}"
+    assert refusal.facts["unreachable"]
+
+
+def test_a_server_that_does_not_know_this_machine_is_not_waited_for():
+    words = 'no pg_hba.conf entry for host "10.1.1.1", user "boss", database "work", no encryption'
+    error = psycopg.OperationalError(
+        f'connection failed: connection to server at "db1", port 5432 failed: FATAL:  {words}'
+    )
+    assert not translate.from_psycopg(error, SHOWN).facts["unreachable"]
 
 
 # ---- statements that fail -------------------------------------------------------------------------------------------

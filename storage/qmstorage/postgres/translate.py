@@ -48,6 +48,9 @@ _REFUSED = _Entry(
     "the server of device {shown!r} refuses the connection: {words}",
     "Check the user, the password and the database, and pg_hba.conf of the server.",
 )
+_REFUSED_IN_OTHER_WORDS = _REFUSED._replace(unreachable=True)
+"""In those of another language the server may as well say that it starts: whoever waits, waits on."""
+
 _LOST = _Entry(
     SystemFailureError,
     "the connection to device {shown!r} was lost: {words}",
@@ -322,7 +325,7 @@ def _of_connection(error: psycopg.Error, bad: int) -> _Entry:
     if error.pgconn is not None and error.pgconn.needs_password:
         return _NO_PASSWORD
     # Whatever the server says in its own language, it was reached.
-    return _REFUSED if _FROM_SERVER.search(text) else _UNREACHABLE
+    return _REFUSED_IN_OTHER_WORDS if _FROM_SERVER.search(text) else _UNREACHABLE
 
 
 def words(error: psycopg.Error) -> str:
