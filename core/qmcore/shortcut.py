@@ -113,6 +113,12 @@ class Shortcut(Protocol):
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
 
+    def depart_together(self, departure: PlainDeparture, most: int) -> list[Message] | Nothing | None:
+        """Dequeue at most `most` messages for good, in their order; as with `depart`.
+
+        None also where the ordinary way is as short.
+        """
+
     def level(self, space_id: int) -> tuple[int, Use]:
         """Return the generation of a queue space, and how much it holds."""
 

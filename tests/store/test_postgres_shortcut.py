@@ -74,6 +74,23 @@ def test_messages_that_come_together_are_two_journeys(space, journeys):
     assert len(journeys) == 2
 
 
+def test_messages_that_go_together_are_two_journeys_in_their_order_whatever_expires(space, arena, journeys, clock):
+    sent = [
+        EnqueueControl(priority=priority, lifetime=lifetime) for priority in (1, 9, 5) for lifetime in (None, 10**9)
+    ]
+    make_queue(space, "ORDERED", order="priority")
+    space.put_many([("ORDERED", b"x", control) for control in sent])
+    space.dequeue("ORDERED")
+    journeys.clear()
+    assert [message.priority for message in space.dequeue_many("ORDERED", 4)] == [9, 5, 5, 1]
+    assert [message.priority for message in space.dequeue_many("ORDERED", 4)] == [1]
+    assert space.dequeue_many("ORDERED", 4) == []
+    assert len(journeys) == 6
+    assert arena.sql("SELECT count(*) FROM qm.expiring") == [(0,)]
+    arena.check_counters()
+    assert space.usage("ORDERED").dequeued == 6
+
+
 def test_somebody_who_waits_is_told_in_a_second_journey_and_from_then_on_in_the_same(space, arena, journeys):
     with contextlib.closing(open_device(arena.url)) as device:
         elsewhere = device.open_space("SPACE")
@@ -224,6 +241,28 @@ def test_a_body_that_is_kept_apart_keeps_its_place(space, ordinary):
         space.enqueue("Q", body)
     assert [space.dequeue("Q").body for _ in bodies] == bodies
     assert len(ordinary) == 2
+
+
+def test_where_one_of_several_has_its_body_kept_apart_all_go_the_ordinary_way(space, arena, ordinary):
+    bodies = [b"1", bytes(3_000_000), b"3", b"4"]
+    for body in bodies:
+        space.enqueue("Q", body, expires_in=100)
+    ordinary.clear()
+    assert [message.body for message in space.dequeue_many("Q", 3)] == bodies[:3]
+    assert len(ordinary) == 1
+    assert [message.body for message in space.dequeue_many("Q", 3)] == bodies[3:]
+    assert len(ordinary) == 1
+    assert arena.sql("SELECT (SELECT count(*) FROM qm.chunk) + (SELECT count(*) FROM qm.expiring)") == [(0,)]
+    arena.check_counters()
+
+
+def test_what_was_tried_before_says_so_where_several_go(space):
+    for body in (b"1", b"2"):
+        space.enqueue("Q", body)
+    with space.transaction() as transaction:
+        space.dequeue("Q")
+        transaction.rollback()
+    assert [(message.body, message.retries) for message in space.dequeue_many("Q", 9)] == [(b"1", 1), (b"2", 0)]
 
 
 def test_statements_that_the_driver_threw_away_are_made_again(space, arena):

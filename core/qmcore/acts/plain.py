@@ -28,6 +28,7 @@ from qmcore.shortcut import (
     PlainHeld,
     PlainHold,
     PlainTerms,
+    Shortcut,
 )
 
 
@@ -60,11 +61,11 @@ def dequeue(
     volume: Volume, opened: OpenSpace, name: str, selection: Selection, limit: int, now: int, *, body: bool = True
 ) -> list[Message] | Nothing:
     """Consume at most `limit` messages of a queue, in its order; of a queue that groups them, of one group."""
-    if volume.shortcut is not None and limit == 1 and body and selection is FIRST:
+    if volume.shortcut is not None and body and selection is FIRST:
         departure = departure_from(opened, name, now)
-        found = None if departure is None else volume.shortcut.depart(departure)
+        found = None if departure is None else _departed(volume.shortcut, departure, limit)
         if found is not None:
-            return found if isinstance(found, Nothing) else [found]
+            return found
     return volume.write(
         lambda unit: dequeuing.dequeue(unit, opened, name, selection, limit, now, body=body),
         concurrent=True,
@@ -145,6 +146,13 @@ def end(volume: Volume, branch: Branch, now: int) -> bool:
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
+
+
+def _departed(shortcut: Shortcut, departure: PlainDeparture, limit: int) -> list[Message] | Nothing | None:
+    if limit > 1:
+        return shortcut.depart_together(departure, limit)
+    found = shortcut.depart(departure)
+    return found if found is None or isinstance(found, Nothing) else [found]
 
 
 def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int) -> PlainArrival | None:

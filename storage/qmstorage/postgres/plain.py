@@ -12,7 +12,7 @@ from sqlalchemy.types import BigInteger, Integer, LargeBinary
 
 from qmcore.order import LAST
 from qmstorage import rows
-from qmstorage.among import Named
+from qmstorage.among import Among, Named, Row
 from qmstorage.choosing import THIS
 from qmstorage.runner import given
 from qmstorage.schema import counter, due, expiring, held, message, ready, waiter
@@ -183,17 +183,23 @@ _HAS_EXPIRED = exists().where(given(expiring.c.queue_id, "of_queue"), expiring.c
 _IS_KEPT_APART = exists().where(Named(message.c.id, ready.c.message_id), message.c.body_id.is_not(None))
 
 
-def taken(*conditions: Any) -> Any:
-    """Return the statement that takes the first message of a queue, where nothing is to be seen to before."""
-    first = (
+_TAKES: Final = (ready.c.message_id, ready.c.order_key, ready.c.retries)
+
+
+def _first(*conditions: Any) -> Any:
+    """Return the query that locks the first messages of a queue, where nothing is to be seen to before."""
+    return (
         select(THIS)
         .where(given(ready.c.queue_id, "of_queue"), _HAS_GENERATION, ~_IS_DUE, ~_HAS_EXPIRED, *conditions)
         .order_by(ready.c.order_key)
         .with_for_update(skip_locked=True, of=ready)
-        .limit(ONE)
     )
-    what = (ready.c.message_id, ready.c.order_key, ready.c.retries)
-    return delete(ready).where(first.scalar_subquery() == THIS, ~_IS_KEPT_APART).returning(*what).cte("taken")
+
+
+def taken(*conditions: Any) -> Any:
+    """Return the statement that takes the first message of a queue, unless its body is kept apart."""
+    first = _first(*conditions).limit(ONE).scalar_subquery()
+    return delete(ready).where(first == THIS, ~_IS_KEPT_APART).returning(*_TAKES).cte("taken")
 
 
 def no_longer_expiring(which: Any) -> Any:
@@ -228,6 +234,52 @@ DEPART: Final = (
 
 Where the definitions are other ones, something is due or has expired, or the body is kept apart, it does nothing.
 """
+
+_TAKEN_TOGETHER = delete(ready).where(Among(THIS, _first().limit(by("most")))).returning(*_TAKES).cte("taken")
+_GONE_TOGETHER = (
+    delete(message)
+    # `Named` alone does not make the other table known to a DELETE.
+    .where(Named(message.c.id, _TAKEN_TOGETHER.c.message_id), _TAKEN_TOGETHER.c.message_id.is_not(None))
+    .returning(*message.columns, _TAKEN_TOGETHER.c.retries, _TAKEN_TOGETHER.c.order_key.label("place"))
+    .cte("gone")
+)
+_ALL_GONE = (
+    select(
+        func.count().label("messages"), *(func.sum(_GONE_TOGETHER.c[name]).label(name) for name in ("pages", "size"))
+    )
+    .select_from(_GONE_TOGETHER)
+    .having(func.count() > ZERO)
+    .subquery("all_gone")
+)
+_SHRINKS_BY = {name: -_ALL_GONE.c[name] for name in ("messages", "pages", "size")} | {"dequeued": _ALL_GONE.c.messages}
+
+DEPART_TOGETHER: Final = select(*_GONE_TOGETHER.c, NUMBER_OF_TRANSACTION).add_cte(
+    _counted_twice(_ALL_GONE, _SHRINKS_BY)
+)
+"""Dequeues the first messages of a queue, and gives of each what DEPART gives, with its place in the order besides.
+
+They come in any order. It does nothing where DEPART would do nothing, but for bodies that are kept apart: it must not
+be committed where there are any. EXPIRE_NO_LONGER is to follow it where any of them expires.
+"""
+
+_EXPIRED = ("expires_at", "message_id")
+_FORGOTTEN = (
+    func.unnest(*(by(f"each_{name}", ARRAY(expiring.c[name].type)) for name in _EXPIRED))
+    .table_valued(*(column(name, expiring.c[name].type) for name in _EXPIRED), name="no_longer")
+    .render_derived()
+)
+
+_ITS_EXPIRY = Row(expiring.c.message_id, expiring)
+# One by one: a join might begin with all messages of the queue that expire.
+_THEIR_EXPIRY = select(
+    select(_ITS_EXPIRY)
+    .where(given(expiring.c.queue_id, "of_queue"), *(expiring.c[name] == _FORGOTTEN.c[name] for name in _EXPIRED))
+    .correlate(_FORGOTTEN)
+    .scalar_subquery()
+).select_from(_FORGOTTEN)
+
+EXPIRE_NO_LONGER: Final = delete(expiring).where(Among(_ITS_EXPIRY, _THEIR_EXPIRY))
+"""Forgets when messages of a queue expire."""
 
 _NEXT_DUE = select(due.c.available_at).where(given(due.c.queue_id, "of_queue")).order_by(due.c.available_at).limit(ONE)
 _HAS_READY = exists().where(given(ready.c.queue_id, "of_queue"))

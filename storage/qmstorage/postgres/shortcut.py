@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import psycopg
@@ -23,7 +24,7 @@ from qmcore.space import Space
 from qmstorage import bodies, rows
 from qmstorage.postgres import committing, keys, plain, plain_transactions, translate
 from qmstorage.postgres.committing import Again
-from qmstorage.postgres.pipeline import Pipeline, Prepared
+from qmstorage.postgres.pipeline import Pipeline, Prepared, Step
 from qmstorage.postgres.tables import quoted
 from qmstorage.runner import Texts
 from qmstorage.schema import message
@@ -44,7 +45,10 @@ _SECOND: Final = 1
 _THIRD: Final = 2
 """Behind that, where it has taken nothing, the one that says whether there is anything."""
 
-_FACTS: Final = message.columns.keys().index("body_id")
+_ID: Final = message.columns.keys().index("id")
+_QUEUE: Final = message.columns.keys().index("queue_id")
+_EXPIRES: Final = message.columns.keys().index("expires_at")
+_BODY_ID: Final = message.columns.keys().index("body_id")
 _PAGES: Final = message.columns.keys().index("pages")
 _BODY: Final = len(message.columns) - 1
 _BEHIND_RETRIES: Final = _BODY + 2
@@ -72,6 +76,8 @@ class PostgresShortcut:
         self._claim = Prepared("qm_claim", plain.CLAIM, texts)
         self._tell = Prepared("qm_tell", plain.TELL, texts)
         self._depart = Prepared("qm_depart", plain.DEPART, texts)
+        self._depart_together = Prepared("qm_depart_together", plain.DEPART_TOGETHER, texts)
+        self._expire_no_longer = Prepared("qm_expire_no_longer", plain.EXPIRE_NO_LONGER, texts)
         self._empty = Prepared("qm_empty", plain.EMPTY, texts)
         self._level = Prepared("qm_level", plain_transactions.LEVEL, texts)
         self._hold = Prepared("qm_hold", plain_transactions.HOLD, texts)
@@ -104,7 +110,20 @@ class PostgresShortcut:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
         values = _values_of_departure(departure)
         return self._tried(
-            lambda fresh: self._taken(self._depart, values, lambda row: _message(row, departure), fresh=fresh)
+            lambda fresh: self._taken(self._depart, values, lambda found: _message(found[0], departure), fresh=fresh)
+        )
+
+    def depart_together(self, departure: PlainDeparture, most: int) -> list[Message] | Nothing | None:
+        """Dequeue at most `most` messages for good, in their order; as with `depart`."""
+        values = _values_of_departure(departure) | {"most": most}
+
+        def read(found: list[_Row]) -> list[Message] | None:
+            if any(row[_BODY_ID] is not None for row in found):
+                return None
+            return [_message(row, departure) for row in sorted(found, key=itemgetter(_BEHIND_RETRIES))]
+
+        return self._tried(
+            lambda fresh: self._taken(self._depart_together, values, read, self._expire_those, fresh=fresh)
         )
 
     def level(self, space_id: int) -> tuple[int, Use]:
@@ -133,7 +152,8 @@ class PostgresShortcut:
             "numbers": hold.numbers,
         }
 
-        def held(row: _Row) -> PlainHeld:
+        def held(found: list[_Row]) -> PlainHeld:
+            (row,) = found
             return PlainHeld(_message(row, hold.departure), row[_PAGES], sorted(row[_BEHIND_RETRIES]))
 
         return self._tried(lambda fresh: self._taken(self._hold, values, held, fresh=fresh, durable=False))
@@ -269,14 +289,16 @@ class PostgresShortcut:
         self,
         statement: Prepared,
         values: dict[str, Any],
-        read: Callable[[_Row], T],
+        read: Callable[[list[_Row]], T | None],
+        follow: Callable[[list[_Row]], Sequence[Step]] | None = None,
         *,
         fresh: bool,
         durable: bool = True,
     ) -> T | Nothing | None:
-        """Run a statement that takes a message, and commit it when the message is here and was read.
+        """Run a statement that takes messages, and commit it when they are here and were read.
 
         Where there is none, it is seen why before the end: the queue is empty, or nothing was done for another reason.
+        Where `read` returns None all is undone. What is to `follow` them is done in the same transaction.
         """
         with self._volume.session(fresh=fresh) as session, self._pipeline(session) as pipeline:
             # Begun by words, so that the server gives up on us where we stop in the middle.
@@ -287,14 +309,31 @@ class PostgresShortcut:
             pipeline.sync()
             pipeline.wait()
             found = pipeline.rows(_SECOND)
-            row: _Row | None = found[0] if found else None
-            taken = None if row is None else read(row)
-            if row is None:
+            taken = read(found) if found else None
+            if found and taken is None:
+                pipeline.say(b"ROLLBACK")
+                pipeline.sync()
+                pipeline.wait()
+                return None
+            if not found:
                 pipeline.send(self._empty.step(**values))
+            elif follow is not None:
+                pipeline.send(*follow(found))
             pipeline.say(b"COMMIT")
             pipeline.sync()
-            self._volume.committed(session, pipeline.wait, row[-1] if row else "", is_repeatable=row is None)
-            return taken if row else _nothing(values["of_queue"], pipeline.rows(_THIRD))
+            self._volume.committed(session, pipeline.wait, found[0][-1] if found else "", is_repeatable=not found)
+            return taken if found else _nothing(values["of_queue"], pipeline.rows(_THIRD))
+
+    def _expire_those(self, gone: list[_Row]) -> Sequence[Step]:
+        """Return the step that forgets when messages expire, where any of them do."""
+        expiring = [row for row in gone if row[_EXPIRES] is not None]
+        if not expiring:
+            return ()
+        its = {
+            "each_expires_at": [row[_EXPIRES] for row in expiring],
+            "each_message_id": [row[_ID] for row in expiring],
+        }
+        return (self._expire_no_longer.step(of_queue=expiring[0][_QUEUE], **its),)
 
     # ---- the end of a transaction ------------------------------------------------------------------------------------
 
@@ -354,5 +393,5 @@ def _nothing(queue_id: int, rows_of: list[_Row]) -> Nothing | None:
 
 def _message(row: _Row, departure: PlainDeparture) -> Message:
     """Return the message of a row: its columns, the body last, and its retries."""
-    facts = rows.facts(row[:_FACTS], departure.space, departure.queue_name, Delivery.PERSIST)
+    facts = rows.facts(row[:_BODY_ID], departure.space, departure.queue_name, Delivery.PERSIST)
     return rows.to_message(facts, row[_BODY], row[_BODY + 1], State.HELD)

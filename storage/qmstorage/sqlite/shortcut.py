@@ -45,6 +45,9 @@ class SqliteShortcut:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
         return self._volume.done(_job(SqliteUnit.depart_plainly, departure, departure))
 
+    def depart_together(self, departure: PlainDeparture, most: int) -> None:
+        """Leave it to the ordinary way: what that asks for each call is little beside what each message takes."""
+
     def level(self, space_id: int) -> tuple[int, Use]:
         """Return the generation of a queue space, -1 where it is gone, and how much it holds."""
         found = self._volume.look(MAIN, space_id)
