@@ -244,8 +244,8 @@ class Consuming(SpaceHandle):
         try:
             return holding.dequeue(attachment.volume, branch, queue, selection, limit, now, body=body, role=role)
         except BaseException as error:
-            if not (waits and isinstance(error, QueueError) and waiting.is_unreachable(error)):
-                # A wait goes on when the server is back: nothing was done.
+            if not (waits and isinstance(error, QueueError) and waiting.may_pass(error)):
+                # A wait goes on when the server is back, or free: nothing was done.
                 transaction.note(error)
             attachment.renew(error)
             raise

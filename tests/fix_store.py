@@ -459,6 +459,10 @@ class Work:
         except BaseException as error:  # noqa: BLE001 - the test looks at it
             self._results[at] = error
 
+    def idents(self) -> set[int | None]:
+        """Return what `threading.get_ident()` says in the threads."""
+        return {thread.ident for thread in self._threads}
+
     def results(self) -> list[Any]:
         for thread in self._threads:
             thread.join(DEADLINE)

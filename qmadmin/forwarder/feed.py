@@ -20,6 +20,7 @@ from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
 from qmadmin.forwarder.settings import TRANTIME_MAX
 from qmadmin.forwarder.terms import Order, Terms
 from qmadmin.forwarder.tracing import call_span
+from qmcore.acts.waiting import may_pass
 from qmcore.errors import (
     AbortedError,
     BadQueueError,
@@ -115,7 +116,7 @@ class Feed:
             # The queue space is another one by now, or what is open is of no use any more.
             raise
         except QueueError as error:
-            if isinstance(error, SystemFailureError) and not error.facts.get("unreachable"):
+            if isinstance(error, SystemFailureError) and not may_pass(error):
                 raise
             if isinstance(error, NoSpaceError) and error.resource is Resource.TRANSACTIONS:
                 raise

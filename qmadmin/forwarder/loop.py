@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.forwarder.calls import Calls
 from qmadmin.forwarder.crew import Crew
-from qmcore.acts.waiting import is_unreachable
+from qmcore.acts.waiting import may_pass
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Forwarder:
 
     def _wait_for_the_store(self, error: QueueError) -> float:
         """Return how long to wait for a server that is away, so that calls that run may end with it back."""
-        if not is_unreachable(error):
+        if not may_pass(error):
             raise error
         if not self._store_is_away:
             self._store_is_away = True

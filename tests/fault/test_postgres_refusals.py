@@ -107,6 +107,31 @@ def test_a_server_that_has_no_tls_where_it_is_required_is_told(server):
     assert "no secure connection" in refusal.message
 
 
+@pytest.mark.parametrize("why", ["SSL error: unexpected eof while reading", "SSL SYSCALL error: EOF detected"])
+def test_a_connection_with_tls_that_ends_while_it_is_made_says_nothing_of_certificates(why):
+    error = psycopg.OperationalError(f'connection failed: connection to server at "db1", port 5432 failed: {why}')
+    refusal = translate.from_psycopg(error, SHOWN)
+    assert refusal.message == f"the server of device {SHOWN!r} cannot be reached: {refusal.message.split(': ', 1)[1]}"
+    assert why in refusal.message
+    assert refusal.facts["unreachable"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "consuming input failed: SSL error: unexpected eof while reading",
+        "sending query failed: SSL SYSCALL error: Connection reset by peer",
+        "consuming input failed: SSL connection has been closed unexpectedly",
+        "SSL error: decryption failed or bad record mac",
+    ],
+)
+def test_a_connection_with_tls_that_is_lost_is_lost(words):
+    refusal = translate.from_psycopg(psycopg.OperationalError(words), SHOWN)
+    assert isinstance(refusal, SystemFailureError)
+    assert "was lost" in refusal.message
+    assert refusal.facts["unreachable"]
+
+
 def test_a_service_that_is_not_described_is_told():
     refusal = refusal_of("postgresql:///?service=nowhere")
     assert isinstance(refusal, BadResourceError)

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.fix_store import Work, bodies_held, drain, eventually, make_queue, sp
 
 psycopg = pytest.importorskip("psycopg")
 
-from qmstorage.postgres import living  # noqa: E402
+from qmstorage.postgres import living, translate  # noqa: E402
 from qmstorage.postgres.watching import WatchedConnection  # noqa: E402
 from tests.cluster import Cluster  # noqa: E402 - there is nothing to test without psycopg
 
@@ -371,6 +372,31 @@ def test_after_a_failover_all_that_was_acknowledged_is_there_and_all_goes_on(pai
         space.enqueue("R", "again", persistent=False)
         assert drain(space, "R") == ["again"]
         assert is_sound(device)
+
+
+def test_a_wait_goes_on_that_meets_the_standby_before_it_takes_over(pair, monkeypatch):
+    """As where an address leads to it a moment too early: here both are named, and none is asked for by its kind."""
+    cluster, standby, url = pair
+    met, on_standby = set(), translate.on_standby
+
+    def noting(shown):
+        met.add(threading.get_ident())
+        return on_standby(shown)
+
+    monkeypatch.setattr(translate, "on_standby", noting)
+    with create_device(url.partition("?")[0], 20_000) as device:
+        device.create_space(space_definition(memory=1_000_000))
+        space = device.open_space("SPACE")
+        make_queue(space, "W")
+        waiting = Work(lambda: space.dequeue("W", wait=30).text)
+        eventually(lambda: cluster.sql("SELECT count(*) FROM qmadmin.waiter") == [(1,)], "it waits")
+        cluster.kill()
+        with pytest.raises(OperatingSystemError, match=r"the server is a standby|cannot be reached"):
+            space.enqueue("W", "early")
+        eventually(lambda: waiting.idents() <= met, "the wait has met the standby")
+        standby.promote()
+        space.enqueue("W", "late")
+        assert waiting.results() == ["late"]
 
 
 def test_a_standby_is_for_reading_only_and_says_so(pair):

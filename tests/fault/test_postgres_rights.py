@@ -76,3 +76,24 @@ def test_the_role_that_the_device_is_for_works_with_it_and_wakes_others(database
             with theirs.transaction():
                 theirs.enqueue("Q", "from the member")
             assert waiter.results() == ["from the member"]
+
+
+def test_a_role_that_is_taken_on_in_each_session_has_to_see_the_sessions(
+    postgres_server, worker_database, database_url, role
+):
+    """It must not be told that the server does not answer."""
+    group = f"{role.name}_group"
+    postgres_server.sql(f"CREATE ROLE {group}")
+    postgres_server.sql(f"GRANT {group} TO {role.name}")
+    try:
+        with lay_out(database_url, group=group):
+            taken_on = f"{role()}&options=-c%20role%3D{group}"
+            with pytest.raises(OperatingSystemError, match="may not see in pg_stat_activity") as refused:
+                open_device(taken_on)
+            assert "pg_read_all_stats" in refused.value.hint
+            postgres_server.sql(f"GRANT pg_read_all_stats TO {group}")
+            with open_device(taken_on) as device, device.open_space("SPACE") as space:
+                assert drain(space) == ["x"]
+    finally:
+        postgres_server.sql(f"DROP OWNED BY {group} CASCADE", worker_database)
+        postgres_server.sql(f"DROP ROLE {group}")

@@ -5,8 +5,12 @@ import threading
 
 import pytest
 
-from qmstorage.postgres import sessions
-from tests.fix_store import Work, eventually, make_queue
+from qmadmin.opening import open_device
+from qmcore.acts import waiting
+from qmcore.findings import Severity
+from qmstorage.postgres import keys, sessions
+from tests.fix_postgres import but_for_this_server
+from tests.fix_store import Work, eventually, make_queue, waiting_for
 from tests.interrupts import at_every_line
 
 
@@ -66,3 +70,55 @@ def test_a_process_is_present_once_although_the_start_of_that_was_interrupted(ar
 def present():
     """Return the threads that keep this process present on servers."""
     return {thread for thread in threading.enumerate() if thread.name == "qmadmin-presence"}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "client_encoding=LATIN1",
+        "client_encoding=SQL_ASCII",
+        "standard_conforming_strings=off",
+        "datestyle=German",
+        "statement_timeout=1",
+        "bytea_output=escape",
+    ],
+)
+def test_what_a_role_is_set_up_for_changes_nothing(arena, setting):
+    space = arena.space()
+    make_queue(space)
+    with open_device(f"{arena.url}&options=-c%20{setting.replace('=', '%3D')}") as device:
+        other = device.open_space("SPACE")
+        for text in ("5 €", "\\x"):
+            other.enqueue("Q", text, reply_queue="q€", headers={"ü": "\\"})
+            message = other.dequeue("Q")
+            assert (message.text, message.reply_queue, message.headers) == (text, "q€", {"ü": "\\"})
+        with other._attachment.volume.session(fresh=True) as session:
+            assert session.run("SHOW statement_timeout") == [("0",)]
+        found = but_for_this_server(device.check())
+        assert [finding.sentence for finding in found if finding.severity is Severity.ERROR] == []
+
+
+def test_a_wait_goes_on_after_a_lock_for_which_a_try_of_it_has_given_up(arena, monkeypatch):
+    space = arena.space()
+    make_queue(space)
+    space.enqueue("Q", b"known")
+    assert space.dequeue("Q")
+    given_up = []
+    monkeypatch.setattr(waiting, "pause", lambda volume, seconds: given_up.append(seconds))
+    arena.volume._sessions._settings += "; SET lock_timeout = 1"
+    arena.volume._sessions._close_idle()
+    wait = Work(lambda: space.dequeue("Q", wait=30).body)
+    eventually(lambda: waiting_for(arena.url) == 1, "it waits")
+    ((queue_id,),) = arena.sql("SELECT id FROM qm.queue WHERE name = 'Q'")
+    channel = keys.channel(arena.schema, queue_id)
+
+    def is_given_up():
+        arena.sql(f"SELECT pg_notify('{channel}', '')")
+        return given_up
+
+    with arena.volume._connect() as other, other.transaction():
+        other.execute(f"LOCK TABLE {arena.schema}.message")
+        eventually(is_given_up, "a try has given up")
+    with open_device(arena.url) as device:
+        device.open_space("SPACE").enqueue("Q", b"late")
+    assert wait.results() == [b"late"]

@@ -44,7 +44,8 @@ def wait_for(
 ) -> T | Nothing:
     """Try `attempt` until it brings something, the seconds are over or `stop` says so; 0 seconds tries once.
 
-    A store that is lost on the way is waited for too, as long as there is time; only the first try needs it.
+    A store that is lost on the way, or locked by others, is waited for too, as long as there is time; only the first
+    try needs it.
     `look_after` is done after a second in which nothing was changed, or after several where many wait. `in_turn` tells
     that the attempt takes any message of one queue, so that one of all who wait so is enough for one message.
     """
@@ -56,7 +57,7 @@ def wait_for(
             found = wait.try_at_each_ring(found)
             failure = None
         except QueueError as error:
-            if not is_unreachable(error):
+            if not may_pass(error):
                 raise
             failure = error
             pause(volume, min(wait.left(), CHECK_SECONDS))
@@ -145,6 +146,11 @@ def seconds_until(moment_us: int | None, clock: Clock) -> float:
 def is_unreachable(error: QueueError) -> bool:
     """Tell whether it is the way to the store, or its server, that is away, and may come back."""
     return bool(error.facts.get("unreachable"))
+
+
+def may_pass(error: QueueError) -> bool:
+    """Tell whether what was refused may be done soon: the store is away, or others are in the way for long."""
+    return is_unreachable(error) or bool(error.facts.get("blocked"))
 
 
 @contextlib.contextmanager

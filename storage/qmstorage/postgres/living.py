@@ -36,7 +36,8 @@ FROM pg_stat_activity WHERE pid = pg_backend_pid()
 """Asks for our session's process and its start in microseconds, and for what tells the server's start from others."""
 
 _IDENTITY = f"""
-SELECT pid, {_MICROSECONDS.format("backend_start")} FROM pg_stat_activity WHERE pid = pg_backend_pid()
+SELECT pid, {_MICROSECONDS.format("backend_start")}, pg_is_in_recovery()
+FROM pg_stat_activity WHERE pid = pg_backend_pid()
 """  # noqa: S608 - words of ours
 
 _OF_SESSION = f"FROM pg_stat_activity WHERE pid = {{pid}} AND {_MICROSECONDS.format('backend_start')} = {{started}}"
@@ -79,17 +80,21 @@ class Server(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Which session of the server one is: process numbers come again, with another start, in microseconds."""
+    """Which session of the server one is: process numbers come again, with another start, in microseconds.
+
+    The start is None where the role that the session has taken on may not see it.
+    """
 
     pid: int
-    started: int
+    started: int | None
+    on_standby: bool
 
 
 def identity(connection: Connection) -> Identity:
     """Return which session of the server a connection is."""
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        ((pid, started),) = cursor.execute(_IDENTITY)
-    return Identity(pid, started)
+        (row,) = cursor.execute(_IDENTITY)
+    return Identity(*row)
 
 
 def end_session(connection: Connection, session: Identity) -> None:

@@ -60,6 +60,9 @@ _SETTINGS: Final = (
 )
 
 
+_KNOWS_TRANSACTION_TIMEOUT: Final = 170000
+
+
 class _WholeNumbers(NumericBinaryLoader):
     """Sums of whole numbers are whole."""
 
@@ -199,6 +202,9 @@ class Sessions:
         connection = self._connect()
         try:
             connection.execute(self._settings, prepare=False)
+            if connection.info.server_version >= _KNOWS_TRANSACTION_TIMEOUT:
+                # Our transactions are short, or are ended by the limits above.
+                connection.execute("SET transaction_timeout = 0", prepare=False)
             slot, _ = slots.free_slot(connection, self._schema, slots.FOR_SESSION)
             whole_numbers(connection.adapters)
             session = Session(connection, slot, living.server(connection).boot)

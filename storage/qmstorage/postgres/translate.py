@@ -100,6 +100,12 @@ _BUSY = _Entry(
     "Look for a long transaction in pg_stat_activity.",
     blocked=True,
 )
+_CANCELLED = _Entry(
+    SystemFailureError,
+    "a statement on device {shown!r} was ended by others: {words}",
+    "Repeat the operation; nothing of it was done. Look for who calls pg_cancel_backend.",
+    blocked=True,
+)
 _CONFLICT = _Entry(
     SystemFailureError,
     "others on device {shown!r} were in the way again and again: {words}",
@@ -145,7 +151,7 @@ _BY_STATE: Final[dict[str, _Entry]] = {
     "53300": _TOO_MANY,
     "53400": _Entry(OperatingSystemError, "a limit of the server of device {shown!r} is reached: {words}"),
     "55P03": _BUSY,
-    "57014": _BUSY,
+    "57014": _CANCELLED,
     "57P03": _UNREACHABLE,
     "57P04": _NO_DATABASE,
     "58P01": _Entry(SystemFailureError, "the server of device {shown!r} misses a file: {words}"),
@@ -182,6 +188,8 @@ _BY_WORDS: Final[tuple[tuple[str, _Entry], ...]] = (
             unreachable=True,
         ),
     ),
+    # The connection came to its end in the midst of it, as with a server that is restarted behind a balancer of load.
+    (r"\bSSL error: unexpected eof|\bSSL SYSCALL error: (EOF|Connection reset|Broken pipe)", _UNREACHABLE),
     (
         r"\bSSL\b|certificate|GSSAPI",
         _Entry(
@@ -206,6 +214,9 @@ _BY_WORDS: Final[tuple[tuple[str, _Entry], ...]] = (
     (r"the database system is ", _UNREACHABLE),
 )
 """What can be told from the words of a connection that was not made, for which there is no state."""
+
+_SSL_HAS_ENDED: Final = r"\bSSL (error|SYSCALL error|connection has been closed)"
+"""What libpq says of a connection that was made, and is lost."""
 
 _FROM_SERVER: Final = re.compile(r"failed: \w+: {1,2}(.*)")
 """How libpq hands on what the server says, in whichever language: a severity, and the sentence."""
@@ -282,6 +293,23 @@ def read_only(shown: str) -> QueueError:
     return OperatingSystemError(_READ_ONLY.message.format(shown=shown), hint=_READ_ONLY.hint, path=shown)
 
 
+def on_standby(shown: str) -> QueueError:
+    """Return the diagnostic for a device that was open for writing, and is on a standby now: it may take over."""
+    return OperatingSystemError(
+        _READ_ONLY.message.format(shown=shown), hint=_READ_ONLY.hint, path=shown, unreachable=True
+    )
+
+
+def hidden(shown: str) -> QueueError:
+    """Return the diagnostic for sessions that may not know themselves, because they have taken on another role."""
+    return OperatingSystemError(
+        f"a session on device {shown!r} may not see in pg_stat_activity when it began: its role is another one than"
+        " that of its user",
+        hint="Grant pg_read_all_stats to that role, or do without SET role, also in ALTER ROLE and in the URL.",
+        path=shown,
+    )
+
+
 def refuse_old_server(version: int, shown: str) -> None:
     """Refuse a server before PostgreSQL 14; `version` is what the driver calls `server_version`, such as 150004."""
     if version < OLDEST_SERVER:
@@ -315,10 +343,12 @@ def _entry(error: psycopg.Error) -> _Entry:
 def _of_connection(error: psycopg.Error, bad: int) -> _Entry:
     """Return what a failure of the connection is, of which libpq says no state, but only words."""
     text = _last_attempt(str(error))
+    connecting = re.match(r"connection (failed|is bad|timeout)|failed to resolve", text)
+    if not connecting and re.search(_SSL_HAS_ENDED, text):
+        return _LOST
     for pattern, entry in _BY_WORDS:
         if re.search(pattern, text):
             return entry
-    connecting = re.match(r"connection (failed|is bad|timeout)|failed to resolve", text)
     if not connecting:
         is_gone = error.pgconn is None or error.pgconn.status == bad
         return _LOST if is_gone else _OTHERWISE

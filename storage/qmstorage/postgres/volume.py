@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg.errors import LockNotAvailable
 
-from qmcore.errors import NotOpenError
+from qmcore.errors import NotOpenError, QueueError
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Owner
@@ -23,6 +23,7 @@ from qmcore.space import Space
 from qmstorage.forks import FORKS
 from qmstorage.postgres import committing, health, joining, living, telling, translate, watching
 from qmstorage.postgres.committing import Again
+from qmstorage.postgres.living import Identity
 from qmstorage.postgres.memories import Memories
 from qmstorage.postgres.presence import Presence
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
@@ -388,7 +389,19 @@ class PostgresVolume:
             raise translate.from_psycopg(error, self.path) from error
 
     def _connect(self) -> WatchedConnection:
-        return watching.connected(self.address)
+        connection = watching.connected(self.address)
+        refusal = self._unfit(connection.identity)
+        if refusal is not None:
+            connection.close()
+            raise refusal
+        return connection
+
+    def _unfit(self, session: Identity) -> QueueError | None:
+        """Return why a session is of no use; None where it is."""
+        if session.on_standby and not self.readonly:
+            # One that takes over soon, and was a moment too early at the address of the server.
+            return translate.on_standby(self.path)
+        return translate.hidden(self.path) if session.started is None else None
 
     def _connected(self) -> WatchedConnection:
         return self._translated(self._connect)

@@ -39,16 +39,23 @@ _AT_WORK: Final = ("active", "fastpath function call", "disabled")
 """The states of a session that may still answer; the last one is that of a server that keeps no states."""
 
 
-_SETTINGS: Final = "SET search_path = pg_catalog"
-"""All tables are named with their schema. Of functions those are meant that the server has, and not ones that anybody
-has made in a schema such as public, which would run with our rights."""
+_SETTINGS: Final = (
+    # All tables are named with their schema. Of functions those are meant that the server has, and not ones that
+    # anybody has made in a schema such as public, which would run with our rights.
+    "SET search_path = pg_catalog;"
+    # How we read and write does not depend on what a role, a database or the environment is set up for.
+    "SET client_encoding = 'UTF8'; SET standard_conforming_strings = on; SET DateStyle = ISO;"
+    # A wait for a lock has a limit of its own. What a server works on long it is asked about, and left to.
+    "SET statement_timeout = 0"
+)
+"""What every session of ours begins with."""
 
 
 class WatchedConnection(psycopg.Connection[Any]):
     """A connection that takes itself for lost where the server works on nothing for it and still says nothing."""
 
     conninfo = ""
-    identity = living.Identity(0, 0)
+    identity = living.Identity(0, 0, on_standby=False)
     """Which session of the server it is."""
 
     silence_seconds = SILENCE_SECONDS
