@@ -267,7 +267,10 @@ class _SchemaMaker:
         progress: Callable[[int], None],  # noqa: ARG002
     ) -> BackupReport:
         """Refuse: the database has better ways."""
-        schemas = " ".join(f"--schema={self._at(path).schema}" for path in volumes)
+        from qmstorage.postgres.tables import memory_schema
+
+        of_volumes = [self._at(path).schema for path in volumes]
+        schemas = " ".join(f"--schema={name} --schema={memory_schema(name)}" for name in of_volumes)
         raise BadResourceError(
             f"a backup of device {self._address.shown!r} is made with PostgreSQL's own programs",
             hint=f"pg_dump {schemas} has all persistent messages as they stood at one moment; pg_restore brings them"

@@ -6,7 +6,7 @@ import secrets
 import pytest
 
 from qmadmin.opening import create_device, open_device
-from qmcore.errors import OperatingSystemError, QueueError
+from qmcore.errors import BadResourceError, OperatingSystemError, QueueError
 from qmcore.records import Forwarding
 from tests.fix_store import Work, drain, eventually, make_queue, space_definition, waiting_for
 
@@ -32,9 +32,9 @@ def role(postgres_server, worker_database, database_url):
     postgres_server.sql(f"DROP ROLE {name}")
 
 
-def lay_out(path, **options):
+def lay_out(path, memory=0, **options):
     device = create_device(path, 5_000, **options)
-    device.create_space(space_definition())
+    device.create_space(space_definition(memory=memory))
     with device.open_space("SPACE") as space:
         make_queue(space, retries=3)
         space.enqueue("Q", "x")
@@ -97,3 +97,21 @@ def test_a_role_that_is_taken_on_in_each_session_has_to_see_the_sessions(
     finally:
         postgres_server.sql(f"DROP OWNED BY {group} CASCADE", worker_database)
         postgres_server.sql(f"DROP ROLE {group}")
+
+
+def test_what_a_restore_has_left_out_of_a_device_is_made_anew_by_its_owner(
+    postgres_server, worker_database, database_url, role
+):
+    """Non-persistent messages are lost with their schema, and nothing else."""
+    schema = database_url.rpartition("schema=")[2]
+    with lay_out(database_url, memory=1_000_000, group=role.name) as device, device.open_space("SPACE") as space:
+        space.enqueue("Q", "lost", persistent=False)
+    postgres_server.sql(f"DROP SCHEMA {schema}_memory CASCADE", worker_database)
+    with pytest.raises(BadResourceError, match=f"lacks its schema '{schema}_memory'") as refused:
+        open_device(role())
+    assert "as the role that owns it" in refused.value.hint
+    with open_device(database_url) as device, device.open_space("SPACE") as space:
+        space.enqueue("Q", "y", persistent=False)
+    with open_device(role()) as member, member.open_space("SPACE") as space:
+        space.enqueue("Q", "z", persistent=False)
+        assert drain(space) == ["x", "y", "z"]

@@ -263,7 +263,8 @@ def test_a_backup_is_left_to_postgresql(made, tmp_path):
     assert "a backup of files is not restored there" in refusal(made, f"qrestore -y {tmp_path}/backup {made.shown}\n")
     with open_device(made.device) as device, pytest.raises(BadResourceError) as failure:
         device.backup(tmp_path / "backup")
-    assert f"pg_dump --schema={address_of(made.device).schema} has" in failure.value.hint
+    schema = address_of(made.device).schema
+    assert f"pg_dump --schema={schema} --schema={schema}_memory has" in failure.value.hint
     assert not (tmp_path / "backup").exists()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+_WRITERS: Final = """
+SELECT pg_get_userbyid(grantee) FROM pg_namespace, aclexplode(nspacl)
+WHERE nspname = %s AND privilege_type = 'USAGE' AND grantee NOT IN (0, nspowner)
+AND has_table_privilege(grantee, %s, 'INSERT')
+"""
+"""The roles that a device is for, besides its owner."""
+
+
 def open_volume(address: Address) -> PostgresVolume:
     """Open the device or volume in a schema; for reading only on a standby, or where this user may not write.
 
@@ -35,8 +43,10 @@ def open_volume(address: Address) -> PostgresVolume:
         _check_encoding(connection, address, new=False)
         durability = _scalar(connection, f"SELECT durability FROM {quoted(address.schema)}.device")  # noqa: S608 - a name of ours
         readonly = bool(_scalar(connection, "SELECT pg_is_in_recovery()")) or not _may_write(connection, address)
-    if durability is None:
-        raise translate.not_a_device(address.shown)
+        if durability is None:
+            raise translate.not_a_device(address.shown)
+        if not readonly:
+            _make_memory_again(connection, address)
     return PostgresVolume(address, durable=durability != RELAXED, readonly=readonly)
 
 
@@ -107,6 +117,29 @@ def _may_write(connection: psycopg.Connection[Any], address: Address) -> bool:
     table = f"'{quoted(address.schema)}.message'"
     rights = " AND ".join(f"has_table_privilege({table}, '{right}')" for right in ("INSERT", "UPDATE", "DELETE"))
     return bool(_scalar(connection, f"SELECT {rights}"))
+
+
+def _make_memory_again(connection: psycopg.Connection[Any], address: Address) -> None:
+    """Make the tables for non-persistent messages where a restore has left them out: empty, as a crash leaves them."""
+    is_missing = f"SELECT to_regclass('{quoted(memory_schema(address.schema))}.residence') IS NULL"
+    if not _scalar(connection, is_missing):
+        return
+    if not _scalar(
+        connection, "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = %s", [address.schema]
+    ):
+        raise BadResourceError(
+            f"device {address.shown!r} lacks its schema {memory_schema(address.schema)!r}, for non-persistent messages",
+            hint="Open it once as the role that owns it, which makes that schema anew.",
+            path=address.shown,
+        )
+    with connection.transaction():
+        connection.execute(f"LOCK TABLE {quoted(address.schema)}.device IN SHARE ROW EXCLUSIVE MODE")
+        if not _scalar(connection, is_missing):
+            return
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(memory_schema(address.schema))}")
+        connection.execute(";\n".join(tables.creation_of_memory(address.schema)), prepare=False)
+        for (role,) in connection.execute(_WRITERS, [address.schema, f"{quoted(address.schema)}.message"]).fetchall():
+            _grant(connection, address, role)
 
 
 def _make_schemas(connection: psycopg.Connection[Any], address: Address) -> None:

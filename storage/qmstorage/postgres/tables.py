@@ -105,11 +105,16 @@ def creation(schema: str, partitions: int = 0) -> Iterator[str]:
     """Yield the statements that make the tables of a volume, in schemas that exist; with `partitions` of messages."""
     for table in metadata.sorted_tables:
         yield from _table(table, schema, partitions=partitions if table.name in PARTITIONED else 0)
+    yield from creation_of_memory(schema)
+    yield f"INSERT INTO {quoted(schema)}.alembic_version VALUES ('{REVISION}')"  # noqa: S608 - names of ours
+
+
+def creation_of_memory(schema: str) -> Iterator[str]:
+    """Yield the statements that make the tables for the non-persistent messages of a volume."""
     for table in IN_MEMORY:
         yield from _table(table, memory_schema(schema), unlogged=True)
     # A row that is there says that the tables are as they were when it was written: a crash of the server empties all.
     yield f"CREATE UNLOGGED TABLE {quoted(memory_schema(schema))}.residence (space_id INTEGER PRIMARY KEY)"
-    yield f"INSERT INTO {quoted(schema)}.alembic_version VALUES ('{REVISION}')"  # noqa: S608 - names of ours
 
 
 def indexes_of(name: str, schema: str) -> dict[str, str]:
