@@ -135,7 +135,7 @@ class Forwarder:
         return self._sleep(seen.seconds)
 
     def _wait_for_the_store(self, error: QueueError) -> float:
-        """Return how long to wait for a server that is away, so that calls that run may end with it back."""
+        """Return how long to wait for a store that is away, or locked, so that calls that run may end with it back."""
         if not may_pass(error):
             raise error
         if not self._store_is_away:
@@ -146,7 +146,7 @@ class Forwarder:
     def _store_is_back(self) -> None:
         if self._store_is_away:
             self._store_is_away = False
-            logger.info("the server of the device is back")
+            logger.info("the device can be used again")
 
     def _let_some_time_pass(self) -> None:
         """Wait a moment where the last look was only just now, because of messages for other queues."""

@@ -107,7 +107,15 @@ def test_a_server_that_has_no_tls_where_it_is_required_is_told(server):
     assert "no secure connection" in refusal.message
 
 
-@pytest.mark.parametrize("why", ["SSL error: unexpected eof while reading", "SSL SYSCALL error: EOF detected"])
+@pytest.mark.parametrize(
+    "why",
+    [
+        "SSL error: unexpected eof while reading",
+        "SSL SYSCALL error: EOF detected",
+        "SSL connection has been closed unexpectedly",
+        "could not send SSL negotiation packet: Broken pipe",
+    ],
+)
 def test_a_connection_with_tls_that_ends_while_it_is_made_says_nothing_of_certificates(why):
     error = psycopg.OperationalError(f'connection failed: connection to server at "db1", port 5432 failed: {why}')
     refusal = translate.from_psycopg(error, SHOWN)

@@ -6,7 +6,7 @@ import secrets
 import pytest
 
 from qmadmin.opening import create_device, open_device
-from qmcore.errors import BadResourceError, OperatingSystemError, QueueError
+from qmcore.errors import OperatingSystemError, QueueError
 from qmcore.records import Forwarding
 from tests.fix_store import Work, drain, eventually, make_queue, space_definition, waiting_for
 
@@ -107,11 +107,54 @@ def test_what_a_restore_has_left_out_of_a_device_is_made_anew_by_its_owner(
     with lay_out(database_url, memory=1_000_000, group=role.name) as device, device.open_space("SPACE") as space:
         space.enqueue("Q", "lost", persistent=False)
     postgres_server.sql(f"DROP SCHEMA {schema}_memory CASCADE", worker_database)
-    with pytest.raises(BadResourceError, match=f"lacks its schema '{schema}_memory'") as refused:
+    with pytest.raises(OperatingSystemError, match=f"lacks its schema '{schema}_memory'") as refused:
         open_device(role())
-    assert "as the role that owns it" in refused.value.hint
+    assert "the role that owns it" in refused.value.hint
     with open_device(database_url) as device, device.open_space("SPACE") as space:
         space.enqueue("Q", "y", persistent=False)
     with open_device(role()) as member, member.open_space("SPACE") as space:
         space.enqueue("Q", "z", persistent=False)
         assert drain(space) == ["x", "y", "z"]
+
+
+def test_what_an_administrator_makes_anew_is_the_owners_and_widens_no_rights(
+    postgres_server, worker_database, database_url, role
+):
+    schema = database_url.rpartition("schema=")[2]
+    rights = (
+        f"SELECT nspacl::text FROM pg_namespace WHERE nspname = '{schema}' UNION ALL SELECT relacl::text FROM pg_class"
+    )
+    rights += f" WHERE relnamespace = '{schema}'::regnamespace AND relname = 'message'"
+    postgres_server.sql(f"GRANT CREATE ON DATABASE {worker_database} TO {role.name}")
+    with lay_out(role(), memory=1_000_000):
+        writer = f"{role.name}_writer"
+        postgres_server.sql(f"CREATE ROLE {writer}")
+        try:
+            postgres_server.sql(f"GRANT USAGE ON SCHEMA {schema} TO {writer}", worker_database)
+            postgres_server.sql(
+                f"GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.message TO {writer}", worker_database
+            )
+            before = postgres_server.sql(rights, worker_database)
+            postgres_server.sql(f"DROP SCHEMA {schema}_memory CASCADE", worker_database)
+            open_device(database_url).close()
+            assert postgres_server.sql(rights, worker_database) == before
+            owners = "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class"
+            owners += f" WHERE relnamespace = '{schema}_memory'::regnamespace"
+            assert postgres_server.sql(owners, worker_database) == [(role.name,)]
+            with open_device(role()) as device, device.open_space("SPACE") as space:
+                space.enqueue("Q", "y", persistent=False)
+                assert drain(space) == ["x", "y"]
+        finally:
+            postgres_server.sql(f"DROP OWNED BY {writer} CASCADE", worker_database)
+            postgres_server.sql(f"DROP ROLE {writer}")
+
+
+def test_a_role_with_rights_on_the_persistent_messages_alone_works_with_them(database_url, role, postgres_server):
+    schema = database_url.rpartition("schema=")[2]
+    with lay_out(database_url):
+        url = role()
+        database = url.rpartition("/")[2].partition("?")[0]
+        for right in ("USAGE ON SCHEMA", "ALL ON ALL TABLES IN SCHEMA", "ALL ON ALL SEQUENCES IN SCHEMA"):
+            postgres_server.sql(f"GRANT {right} {schema} TO {role.name}", database)
+        with open_device(url) as device, device.open_space("SPACE") as space:
+            assert drain(space) == ["x"]

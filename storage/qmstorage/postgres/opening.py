@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import psycopg
 
 from qmcore.device import RELAXED, DeviceInfo
-from qmcore.errors import BadResourceError, InvalidArgumentError, ReleaseError
+from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError, ReleaseError
 from qmstorage import schema as tables_of_all
 from qmstorage.postgres import tables, translate, watching
 from qmstorage.postgres.sessions import whole_numbers
@@ -31,10 +31,22 @@ AND has_table_privilege(grantee, %s, 'INSERT')
 """
 """The roles that a device is for, besides its owner."""
 
+_HAS_MEMORY: Final = """
+SELECT EXISTS (SELECT FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE nspname = %s AND relname = 'residence')
+"""
+"""Asks for a table by names, for which no right is needed."""
+
+_OWNER: Final = """
+SELECT pg_get_userbyid(nspowner), pg_has_role(nspowner, %s) FROM pg_namespace WHERE nspname = %s
+"""
+_TELLS_WHO_MAY_SET_ROLE: Final = 160000
+
 
 def open_volume(address: Address) -> PostgresVolume:
     """Open the device or volume in a schema; for reading only on a standby, or where this user may not write.
 
+    The schema for non-persistent messages is made anew where it is missing and this user may act as the owner.
     Raises BadResourceError where there is none, ReleaseError for a newer one or a server that is too old,
     OperatingSystemError where the server cannot be reached or refuses.
     """
@@ -68,7 +80,8 @@ def create_volume(address: Address, info: DeviceInfo, *, main: bool, group: str 
             )
             unit.add_device(info, main=main)
             if group:
-                _grant(connection, address, group)
+                _refuse_unknown_role(connection, group)
+                _grant(connection, _both(address), group)
     return PostgresVolume(address, durable=info.durability != RELAXED)
 
 
@@ -120,26 +133,31 @@ def _may_write(connection: psycopg.Connection[Any], address: Address) -> bool:
 
 
 def _make_memory_again(connection: psycopg.Connection[Any], address: Address) -> None:
-    """Make the tables for non-persistent messages where a restore has left them out: empty, as a crash leaves them."""
-    is_missing = f"SELECT to_regclass('{quoted(memory_schema(address.schema))}.residence') IS NULL"
-    if not _scalar(connection, is_missing):
+    """Make the tables for non-persistent messages where a restore has left them out: empty, as a crash leaves them.
+
+    They are the owner's, whoever makes them, as those of the device are.
+    """
+    name = memory_schema(address.schema)
+    if _scalar(connection, _HAS_MEMORY, [name]):
         return
-    if not _scalar(
-        connection, "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = %s", [address.schema]
-    ):
-        raise BadResourceError(
-            f"device {address.shown!r} lacks its schema {memory_schema(address.schema)!r}, for non-persistent messages",
-            hint="Open it once as the role that owns it, which makes that schema anew.",
+    # Who may take on another role: servers before 16 tell no more than who is a member of it.
+    right = "SET" if connection.info.server_version >= _TELLS_WHO_MAY_SET_ROLE else "MEMBER"
+    owner, may_be_owner = connection.execute(_OWNER, [right, address.schema]).fetchone() or ("", False)
+    if not may_be_owner:
+        raise OperatingSystemError(
+            f"device {address.shown!r} lacks its schema {name!r}, for non-persistent messages",
+            hint=f"Open it once as {owner}, the role that owns it, which makes that schema anew.",
             path=address.shown,
         )
+    role = psycopg.sql.Identifier(owner).as_string(connection)
     with connection.transaction():
         connection.execute(f"LOCK TABLE {quoted(address.schema)}.device IN SHARE ROW EXCLUSIVE MODE")
-        if not _scalar(connection, is_missing):
+        if _scalar(connection, _HAS_MEMORY, [name]):
             return
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(memory_schema(address.schema))}")
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(name)} AUTHORIZATION {role}; SET LOCAL ROLE {role}")
         connection.execute(";\n".join(tables.creation_of_memory(address.schema)), prepare=False)
-        for (role,) in connection.execute(_WRITERS, [address.schema, f"{quoted(address.schema)}.message"]).fetchall():
-            _grant(connection, address, role)
+        for (writer,) in connection.execute(_WRITERS, [address.schema, f"{quoted(address.schema)}.message"]).fetchall():
+            _grant(connection, quoted(name), writer)
 
 
 def _make_schemas(connection: psycopg.Connection[Any], address: Address) -> None:
@@ -156,17 +174,20 @@ def _make_schemas(connection: psycopg.Connection[Any], address: Address) -> None
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(name)}")
 
 
-def _grant(connection: psycopg.Connection[Any], address: Address, role: str) -> None:
-    """Give a role the rights to use the device; to make and destroy queue spaces is left to the owner."""
+def _refuse_unknown_role(connection: psycopg.Connection[Any], role: str) -> None:
     if not _scalar(connection, "SELECT count(*) FROM pg_roles WHERE rolname = %s", [role]):
         raise InvalidArgumentError(
             f"there is no role {role!r} in the database", hint="Make it with CREATE ROLE.", group=role
         )
+
+
+def _grant(connection: psycopg.Connection[Any], schemas: str, role: str) -> None:
+    """Give a role the rights to use what is in schemas; to make and destroy queue spaces is left to the owner."""
     to = psycopg.sql.Identifier(role).as_string(connection)
-    connection.execute(f"GRANT USAGE ON SCHEMA {_both(address)} TO {to}")
+    connection.execute(f"GRANT USAGE ON SCHEMA {schemas} TO {to}")
     for what in ("TABLES", "SEQUENCES"):
-        connection.execute(f"GRANT ALL ON ALL {what} IN SCHEMA {_both(address)} TO {to}")
-        connection.execute(f"ALTER DEFAULT PRIVILEGES IN SCHEMA {_both(address)} GRANT ALL ON {what} TO {to}")
+        connection.execute(f"GRANT ALL ON ALL {what} IN SCHEMA {schemas} TO {to}")
+        connection.execute(f"ALTER DEFAULT PRIVILEGES IN SCHEMA {schemas} GRANT ALL ON {what} TO {to}")
 
 
 def _both(address: Address) -> str:

@@ -58,7 +58,7 @@ class Step(NamedTuple):
 class Prepared:
     """A statement that each session prepares when it first runs it, and the names of its values in their order.
 
-    It returns rows, perhaps none.
+    It returns rows, perhaps none; one that returns no table is not counted by `Pipeline.rows`.
     """
 
     def __init__(self, name: str, statement: Statement, texts: Texts) -> None:

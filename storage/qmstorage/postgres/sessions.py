@@ -163,6 +163,7 @@ class Sessions:
             raise SystemFailureError(
                 f"all {MOST} database sessions of this process have been at work for {WAIT_SECONDS} seconds",
                 hint="Look for what locks the tables of the device, such as a tool of the database.",
+                blocked=True,
             ) from None
         try:
             if fresh:

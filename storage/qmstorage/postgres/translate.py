@@ -103,7 +103,8 @@ _BUSY = _Entry(
 _CANCELLED = _Entry(
     SystemFailureError,
     "a statement on device {shown!r} was ended by others: {words}",
-    "Repeat the operation; nothing of it was done. Look for who calls pg_cancel_backend.",
+    "Repeat the operation; nothing of it was done. Look for who calls pg_cancel_backend, or for a"
+    " statement_timeout of the application's own connection.",
     blocked=True,
 )
 _CONFLICT = _Entry(
@@ -175,7 +176,13 @@ _LOST_STATES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "5
 _BY_WORDS: Final[tuple[tuple[str, _Entry], ...]] = (
     (r"no password supplied", _NO_PASSWORD),
     (r"password authentication failed|authentication failed for user|role \".*\" does not exist", _WRONG_PASSWORD),
-    (r"no pg_hba\.conf entry|pg_hba\.conf rejects|not permitted to log in", _REFUSED),
+    (
+        (
+            r"no pg_hba\.conf entry|pg_hba\.conf rejects|not permitted to log in|unrecognized configuration parameter"
+            r"|permission denied to set|cannot connect to invalid database|no such (user|database)"
+        ),
+        _REFUSED,
+    ),
     (r"permission denied for database", _MISSING_RIGHT),
     (r"database \".*\" does not exist|not currently accepting connections", _NO_DATABASE),
     (r"too many (clients|connections)|connection slots", _TOO_MANY),
@@ -189,7 +196,13 @@ _BY_WORDS: Final[tuple[tuple[str, _Entry], ...]] = (
         ),
     ),
     # The connection came to its end in the midst of it, as with a server that is restarted behind a balancer of load.
-    (r"\bSSL error: unexpected eof|\bSSL SYSCALL error: (EOF|Connection reset|Broken pipe)", _UNREACHABLE),
+    (
+        (
+            r"\bSSL (error: unexpected eof|SYSCALL error|connection has been closed)"
+            r"|could not send (SSL|GSSAPI) negotiation packet"
+        ),
+        _UNREACHABLE,
+    ),
     (
         r"\bSSL\b|certificate|GSSAPI",
         _Entry(
