@@ -88,6 +88,19 @@ class TestCommit:
         assert refusal.value.resource is Resource.MESSAGES
         assert drain(space) == ["c", "d"]
 
+    def test_room_that_others_take_after_the_dequeue_is_refused_at_the_commit_at_the_latest(self, store):
+        space = store.space(messages=3)
+        make_queue(space, retries=3)
+        make_queue(space, "R")
+        space.enqueue("Q", "request")
+        with pytest.raises(NoSpaceError), space.transaction():
+            space.dequeue("Q")
+            for text in "ab":
+                space.enqueue("R", text, transactional=False)
+            space.enqueue("R", "reply 1")
+            space.enqueue("R", "reply 2")
+        assert (drain(space), drain(space, "R")) == (["request"], ["a", "b"])
+
 
 class TestRollback:
     def test_what_was_dequeued_is_back_in_its_place_and_what_was_enqueued_never_was(self, space):
