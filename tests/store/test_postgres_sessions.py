@@ -98,7 +98,7 @@ def test_what_a_role_is_set_up_for_changes_nothing(arena, setting):
         assert [finding.sentence for finding in found if finding.severity is Severity.ERROR] == []
 
 
-def test_a_wait_goes_on_after_a_lock_for_which_a_try_of_it_has_given_up(arena, monkeypatch):
+def test_a_wait_goes_on_after_a_lock_for_which_a_try_of_it_has_given_up(arena, monkeypatch, caplog):
     space = arena.space()
     make_queue(space)
     space.enqueue("Q", b"known")
@@ -122,3 +122,4 @@ def test_a_wait_goes_on_after_a_lock_for_which_a_try_of_it_has_given_up(arena, m
     with open_device(arena.url) as device:
         device.open_space("SPACE").enqueue("Q", b"late")
     assert wait.results() == [b"late"]
+    assert [line for line in caplog.messages if "a wait goes on: " in line and "stayed locked by others" in line]

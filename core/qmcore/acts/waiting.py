@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
@@ -18,6 +19,8 @@ from qmcore.errors import QueueError, Resource, SystemFailureError
 from qmcore.port import Bell, Unit, Volume, always
 from qmcore.records import Nothing, Owner
 from qmcore.times import MICROS, Clock
+
+logger = logging.getLogger("qmadmin.engine")
 
 T = TypeVar("T")
 
@@ -59,6 +62,9 @@ def wait_for(
         except QueueError as error:
             if not may_pass(error):
                 raise
+            if failure is None and not is_unreachable(error):
+                # Of a server that is away the store tells. Who is in the way should not be so unseen.
+                logger.warning("a wait goes on: %s", error)
             failure = error
             pause(volume, min(wait.left(), CHECK_SECONDS))
     if failure is not None:
