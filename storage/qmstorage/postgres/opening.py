@@ -142,7 +142,7 @@ def _make_memory_again(connection: psycopg.Connection[Any], address: Address) ->
         return
     # Who may take on another role: servers before 16 tell no more than who is a member of it.
     right = "SET" if connection.info.server_version >= _TELLS_WHO_MAY_SET_ROLE else "MEMBER"
-    owner, may_be_owner = connection.execute(_OWNER, [right, address.schema]).fetchone() or ("", False)
+    ((owner, may_be_owner),) = connection.execute(_OWNER, [right, address.schema])
     if not may_be_owner:
         raise OperatingSystemError(
             f"device {address.shown!r} lacks its schema {name!r}, for non-persistent messages",
