@@ -85,6 +85,7 @@ class Crew:
         except RuntimeError as error:
             self.feed.pause.begin(f"no thread can be started: {error}")
             return False
+        self._idle += 1
         return True
 
     def only(self, messages: int) -> None:
@@ -111,13 +112,12 @@ class Crew:
     # ---- a worker ----------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while self._got_ticket():
+        while (looks := self._is_roused()) is not None:
             found = Found.NOTHING
             try:
-                while self._may_take():
+                while looks:
                     found = self._forward()
-                    if found is not Found.MESSAGE:
-                        break
+                    looks = found is Found.MESSAGE and self._begins_look()
             except BaseException as error:  # noqa: BLE001 - the main thread decides what becomes of it
                 self._failed(error)
             if found is Found.ABANDONED:
@@ -125,27 +125,29 @@ class Crew:
                 return
             self._leave()
 
-    def _got_ticket(self) -> bool:
-        """Wait to be roused; False where there is no more to do for this thread."""
+    def _is_roused(self) -> bool | None:
+        """Wait to be roused; tell whether a look has begun by that. None where there is no more to do for this thread.
+
+        Nobody can see the ticket gone and the look not yet begun, and rouse another one for it.
+        """
         with self._changed:
-            self._idle += 1
-            try:
-                roused = self._changed.wait_for(lambda: self._tickets or self._is_ended, _IDLE_SECONDS)
-                if self._is_ended or not roused:
-                    return False
-                self._tickets -= 1
-                self._busy += 1
-                return True
-            finally:
-                self._idle -= 1
+            roused = self._changed.wait_for(lambda: self._tickets or self._is_ended, _IDLE_SECONDS)
+            self._idle -= 1
+            if self._is_ended or not roused:
+                return None
+            self._tickets -= 1
+            self._busy += 1
+            return self._begins_look()
 
     def _leave(self) -> None:
         with self._changed:
             self._busy -= 1
+            self._idle += 1
             self._changed.notify_all()
         self._told()
 
-    def _may_take(self) -> bool:
+    def _begins_look(self) -> bool:
+        """Begin to look for a message, if that may be."""
         with self._changed:
             if self._is_ended or self.feed.pause.left() or self._limit == 0:
                 return False
@@ -154,6 +156,7 @@ class Crew:
                 return False
             if self._limit is not None:
                 self._limit -= 1
+            self._looking += 1
             return True
 
     def _forward(self) -> Found:
@@ -168,15 +171,17 @@ class Crew:
         finally:
             look.ends()
 
-    def begins_look(self) -> None:
-        """Note that a worker looks for a message."""
-        with self._changed:
-            self._looking += 1
-
     def ends_look(self) -> None:
-        """Note that it looks no more."""
+        """Note that a worker looks no more."""
         with self._changed:
             self._looking -= 1
+
+    def looks_on(self, *, ends_look: bool) -> None:
+        """Have another worker look, in the moment in which one ends its look, so that nobody else can rouse a third."""
+        with self._changed:
+            if ends_look:
+                self.ends_look()
+            self.rouse()
 
     def goes_on(self, feed: Feed) -> bool:
         """Tell whether a worker may take its next message at once, without a look at anything but the queue."""
@@ -203,6 +208,8 @@ class Crew:
                 self._changed.wait_for(lambda: self._is_ended, begin - time.monotonic())
 
     def _has_room(self) -> bool:
+        if self.feed.terms.pace and (self._looking or self._tickets):
+            return False
         workers = self.feed.terms.workers
         if time.monotonic() < self._few_until:
             workers = min(workers, self._few)
@@ -241,12 +248,11 @@ class _Look:
         self.leave_place: Callable[[], None] = _nothing
         self._crew = crew
         self._is_open = True
-        crew.begins_look()
 
     def taken(self) -> None:
         """Note that there is a message; there may be more where it came from."""
-        self.ends()
-        self._crew.rouse()
+        was_open, self._is_open = self._is_open, False
+        self._crew.looks_on(ends_look=was_open)
 
     def abandoned(self) -> None:
         """Let another thread take the place of this one, which does not come back."""
