@@ -65,7 +65,7 @@ class Producing(SpaceHandle):
         """Put a message on a queue and return its identifier, 32 characters.
 
         When the call returns outside of a transaction, the message is on the disk. Inside of one it is enqueued when
-        the transaction commits.
+        the transaction commits, which refuses it too where the queue or the room is gone by then.
 
         `body`: bytes-like, or a str, which is kept as UTF-8; None is a message without a body, which is not the same
         as an empty one. At most 64 MiB.

@@ -51,6 +51,8 @@ class Transaction:
     ways: `commit()`, `rollback()`, or its time being over; a process that dies rolls back.
     """
 
+    _ended = "never begun"
+
     def __init__(self, device: Device, timeout: float | timedelta | None, space: str | None = None) -> None:
         self._device = device
         self._space = space
@@ -59,15 +61,19 @@ class Transaction:
         self._started_us = device.clock.now()
         self._deadline_us = None if timeout is None else self._started_us + span(timeout, "timeout")
         self._branches: dict[str, tuple[Attachment, Branch]] = {}
-        # A thread that dies in a transaction, or one that is forgotten, must not hold its messages for ever.
-        self._forgotten = weakref.finalize(self, _put_off, self._branches)
-        self._forgotten.atexit = False
-        self._ended = ""
         self._doomed: BaseException | None = None
         self._aborted: AbortedError | None = None
+        self._ended = ""
 
     def __repr__(self) -> str:
         return f"<Transaction {self._ended or 'active'}>"
+
+    def __del__(self) -> None:
+        # A thread that dies in a transaction, or one that is forgotten, must not hold its messages for ever. This may
+        # run anywhere, so that the rollback is left to the next upkeep.
+        if not self._ended:
+            for attachment, branch in self._branches.values():
+                attachment.put_off(branch, Ending(Cause.LEFT, "its transaction was forgotten"))
 
     def __enter__(self) -> Self:
         refuse_nesting(self._device, self._space)
@@ -109,7 +115,6 @@ class Transaction:
                 self._roll_back(Ending(_cause(error), str(error)))
                 raise
         self._ended = "committed"
-        self._forgotten.detach()
 
     def successor(self, timeout: float | timedelta | None) -> Transaction:
         """Return a transaction that `commit_and_take` may let follow this one; it is used when this one has ended."""
@@ -144,7 +149,6 @@ class Transaction:
             raise
         if taken is not None:
             self._ended = "committed"
-            self._forgotten.detach()
         if successor is not None and not taken:
             successor.rollback(counts=False)
         return taken
@@ -333,7 +337,6 @@ class Transaction:
 
     def _roll_back(self, ending: Ending) -> None:
         self._ended = "rolled back"
-        self._forgotten.detach()
         for attachment, branch in self._branches.values():
             attachment.roll_back(branch, ending)
 
@@ -353,12 +356,6 @@ def _is_of_the_store(error: BaseException | None) -> bool:
     return isinstance(error, OutcomeUnknownError | OperatingSystemError | SystemFailureError) or (
         isinstance(error, QueueError) and is_unreachable(error)
     )
-
-
-def _put_off(branches: dict[str, tuple[Attachment, Branch]]) -> None:
-    """Leave the rollback of a transaction that was forgotten to the next upkeep; this may run anywhere."""
-    for attachment, branch in branches.values():
-        attachment.put_off(branch, Ending(Cause.LEFT, "its transaction was forgotten"))
 
 
 def _in_context() -> list[Transaction]:

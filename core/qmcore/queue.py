@@ -29,6 +29,9 @@ class Delivery(enum.Enum):
     NONPERSIST = "nonpersist"
     DEFAULT = "default"
 
+    # That of an Enum is a function in Python, and each message is counted by where it is kept.
+    __hash__ = object.__hash__
+
 
 KEPT = (Delivery.PERSIST, Delivery.NONPERSIST)
 """Where messages can be kept."""

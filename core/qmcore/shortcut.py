@@ -75,11 +75,15 @@ class PlainHold(NamedTuple):
 
 
 class PlainHeld(NamedTuple):
-    """A message that is held, the pages that it is charged for, and the sequence numbers that were asked for."""
+    """A message that is held, the pages that it is charged for, and the sequence numbers that were asked for.
+
+    `level` is how much the queue space holds.
+    """
 
     message: Message
     pages: int
     sequences: Sequence[int]
+    level: Use
 
 
 class PlainEnd(NamedTuple):

@@ -8,6 +8,7 @@ from sqlalchemy import delete, select, union_all
 
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
+from qmcore.seen import CHANGES
 from qmstorage.arrivals import Arrivals
 from qmstorage.auditing import Audits
 from qmstorage.carrying import Carrying
@@ -102,6 +103,16 @@ class SqlUnit(Loading, Imports, Arrivals, Listings, History, Carrying, Transacti
         """Return how much the memory of a queue space holds, also where this unit has no part in it."""
         memory = self.memory(space_id)
         return self._elsewhere.get(space_id, _NOTHING) if memory is None else memory.level(space_id)
+
+    def change_generation(self, space_id: int) -> None:
+        """Let everybody read the definitions of a queue space anew, ourselves at once."""
+        super().change_generation(space_id)
+        self.afterwards(CHANGES.note)
+
+    def remove_space(self, space_id: int) -> None:
+        """Remove a queue space with everything in it."""
+        super().remove_space(space_id)
+        self.afterwards(CHANGES.note)
 
     def afterwards(self, action: Callable[[], None]) -> None:
         """Have something done by whoever asked for the unit, once it is committed."""

@@ -112,15 +112,22 @@ def count_of(journeys, act):
     return journeys[before:].count(threading.get_ident())
 
 
-def test_a_transaction_that_answers_a_message_is_four_journeys(space, journeys):
-    """Two for the message, which must be seen before it is held, one to see that there is room, one for the commit."""
-    space.enqueue("Q", b"x")
-    with space.transaction():
-        space.enqueue("Q", space.dequeue("Q").body)
+@pytest.mark.parametrize(("messages", "count"), [(100, 4), (5000, 3)])
+def test_a_transaction_that_answers_a_message_is_three_journeys_and_another_where_room_is_short(
+    arena, journeys, messages, count
+):
+    """Two for the message, which must be seen before it is held, one for the commit, one to see that there is room."""
+    space = arena.space(messages=messages, pages=10_000)
+    for name in ("Q", "R"):
+        make_queue(space, name)
+    space.enqueue_many("Q", [b"x"] * 3)
+    for _ in range(2):
+        with space.transaction():
+            space.enqueue("R", space.dequeue("Q").body)
     journeys.clear()
     with space.transaction():
         space.enqueue("R", space.dequeue("Q").body)
-    assert len(journeys) == 4
+    assert len(journeys) == count
 
 
 def test_a_dequeue_from_an_empty_queue_is_two_journeys_alone_and_in_a_transaction(space, journeys):

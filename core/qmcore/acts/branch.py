@@ -12,6 +12,7 @@ from qmcore.errors import AbortedError, NoSpaceError, Resource
 from qmcore.port import Unit
 from qmcore.queue import Delivery
 from qmcore.records import Outcome, Owner, TransactionRecord, Use
+from qmcore.seen import Seen
 from qmcore.space import Space
 
 _CONTROL_BYTES = 512
@@ -43,6 +44,7 @@ class Branch:
     """Persistent messages that the store has already."""
     kept_bytes: int = 0
     reserved: Sequence[int] = ()
+    seen: Seen | None = None
 
     def mark(self) -> Mark:
         """Return how much has been enqueued by now."""

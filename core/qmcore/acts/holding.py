@@ -15,6 +15,7 @@ from qmcore.message import Message
 from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Holding, Nothing, Place, Role, Use, is_nothing
+from qmcore.seen import CHANGES, Seen
 from qmcore.selection import FIRST, Choice, Selection
 from qmcore.shortcut import PlainHeld
 from qmcore.space import Space
@@ -122,8 +123,10 @@ def _held_plainly(
     before = set(branch.queue_ids)
     # Noted before, as above.
     branch.queue_ids.add(departure.queue_id)
+    last_change = CHANGES.last
     held = plain.hold(volume, branch, departure)
     if isinstance(held, PlainHeld):
+        branch.seen = Seen(held.level, now, last_change)
         message = held.message
         use = Use(1, held.pages, message.size)
         found = Held(message, departure.queue_id, message.delivery, use, locks=False)

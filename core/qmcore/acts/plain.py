@@ -76,7 +76,9 @@ def dequeue(
 # ---- in a transaction -----------------------------------------------------------------------------------------------
 
 
-def accept(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], reserved: Sequence[int]) -> list[Accepted]:
+def accept(
+    volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], reserved: Sequence[int], now: int
+) -> list[Accepted]:
     """Return messages as their queues accept them, to be enqueued when the transaction commits; none if not so."""
     known = branch.opened.known
     if volume.shortcut is None or known is None or known.space.definition.memory:
@@ -87,11 +89,14 @@ def accept(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], reserve
         if queue is None or not _takes(queue, item.control):
             return []
         accepted.append(Accepted(item, queue.id, Delivery.PERSIST, b"", sequence))
-    generation, after = volume.shortcut.level(known.space.id)
-    after = after.plus(adds(branch, Delivery.PERSIST))
+    more = adds(branch, Delivery.PERSIST)
     for item in outgoing:
-        after = after.plus(item.use)
+        more = more.plus(item.use)
     limits = known.space.definition
+    if branch.seen is not None and branch.seen.has_room(more, limits, now):
+        return accepted
+    generation, level = volume.shortcut.level(known.space.id)
+    after = level.plus(more)
     fits = after.messages <= limits.messages and after.pages <= limits.capacity
     return accepted if fits and generation == known.generation else []
 
@@ -138,10 +143,12 @@ def end(volume: Volume, branch: Branch, now: int) -> bool:
         return False
     brings = None
     for item in branch.pending:
-        brings = None if item.place else _plain_arrival(branch.opened, item.outgoing, now)
-        if brings is None or item.sequence is None:
+        if item.place or item.sequence is None:
             return False
-        brings = brings._replace(new=brings.new._replace(id=numbers.number(known.space.id, item.sequence)))
+        number = numbers.number(known.space.id, item.sequence)
+        brings = _plain_arrival(branch.opened, item.outgoing, now, number)
+        if brings is None:
+            return False
     return shortcut.end(PlainEnd(known.space, known.generation, branch.id, branch.owner.id, queue_id, holds, brings))
 
 
@@ -155,14 +162,14 @@ def _departed(shortcut: Shortcut, departure: PlainDeparture, limit: int) -> list
     return found if found is None or isinstance(found, Nothing) else [found]
 
 
-def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int) -> PlainArrival | None:
+def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int, number: int = 0) -> PlainArrival | None:
     control, known = item.control, opened.known
     if known is None:
         return None
     has_no_options = control is PLAIN_CONTROL or control is TEXT_CONTROL
     terms = known.plain.get(item.queue) if has_no_options else None
     if terms is not None:
-        return _arrival(terms, item, Standing(b"", now, None, None))
+        return _arrival(terms, item, Standing(b"", now, None, None), number)
     queue, available = _plain_queue(known, item.queue), control.available_at(now)
     if queue is None or not _takes(queue, control) or (available is not None and available > now):
         return None
@@ -174,7 +181,7 @@ def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int) -> PlainArrival 
     terms = PlainTerms(known.space, known.generation, queue.id, head, order.descends, limits.messages, limits.capacity)
     if has_no_options and expires is None and not order.goes_by_times:
         known.plain[item.queue] = terms
-    return _arrival(terms, item, Standing(b"", now, available, expires))
+    return _arrival(terms, item, Standing(b"", now, available, expires), number)
 
 
 def _terms_for_all(opened: OpenSpace, outgoing: Sequence[Outgoing], now: int) -> PlainTerms | None:
@@ -193,10 +200,10 @@ def _terms_for_all(opened: OpenSpace, outgoing: Sequence[Outgoing], now: int) ->
     return None if terms is None or known.queues[first.queue].definition.grouping else terms
 
 
-def _arrival(terms: PlainTerms, item: Outgoing, standing: Standing) -> PlainArrival:
-    """Return how a message is to come; its number and its key are given by the store."""
+def _arrival(terms: PlainTerms, item: Outgoing, standing: Standing, number: int) -> PlainArrival:
+    """Return how a message is to come; its key is given by the store, and its number where that is 0."""
     _, body, control, headers, size, pages = item
-    return PlainArrival(terms, NewMessage(0, terms.queue_id, standing, pages, size, headers, control, body))
+    return PlainArrival(terms, NewMessage(number, terms.queue_id, standing, pages, size, headers, control, body))
 
 
 def _plain_queue(known: Definitions, name: str) -> Queue | None:

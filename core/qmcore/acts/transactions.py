@@ -72,7 +72,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is spilled.
     branch.may_hold = branch.may_hold or spills
-    items = [] if spills or renumbers else plain.accept(volume, branch, outgoing, branch.reserved)
+    items = [] if spills or renumbers else plain.accept(volume, branch, outgoing, branch.reserved, now)
     if items:
         branch.reserved = branch.reserved[len(items) :]
     else:

@@ -33,10 +33,9 @@ def _state(outcome: Outcome) -> Any:
 
 # ---- what a queue space holds ----------------------------------------------------------------------------------------
 
-LEVEL: Final = select(
-    func.max(counter.c.generation).filter(counter.c.slot == ZERO),
-    *(cast(func.coalesce(func.sum(counter.c[name]), ZERO), BigInteger) for name in _USE),
-).where(*OF_SPACE)
+_SUMS_OF_SPACE = [cast(func.coalesce(func.sum(counter.c[name]), ZERO), BigInteger).label(name) for name in _USE]
+
+LEVEL: Final = select(func.max(counter.c.generation).filter(counter.c.slot == ZERO), *_SUMS_OF_SPACE).where(*OF_SPACE)
 """Gives the generation of a queue space, null where it is gone, and its messages, pages and bytes."""
 
 # ---- hold ------------------------------------------------------------------------------------------------------------
@@ -71,8 +70,10 @@ _HOLDING: Final = {
 }
 _NUMBERS = select(next_number()).select_from(func.generate_series(cast(ONE, BigInteger), by("numbers")))
 
+_LEVEL = select(*_SUMS_OF_SPACE).where(*OF_SPACE).subquery("level")
+
 HOLD: Final = (
-    select(*_FOUND.c, _TAKEN.c.retries, func.array(_NUMBERS.scalar_subquery()), NUMBER_OF_TRANSACTION)
+    select(*_FOUND.c, _TAKEN.c.retries, func.array(_NUMBERS.scalar_subquery()), *_LEVEL.c, NUMBER_OF_TRANSACTION)
     .where(_FOUND.c.id == _TAKEN.c.message_id)
     .add_cte(
         no_longer_expiring(_FOUND),
@@ -82,8 +83,9 @@ HOLD: Final = (
         .cte("holding"),
     )
 )
-"""Records a transaction, which holds the first message of a queue, and gives what DEPART gives, with numbers besides.
+"""Records a transaction, which holds the first message of a queue, and gives what DEPART gives.
 
+Besides it gives sequence numbers, in any order, and the messages, pages and bytes that the queue space holds.
 It does nothing where DEPART would not, where the process is not attached, or where there are transactions enough.
 """
 

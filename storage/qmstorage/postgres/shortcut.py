@@ -154,7 +154,8 @@ class PostgresShortcut:
 
         def held(found: list[_Row]) -> PlainHeld:
             (row,) = found
-            return PlainHeld(_message(row, hold.departure), row[_PAGES], sorted(row[_BEHIND_RETRIES]))
+            sequences, *level = row[_BEHIND_RETRIES:-1]
+            return PlainHeld(_message(row, hold.departure), row[_PAGES], sorted(sequences), Use(*level))
 
         return self._tried(lambda fresh: self._taken(self._hold, values, held, fresh=fresh, durable=False))
 

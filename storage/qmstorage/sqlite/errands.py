@@ -111,7 +111,7 @@ def _depart(unit: SqliteUnit, space_id: int, generation: int, queue_id: int, now
     if isinstance(found, Nothing):
         answer = packb((None, (found.next_due_us, found.held)))
         return answer
-    key, retries, row = found
+    key, retries, row, _ = found
     answer = packb((retries, row))
     if len(answer) > CONTENT_MAX:
         return None

@@ -15,7 +15,7 @@ from sqlalchemy import Integer, bindparam, exists, func, insert, literal_column,
 from qmcore import numbers
 from qmcore.message import Message
 from qmcore.order import ordinary_key
-from qmcore.records import Nothing, Outcome, Role
+from qmcore.records import Nothing, Outcome, Role, Use
 from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmstorage import rows
 from qmstorage.counters import adding
@@ -27,6 +27,9 @@ from qmstorage.unit import SqlUnit
 MAIN: Final = select(
     counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size
 ).where(given(counter.c.space_id, "space_id"), counter.c.queue_id == literal_column("0"))
+_LEVEL: Final = 2
+"""Where its messages, pages and bytes begin in that."""
+
 _COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(
     given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue")
 )
@@ -92,7 +95,7 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         found = self.first_of(space.id, generation, queue_id, now)
         if not isinstance(found, tuple):
             return found
-        key, retries, row = found
+        key, retries, row, _ = found
         self.take_away(space.id, queue_id, key, row)
         return self._message(row, True, space, name, retries)
 
@@ -106,13 +109,13 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         its = record.id, record.space_id, owner_id, state, record.started_us, record.deadline_us
         if self.run_in_order(_BEGIN, *its, owner_id, record.space_id, most).rowcount == 0:
             return None
-        key, retries, row = found
+        key, retries, row, level = found
         self._take_out(departure.queue_id, key, row)
         held = row[0], departure.queue_id, key, retries, row[_PAGES], row[_SIZE], row[_EXPIRES]
         self.run_in_order(traffic.HOLD, record.id, *held, int(Role.DEQUEUED))
         sequences = self.reserve(record.space_id, count) if count else ()
         taken = self._message(row, True, departure.space, departure.queue_name, retries)
-        return PlainHeld(taken, row[_PAGES], sequences)
+        return PlainHeld(taken, row[_PAGES], sequences, Use(*level))
 
     def end_plainly(self, end: PlainEnd) -> bool:
         """Commit a transaction that holds messages of one queue."""
@@ -152,8 +155,11 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
 
     def first_of(
         self, space_id: int, generation: int, queue_id: int, now: int
-    ) -> tuple[bytes, int, Row] | Nothing | None:
-        """Return the order key of the first message of a queue, its retries and its row; nothing is changed."""
+    ) -> tuple[bytes, int, Row, Row] | Nothing | None:
+        """Return the order key of the first message of a queue, its retries and its row; nothing is changed.
+
+        Behind them comes how much the queue space holds: messages, pages and bytes.
+        """
         main: Row | None = self.run_in_order(MAIN, space_id).fetchone()
         if main is None or main[0] != generation or any(self.pending_work(queue_id, now)):
             return None
@@ -162,7 +168,7 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
             return Nothing((queue_id,), self.next_due(queue_id), held=self.held_in(queue_id))
         number, key, retries = found
         row = self._row_of(traffic.READ, number)
-        return (key, retries, row) if row[_BODY_ID] is None else None
+        return (key, retries, row, main[_LEVEL:]) if row[_BODY_ID] is None else None
 
     def take_away(self, space_id: int, queue_id: int, key: bytes, row: Row) -> None:
         """Take a message out of its queue, and delete it."""
