@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import weakref
+from collections import deque
 from types import TracebackType
 from typing import Self
 
@@ -48,7 +49,8 @@ class Attachment:
         self.opened = opened
         self._clock = clock
         self._next_upkeep = clock.monotonic() + _UPKEEP_SECONDS
-        self._not_rolled_back: list[tuple[Branch, Ending]] = []
+        # Threads add to it, and a transaction that is forgotten does at any moment.
+        self._not_rolled_back: deque[tuple[Branch, Ending]] = deque()
 
     @property
     def owner(self) -> Owner:
@@ -67,9 +69,7 @@ class Attachment:
         self.volume.check_place()
         if not self.volume.readonly and not self.volume.is_joined(connection):
             self._next_upkeep = moment + _UPKEEP_SECONDS
-            put_off, self._not_rolled_back = self._not_rolled_back, []
-            for rollback in put_off:
-                self._roll_back_later(*rollback)
+            self._roll_back_what_was_put_off()
             if not self._is_attached(self._clock.now(), now=now, unchanged=unchanged) and self.opened.me is not None:
                 self._attach_again(self.opened.me)
 
@@ -107,18 +107,30 @@ class Attachment:
         Where the store refuses, as on a full disk, it is tried again at each upkeep; whoever gave the transaction up
         has nothing to do about it.
         """
-        try:
-            rolling_back.roll_back(self.volume, branch, self._clock.now(), ending)
-        except QueueError as refusal:
-            self.put_off(branch, ending)
-            logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, refusal)  # noqa: TRY400
+        refusal = self._try_to_roll_back(branch, ending)
+        if refusal is not None:
+            logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, refusal)
 
-    def _roll_back_later(self, branch: Branch, ending: Ending) -> None:
-        """Try a rollback again; that it was put off stands in the log already."""
+    def _roll_back_what_was_put_off(self) -> None:
+        """Try once more; that it was put off stands in the log already."""
+        for _ in range(len(self._not_rolled_back)):
+            try:
+                branch, ending = self._not_rolled_back.popleft()
+            except IndexError:
+                # Another thread is at it.
+                return
+            self._try_to_roll_back(branch, ending)
+
+    def _try_to_roll_back(self, branch: Branch, ending: Ending) -> QueueError | None:
+        """Roll back, or put that off and return why; one that is interrupted is put off too."""
         try:
             rolling_back.roll_back(self.volume, branch, self._clock.now(), ending)
-        except QueueError:
+        except BaseException as error:
             self.put_off(branch, ending)
+            if not isinstance(error, QueueError):
+                raise
+            return error
+        return None
 
     def forget(self) -> None:
         """Give up what tells others that we are attached, because the queue space is gone."""

@@ -374,7 +374,6 @@ class TestClosing:
         assert drain(other) == ["x"]
 
     def test_what_a_transaction_holds_is_given_back_when_its_device_is_forgotten(self, file_store):
-        import gc
 
         space = file_store.space()
         make_queue(space, retries=3)
@@ -402,16 +401,3 @@ class TestClosing:
         again = store.space()
         make_queue(again)
         assert bodies_held(again) == (0, 0, 0)
-
-
-def test_a_transaction_whose_block_ended_without_its_end_is_forgotten_and_rolled_back(space):
-    space.enqueue("Q", "x")
-    # As an interrupt at the first instruction of `__exit__` leaves it.
-    transaction = space.transaction().__enter__()
-    assert space.dequeue("Q").text == "x"
-    del transaction
-    gc.collect()
-    with space.transaction():
-        space.enqueue("Q", "y")
-    space._attachment.look_after(now=True)
-    assert sorted(drain(space)) == ["x", "y"]
