@@ -364,24 +364,21 @@ def _is_of_the_store(error: BaseException | None) -> bool:
     )
 
 
-def _in_context() -> list[Transaction]:
-    """Return the transactions that are open in this context, those that are not forgotten."""
-    return [transaction for found in _open.get() if (transaction := found()) is not None]
-
-
 def current(device: Device, space: str) -> Transaction | None:
     """Return the transaction that calls of this thread on a queue space belong to."""
-    if _open.get():
-        for transaction in reversed(_in_context()):
-            if transaction.covers(device, space):
-                return transaction
+    for found in reversed(_open.get()):
+        transaction = found()
+        # It may be forgotten.
+        if transaction is not None and transaction.covers(device, space):
+            return transaction
     return None
 
 
 def refuse_nesting(device: Device, space: str | None) -> None:
     """Refuse a transaction inside another one on the same queue space; None stands for all of the device."""
-    for other in _in_context():
-        if other.overlaps(device, space):
+    for found in _open.get():
+        other = found()
+        if other is not None and other.overlaps(device, space):
             raise ProtocolError(
                 f"a transaction is open already in this thread on {space or device.path!r}",
                 hint="End it first; transactions do not nest.",

@@ -28,7 +28,8 @@ class Arena(Store):
         return self.spaces[0]._attachment.volume
 
     def sql(self, text):
-        return self.looking.execute(text.replace("qm.", f"{self.schema}.")).fetchall()
+        cursor = self.looking.execute(text.replace("qm.", f"{self.schema}."))
+        return cursor.fetchall() if cursor.description else []
 
     def open_sessions(self, count):
         """Open so many sessions at once, each of which fails when it waits for others."""

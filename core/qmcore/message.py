@@ -129,6 +129,21 @@ class EnqueueControl:
         if self.expires_us is not None:
             times.checked_moment(self.expires_us, "time of expiry")
 
+    @property
+    def leaves_place_to_queue(self) -> bool:
+        """Whether nothing is asked for by which the message would stand elsewhere, or at another time, than others."""
+        return (
+            self.priority == PRIORITY_DEFAULT
+            and self.delay is None
+            and self.available_us is None
+            and self.lifetime is None
+            and self.expires_us is None
+            and not self.never_expires
+            and self.delivery is None
+            and self.before is None
+            and not self.top
+        )
+
     def available_at(self, now: int) -> int | None:
         """Return when a message that arrives at `now` becomes available; None is at once."""
         return now + self.delay if self.delay is not None else self.available_us

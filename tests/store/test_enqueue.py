@@ -1,6 +1,7 @@
 """What goes in with a message comes out with it; what cannot go in is refused and leaves nothing behind."""
 
 import itertools
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -252,3 +253,44 @@ def test_a_listing_goes_on_over_what_happens_meanwhile(store):
     assert seen[0] == given_out[0]
     assert set(seen) <= set(given_out)
     assert set(given_out[100:]) <= set(seen)
+
+
+ASKED = {
+    "priority": ({"priority": 99}, {"priority": 99}),
+    "delay": ({"delay": 10}, {"available_at": 10}),
+    "available_at": ({"available_at": 20}, {"available_at": 20}),
+    "expires_in": ({"expires_in": 5}, {"expires_at": 5}),
+    "expires_at": ({"expires_at": 7}, {"expires_at": 7}),
+    "no expiry": ({"expires_in": math.inf}, {"expires_at": None}),
+    "top": ({"top": True}, {}),
+}
+
+
+@pytest.mark.parametrize(("asked", "given"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("usual", [{}, {"corrid": "c"}], ids=["plain", "corrid"])
+@pytest.mark.parametrize("expiration", [None, 60])
+def test_what_one_message_asks_for_holds_for_none_before_or_behind(space, clock, expiration, usual, asked, given):
+    def moment(value):
+        return None if value is None else clock.moment(value)
+
+    facts = {"priority": 50, "available_at": None, "expires_at": expiration}
+    asked = {name: moment(value) if name.endswith("_at") else value for name, value in asked.items()}
+    for queue, ways in (("ONE", (usual, asked, usual)), ("OTHER", (asked, usual, asked))):
+        make_queue(space, queue, order="priority,fifo", out_of_order="top", expiration=expiration)
+        msgids = [space.enqueue(queue, b"x", **way) for way in ways]
+        infos = {info.msgid: info for info in space.messages(queue)}
+        for msgid, way in zip(msgids, ways, strict=True):
+            expected = facts | given if way is asked else facts
+            assert infos[msgid].priority == expected["priority"]
+            assert infos[msgid].available_at == moment(expected["available_at"])
+            assert infos[msgid].expires_at == moment(expected["expires_at"])
+        if {"priority", "top"} & asked.keys():
+            assert ways[msgids.index(next(iter(infos)))] is asked
+
+
+def test_a_message_stands_before_another_one_also_behind_such_as_ask_for_nothing(space):
+    make_queue(space, "BEFORE", out_of_order="msgid")
+    for text in "ac":
+        msgid = space.enqueue("BEFORE", text)
+    space.enqueue("BEFORE", "b", before=msgid)
+    assert drain(space, "BEFORE") == ["a", "b", "c"]

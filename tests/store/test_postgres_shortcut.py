@@ -461,6 +461,18 @@ class TestTransactions:
         assert not ordinary
         assert filled.dequeue("R").text == "message 0"
 
+    def test_the_hold_does_not_wait_for_the_disk_and_the_commit_does(self, filled, arena):
+        arena.sql(
+            "CREATE TABLE qm.seen (step text, setting text);"
+            " CREATE FUNCTION qm.seeing() RETURNS trigger LANGUAGE plpgsql AS"
+            " 'BEGIN INSERT INTO qm.seen VALUES (TG_OP, current_setting(''synchronous_commit'')); RETURN NULL; END';"
+            " CREATE TRIGGER seeing AFTER INSERT OR DELETE ON qm.held FOR EACH ROW EXECUTE FUNCTION qm.seeing()"
+        )
+        for _ in range(2):
+            with filled.transaction():
+                filled.enqueue("R", filled.dequeue("Q").text)
+        assert arena.sql("SELECT * FROM qm.seen") == [("INSERT", "off"), ("DELETE", "on")] * 2
+
     @pytest.mark.parametrize("queue", ["Q", "R"])
     def test_counters_are_right_whether_the_reply_goes_to_the_same_queue_or_to_another(self, filled, arena, queue):
         with filled.transaction():

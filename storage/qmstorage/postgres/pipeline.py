@@ -51,15 +51,28 @@ _SENT: Final[dict[str, Callable[[Any], _Buffer]]] = {
 class Step(NamedTuple):
     """A statement that a session has prepared, or prepares now, and its values as they are sent."""
 
-    prepared: Prepared
+    prepared: Command
     values: list[_Buffer | None]
 
 
-class Prepared:
-    """A statement that each session prepares when it first runs it, and the names of its values in their order.
+class Command:
+    """A statement that each session prepares when it first runs it; this one has no values, and gives no rows.
 
-    It returns rows, perhaps none; one that returns no table is not counted by `Pipeline.rows`.
+    What is not prepared the server reads each time, which for one as short as `BEGIN` takes it as long as running it.
     """
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name.encode()
+        self.text = text.encode()
+        self.types: list[int] = []
+        self.formats: list[int] = []
+
+
+BEGIN, COMMIT, ROLLBACK = (Step(Command(f"qm_{word}", word), []) for word in ("BEGIN", "COMMIT", "ROLLBACK"))
+
+
+class Prepared(Command):
+    """A statement with values, which are named in their order; it returns rows, perhaps none."""
 
     def __init__(self, name: str, statement: Statement, texts: Texts) -> None:
         text, self._constants = texts[statement]
@@ -67,8 +80,7 @@ class Prepared:
         names = list(dict.fromkeys(_PLACE.findall(text)))
         numbers = {each: f"${number}" for number, each in enumerate(names, 1)}
         kinds = [_binary(compiled.binds[each].type) for each in names]
-        self.name = name.encode()
-        self.text = _PLACE.sub(lambda place: numbers[place[1]], text).encode()
+        super().__init__(name, _PLACE.sub(lambda place: numbers[place[1]], text))
         self.types = [number for number, _ in kinds]
         self.formats = [Format.BINARY] * len(names)
         self.names = names
@@ -119,7 +131,7 @@ class Pipeline:
             pipeline.wait()
             found = pipeline.rows(1)
 
-    What is sent between two syncs is one transaction, unless one is begun and committed by words, which may go beyond.
+    What is sent between two syncs is one transaction, unless there are BEGIN and COMMIT, which may be further apart.
     `known` are the statements that the session has prepared, and under which names.
     """
 
@@ -148,11 +160,6 @@ class Pipeline:
     def __exit__(self, *_error: object) -> None:
         self._leave()
 
-    def say(self, words: bytes) -> None:
-        """Send a command that has no values and gives no rows."""
-        self._driver.send_query_params(words, None)
-        self._expected.append(None)
-
     def send(self, *steps: Step) -> None:
         """Send statements."""
         for prepared, values in steps:
@@ -165,7 +172,7 @@ class Pipeline:
             self._expected.append(None)
 
     def sync(self) -> None:
-        """Ask for the answers; a transaction that was not begun by words is committed, once all of it has worked."""
+        """Ask for the answers; a transaction without BEGIN is committed, once all of it has worked."""
         self._driver.pipeline_sync()
         self._syncs += 1
 
@@ -179,7 +186,7 @@ class Pipeline:
         raise error_from_result(self._refusal, "utf-8")
 
     def rows(self, at: int) -> list[Any]:
-        """Return the rows that a statement has given, by its place among all that were sent."""
+        """Return the rows that a statement has given, by its place among all that were sent and give rows."""
         reader, table = Transformer(self._connection), self._tables[at]
         reader.set_pgresult(table)
         return reader.load_rows(0, table.ntuples, tuple)

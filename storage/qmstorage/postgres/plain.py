@@ -33,6 +33,11 @@ def by(name: str, kind: Any = None) -> Any:
 LOCK: Final = select(func.pg_advisory_xact_lock_shared(by("key")))
 """Takes the lock of the volume together with others, before anything is looked at."""
 
+LOCK_RELAXED: Final = LOCK.add_columns(
+    func.set_config(*(literal_column(word) for word in ("'synchronous_commit'", "'off'", "true")))
+)
+"""The same, and lets the transaction be committed without a wait for the disk."""
+
 OF_SPACE: Final = (given(counter.c.space_id, "space_id"), counter.c.queue_id == ZERO)
 IS_KNOWN: Final = func.max(counter.c.generation).filter(counter.c.slot == ZERO) == by("known")
 """Of all rows of a queue space: its generation is the one that is known."""

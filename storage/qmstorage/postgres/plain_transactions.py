@@ -134,9 +134,13 @@ _NUMBER = select(next_number().label("number")).select_from(_ENDED).cte("given")
 _PLACE = select(_NUMBER.c.number).where(by("brings") == ONE).cte("place")
 
 
-def _change(name: str, queue: Any, *, enqueued: Any = ZERO, dequeued: Any = ZERO) -> Any:
+CHANGES: Final = {place: tuple(f"{place}_{each}" for each in _USE) for place in ("whole", "from", "to")}
+"""The names of the values by which messages, pages and bytes change, by where: queue space, queue, and another one."""
+
+
+def _change(place: str, queue: Any, *, enqueued: Any = ZERO, dequeued: Any = ZERO) -> Any:
     """Return what changes in the counters of a queue."""
-    row = {"number": queue, **{each: by(f"{name}_{each}") for each in _USE}}
+    row = {"number": queue, **{each: by(name) for each, name in zip(_USE, CHANGES[place], strict=True)}}
     row |= {"enqueued": enqueued, "dequeued": dequeued}
     return select(*(value.label(each) for each, value in row.items()))
 

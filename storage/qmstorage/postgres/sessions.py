@@ -101,8 +101,9 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it can be used for the next unit."""
-        return self.connection.info.transaction_status == TransactionStatus.IDLE
+        """Whether it can be used for the next unit: it is not lost, and nothing is begun in it."""
+        # Not by `info`, which is made anew each time.
+        return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
 
     @property
     def is_lost(self) -> bool:
@@ -195,7 +196,7 @@ class Sessions:
                 session = self._idle.pop()
             except IndexError:
                 return self._made()
-            if not session.is_lost and not session.has_hung_up():
+            if session.is_idle and not session.has_hung_up():
                 return session
             self._end(session)
 
@@ -216,11 +217,12 @@ class Sessions:
         return session
 
     def _give_back(self, session: Session) -> None:
-        session.roll_back()
-        if session.is_lost or not session.is_idle:
-            self._end(session)
-        else:
+        if not session.is_idle:
+            session.roll_back()
+        if session.is_idle:
             self._idle.append(session)
+        else:
+            self._end(session)
         # Asked last: all may have been closed meanwhile.
         if self._closed:
             self._close_idle()

@@ -24,7 +24,7 @@ from qmcore.space import Space
 from qmstorage import bodies, rows
 from qmstorage.postgres import committing, keys, plain, plain_transactions, translate
 from qmstorage.postgres.committing import Again
-from qmstorage.postgres.pipeline import Pipeline, Prepared, Step
+from qmstorage.postgres.pipeline import BEGIN, COMMIT, ROLLBACK, Pipeline, Prepared, Step
 from qmstorage.postgres.tables import quoted
 from qmstorage.runner import Texts
 from qmstorage.schema import message
@@ -69,7 +69,9 @@ class PostgresShortcut:
     def __init__(self, volume: PostgresVolume, schema: str, texts: Texts, lock: int) -> None:
         self._volume = volume
         self._schema = schema
+        self._sequences = f"{quoted(schema)}.sequence_"
         self._lock = Prepared("qm_lock", plain.LOCK, texts).step(key=lock)
+        self._lock_relaxed = Prepared("qm_lock_relaxed", plain.LOCK_RELAXED, texts).step(key=lock)
         self._arrive = Prepared("qm_arrive", plain.ARRIVE, texts)
         self._arrive_plainly = Prepared("qm_arrive_plainly", plain.ARRIVE_PLAINLY, texts)
         self._arrive_together = Prepared("qm_arrive_together", plain.ARRIVE_TOGETHER, texts)
@@ -172,7 +174,7 @@ class PostgresShortcut:
         return self._volume.tried(attempt)
 
     def _sequence(self, space_id: int) -> str:
-        return f"{quoted(self._schema)}.sequence_{space_id}"
+        return f"{self._sequences}{space_id}"
 
     def _values_of(self, terms: PlainTerms) -> dict[str, Any]:
         return {
@@ -271,12 +273,11 @@ class PostgresShortcut:
         with self._volume.session(fresh=fresh) as session:
             step = self._arrive_together.step(slot=session.slot, session=session.mark, **values)
             with self._pipeline(session) as pipeline:
-                pipeline.say(b"BEGIN")
-                pipeline.send(self._lock, step)
+                pipeline.send(BEGIN, self._lock, step)
                 pipeline.sync()
                 pipeline.wait()
                 found = pipeline.rows(_SECOND)
-                pipeline.say(b"COMMIT")
+                pipeline.send(COMMIT)
                 pipeline.sync()
                 self._volume.committed(session, pipeline.wait, found[0][-1] if found else "", is_repeatable=not found)
             if not found:
@@ -302,17 +303,15 @@ class PostgresShortcut:
         Where `read` returns None all is undone. What is to `follow` them is done in the same transaction.
         """
         with self._volume.session(fresh=fresh) as session, self._pipeline(session) as pipeline:
-            # Begun by words, so that the server gives up on us where we stop in the middle.
-            pipeline.say(b"BEGIN")
-            if not durable and self._volume.is_durable:
-                pipeline.say(b"SET LOCAL synchronous_commit = off")
-            pipeline.send(self._lock, statement.step(slot=session.slot, session=session.mark, **values))
+            lock = self._lock if durable or not self._volume.is_durable else self._lock_relaxed
+            # Begun by a command, so that the server gives up on us where we stop in the middle.
+            pipeline.send(BEGIN, lock, statement.step(slot=session.slot, session=session.mark, **values))
             pipeline.sync()
             pipeline.wait()
             found = pipeline.rows(_SECOND)
             taken = read(found) if found else None
             if found and taken is None:
-                pipeline.say(b"ROLLBACK")
+                pipeline.send(ROLLBACK)
                 pipeline.sync()
                 pipeline.wait()
                 return None
@@ -320,7 +319,7 @@ class PostgresShortcut:
                 pipeline.send(self._empty.step(**values))
             elif follow is not None:
                 pipeline.send(*follow(found))
-            pipeline.say(b"COMMIT")
+            pipeline.send(COMMIT)
             pipeline.sync()
             self._volume.committed(session, pipeline.wait, found[0][-1] if found else "", is_repeatable=not found)
             return taken if found else _nothing(values["of_queue"], pipeline.rows(_THIRD))
@@ -348,9 +347,9 @@ class PostgresShortcut:
             brought = Use(1, brings.new.pages, brings.new.size)
         gone = Use(-holds.messages, -holds.pages, -holds.size)
         has_other = brings is not None and brings.new.queue_id != end.queue_id
-        changes = {"whole": gone.plus(brought), "from": gone if has_other else gone.plus(brought), "to": brought}
-        for name, change in changes.items():
-            values |= {f"{name}_{each}": value for each, value in change._asdict().items()}
+        whole = gone.plus(brought)
+        for place, change in (("whole", whole), ("from", gone if has_other else whole), ("to", brought)):
+            values.update(zip(plain_transactions.CHANGES[place], change, strict=True))
         return values | {
             "trans_id": end.transaction_id,
             "of_owner": end.owner_id,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Integer, bindparam, exists, func, insert, literal_column, select, update
 
@@ -33,19 +33,20 @@ _LEVEL: Final = 2
 _COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(
     given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue")
 )
-_OF_TRANSACTION: Final = ("id", "space_id", "owner_id", "state", "started_at", "deadline")
+_ACTIVE: Final[Any] = literal_column(f"'{Outcome.ACTIVE.value}'").label("state")
+_OF_TRANSACTION: Final = ("id", "space_id", "owner_id", "started_at", "deadline")
 _OPEN: Final = (
     select(func.count())
     .select_from(trans)
     .where(given(trans.c.space_id, "of_space"), trans.c.state != literal_column(f"'{Outcome.COMMITTED.value}'"))
 )
 _BEGIN: Final = insert(trans).from_select(
-    list(_OF_TRANSACTION),
-    select(*(bindparam(name, type_=trans.c[name].type) for name in _OF_TRANSACTION)).where(
+    ["state", *_OF_TRANSACTION],
+    select(_ACTIVE, *(bindparam(name, type_=trans.c[name].type) for name in _OF_TRANSACTION)).where(
         exists().where(given(owner.c.id, "of_owner")), _OPEN.scalar_subquery() < bindparam("most", type_=Integer())
     ),
 )
-"""Records a transaction, where its owner was not given up and the queue space has fewer than `most`."""
+"""Records an active transaction, where its owner was not given up and the queue space has fewer than `most`."""
 
 _OF_DESK: Final = (counter.c.space_id == literal_column("0"), given(counter.c.queue_id, "of_desk"))
 _ERRANDS: Final = select(counter.c.sequence).where(*_OF_DESK)
@@ -105,9 +106,8 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
         found = self.first_of(departure.space.id, departure.generation, departure.queue_id, departure.now_us)
         if not isinstance(found, tuple):
             return found
-        owner_id, state = record.owner_id, record.state.value
-        its = record.id, record.space_id, owner_id, state, record.started_us, record.deadline_us
-        if self.run_in_order(_BEGIN, *its, owner_id, record.space_id, most).rowcount == 0:
+        its = record.id, record.space_id, record.owner_id, record.started_us, record.deadline_us
+        if self.run_in_order(_BEGIN, *its, record.owner_id, record.space_id, most).rowcount == 0:
             return None
         key, retries, row, level = found
         self._take_out(departure.queue_id, key, row)
