@@ -1,64 +1,23 @@
 """The short way on PostgreSQL: what most calls ask for takes one journey or two, and all else is as it was."""
 
 import contextlib
-import re
-import socket
 import threading
 
 import pytest
 
 from qmadmin.opening import open_device
-from qmcore.errors import AbortedError, BadQueueError, BadResourceError, NoSpaceError, SystemFailureError
+from qmcore.errors import BadQueueError, NoSpaceError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import EnqueueControl
 from qmcore.order import QueueOrder
-from qmstorage.postgres.pipeline import Pipeline
-from qmstorage.postgres.volume import PostgresVolume
-from qmstorage.postgres.watching import WatchedConnection
-from tests.fix_store import Work, eventually, make_queue, queue_definition, waiting_for
-from tests.proxy import Proxy
+from tests.fix_store import Work, eventually, make_queue, waiting_for
 
 ORDERS = ("fifo", "lifo", "priority", "priority,lifo", "time,fifo", "expiration", "expiration,priority,time,lifo")
 
 
 @pytest.fixture
-def space(arena):
-    opened = arena.space(error_queue="ERRORS", messages=100)
-    for name in ("Q", "R", "ERRORS"):
-        make_queue(opened, name, retries=3)
-    # So that the definitions are known, and that the session has its rows among the counters.
-    for name in ("Q", "R", "Q", "R"):
-        opened.enqueue(name, b"x")
-        opened.dequeue(name)
-    return opened
-
-
-@pytest.fixture
-def journeys(monkeypatch):
-    """How often something was waited for from the server: for each time, the thread that did."""
-    made = []
-    wait = WatchedConnection.wait
-
-    def counting(self, gen, *arguments, **options):
-        made.append(threading.get_ident())
-        return wait(self, gen, *arguments, **options)
-
-    monkeypatch.setattr(WatchedConnection, "wait", counting)
-    return made
-
-
-@pytest.fixture
-def ordinary(monkeypatch):
-    """What went the ordinary way."""
-    gone = []
-    written = PostgresVolume._written
-
-    def noting(self, work, *arguments, **options):
-        gone.append(work)
-        return written(self, work, *arguments, **options)
-
-    monkeypatch.setattr(PostgresVolume, "_written", noting)
-    return gone
+def space(known_space):
+    return known_space
 
 
 def test_an_enqueue_is_one_journey_and_a_dequeue_two(space, journeys):
@@ -272,149 +231,6 @@ def test_what_was_tried_before_says_so_where_several_go(space):
     assert [(message.body, message.retries) for message in space.dequeue_many("Q", 9)] == [(b"1", 1), (b"2", 0)]
 
 
-def test_statements_that_the_driver_threw_away_are_made_again(space, arena):
-    (session,) = arena.volume._sessions._idle
-    session.connection.execute("DEALLOCATE ALL")
-    msgid = space.enqueue("Q", b"x")
-    session.connection.execute("DEALLOCATE ALL")
-    assert space.dequeue("Q").msgid == msgid
-
-
-def test_of_a_queue_space_that_is_gone_nothing_is_left_behind(space, arena):
-    arena.volume._sessions._close_idle()
-    with contextlib.closing(open_device(arena.url)) as device:
-        device.destroy_space("SPACE", force=True)
-    for act in (lambda: space.enqueue("Q", b"x"), lambda: space.dequeue("Q")):
-        with pytest.raises(BadResourceError, match="no queue space 'SPACE'"):
-            act()
-    assert arena.sql("SELECT count(*) FROM qm.counter") == [(0,)]
-
-
-def test_what_the_driver_throws_away_at_times_may_be_made_again_beside_what_was_made_since(space, arena):
-    """After a rollback it throws away all that the session has prepared, ours too, and we learn of it later."""
-    with space.transaction():
-        # From here on the next one has a number, and only asks whether there is room.
-        space.enqueue("R", b"x")
-    for _ in range(7):
-        # So often that the driver prepares what it needs for that.
-        space.enqueue_many("R", [b"x", b"x"])
-    with pytest.raises(BadQueueError):
-        space.enqueue("NONE", b"x")
-    for _ in range(2):
-        with space.transaction():
-            space.enqueue("Q", b"x")
-        space.enqueue("Q", b"x")
-    assert space.usage("Q").messages == 4
-
-
-def test_a_session_that_waited_in_vain_for_the_lock_works_on(space, arena):
-    """What it was sent behind that was not looked at, and not prepared."""
-    arena.volume._sessions._close_idle()
-    with space.transaction():
-        space.enqueue_many("Q", [b"x", b"x"])
-    with space.transaction():
-        # Its row among the counters is known now; what an arrival needs besides is not prepared yet.
-        space.dequeue("Q")
-    (session,) = arena.volume._sessions._idle
-    session.run("SET lock_timeout = 1")
-    with contextlib.closing(open_device(arena.url)) as device:
-        other = device.open_space("SPACE")._attachment.volume
-        with other.still(5), pytest.raises(SystemFailureError, match="locked"):
-            space.enqueue("Q", b"x")
-    session.run("RESET lock_timeout")
-    for _ in range(3):
-        space.enqueue("Q", b"x")
-    assert list(arena.volume._sessions._idle) == [session]
-    assert space.usage("Q").messages == 4
-
-
-def test_a_message_that_cannot_be_read_stays(space, arena):
-    space.enqueue("Q", b"x", headers={"a": "b"})
-    arena.by_hand("UPDATE message SET headers = 'no JSON'")
-    with pytest.raises(ValueError, match="Expecting value"):
-        space.dequeue("Q")
-    assert space.usage("Q").messages == 1
-
-
-def test_a_session_that_is_interrupted_before_it_says_anything_is_as_it_was(space, arena):
-    (session,) = arena.volume._sessions._idle
-
-    class Interrupted:
-        """The session, where Ctrl-C comes as soon as it has begun to collect what it sends."""
-
-        def __getattr__(self, name):
-            return getattr(session.connection.pgconn, name)
-
-        def enter_pipeline_mode(self):
-            session.connection.pgconn.enter_pipeline_mode()
-            raise KeyboardInterrupt
-
-    pipeline = Pipeline(session.connection, session.prepared)
-    pipeline._driver = Interrupted()
-    with pytest.raises(KeyboardInterrupt), pipeline:
-        pass
-    assert session.run("SELECT 1") == [(1,)]
-
-
-def test_a_session_that_a_damaged_answer_has_ended_is_lost(space, arena):
-    """The library gives nothing for it any more, and does not say that it has closed it."""
-    host, port = re.search(r"@([^:/]+):(\d+)/", arena.url).groups()
-    with contextlib.closing(Noise((host, int(port)))) as noise:
-        url = arena.url.replace(f"@{host}:{port}/", f"@127.0.0.1:{noise.port}/")
-        with contextlib.closing(open_device(url, clock=arena.clock)) as device:
-            far = device.open_space("SPACE")
-            far.enqueue("Q", b"x")
-            noise.word = b"qm_arrive"
-            (done,) = Work(lambda: far.enqueue("Q", b"x")).results()
-    assert [info.msgid for info in space.messages("Q")][-1] == done
-    assert space.usage("Q").messages == 2
-
-
-class Noise(Proxy):
-    """A network that answers once, where a client says the word, with what no server says."""
-
-    word = b""
-
-    def _pass_on(self, end):
-        if self.word and self.word in end.recv(65536, socket.MSG_PEEK):
-            self.word = b""
-            end.sendall(b"\xff" * 64)
-        else:
-            super()._pass_on(end)
-
-
-def test_a_session_sees_what_was_committed_before_its_lock_whatever_the_database_prefers(arena, space):
-    """In any other isolation it would see what there was when it began to wait for the lock."""
-    database = arena.looking.info.dbname
-    arena.looking.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'serializable'")
-    try:
-        arena.volume._sessions._close_idle()
-        space.enqueue("Q", b"x")
-        (session,) = arena.volume._sessions._idle
-        assert session.run("SHOW transaction_isolation") == [("read committed",)]
-    finally:
-        arena.looking.execute(f"ALTER DATABASE {database} RESET default_transaction_isolation")
-
-
-def test_a_session_that_was_interrupted_asks_again_for_the_last_number(space, arena, monkeypatch):
-    """What it did not wait for may have been done: it must not be taken for what is done next."""
-    (session,) = arena.volume._sessions._idle
-    wait = WatchedConnection.wait
-
-    def interrupted(self, gen, *arguments, **options):
-        wait(self, gen, *arguments, **options)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(WatchedConnection, "wait", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        space.enqueue("Q", b"x")
-    monkeypatch.undo()
-    assert session.numbers == {}
-    assert space.usage("Q").messages == 1
-    second = space.enqueue("Q", b"y")
-    assert [f"{number & (2**48 - 1):016x}" for number in session.numbers.values()] == [second[16:]]
-
-
 HIGH = parse_high("10m")
 QUEUES = {
     "groups": {"grouping": True},
@@ -443,112 +259,3 @@ def test_a_message_that_is_asked_for_by_something_goes_the_ordinary_way(space, o
     else:
         assert space.dequeue("Q", **how).body == b"x"
     assert ordinary
-
-
-class TestTransactions:
-    """The short way of those that hold messages of one queue and bring one message at most."""
-
-    @pytest.fixture
-    def filled(self, space, ordinary):
-        for at in range(5):
-            space.enqueue("Q", f"message {at}", headers={"at": str(at)}, expires_in=100)
-        ordinary.clear()
-        return space
-
-    def test_nothing_of_them_goes_the_ordinary_way(self, filled, ordinary):
-        with filled.transaction():
-            filled.enqueue("R", filled.dequeue("Q").text)
-        assert not ordinary
-        assert filled.dequeue("R").text == "message 0"
-
-    def test_the_hold_does_not_wait_for_the_disk_and_the_commit_does(self, filled, arena):
-        arena.sql(
-            "CREATE TABLE qm.seen (step text, setting text);"
-            " CREATE FUNCTION qm.seeing() RETURNS trigger LANGUAGE plpgsql AS"
-            " 'BEGIN INSERT INTO qm.seen VALUES (TG_OP, current_setting(''synchronous_commit'')); RETURN NULL; END';"
-            " CREATE TRIGGER seeing AFTER INSERT OR DELETE ON qm.held FOR EACH ROW EXECUTE FUNCTION qm.seeing()"
-        )
-        for _ in range(2):
-            with filled.transaction():
-                filled.enqueue("R", filled.dequeue("Q").text)
-        assert arena.sql("SELECT * FROM qm.seen") == [("INSERT", "off"), ("DELETE", "on")] * 2
-
-    @pytest.mark.parametrize("queue", ["Q", "R"])
-    def test_counters_are_right_whether_the_reply_goes_to_the_same_queue_or_to_another(self, filled, arena, queue):
-        with filled.transaction():
-            filled.enqueue(queue, bytes(5000) + filled.dequeue("Q").body)
-        arena.check_counters()
-        gone, come = filled.usage("Q"), filled.usage(queue)
-        assert (gone.dequeued, come.enqueued) == (3, 8 if queue == "Q" else 3)
-        with filled.transaction():
-            filled.dequeue("Q")
-        arena.check_counters()
-
-    def test_the_reply_has_the_identifier_that_it_was_given_and_stands_behind_what_came_meanwhile(self, filled, arena):
-        with filled.transaction():
-            msgid = filled.enqueue("Q", filled.dequeue("Q").body)
-            with contextlib.closing(open_device(arena.url, clock=arena.clock)) as device:
-                device.open_space("SPACE").enqueue("Q", "meanwhile")
-        listed = list(filled.messages("Q"))
-        assert listed[-1].msgid == msgid
-        assert filled.content(listed[-2]).text == "meanwhile"
-
-    def test_what_is_held_expires_for_nobody_and_comes_back_with_its_expiry(self, filled, clock):
-        with filled.transaction() as transaction:
-            assert filled.dequeue("Q").text == "message 0"
-            clock.advance(50)
-            assert filled.usage("Q").held == 1
-            transaction.rollback()
-        back = filled.dequeue("Q")
-        assert (back.text, back.retries) == ("message 0", 1)
-        assert back.expires_us is not None
-
-    def test_several_that_were_dequeued_go_together(self, filled, ordinary):
-        with filled.transaction():
-            assert [filled.dequeue("Q").text[-1] for _ in range(3)] == ["0", "1", "2"]
-            filled.enqueue("R", "all")
-            ordinary.clear()
-        assert not ordinary
-        assert filled.usage("Q").messages == 2
-
-    def test_a_transaction_that_others_have_rolled_back_is_told_so_and_brings_nothing(self, filled, arena):
-        with pytest.raises(AbortedError, match="was rolled back by others"), filled.transaction():
-            filled.enqueue("R", filled.dequeue("Q").body)
-            arena.by_hand("DELETE FROM trans")
-        assert filled.usage("R").messages == 0
-
-    def test_pages_are_given_back_that_were_to_be_retained_when_the_message_was_taken(self, arena):
-        space = arena.space()
-        make_queue(space, "Q", retention=10)
-        space.enqueue("Q", bytes(10_000))
-        with space.transaction():
-            space.dequeue("Q")
-            with contextlib.closing(open_device(arena.url, clock=arena.clock)) as device:
-                device.open_space("SPACE").change_queue(queue_definition("Q", retention=0))
-            # Which lets this process know.
-            space.enqueue("Q", b"x", transactional=False)
-        arena.check_counters()
-        assert space.usage("Q").pages == 1
-
-    def test_one_of_which_a_message_was_lost_is_rolled_back(self, filled, arena):
-        with pytest.raises(AbortedError, match="lost a part of it"), filled.transaction():
-            filled.enqueue("R", filled.dequeue("Q").body)
-            arena.by_hand("DELETE FROM held")
-        assert filled.usage("R").messages == 0
-
-    def test_room_that_the_commit_gives_back_is_room_for_what_it_brings(self, filled):
-        for _ in range(95):
-            filled.enqueue("Q", b"x")
-        with pytest.raises(NoSpaceError):
-            filled.enqueue("Q", b"x")
-        with filled.transaction():
-            filled.enqueue("R", filled.dequeue("Q").body)
-        with pytest.raises(NoSpaceError), filled.transaction():
-            filled.enqueue("R", b"x")
-
-    def test_what_a_queue_has_stopped_for_since_holds_for_the_next_message(self, filled, arena):
-        with pytest.raises(BadQueueError, match="is stopped for enqueuing"), filled.transaction():
-            body = filled.dequeue("Q").body
-            with contextlib.closing(open_device(arena.url)) as device:
-                device.open_space("SPACE").stop_queue("R", enqueue=True, dequeue=False)
-            filled.enqueue("R", body)

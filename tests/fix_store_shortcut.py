@@ -1,0 +1,53 @@
+"""The short way on PostgreSQL: a queue space for it, how often it waits for the server, and what goes another way."""
+
+import threading
+
+import pytest
+
+from tests.fix_store import make_queue
+
+
+@pytest.fixture
+def known_space(arena):
+    """A queue space with queues Q, R and ERRORS, of which the short way knows all that it needs."""
+    opened = arena.space(error_queue="ERRORS", messages=100)
+    for name in ("Q", "R", "ERRORS"):
+        make_queue(opened, name, retries=3)
+    # So that the definitions are known, and that the session has its rows among the counters.
+    for name in ("Q", "R", "Q", "R"):
+        opened.enqueue(name, b"x")
+        opened.dequeue(name)
+    return opened
+
+
+@pytest.fixture
+def journeys(monkeypatch):
+    """How often something was waited for from the server: for each time, the thread that did."""
+    # Loaded here: who has no server need not have the driver.
+    from qmstorage.postgres.watching import WatchedConnection
+
+    made = []
+    wait = WatchedConnection.wait
+
+    def counting(self, gen, *arguments, **options):
+        made.append(threading.get_ident())
+        return wait(self, gen, *arguments, **options)
+
+    monkeypatch.setattr(WatchedConnection, "wait", counting)
+    return made
+
+
+@pytest.fixture
+def ordinary(monkeypatch):
+    """What went the ordinary way."""
+    from qmstorage.postgres.volume import PostgresVolume
+
+    gone = []
+    written = PostgresVolume._written
+
+    def noting(self, work, *arguments, **options):
+        gone.append(work)
+        return written(self, work, *arguments, **options)
+
+    monkeypatch.setattr(PostgresVolume, "_written", noting)
+    return gone
