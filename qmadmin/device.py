@@ -7,7 +7,6 @@ import logging
 import os
 import threading
 import weakref
-from collections import deque
 from types import TracebackType
 from typing import Self
 
@@ -49,8 +48,9 @@ class Attachment:
         self.opened = opened
         self._clock = clock
         self._next_upkeep = clock.monotonic() + _UPKEEP_SECONDS
-        # Threads add to it, and a transaction that is forgotten does at any moment.
-        self._not_rolled_back: deque[tuple[Branch, Ending]] = deque()
+        # By the number of the transaction. What is to be rolled back stands here until it is, so that an interrupt
+        # leaves it to the next upkeep.
+        self._to_roll_back: dict[int, tuple[Branch, Ending]] = {}
 
     @property
     def owner(self) -> Owner:
@@ -107,30 +107,21 @@ class Attachment:
         Where the store refuses, as on a full disk, it is tried again at each upkeep; whoever gave the transaction up
         has nothing to do about it.
         """
-        refusal = self._try_to_roll_back(branch, ending)
-        if refusal is not None:
-            logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, refusal)
+        self.put_off(branch, ending)
+        try:
+            self._roll_back(branch, ending)
+        except QueueError as refusal:
+            logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, refusal)  # noqa: TRY400
 
     def _roll_back_what_was_put_off(self) -> None:
-        """Try once more; that it was put off stands in the log already."""
-        for _ in range(len(self._not_rolled_back)):
-            try:
-                branch, ending = self._not_rolled_back.popleft()
-            except IndexError:
-                # Another thread is at it.
-                return
-            self._try_to_roll_back(branch, ending)
+        for branch, ending in self._to_roll_back.copy().values():
+            # Whoever comes by has nothing to do with it. What is wrong was told when it was tried first.
+            with contextlib.suppress(Exception):
+                self._roll_back(branch, ending)
 
-    def _try_to_roll_back(self, branch: Branch, ending: Ending) -> QueueError | None:
-        """Roll back, or put that off and return why; one that is interrupted is put off too."""
-        try:
-            rolling_back.roll_back(self.volume, branch, self._clock.now(), ending)
-        except BaseException as error:
-            self.put_off(branch, ending)
-            if not isinstance(error, QueueError):
-                raise
-            return error
-        return None
+    def _roll_back(self, branch: Branch, ending: Ending) -> None:
+        rolling_back.roll_back(self.volume, branch, self._clock.now(), ending)
+        self._to_roll_back.pop(branch.id, None)
 
     def forget(self) -> None:
         """Give up what tells others that we are attached, because the queue space is gone."""
@@ -139,8 +130,8 @@ class Attachment:
             self.volume.detach_memory(self.opened.space)
 
     def put_off(self, branch: Branch, ending: Ending) -> None:
-        """Leave a rollback to the next upkeep."""
-        self._not_rolled_back.append((branch, ending))
+        """Leave a rollback to the next upkeep; how it ends is said first."""
+        self._to_roll_back.setdefault(branch.id, (branch, ending))
 
     def detach(self) -> None:
         """Leave the queue space."""

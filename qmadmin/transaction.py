@@ -52,8 +52,6 @@ class Transaction:
     """
 
     _ended = "never begun"
-    _unfinished: Ending | None = None
-    """How it ends, from the begin of a rollback to its end."""
 
     def __init__(self, device: Device, timeout: float | timedelta | None, space: str | None = None) -> None:
         self._device = device
@@ -73,10 +71,8 @@ class Transaction:
     def __del__(self) -> None:
         # A thread that dies in a transaction, or one that is forgotten, must not hold its messages for ever. This may
         # run anywhere, so that the rollback is left to the next upkeep.
-        ending = self._unfinished if self._ended else Ending(Cause.LEFT, "its transaction was forgotten")
-        if ending is not None:
-            for attachment, branch in self._branches.values():
-                attachment.put_off(branch, ending)
+        if not self._ended:
+            self._put_off(Ending(Cause.LEFT, "its transaction was forgotten"))
 
     def __enter__(self) -> Self:
         refuse_nesting(self._device, self._space)
@@ -339,12 +335,15 @@ class Transaction:
         raise copy.copy(self._aborted)
 
     def _roll_back(self, ending: Ending) -> None:
-        # In this order: an interrupt may come anywhere, and one that is put off twice is rolled back once.
-        self._unfinished = ending
+        # Put off first, all of it: an interrupt may come anywhere behind that.
+        self._put_off(ending)
         self._ended = "rolled back"
         for attachment, branch in self._branches.values():
             attachment.roll_back(branch, ending)
-        self._unfinished = None
+
+    def _put_off(self, ending: Ending) -> None:
+        for attachment, branch in self._branches.values():
+            attachment.put_off(branch, ending)
 
 
 def _cause(error: BaseException) -> Cause:

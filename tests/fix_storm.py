@@ -29,7 +29,7 @@ class Arena(Store):
 
     def sql(self, text):
         cursor = self.looking.execute(text.replace("qm.", f"{self.schema}."))
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if cursor.description is not None else []
 
     def open_sessions(self, count):
         """Open so many sessions at once, each of which fails when it waits for others."""

@@ -130,8 +130,8 @@ class EnqueueControl:
             times.checked_moment(self.expires_us, "time of expiry")
 
     @property
-    def leaves_place_to_queue(self) -> bool:
-        """Whether nothing is asked for by which the message would stand elsewhere, or at another time, than others."""
+    def has_usual_place(self) -> bool:
+        """Whether it asks for no priority, time, expiry, delivery or place of its own: the queue says all of that."""
         return (
             self.priority == PRIORITY_DEFAULT
             and self.delay is None

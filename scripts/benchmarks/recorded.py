@@ -17,6 +17,9 @@ _NEGLIGIBLE = {"ms": 1.0, "s": 0.05, "MiB": 1.0, "bytes": 16.0, "%": 1.0, "% of 
 
 _SAME = ("processor", "cores", "python")
 
+_AS_FAST = 0.15
+"""By which share the speed of a Python may differ that is still the same: builds of one version differ by a factor."""
+
 
 def comparison(result: Mapping[str, Any], before: Mapping[str, Any], subject: str, more_is_better: str) -> list[str]:
     """Return sentences that say which rows of a subject are worse than in a result before, beyond the spread of both.
@@ -28,7 +31,7 @@ def comparison(result: Mapping[str, Any], before: Mapping[str, Any], subject: st
     when = before["when"][:10]
     if _amounts(result) != _amounts(before):
         return [f"not compared with {when}: that was measured with other numbers"]
-    same_machine = all(result["machine"][name] == before["machine"][name] for name in _SAME)
+    same_machine = _is_same(result["machine"], before["machine"])
     known = {row["row"]: row for row in before["results"] if row["subject"] == subject}
     worse, compared = [], 0
     for row in result["results"]:
@@ -52,6 +55,15 @@ def read(path: Path) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def _is_same(box: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether values of the one can be compared with values of the other."""
+    if any(box[name] != other[name] for name in _SAME):
+        return False
+    # What was recorded before it was measured does not have it.
+    speed, before = box.get("python_ns"), other.get("python_ns")
+    return speed is None or before is None or abs(speed - before) <= _AS_FAST * before
 
 
 def _amounts(result: Mapping[str, Any]) -> dict[str, Any]:

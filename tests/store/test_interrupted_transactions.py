@@ -9,7 +9,7 @@ import qmadmin.transaction
 from qmcore.acts import returning, rolling_back
 from qmcore.message import State
 from tests.fix_store import drain
-from tests.interrupts import InterruptedAt, at_every_line
+from tests.interrupts import at_every_line
 
 
 def test_a_transaction_whose_block_ended_without_its_end_is_forgotten_and_rolled_back(space):
@@ -34,27 +34,68 @@ def _take(space):
     return transaction
 
 
-def _states(space):
-    return [info.state for info in space.messages("Q")]
+def _begin(space):
+    """Begin to hold three messages, each by a transaction of its own."""
+    for text in "abc":
+        space.enqueue("Q", text)
+    return [_take(space) for _ in "abc"]
+
+
+def _forget(transactions):
+    transactions.clear()
+    gc.collect()
+
+
+def _stand(space):
+    """Return the state of each message, and how often it was tried."""
+    return [(info.state, info.retries) for info in space.messages("Q")]
 
 
 @pytest.mark.parametrize("module", [qmadmin.transaction, qmadmin.device, rolling_back, returning])
 def test_an_interrupt_at_any_line_of_a_rollback_leaves_it_to_the_next_upkeep(space, module):
     space.enqueue("Q", "x")
-    begun = [_take(space)]
-    for _ in at_every_line(module, lambda: begun.pop().rollback(counts=False)):
+    kept = [_take(space)]
+    for _ in at_every_line(module, lambda: kept[-1].rollback(counts=False)):
+        if kept[-1].active:
+            # It had not begun.
+            kept[-1].rollback(counts=False)
         space._attachment.look_after(now=True)
-        assert _states(space) == [State.READY]
-        begun.append(_take(space))
+        assert _stand(space) == [(State.READY, 0)]
+        kept.append(_take(space))
 
 
-def test_an_interrupt_while_rollbacks_are_made_up_for_leaves_all_of_them_to_the_next_upkeep(space):
-    for text in "abc":
-        space.enqueue("Q", text)
-    begun = [_take(space) for _ in "abc"]
-    begun.clear()
-    gc.collect()
-    with pytest.raises(KeyboardInterrupt), InterruptedAt(rolling_back, 1):
+@pytest.mark.parametrize("module", [qmadmin.device, rolling_back])
+def test_an_interrupt_while_rollbacks_are_made_up_for_leaves_them_to_the_next_upkeep(space, module):
+    _forget(_begin(space))
+    for tried in at_every_line(module, lambda: space._attachment.look_after(now=True)):
         space._attachment.look_after(now=True)
+        assert _stand(space) == [(State.READY, tried)] * 3
+        _forget([_take(space) for _ in "abc"])
+
+
+def test_what_was_rolled_back_is_not_rolled_back_again(space, monkeypatch):
+    for transaction in _begin(space):
+        transaction.rollback()
+    monkeypatch.setattr(rolling_back, "roll_back", lambda *_: pytest.fail("it was rolled back again"))
     space._attachment.look_after(now=True)
-    assert _states(space) == [State.READY] * 3
+
+
+def test_a_rollback_that_goes_wrong_is_no_affair_of_who_comes_next_and_keeps_none_of_the_others(space, monkeypatch):
+    give_back = returning.give_back
+
+    def damaged(unit, opened, transaction_id, *arguments):
+        if transaction_id == first:
+            raise ValueError("damaged")
+        give_back(unit, opened, transaction_id, *arguments)
+
+    begun = _begin(space)
+    first = begun[0]._branches["SPACE"][1].id
+    monkeypatch.setattr(returning, "give_back", damaged)
+    with pytest.raises(ValueError, match="damaged"):
+        begun[0].rollback()
+    _forget(begun)
+    space._attachment.look_after(now=True)
+    assert [state for state, _ in _stand(space)] == [State.READY, State.READY, State.HELD]
+    monkeypatch.undo()
+    space._attachment.look_after(now=True)
+    assert [state for state, _ in _stand(space)] == [State.READY] * 3

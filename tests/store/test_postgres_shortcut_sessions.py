@@ -75,6 +75,41 @@ def test_a_session_that_waited_in_vain_for_the_lock_works_on(space, arena):
     assert space.usage("Q").messages == 4
 
 
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_no_message_goes_while_others_change_what_is_there(space, arena, in_transaction):
+    space.enqueue("Q", b"x")
+    (session,) = arena.volume._sessions._idle
+    session.run("SET lock_timeout = 1")
+
+    def take():
+        if not in_transaction:
+            return space.dequeue("Q")
+        with space.transaction() as transaction:
+            try:
+                return space.dequeue("Q")
+            finally:
+                transaction.rollback()
+
+    with contextlib.closing(open_device(arena.url)) as device:
+        other = device.open_space("SPACE")._attachment.volume
+        with other.still(5), pytest.raises(SystemFailureError, match="locked"):
+            take()
+    session.run("RESET lock_timeout")
+    space._attachment.look_after(now=True)
+    assert space.dequeue("Q").body == b"x"
+
+
+def test_a_session_that_an_interrupt_has_left_in_the_mode_of_a_pipeline_is_not_used_again(space, arena):
+    (session,) = arena.volume._sessions._idle
+    with arena.volume._sessions.one() as taken:
+        assert taken is session
+        session.connection.pgconn.enter_pipeline_mode()
+    assert session not in arena.volume._sessions._idle
+    with contextlib.closing(open_device(arena.url)) as device:
+        device.open_space("SPACE")._attachment.volume.still(5)
+    assert space.enqueue("Q", b"x")
+
+
 def test_a_message_that_cannot_be_read_stays(space, arena):
     space.enqueue("Q", b"x", headers={"a": "b"})
     arena.by_hand("UPDATE message SET headers = 'no JSON'")

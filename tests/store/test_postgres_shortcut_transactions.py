@@ -29,17 +29,32 @@ def test_nothing_of_them_goes_the_ordinary_way(filled, ordinary):
     assert filled.dequeue("R").text == "message 0"
 
 
-def test_the_hold_does_not_wait_for_the_disk_and_the_commit_does(filled, arena):
+def test_the_hold_does_not_wait_for_the_disk_and_all_that_is_for_good_does(filled, arena):
     arena.sql(
         "CREATE TABLE qm.seen (step text, setting text);"
-        " CREATE FUNCTION qm.seeing() RETURNS trigger LANGUAGE plpgsql AS"
-        " 'BEGIN INSERT INTO qm.seen VALUES (TG_OP, current_setting(''synchronous_commit'')); RETURN NULL; END';"
-        " CREATE TRIGGER seeing AFTER INSERT OR DELETE ON qm.held FOR EACH ROW EXECUTE FUNCTION qm.seeing()"
+        " CREATE FUNCTION qm.seeing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO qm.seen"
+        " VALUES (TG_OP || '' '' || TG_TABLE_NAME, current_setting(''synchronous_commit'')); RETURN NULL; END';"
+        " CREATE TRIGGER seeing AFTER INSERT OR DELETE ON qm.held FOR EACH ROW EXECUTE FUNCTION qm.seeing();"
+        " CREATE TRIGGER seeing AFTER INSERT OR DELETE ON qm.message FOR EACH ROW EXECUTE FUNCTION qm.seeing()"
     )
+
+    def seen():
+        return set(arena.sql("DELETE FROM qm.seen RETURNING *"))
+
     for _ in range(2):
         with filled.transaction():
-            filled.enqueue("R", filled.dequeue("Q").text)
-    assert arena.sql("SELECT * FROM qm.seen") == [("INSERT", "off"), ("DELETE", "on")] * 2
+            filled.dequeue("Q")
+            assert seen() == {("INSERT held", "off")}
+            filled.enqueue("R", b"x")
+        assert seen() == {("DELETE held", "on"), ("DELETE message", "on"), ("INSERT message", "on")}
+        filled.dequeue("R")
+        assert seen() == {("DELETE message", "on")}
+        filled.enqueue("Q", b"x")
+        assert seen() == {("INSERT message", "on")}
+        filled.enqueue_many("Q", [b"x", b"x"])
+        assert seen() == {("INSERT message", "on")}
+        assert len(filled.dequeue_many("Q", 2)) == 2
+        assert seen() == {("DELETE message", "on")}
 
 
 @pytest.mark.parametrize("queue", ["Q", "R"])

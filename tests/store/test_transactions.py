@@ -374,7 +374,6 @@ class TestClosing:
         assert drain(other) == ["x"]
 
     def test_what_a_transaction_holds_is_given_back_when_its_device_is_forgotten(self, file_store):
-
         space = file_store.space()
         make_queue(space, retries=3)
         space.enqueue("Q", "x")

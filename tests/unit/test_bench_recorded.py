@@ -1,16 +1,17 @@
 """What scripts/bench says of a result beside the one that was recorded."""
 
+import pytest
 from benchmarks import recorded
 from benchmarks.figures import summary
 
 MACHINE = {"processor": "one", "cores": 2, "python": "3.11.7"}
 
 
-def result(values, bars=None, *, unit="messages/s", when="2026-11-20", stored=1000, processor="one", rounds=3):
+def result(values, bars=None, *, unit="messages/s", when="2026-11-20", stored=1000, processor="one", rounds=3, **box):
     row = {"row": "enqueue", "title": "enqueue, one at a time", "subject": "ours", "unit": unit, "against": "raw"}
     return {
         "when": f"{when}T12:00:00",
-        "machine": MACHINE | {"processor": processor},
+        "machine": MACHINE | {"processor": processor} | box,
         "options": {"rounds": rounds, "seconds": 1, "stored": stored},
         "results": [row | summary(values, bars)],
     }
@@ -45,6 +46,13 @@ def test_a_ratio_is_compared_across_machines_and_a_value_is_not():
     assert compared(now, result([80, 80, 80], [100] * 3))[0] == WORSE
     now = result([50, 50, 50], unit="ms", processor="two")
     assert compared(now, result([8, 8, 8], unit="ms")) == [NOTHING[0].replace("of 1", "of 0")]
+
+
+@pytest.mark.parametrize(("speed", "counts"), [(400, True), (440, True), (800, False), (200, False), (None, True)])
+def test_values_of_a_python_that_is_built_in_another_way_are_not_compared(speed, counts):
+    box = {} if speed is None else {"python_ns": speed}
+    found = compared(result([50, 50, 50], unit="ms", **box), result([8, 8, 8], unit="ms", python_ns=400))
+    assert (found[0] == WORSE) is counts
 
 
 def test_more_time_is_worse_and_more_messages_are_not():

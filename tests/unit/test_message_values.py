@@ -1,5 +1,7 @@
 """Message ids, the pages of a message, and what a sender may ask for."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from qmcore import numbers
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import BODY_MAX, EnqueueControl, checked_body, checked_id, message_id, pages_of, parts_of
+from qmcore.queue import Delivery
 
 OURS = "0123456789abcdef"
 sequences = st.integers(0, 2**48 - 1)
@@ -124,3 +127,25 @@ class TestControl:
         assert EnqueueControl().available_at(1_000) is None
         assert EnqueueControl(delay=5).available_at(1_000) == 1_005
         assert EnqueueControl(available_us=5).available_at(1_000) == 5
+
+
+PLACE = {
+    "priority", "delay", "available_us", "lifetime", "expires_us", "never_expires", "delivery", "top", "before",
+}  # fmt: skip
+ELSE = {
+    "corrid", "reply_queue", "failure_queue", "error_queue", "urcode", "appkey", "client_id", "reply_delivery",
+    "headers", "type", "subtype",
+}  # fmt: skip
+
+
+def test_of_all_that_a_sender_may_ask_for_it_is_known_whether_it_moves_the_message():
+    """Whoever adds something has to say it here: what moves a message must not come on the terms of others."""
+    assert {field.name for field in dataclasses.fields(EnqueueControl)} == PLACE | ELSE
+    values = {"never_expires": True, "top": True, "before": "x", "delivery": Delivery.PERSIST}
+    for name in PLACE:
+        assert not EnqueueControl(**{name: values.get(name, 1)}).has_usual_place, name
+    others = dict.fromkeys(ELSE & {"urcode", "appkey"}, 1)
+    others |= {"corrid": b"x", "reply_delivery": Delivery.PERSIST, "headers": {"a": "b"}}
+    others |= dict.fromkeys(("reply_queue", "failure_queue", "error_queue", "client_id", "type", "subtype"), "X")
+    assert others.keys() == ELSE
+    assert EnqueueControl(**others).has_usual_place

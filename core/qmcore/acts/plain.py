@@ -166,8 +166,9 @@ def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int, number: int = 0)
     control, known = item.control, opened.known
     if known is None:
         return None
-    is_as_others = control is PLAIN_CONTROL or control is TEXT_CONTROL or control.leaves_place_to_queue
-    terms = known.plain.get(item.queue) if is_as_others else None
+    # The first two have it too; to see that takes longer.
+    is_usual = control is PLAIN_CONTROL or control is TEXT_CONTROL or control.has_usual_place
+    terms = known.plain.get(item.queue) if is_usual else None
     if terms is not None:
         return _arrival(terms, item, Standing(b"", now, None, None), number)
     queue, available = _plain_queue(known, item.queue), control.available_at(now)
@@ -179,7 +180,7 @@ def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int, number: int = 0)
         priority=control.priority, available_at=now if available is None else available, expires_at=expires
     )
     terms = PlainTerms(known.space, known.generation, queue.id, head, order.descends, limits.messages, limits.capacity)
-    if is_as_others and expires is None and not order.goes_by_times:
+    if is_usual and expires is None and not order.goes_by_times:
         known.plain[item.queue] = terms
     return _arrival(terms, item, Standing(b"", now, available, expires), number)
 

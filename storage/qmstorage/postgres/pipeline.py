@@ -51,14 +51,14 @@ _SENT: Final[dict[str, Callable[[Any], _Buffer]]] = {
 class Step(NamedTuple):
     """A statement that a session has prepared, or prepares now, and its values as they are sent."""
 
-    prepared: Command
+    command: Command
     values: list[_Buffer | None]
 
 
 class Command:
-    """A statement that each session prepares when it first runs it; this one has no values, and gives no rows.
+    """A statement that each session prepares when it first runs it, and the types of its values: none here.
 
-    What is not prepared the server reads each time, which for one as short as `BEGIN` takes it as long as running it.
+    To read one as short as BEGIN takes the server as long as to run it.
     """
 
     def __init__(self, name: str, text: str) -> None:
@@ -162,13 +162,13 @@ class Pipeline:
 
     def send(self, *steps: Step) -> None:
         """Send statements."""
-        for prepared, values in steps:
-            name = self._known.get(prepared.name) or self._new.get(prepared.name)
+        for command, values in steps:
+            name = self._known.get(command.name) or self._new.get(command.name)
             if name is None:
-                name = self._new[prepared.name] = b"%s_%d" % (prepared.name, next(_NUMBERS))
-                self._driver.send_prepare(name, prepared.text, prepared.types)
-                self._expected.append(prepared.name)
-            self._driver.send_query_prepared(name, values, prepared.formats, result_format=Format.BINARY)
+                name = self._new[command.name] = b"%s_%d" % (command.name, next(_NUMBERS))
+                self._driver.send_prepare(name, command.text, command.types)
+                self._expected.append(command.name)
+            self._driver.send_query_prepared(name, values, command.formats, result_format=Format.BINARY)
             self._expected.append(None)
 
     def sync(self) -> None:

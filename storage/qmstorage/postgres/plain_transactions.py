@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import BigInteger, Integer, cast, delete, exists, func, insert, literal_column, select, union_all
 
-from qmcore.records import Outcome, Role
+from qmcore.records import Outcome, Role, Use
 from qmstorage.among import Among
 from qmstorage.postgres.plain import (
     IS_KNOWN,
@@ -24,7 +24,7 @@ from qmstorage.postgres.plain import (
 from qmstorage.runner import given
 from qmstorage.schema import chunk, counter, held, message, owner, trans, waiter
 
-_USE: Final = ("messages", "pages", "size")
+_USE: Final = Use._fields
 
 
 def _state(outcome: Outcome) -> Any:
@@ -135,7 +135,10 @@ _PLACE = select(_NUMBER.c.number).where(by("brings") == ONE).cte("place")
 
 
 CHANGES: Final = {place: tuple(f"{place}_{each}" for each in _USE) for place in ("whole", "from", "to")}
-"""The names of the values by which messages, pages and bytes change, by where: queue space, queue, and another one."""
+"""The names of the values by which messages, pages and bytes change.
+
+They do in the whole queue space, in the queue that messages go from, and in another one that a message comes to.
+"""
 
 
 def _change(place: str, queue: Any, *, enqueued: Any = ZERO, dequeued: Any = ZERO) -> Any:

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.types.numeric import NumericBinaryLoader
 
 from qmcore.errors import SystemFailureError
@@ -101,9 +101,11 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it can be used for the next unit: it is not lost, and nothing is begun in it."""
+        """Whether it can be used for the next unit: nothing is begun in it, and it is not known to be lost."""
         # Not by `info`, which is made anew each time.
-        return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
+        driver = self.connection.pgconn
+        # An interrupt at the last step of a pipeline leaves its mode on.
+        return driver.transaction_status == TransactionStatus.IDLE and driver.pipeline_status == PipelineStatus.OFF
 
     @property
     def is_lost(self) -> bool:
@@ -130,7 +132,7 @@ class Session:
     def roll_back(self) -> None:
         """Undo what was begun, if that is still to be done."""
         with contextlib.suppress(psycopg.Error):
-            if not self.is_lost and not self.is_idle:
+            if not self.is_idle and not self.is_lost:
                 self.run("ROLLBACK")
 
     def close(self) -> None:
@@ -196,7 +198,7 @@ class Sessions:
                 session = self._idle.pop()
             except IndexError:
                 return self._made()
-            if session.is_idle and not session.has_hung_up():
+            if not session.has_hung_up():
                 return session
             self._end(session)
 

@@ -304,7 +304,7 @@ class PostgresShortcut:
         """
         with self._volume.session(fresh=fresh) as session, self._pipeline(session) as pipeline:
             lock = self._lock if durable or not self._volume.is_durable else self._lock_relaxed
-            # Begun by a command, so that the server gives up on us where we stop in the middle.
+            # With BEGIN the server ends the session of one that stops here, and so gives back what it has locked.
             pipeline.send(BEGIN, lock, statement.step(slot=session.slot, session=session.mark, **values))
             pipeline.sync()
             pipeline.wait()
