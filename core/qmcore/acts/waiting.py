@@ -27,10 +27,10 @@ T = TypeVar("T")
 CHECK_SECONDS = 1.0
 """How long a waiter sleeps at most before it looks by itself, where few wait."""
 
-_APART_SECONDS = 0.1
-"""How far apart those looks are, about, where many wait: of ten and more waiters each sleeps the longer."""
+_APART_SECONDS = 0.15
+"""How far apart those looks are, about, where many wait: of seven and more waiters each sleeps the longer."""
 
-_LONGEST_SECONDS = 10.0
+_LONGEST_SECONDS = 15.0
 """How long each sleeps at most, however many they are: what it waits for may be nothing to the others."""
 
 

@@ -47,7 +47,7 @@ class Numbers:
     """Messages that a forwarder is given in one round."""
     wakes: int = 300
     """Messages that a waiting consumer is woken for in one round."""
-    idle: float = 10.0
+    idle: float = 15.0
     """Seconds of idleness in one round: where many wait, each looks once in so many by itself."""
     waiters: int = 100
     large: int = 64 * 2**20
