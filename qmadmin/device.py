@@ -51,6 +51,8 @@ class Attachment:
         # By the number of the transaction. What is to be rolled back stands here until it is, so that an interrupt
         # leaves it to the next upkeep.
         self._to_roll_back: dict[int, tuple[Branch, Ending]] = {}
+        self._told: set[int] = set()
+        """Those of them of which the log says why they are put off."""
 
     @property
     def owner(self) -> Owner:
@@ -102,26 +104,35 @@ class Attachment:
         return found is not None and found.incarnation == self.opened.space.incarnation
 
     def roll_back(self, branch: Branch, ending: Ending) -> None:
-        """Roll back a part of a transaction.
+        """Roll back a part of a transaction, which was put off before.
 
         Where the store refuses, as on a full disk, it is tried again at each upkeep; whoever gave the transaction up
         has nothing to do about it.
         """
-        self.put_off(branch, ending)
         try:
             self._roll_back(branch, ending)
         except QueueError as refusal:
-            logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, refusal)  # noqa: TRY400
+            self._tell_once(branch, refusal)
 
     def _roll_back_what_was_put_off(self) -> None:
         for branch, ending in self._to_roll_back.copy().values():
-            # Whoever comes by has nothing to do with it. What is wrong was told when it was tried first.
-            with contextlib.suppress(Exception):
+            try:
                 self._roll_back(branch, ending)
+            except Exception as error:  # noqa: BLE001 - whoever comes by has nothing to do with it
+                self._tell_once(branch, error)
 
     def _roll_back(self, branch: Branch, ending: Ending) -> None:
         rolling_back.roll_back(self.volume, branch, self._clock.now(), ending)
         self._to_roll_back.pop(branch.id, None)
+        self._told.discard(branch.id)
+
+    def _tell_once(self, branch: Branch, error: Exception) -> None:
+        """Log why a rollback is put off, and not again at each upkeep."""
+        if branch.id in self._told:
+            return
+        self._told.add(branch.id)
+        unexpected = None if isinstance(error, QueueError) else error
+        logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, error, exc_info=unexpected)
 
     def forget(self) -> None:
         """Give up what tells others that we are attached, because the queue space is gone."""
@@ -130,7 +141,7 @@ class Attachment:
             self.volume.detach_memory(self.opened.space)
 
     def put_off(self, branch: Branch, ending: Ending) -> None:
-        """Leave a rollback to the next upkeep; how it ends is said first."""
+        """Leave a rollback to the next upkeep; who puts it off first says how it ends."""
         self._to_roll_back.setdefault(branch.id, (branch, ending))
 
     def detach(self) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 
-from sqlalchemy import delete, distinct, func, literal, select, update
+from sqlalchemy import ColumnElement, delete, distinct, func, literal, literal_column, select, update
 
 from qmcore.records import Outcome, Owner, TransactionRecord
 from qmstorage.forwardings import Forwardings
 from qmstorage.runner import given, insert_into
 from qmstorage.schema import owner, trans, waiter
+
+
+def written_state(outcome: Outcome) -> ColumnElement[str]:
+    """Return a state as it stands in the text of a statement."""
+    return literal_column(f"'{outcome.value}'")
+
 
 _ADD = insert_into(trans)
 _OF_OWNER = (given(trans.c.id, "trans_id"), given(trans.c.owner_id, "of_owner"))

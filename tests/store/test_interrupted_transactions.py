@@ -7,6 +7,7 @@ import pytest
 import qmadmin.device
 import qmadmin.transaction
 from qmcore.acts import returning, rolling_back
+from qmcore.errors import OperatingSystemError
 from qmcore.message import State
 from tests.fix_store import drain
 from tests.interrupts import at_every_line
@@ -80,7 +81,9 @@ def test_what_was_rolled_back_is_not_rolled_back_again(space, monkeypatch):
     space._attachment.look_after(now=True)
 
 
-def test_a_rollback_that_goes_wrong_is_no_affair_of_who_comes_next_and_keeps_none_of_the_others(space, monkeypatch):
+def test_a_rollback_that_goes_wrong_is_no_affair_of_who_comes_next_and_keeps_none_of_the_others(
+    space, monkeypatch, caplog
+):
     give_back = returning.give_back
 
     def damaged(unit, opened, transaction_id, *arguments):
@@ -94,8 +97,28 @@ def test_a_rollback_that_goes_wrong_is_no_affair_of_who_comes_next_and_keeps_non
     with pytest.raises(ValueError, match="damaged"):
         begun[0].rollback()
     _forget(begun)
-    space._attachment.look_after(now=True)
+    for _ in range(2):
+        space._attachment.look_after(now=True)
     assert [state for state, _ in _stand(space)] == [State.READY, State.READY, State.HELD]
+    (told,) = caplog.records
+    assert (told.message, told.exc_info[0]) == ("a rollback on queue space 'SPACE' is put off: damaged", ValueError)
     monkeypatch.undo()
     space._attachment.look_after(now=True)
     assert [state for state, _ in _stand(space)] == [State.READY] * 3
+
+
+def test_why_a_forgotten_transaction_stays_is_told_once(space, monkeypatch, caplog):
+    def refused(*_):
+        raise OperatingSystemError("the disk is full")
+
+    space.enqueue("Q", "x")
+    begun = [_take(space)]
+    monkeypatch.setattr(returning, "give_back", refused)
+    _forget(begun)
+    for _ in range(3):
+        space._attachment.look_after(now=True)
+    (told,) = caplog.records
+    assert (told.message, told.exc_info) == ("a rollback on queue space 'SPACE' is put off: the disk is full", None)
+    monkeypatch.undo()
+    space._attachment.look_after(now=True)
+    assert _stand(space) == [(State.READY, 1)]

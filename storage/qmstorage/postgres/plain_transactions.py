@@ -23,12 +23,9 @@ from qmstorage.postgres.plain import (
 )
 from qmstorage.runner import given
 from qmstorage.schema import chunk, counter, held, message, owner, trans, waiter
+from qmstorage.transactions import written_state
 
 _USE: Final = Use._fields
-
-
-def _state(outcome: Outcome) -> Any:
-    return literal_column(f"'{outcome.value}'")
 
 
 # ---- what a queue space holds ----------------------------------------------------------------------------------------
@@ -44,7 +41,7 @@ _IS_ATTACHED = exists().where(given(owner.c.id, "of_owner"))
 _OPEN = (
     select(func.count())
     .select_from(trans)
-    .where(given(trans.c.space_id, "space_id"), trans.c.state != _state(Outcome.COMMITTED))
+    .where(given(trans.c.space_id, "space_id"), trans.c.state != written_state(Outcome.COMMITTED))
     .scalar_subquery()
 )
 _TAKEN = taken(_IS_ATTACHED, by("most_transactions") > _OPEN)
@@ -53,7 +50,7 @@ _RECORD: Final = {
     "id": by("trans_id"),
     "space_id": by("space_id", Integer()),
     "owner_id": by("of_owner"),
-    "state": _state(Outcome.ACTIVE),
+    "state": written_state(Outcome.ACTIVE),
     "started_at": by("started_at"),
     "deadline": by("deadline"),
 }
@@ -119,7 +116,7 @@ _ENDED = (
     .where(
         given(trans.c.id, "trans_id"),
         given(trans.c.owner_id, "of_owner"),
-        trans.c.state == _state(Outcome.ACTIVE),
+        trans.c.state == written_state(Outcome.ACTIVE),
         _HAS_ROOM,
         _HOLDS_WHAT_IS_KNOWN,
     )

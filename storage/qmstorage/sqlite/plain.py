@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Integer, bindparam, exists, func, insert, literal_column, select, update
 
@@ -22,6 +22,7 @@ from qmstorage.counters import adding
 from qmstorage.runner import Row, given
 from qmstorage.schema import counter, message, owner, trans
 from qmstorage.sqlite import traffic
+from qmstorage.transactions import written_state
 from qmstorage.unit import SqlUnit
 
 MAIN: Final = select(
@@ -33,18 +34,19 @@ _LEVEL: Final = 2
 _COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(
     given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue")
 )
-_ACTIVE: Final[Any] = literal_column(f"'{Outcome.ACTIVE.value}'").label("state")
 _OF_TRANSACTION: Final = ("id", "space_id", "owner_id", "started_at", "deadline")
 _OPEN: Final = (
     select(func.count())
     .select_from(trans)
-    .where(given(trans.c.space_id, "of_space"), trans.c.state != literal_column(f"'{Outcome.COMMITTED.value}'"))
+    .where(given(trans.c.space_id, "of_space"), trans.c.state != written_state(Outcome.COMMITTED))
 )
+_MAY_BEGIN: Final = (
+    exists().where(given(owner.c.id, "of_owner")),
+    _OPEN.scalar_subquery() < bindparam("most", type_=Integer()),
+)
+_RECORD: Final = [bindparam(name, type_=trans.c[name].type) for name in _OF_TRANSACTION]
 _BEGIN: Final = insert(trans).from_select(
-    ["state", *_OF_TRANSACTION],
-    select(_ACTIVE, *(bindparam(name, type_=trans.c[name].type) for name in _OF_TRANSACTION)).where(
-        exists().where(given(owner.c.id, "of_owner")), _OPEN.scalar_subquery() < bindparam("most", type_=Integer())
-    ),
+    [*_OF_TRANSACTION, "state"], select(*_RECORD, written_state(Outcome.ACTIVE)).where(*_MAY_BEGIN)
 )
 """Records an active transaction, where its owner was not given up and the queue space has fewer than `most`."""
 
