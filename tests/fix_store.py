@@ -343,6 +343,10 @@ class Child:
         for word in wanted:
             assert self.line() == word
 
+    def expect_in_any_order(self, *wanted: str) -> None:
+        """Expect lines of a process and of its forks, each of which says its own when it comes to it."""
+        assert sorted(self.line() for _ in wanted) == sorted(wanted)
+
     def lines_left(self) -> list[str]:
         """Return what the process still says until it ends."""
         found = []

@@ -274,7 +274,7 @@ class TestFork:
             "os.wait()\n",
             path,
         )
-        child.expect("first", "closed")
+        child.expect_in_any_order("first", "closed")
         with open_device(path) as device, device.open_space("SPACE") as space:
             assert bodies_held(space) == (1, 0, 0)
         child.say()
@@ -301,7 +301,7 @@ class TestFork:
             "os.wait()\n",
             path,
         )
-        child.expect("open", "closed")
+        child.expect_in_any_order("open", "closed")
         with open_device(path) as device, device.open_space("SPACE"):
             assert device.space_usage("SPACE").processes == 2
         child.say()
