@@ -308,6 +308,24 @@ def test_a_session_that_has_the_process_number_of_a_lost_one_by_now_is_left_alon
     assert books(net) == (["new", "new", "old"], [])
 
 
+@pytest.mark.parametrize("name", COMMITS)
+@pytest.mark.parametrize("moment", ["before", "answer"])
+def test_a_lost_session_that_a_pooler_gives_us_again_tells_what_became_of_the_commit(net, name, moment, monkeypatch):
+    """Who ended it would end himself, and never know."""
+    enqueue(net.space)
+    volume = net.space._attachment.volume
+    (lost,) = (session.connection for session in volume._sessions._idle)
+    look_after(net.space)
+    with contextlib.closing(watching.connected(net.seen._attachment.volume.address)) as again:
+        lost.identity = again.identity
+        monkeypatch.setattr(volume, "connected_hastily", lambda: again)
+        COMMITS[name](net, moment, "reset")
+        assert net.proxy.sprung.is_set()
+        assert again.closed, "it was asked"
+    of_q, of_r = DONE[name]
+    assert books(net) == (sorted([*of_q, "new"]), of_r)
+
+
 @pytest.mark.parametrize("moment", ["before", "answer"])
 def test_a_transaction_that_may_have_taken_a_message_can_only_roll_back(net, moment):
     transaction = net.space.transaction()

@@ -40,7 +40,12 @@ SELECT pid, {_MICROSECONDS.format("backend_start")}, pg_is_in_recovery()
 FROM pg_stat_activity WHERE pid = pg_backend_pid()
 """  # noqa: S608 - words of ours
 
-_OF_SESSION = f"FROM pg_stat_activity WHERE pid = {{pid}} AND {_MICROSECONDS.format('backend_start')} = {{started}}"
+_OF_SESSION = (
+    f"FROM pg_stat_activity WHERE pid = {{pid}} AND {_MICROSECONDS.format('backend_start')} = {{started}}"
+    " AND pid <> pg_backend_pid()"
+)
+"""Another session than the one that asks: a pooler may hand on to us the very session that we have lost, emptied."""
+
 _IS_THERE = f"SELECT {_OF_SESSION}"
 
 END_SESSION = f"SELECT pg_terminate_backend(pid) {_OF_SESSION}"
