@@ -1,3 +1,3 @@
 """The version of the distribution: the build reads it here, the programs show it."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
