@@ -168,6 +168,7 @@ class Definitions(Counters):
             commands=info.commands,
             created_at=info.created_at,
             partitions=info.partitions,
+            home=None,
         )
 
     def set_commands(self, *, enabled: bool) -> None:

@@ -41,7 +41,7 @@ _LIST = (
         history.c.message_id,
         history.c.consumer,
         history.c.trans_id,
-        *[column for column in message.columns if column.name not in ("body", "body_id")],
+        *rows.FACTS,
     )
     .join_from(history, message, Named(message.c.id, history.c.message_id))
     .where(_OF_QUEUE, _BEHIND)

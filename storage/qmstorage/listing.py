@@ -20,8 +20,6 @@ from qmstorage.runner import given
 from qmstorage.schema import due, held, message, ready
 from qmstorage.states import States
 
-_FACTS = [column for column in message.columns if column.name not in ("body", "body_id")]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Form:
@@ -56,7 +54,7 @@ def _form(
         .order_by(first, *(() if state is ready else (second,)))
         .limit(bindparam("most"))
     )
-    statement = cursors.with_only_columns(state.c.retries, until, first, second, *_FACTS).join_from(
+    statement = cursors.with_only_columns(state.c.retries, until, first, second, *rows.FACTS).join_from(
         state, message, Named(message.c.id, state.c.message_id)
     )
     return _Form(statement, cursors, state.c.retries, until if state is due else None, start)

@@ -25,7 +25,7 @@ _CONSUMED, _CONSUMER, _TRANSACTION = _AT["consumed_at"], _AT["consumer"], _AT["t
 
 # What stands before and behind the group is the same in both, in the same order.
 _SAME: Final = ("id", "queue_id", *carried.COLUMNS[_KEY:_GROUP], "group_id", *carried.COLUMNS[_GROUP + 1 : _BODY])
-assert tuple(message.columns.keys()) == (*_SAME, "body_id", "body")  # noqa: S101 - `_message_rows` relies on it
+assert tuple(message.columns.keys()) == (*_SAME, "body_id", "body", "first_msgid", "expires_before")  # noqa: S101 - `_message_rows` relies on it
 
 _TABLES = (message, ready, due, expiring, history)
 _PUT: Final = {table.name: insert_into(table) for table in _TABLES}
@@ -203,6 +203,8 @@ class Loading(Counters, Bodies):
                 *row[_GROUP + 1 : _BODY],
                 None,
                 row[_BODY],
+                None,
+                None,
             )
             for row in rows
         ]
@@ -212,7 +214,7 @@ class Loading(Counters, Bodies):
                 if self.in_memory:
                     self.discard_body(number)
                 self.put_body(number, row[_BODY])
-                found[at] = (*found[at][:-2], number, None)
+                found[at] = (*found[at][:-4], number, None, *found[at][-2:])
         return found
 
     def _delete(self, table: StateTable, queue_id: int, rows: Sequence[Row]) -> None:

@@ -18,11 +18,10 @@ from qmstorage.schema import history, message, ready
 
 _PUT = insert_into(message)
 _ITS_ID = given(message.c.id, "of_message")
-_FACTS = [column for column in message.columns if column.name != "body"]
-_READ = select(*message.columns).where(_ITS_ID)
-_READ_FACTS = select(*_FACTS).where(_ITS_ID)
-_REMOVE = delete(message).where(_ITS_ID).returning(*message.columns)
-_REMOVE_FACTS = delete(message).where(_ITS_ID).returning(*_FACTS)
+_READ = select(*rows.READ).where(_ITS_ID)
+_READ_FACTS = select(*rows.WITHOUT_BODY).where(_ITS_ID)
+_REMOVE = delete(message).where(_ITS_ID).returning(*rows.READ)
+_REMOVE_FACTS = delete(message).where(_ITS_ID).returning(*rows.WITHOUT_BODY)
 _DISCARD = delete(message).where(_ITS_ID).returning(message.c.pages, message.c.size, message.c.body_id)
 _PEEK = select(ready.c.message_id, ready.c.retries).where(
     given(ready.c.queue_id, "of_queue"), given(ready.c.order_key, "of_key")
@@ -133,7 +132,7 @@ class Messages(Bodies):
         found = []
         for place in places:
             row = rows_of[place.message_id]
-            found.append((self._message(row, body, space, queue_name, place.retries), row[_PAGES]))
+            found.append((self._message(row, body, space, queue_name, place.retries), row[rows.PAGES]))
         return found
 
     def remove(
@@ -144,9 +143,9 @@ class Messages(Bodies):
         found = []
         for place in places:
             row = rows_of[place.message_id]
-            found.append((self._message(row, body, space, queue_name, place.retries), row[_PAGES]))
-            if row[_BODY_ID] is not None:
-                self.discard_body(row[_BODY_ID])
+            found.append((self._message(row, body, space, queue_name, place.retries), row[rows.PAGES]))
+            if row[rows.BODY_ID] is not None:
+                self.discard_body(row[rows.BODY_ID])
         return found
 
     def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
@@ -199,13 +198,8 @@ class Messages(Bodies):
     def _message(
         self, row: Row, body: bool, space: Space, queue_name: str, retries: int, state: State = State.HELD
     ) -> Message:
-        facts: dict[str, Any] = rows.facts(row[:_BODY_ID], space, queue_name, self.delivery)
+        facts: dict[str, Any] = rows.facts(row[: rows.BODY_ID], space, queue_name, self.delivery)
         content = None
         if body:
-            content = row[_BODY_ID + 1] if row[_BODY_ID] is None else self.body(row[_BODY_ID], row[_SIZE])
+            content = row[rows.BODY] if row[rows.BODY_ID] is None else self.body(row[rows.BODY_ID], row[rows.SIZE])
         return rows.to_message(facts, content, retries, state)
-
-
-_PAGES = message.columns.keys().index("pages")
-_SIZE = message.columns.keys().index("size")
-_BODY_ID = message.columns.keys().index("body_id")

@@ -20,6 +20,25 @@ from qmstorage.schema import message
 ALL: Final = tuple(column.name for column in message.columns)
 """The columns of a message, in their order."""
 
+FACTS: Final = tuple(column for column in message.columns if column.name not in ("body_id", "body"))
+"""The columns of which `facts` makes what is told of a message, in the order in which it takes their values."""
+
+READ: Final = (*FACTS, message.c.body_id, message.c.body)
+"""All columns in the order in which they are read."""
+
+WITHOUT_BODY: Final = READ[:-1]
+"""The same but for the body."""
+
+_PLACES: Final = {column.name: at for at, column in enumerate(READ)}
+ID: Final = _PLACES["id"]
+QUEUE: Final = _PLACES["queue_id"]
+EXPIRES: Final = _PLACES["expires_at"]
+PAGES: Final = _PLACES["pages"]
+SIZE: Final = _PLACES["size"]
+BODY_ID: Final = _PLACES["body_id"]
+BODY: Final = _PLACES["body"]
+"""Where columns stand in a row that was read."""
+
 PLAIN: Final = (
     "id",
     "queue_id",
@@ -59,7 +78,9 @@ for _names in (PLAIN, USUAL):
     # That is the order in which SQLAlchemy writes them, and in which the values of a row are given.
     assert _names == tuple(name for name in ALL if name in _names)  # noqa: S101 - what goes by them relies on it
 
-_NO_ORIGIN: Final = dict.fromkeys(("origin_queue", "origin_msgid", "origin_reason", "origin_error", "moved_at"))
+_NEVER_MOVED: Final = dict.fromkeys(
+    ("origin_queue", "origin_msgid", "origin_reason", "origin_error", "moved_at", "first_msgid", "expires_before")
+)
 
 
 def to_row(new: NewMessage) -> dict[str, Any]:
@@ -90,7 +111,7 @@ def to_row(new: NewMessage) -> dict[str, Any]:
         "headers": new.headers,
         "body_id": None,
         "body": new.body,
-        **_NO_ORIGIN,
+        **_NEVER_MOVED,
     }
 
 
@@ -232,6 +253,8 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
         origin_error,
         moved_at,
         headers,
+        _first_msgid,
+        _expires_before,
     ) = row
     return {
         "msgid": space.msgid(numbers.sequence(number)),
@@ -258,6 +281,3 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
         "origin": origin_queue
         and Origin(origin_queue, origin_msgid, Reason(origin_reason), moved_at, origin_error or ""),
     }
-
-
-assert ALL[-3:] == ("headers", "body_id", "body")  # noqa: S101 - `facts` and the statements rely on it

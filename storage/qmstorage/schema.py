@@ -1,4 +1,4 @@
-"""The tables of a volume, schema version 1.
+"""The tables of a volume, schema version 2.
 
 A message row is written once and deleted once; where the message stands is a row in one narrow table: `ready`, `due`,
 `held` or `history`. Numbers of messages are 15 bits of queue space and 48 bits of sequence number, so that a message
@@ -26,10 +26,11 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     literal_column,
+    text,
 )
 
-VERSION: Final = 1
-"""The schema version that this release reads and writes; revision `0001` of the migrations."""
+VERSION: Final = 2
+"""The schema version that this release reads and writes; revision `0002` of the migrations."""
 
 REVISION: Final = f"{VERSION:04d}"
 
@@ -63,6 +64,7 @@ device = Table(
     Column("commands", Boolean, nullable=False, comment="whether capacity commands run"),
     Column("created_at", BigInteger, nullable=False),
     Column("partitions", Integer, nullable=False, comment="tables that messages are split into; 0: not split"),
+    Column("home", Text, comment="the database that the volume was last written in; none on SQLite"),
 )
 
 entry = Table(
@@ -182,6 +184,9 @@ message = Table(
     Column("headers", Text, comment="JSON object"),
     Column("body_id", BigInteger, comment="where the body is kept apart: its number in chunk"),
     Column("body", LargeBinary),
+    # Behind the body, because a column is only ever added at the end: where they are empty no body is passed over.
+    Column("first_msgid", Text, comment="of one that was moved: its identifier before the first move"),
+    Column("expires_before", BigInteger, comment="of one in an error queue: the expiry that it had before"),
 )
 Index(
     "message_by_corrid",
@@ -289,7 +294,25 @@ counter = Table(
     Column("expired", BigInteger, nullable=False),
     Column("discarded", BigInteger, nullable=False),
     Column("moved", BigInteger, nullable=False, comment="to another queue, or elsewhere"),
+    Column(
+        "highest",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="of the queue space: the most messages at one time",
+    ),
     PrimaryKeyConstraint("space_id", "queue_id", "slot"),
+    **_NARROW,
+)
+
+highest = Table(
+    "highest",
+    metadata,
+    Column("space_id", Integer, nullable=False),
+    Column("resource", Text, nullable=False, comment="queues, transactions, processes or actions"),
+    Column("value", BigInteger, nullable=False, comment="the most at one time"),
+    PrimaryKeyConstraint("space_id", "resource"),
+    comment="how much of a queue space's limits was in use at most; messages are counted in counter",
     **_NARROW,
 )
 

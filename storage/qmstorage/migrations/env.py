@@ -9,6 +9,7 @@ from qmstorage.schema import metadata
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
+    version_table_schema=context.config.attributes["schema"],
     # SQLite can change little of a table in place; alembic then makes it anew and copies the rows.
     render_as_batch=True,
 )

@@ -14,13 +14,11 @@ from qmstorage.postgres.copying import can_copy, copy_rows
 from qmstorage.runner import Row, Statement
 from qmstorage.schema import due, expiring, message, ready
 
-_FACTS = [column for column in message.columns if column.name != "body"]
 _THESE = message.c.id == func.any(bindparam("ids", type_=ARRAY(BigInteger)))
-_REMOVE = delete(message).where(_THESE).returning(*message.columns)
-_REMOVE_FACTS = delete(message).where(_THESE).returning(*_FACTS)
-_READ = select(*message.columns).where(_THESE)
-_READ_FACTS = select(*_FACTS).where(_THESE)
-_ID: Final = message.columns.keys().index("id")
+_REMOVE = delete(message).where(_THESE).returning(*rows.READ)
+_REMOVE_FACTS = delete(message).where(_THESE).returning(*rows.WITHOUT_BODY)
+_READ = select(*rows.READ).where(_THESE)
+_READ_FACTS = select(*rows.WITHOUT_BODY).where(_THESE)
 
 
 def _given(table: Table, **other: str) -> dict[str, Any]:
@@ -84,7 +82,7 @@ class SharedArrivals(Arrivals):
         found = self.all(statement, ids=list(message_ids))
         if len(found) < len(message_ids):
             raise LookupError(f"messages {_lacking(message_ids, found)} have a place but no row")
-        return {row[_ID]: row for row in found}
+        return {row[rows.ID]: row for row in found}
 
     def _row_of(self, new: NewMessage) -> dict[str, Any]:
         row = rows.to_row(new)
@@ -96,4 +94,4 @@ class SharedArrivals(Arrivals):
 
 
 def _lacking(message_ids: Iterable[int], found: Iterable[Row]) -> list[int]:
-    return sorted(set(message_ids) - {row[_ID] for row in found})
+    return sorted(set(message_ids) - {row[rows.ID] for row in found})

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import psycopg
 
 from qmcore.device import RELAXED, DeviceInfo
-from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError, ReleaseError
-from qmstorage import schema as tables_of_all
+from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
+from qmstorage import versions
 from qmstorage.postgres import tables, translate, watching
 from qmstorage.postgres.sessions import whole_numbers
 from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
@@ -106,12 +106,7 @@ def _check_version(connection: psycopg.Connection[Any], address: Address) -> Non
     if not _scalar(connection, both):
         raise translate.not_a_device(address.shown)
     found = _scalar(connection, f"SELECT version_num FROM {table}")  # noqa: S608 - names of ours
-    if found != tables_of_all.REVISION:
-        raise ReleaseError(
-            f"device {address.shown!r} has schema version {found}, this release reads {tables_of_all.REVISION}",
-            hint="Use the release that has made it, or a newer one.",
-            path=address.shown,
-        )
+    versions.refuse_other(int(found), address.shown)
 
 
 def _check_encoding(connection: psycopg.Connection[Any], address: Address, *, new: bool) -> None:

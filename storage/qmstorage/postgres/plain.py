@@ -224,7 +224,7 @@ _TAKEN = taken()
 _GONE = (
     delete(message)
     .where(message.c.id == select(_TAKEN.c.message_id).scalar_subquery())
-    .returning(*message.columns)
+    .returning(*rows.READ)
     .cte("gone")
 )
 
@@ -245,7 +245,7 @@ _GONE_TOGETHER = (
     delete(message)
     # `Named` alone does not make the other table known to a DELETE.
     .where(Named(message.c.id, _TAKEN_TOGETHER.c.message_id), _TAKEN_TOGETHER.c.message_id.is_not(None))
-    .returning(*message.columns, _TAKEN_TOGETHER.c.retries, _TAKEN_TOGETHER.c.order_key.label("place"))
+    .returning(*rows.READ, _TAKEN_TOGETHER.c.retries, _TAKEN_TOGETHER.c.order_key.label("place"))
     .cte("gone")
 )
 _ALL_GONE = (

@@ -7,6 +7,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Integer, cast, delete, exists, func, insert, literal_column, select, union_all
 
 from qmcore.records import Outcome, Role, Use
+from qmstorage import rows
 from qmstorage.among import Among
 from qmstorage.postgres.plain import (
     IS_KNOWN,
@@ -45,7 +46,7 @@ _OPEN = (
     .scalar_subquery()
 )
 _TAKEN = taken(_IS_ATTACHED, by("most_transactions") > _OPEN)
-_FOUND = select(message).where(message.c.id == select(_TAKEN.c.message_id).scalar_subquery()).cte("found")
+_FOUND = select(*rows.READ).where(message.c.id == select(_TAKEN.c.message_id).scalar_subquery()).cte("found")
 _RECORD: Final = {
     "id": by("trans_id"),
     "space_id": by("space_id", Integer()),

@@ -45,13 +45,7 @@ _SECOND: Final = 1
 _THIRD: Final = 2
 """Behind that, where it has taken nothing, the one that says whether there is anything."""
 
-_ID: Final = message.columns.keys().index("id")
-_QUEUE: Final = message.columns.keys().index("queue_id")
-_EXPIRES: Final = message.columns.keys().index("expires_at")
-_BODY_ID: Final = message.columns.keys().index("body_id")
-_PAGES: Final = message.columns.keys().index("pages")
-_BODY: Final = len(message.columns) - 1
-_BEHIND_RETRIES: Final = _BODY + 2
+_BEHIND_RETRIES: Final = rows.BODY + 2
 
 _NO_MESSAGE: Final[dict[str, Any]] = dict.fromkeys((*message.columns.keys(), "key_head", "inverting"))
 _MOST_TOGETHER: Final = 4 * 1024 * 1024
@@ -120,7 +114,7 @@ class PostgresShortcut:
         values = _values_of_departure(departure) | {"most": most}
 
         def read(found: list[_Row]) -> list[Message] | None:
-            if any(row[_BODY_ID] is not None for row in found):
+            if any(row[rows.BODY_ID] is not None for row in found):
                 return None
             return [_message(row, departure) for row in sorted(found, key=itemgetter(_BEHIND_RETRIES))]
 
@@ -157,7 +151,7 @@ class PostgresShortcut:
         def held(found: list[_Row]) -> PlainHeld:
             (row,) = found
             sequences, *level = row[_BEHIND_RETRIES:-1]
-            return PlainHeld(_message(row, hold.departure), row[_PAGES], sorted(sequences), Use(*level))
+            return PlainHeld(_message(row, hold.departure), row[rows.PAGES], sorted(sequences), Use(*level))
 
         return self._tried(lambda fresh: self._taken(self._hold, values, held, fresh=fresh, durable=False))
 
@@ -326,14 +320,14 @@ class PostgresShortcut:
 
     def _expire_those(self, gone: list[_Row]) -> Sequence[Step]:
         """Return the step that forgets when messages expire, where any of them do."""
-        expiring = [row for row in gone if row[_EXPIRES] is not None]
+        expiring = [row for row in gone if row[rows.EXPIRES] is not None]
         if not expiring:
             return ()
         its = {
-            "each_expires_at": [row[_EXPIRES] for row in expiring],
-            "each_message_id": [row[_ID] for row in expiring],
+            "each_expires_at": [row[rows.EXPIRES] for row in expiring],
+            "each_message_id": [row[rows.ID] for row in expiring],
         }
-        return (self._expire_no_longer.step(of_queue=expiring[0][_QUEUE], **its),)
+        return (self._expire_no_longer.step(of_queue=expiring[0][rows.QUEUE], **its),)
 
     # ---- the end of a transaction ------------------------------------------------------------------------------------
 
@@ -393,5 +387,5 @@ def _nothing(queue_id: int, rows_of: list[_Row]) -> Nothing | None:
 
 def _message(row: _Row, departure: PlainDeparture) -> Message:
     """Return the message of a row: its columns, the body last, and its retries."""
-    facts = rows.facts(row[:_BODY_ID], departure.space, departure.queue_name, Delivery.PERSIST)
-    return rows.to_message(facts, row[_BODY], row[_BODY + 1], State.HELD)
+    facts = rows.facts(row[: rows.BODY_ID], departure.space, departure.queue_name, Delivery.PERSIST)
+    return rows.to_message(facts, row[rows.BODY], row[rows.BODY + 1], State.HELD)

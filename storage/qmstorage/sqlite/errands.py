@@ -18,7 +18,6 @@ from qmcore.queue import Delivery
 from qmcore.records import Nothing
 from qmcore.shortcut import PlainArrival, PlainDeparture
 from qmstorage import rows
-from qmstorage.schema import message
 from qmstorage.sqlite.places import CONTENT_MAX
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 packb: Final = Packer(buf_size=2 * CONTENT_MAX).pack
 
 _ARRIVE, _DEPART = range(2)
-_BODY_ID: Final = message.columns.keys().index("body_id")
-_BODY: Final = _BODY_ID + 1
 
 
 Errand: TypeAlias = PlainArrival | PlainDeparture
@@ -56,8 +53,8 @@ def outcome(errand: Errand, answer: bytes) -> int | Message | Nothing:
     if retries is None:
         due, held = row
         return Nothing((errand.queue_id,), due, held=held)
-    its = rows.facts(row[:_BODY_ID], errand.space, errand.queue_name, Delivery.PERSIST)
-    return rows.to_message(its, row[_BODY], retries, State.HELD)
+    its = rows.facts(row[: rows.BODY_ID], errand.space, errand.queue_name, Delivery.PERSIST)
+    return rows.to_message(its, row[rows.BODY], retries, State.HELD)
 
 
 def _packed_arrival(arrival: PlainArrival) -> bytes | None:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from qmcore.errors import BadResourceError, OperatingSystemError, ReleaseError, SystemFailureError
-from qmstorage import schema
+from qmstorage import schema, versions
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.locks import Surroundings
 
@@ -109,19 +109,7 @@ def checked(connection: sqlite3.Connection, path: str) -> sqlite3.Connection:
     """Return the connection if it leads to a device that this release can read and write."""
     if not _is_marked(connection):
         raise translate.not_a_device(path)
-    found = _version(connection, path)
-    if found > schema.VERSION:
-        raise ReleaseError(
-            f"device {path!r} has schema version {found}, newer than version {schema.VERSION} of this release",
-            hint="Use the release of qmadmin that wrote it, or a newer one.",
-            path=path,
-        )
-    if found < schema.VERSION:
-        raise ReleaseError(
-            f"device {path!r} has schema version {found}, older than version {schema.VERSION} of this release",
-            hint="Use the release of qmadmin that wrote it.",
-            path=path,
-        )
+    versions.refuse_other(_version(connection, path), path)
     return connection
 
 

@@ -20,7 +20,7 @@ from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEn
 from qmstorage import rows
 from qmstorage.counters import adding
 from qmstorage.runner import Row, given
-from qmstorage.schema import counter, message, owner, trans
+from qmstorage.schema import counter, owner, trans
 from qmstorage.sqlite import traffic
 from qmstorage.transactions import written_state
 from qmstorage.unit import SqlUnit
@@ -56,11 +56,6 @@ _COUNT_ERRANDS: Final = (
     update(counter).where(*_OF_DESK, counter.c.sequence < bindparam("later")).values(sequence=bindparam("commit"))
 )
 """Where no queue space is: they are numbered from 1. It is a row of a page that most commits write to anyway."""
-
-_PAGES: Final = message.columns.keys().index("pages")
-_SIZE: Final = message.columns.keys().index("size")
-_EXPIRES: Final = message.columns.keys().index("expires_at")
-_BODY_ID: Final = message.columns.keys().index("body_id")
 
 
 class PlainTraffic(traffic.Traffic, SqlUnit):
@@ -113,11 +108,11 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
             return None
         key, retries, row, level = found
         self._take_out(departure.queue_id, key, row)
-        held = row[0], departure.queue_id, key, retries, row[_PAGES], row[_SIZE], row[_EXPIRES]
+        held = row[0], departure.queue_id, key, retries, row[rows.PAGES], row[rows.SIZE], row[rows.EXPIRES]
         self.run_in_order(traffic.HOLD, record.id, *held, int(Role.DEQUEUED))
         sequences = self.reserve(record.space_id, count) if count else ()
         taken = self._message(row, True, departure.space, departure.queue_name, retries)
-        return PlainHeld(taken, row[_PAGES], sequences, Use(*level))
+        return PlainHeld(taken, row[rows.PAGES], sequences, Use(*level))
 
     def end_plainly(self, end: PlainEnd) -> bool:
         """Commit a transaction that holds messages of one queue."""
@@ -170,14 +165,14 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
             return Nothing((queue_id,), self.next_due(queue_id), held=self.held_in(queue_id))
         number, key, retries = found
         row = self._row_of(traffic.READ, number)
-        return (key, retries, row, main[_LEVEL:]) if row[_BODY_ID] is None else None
+        return (key, retries, row, main[_LEVEL:]) if row[rows.BODY_ID] is None else None
 
     def take_away(self, space_id: int, queue_id: int, key: bytes, row: Row) -> None:
         """Take a message out of its queue, and delete it."""
         self._take_out(queue_id, key, row)
         self.run_in_order(traffic.REMOVE, row[0])
-        self._count(space_id, 0, -1, -row[_PAGES], -row[_SIZE], dequeued=1)
-        self._count(space_id, queue_id, -1, -row[_PAGES], -row[_SIZE], dequeued=1)
+        self._count(space_id, 0, -1, -row[rows.PAGES], -row[rows.SIZE], dequeued=1)
+        self._count(space_id, queue_id, -1, -row[rows.PAGES], -row[rows.SIZE], dequeued=1)
 
     def stand(self, number: int, queue_id: int, key: bytes, row: Row) -> None:
         """Store a message, by a row of `rows.usual_row` or `rows.plain_row`, and let it stand in its queue."""
@@ -241,8 +236,8 @@ class PlainTraffic(traffic.Traffic, SqlUnit):
     def _take_out(self, queue_id: int, key: bytes, row: Row) -> None:
         """Take a message out of `ready`, and forget when it expires."""
         self.run_in_order(traffic.TAKE, queue_id, key)
-        if row[_EXPIRES] is not None:
-            self.unmake_expiring(queue_id, row[0], row[_EXPIRES])
+        if row[rows.EXPIRES] is not None:
+            self.unmake_expiring(queue_id, row[0], row[rows.EXPIRES])
 
     def _bring(self, arrival: PlainArrival, number: int, sequence: int) -> None:
         """Store a message, and let it stand in the order of its queue."""

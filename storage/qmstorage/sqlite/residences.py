@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.queue import Queue
@@ -186,6 +186,8 @@ class Residences:
             found = _resident(cursor, name)
             if found is not None and found[:2] != here[:2]:
                 raise _in_use(space.name)
+            if found is not None:
+                _add_columns(cursor, name)
             if found != here:
                 for statement in _made_anew(name, found is not None):
                     cursor.execute(statement)
@@ -353,6 +355,20 @@ def _resident(cursor: sqlite3.Cursor, name: str) -> tuple[str, str, str] | None:
     return row
 
 
+def _add_columns(cursor: sqlite3.Cursor, name: str) -> None:
+    """Add the columns that the tables of an earlier release lack: it is not for --upgrade to find every memory."""
+    (version,) = cursor.execute(f"PRAGMA {name}.user_version").fetchone()
+    if version >= schema.VERSION:
+        return
+    for table in schema.IN_MEMORY:
+        present = {row[1] for row in cursor.execute(f"PRAGMA {name}.table_info({table.name})")}
+        for column in table.columns:
+            if column.name not in present:
+                text = CreateColumn(column).compile(dialect=files.DIALECT)
+                cursor.execute(f"ALTER TABLE {name}.{table.name} ADD COLUMN {text}")
+    cursor.execute(f"PRAGMA {name}.user_version = {schema.VERSION}")
+
+
 def _made_anew(name: str, exists: bool) -> Iterator[str]:
     """Yield the statements that give the memory its tables, or empty those of an earlier start of the machine."""
     tables = (*schema.IN_MEMORY, schema.residence)
@@ -368,3 +384,4 @@ def _made_anew(name: str, exists: bool) -> Iterator[str]:
                     dialect=files.DIALECT, schema_translate_map={None: name}, render_schema_translate=True
                 )
             )
+    yield f"PRAGMA {name}.user_version = {schema.VERSION}"

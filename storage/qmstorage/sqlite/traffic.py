@@ -35,16 +35,14 @@ HOLD: Final = insert(held).values(
     {column.name: bindparam(column.name) for column in held.columns if column.name not in ("delay", "lifetime")}
 )
 _ITS_ID = given(message.c.id, "of_message")
-_ID: Final = message.columns.keys().index("id")
-_FACTS: Final = [column for column in message.columns if column.name != "body"]
-READ: Final = select(*message.columns).where(_ITS_ID)
-_READ_FACTS: Final = select(*_FACTS).where(_ITS_ID)
+READ: Final = select(*rows.READ).where(_ITS_ID)
+_READ_FACTS: Final = select(*rows.WITHOUT_BODY).where(_ITS_ID)
 _AT_ONCE: Final = 32
 """How many messages one statement reads, where there are so many."""
 
 _ONE_OF_THEM: Final = message.c.id.in_([bindparam(f"id_{place}", type_=message.c.id.type) for place in range(_AT_ONCE)])
-_READ_MANY: Final = select(*message.columns).where(_ONE_OF_THEM)
-_READ_MANY_FACTS: Final = select(*_FACTS).where(_ONE_OF_THEM)
+_READ_MANY: Final = select(*rows.READ).where(_ONE_OF_THEM)
+_READ_MANY_FACTS: Final = select(*rows.WITHOUT_BODY).where(_ONE_OF_THEM)
 REMOVE: Final = delete(message).where(_ITS_ID)
 HELD: Final = for_each_role(lambda its: select(held.c.message_id, held.c.pages, held.c.size).where(*its))
 _LET_GO: Final = for_each_role(lambda its: delete(held).where(*its))
@@ -131,7 +129,7 @@ class Traffic(Arrivals):
             # As many values as the statement has places for.
             places = [*part, *[part[0]] * (_AT_ONCE - len(part))]
             rows_of = self.run_in_order(_READ_MANY if body else _READ_MANY_FACTS, *places).fetchall()
-            found.update((row[_ID], row) for row in rows_of)
+            found.update((row[rows.ID], row) for row in rows_of)
         if len(found) < len(message_ids):
             raise _no_row(next(each for each in message_ids if each not in found))
         return found
