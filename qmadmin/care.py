@@ -98,11 +98,15 @@ class Care(abc.ABC):
         """
         if self.path == MEMORY:
             raise InvalidArgumentError("a device in memory has no files that could be backed up")
-        if self.readonly:
-            raise OperatingSystemError(f"device {self.path!r} is open for reading only", path=self.path)
+        self.refuse_readonly()
         paths = [entry.path for entry in self.entries()] or [self.path]
         volumes = {path: self.volume_of(path) for path in paths}
         return self._maker.back_up(volumes, os.path.abspath(directory), self.clock.now, progress or (lambda _: None))
+
+    def refuse_readonly(self) -> None:
+        """Raise OperatingSystemError where the device is open for reading only."""
+        if self.readonly:
+            raise OperatingSystemError(f"device {self.path!r} is open for reading only", path=self.path)
 
     def check(self, space: str | None = None, *, progress: Callable[[int], None] | None = None) -> Iterator[Finding]:
         """Yield what a doctor finds: what is wrong, how bad it is, and what to do; of what is sound, that it is.

@@ -266,7 +266,7 @@ class Device(Administering, Care):
         """Open a queue space and attach this process to it; `role` is what others see of it.
 
         Raises BadResourceError where there is none of that name, NoSpaceError where as many processes are attached
-        as the queue space allows.
+        as the queue space allows; of those whose role is "qmadmin" or "MIB" one is let in all the same.
         """
         return QueueSpace(self, name, role)
 
@@ -362,6 +362,7 @@ class Device(Administering, Care):
     def _ensure_volume(self, path: str) -> None:
         if self.path == MEMORY:
             raise InvalidArgumentError("a device in memory has no other files")
+        self.refuse_readonly()
         with self._lock:
             if path not in self._volumes:
                 self._volumes[path] = self._checked(self._maker.open_or_create(path, self.info))

@@ -33,10 +33,27 @@ def open_device(path_or_url: str | os.PathLike[str], *, clock: Clock | None = No
     Raises BadResourceError where there is no device, ReleaseError where a newer release wrote it, and
     OperatingSystemError where it cannot be read.
     """
-    path, maker = path_of(path_or_url), _maker(path_or_url)
+    return _opened(path_of(path_or_url), _maker(path_or_url), clock or SystemClock())
+
+
+def open_to_administer(path_or_url: str | os.PathLike[str]) -> Device:
+    """Open a device as the shell does: one that belongs to another user for reading only, whoever we are."""
+    if not other_owner(path_or_url):
+        return open_device(path_or_url)
+    return _opened(path_of(path_or_url), _FileMaker(readonly=True), SystemClock())
+
+
+def _opened(path: str, maker: VolumeMaker, clock: Clock) -> Device:
     if path == MEMORY:
         raise BadResourceError("a device in memory cannot be opened, only created", hint="Use create_device().")
-    return Device(path, maker.open(path), maker, clock or SystemClock())
+    return Device(path, maker.open(path), maker, clock)
+
+
+def other_owner(path_or_url: str | os.PathLike[str]) -> str:
+    """Return the user whom the file of a device belongs to, such as `user 'tux'`; empty where that is us."""
+    from qmstorage.sqlite.translate import other_owner
+
+    return other_owner(path_of(path_or_url))
 
 
 def create_device(
@@ -169,6 +186,9 @@ class _FileMaker:
 
     kind = "sqlite"
 
+    def __init__(self, *, readonly: bool = False) -> None:
+        self._readonly = readonly
+
     def path_of(self, name: str | os.PathLike[str]) -> str:
         """Return the absolute path of a file."""
         if address_of(name) is not None:
@@ -185,7 +205,7 @@ class _FileMaker:
         """Open the volume in a file."""
         from qmstorage.sqlite.opening import open_volume
 
-        return open_volume(path)
+        return open_volume(path, readonly=self._readonly)
 
     def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
         """Make a volume of a device, for the group that the device is for."""

@@ -180,7 +180,7 @@ def _look_for_little_garbage() -> None:
 
 
 def check_status(device: str) -> None:
-    """Refuse a device that cannot be one, or that belongs to somebody else.
+    """Refuse a device that cannot be one, or that belongs to somebody else who lets nobody read it.
 
     It may be a file, a slice of a disk, or a name that is still free in a directory that exists. Only its status is
     looked at: a process that has a device open must not open and close its file.
@@ -203,7 +203,7 @@ def check_status(device: str) -> None:
         raise StartError(notices.NO_STATUS(device=device), "It is a directory; name a file in it.")
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISBLK(found.st_mode) or stat.S_ISCHR(found.st_mode)):
         raise StartError(notices.NO_STATUS(device=device), "It is neither a file nor a slice of a disk.")
-    if found.st_uid != os.geteuid():
+    if found.st_uid != os.geteuid() and not (found.st_size and os.access(path, os.R_OK)):
         raise StartError(
             notices.NOT_THE_OWNER(user=os.geteuid(), owner=found.st_uid), f"Run qmadmin as the owner of '{device}'."
         )

@@ -16,7 +16,7 @@ from qmadmin.mib.appqtrans import T_APPQTRANS
 from qmadmin.mib.common import DEVICE, MACHINE, STATE
 from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request, Value, Values
 from qmadmin.mib.errors import Code, MibError, blaming
-from qmadmin.opening import open_device, path_of
+from qmadmin.opening import open_to_administer, path_of
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _opened(where: Where, given: Values) -> Iterator[Device]:
     """Give the device of a request; one that is given by its path is open for the request only."""
     if isinstance(where, (str, os.PathLike)):
         _refuse_other(path_of(where), given)
-        with open_device(where) as device:
+        with open_to_administer(where) as device:
             yield device
         return
     _refuse_other(where.path, given)

@@ -105,13 +105,20 @@ class Session:
         """The device, opened when it is first asked for; QMEBADRMID if there is none."""
         with self._opening:
             if self._device is None:
-                from qmadmin.opening import open_device
+                from qmadmin.opening import open_to_administer
 
-                self._device = open_device(self._place)
+                self._device = open_to_administer(self._place)
                 if self._device.readonly:
-                    text = f"device {self.path!r} is open for reading only: you may not write to it"
-                    self.remarks.append(Notice(Severity.WARN, text))
+                    self.remarks.append(Notice(Severity.WARN, f"device {self.path!r} {self._why_readonly()}"))
             return self._device
+
+    def _why_readonly(self) -> str:
+        from qmadmin.opening import other_owner
+
+        owner = other_owner(self._place)
+        if owner:
+            return f"belongs to {owner}: it is open for reading only"
+        return "is open for reading only: you may not write to it"
 
     @property
     def readonly(self) -> bool:

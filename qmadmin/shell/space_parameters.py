@@ -83,7 +83,7 @@ LIMITS = (
     Positional(
         "procs",
         count("number of processes"),
-        "The most processes that may have it open at one time, this program among them.",
+        "The most processes that may have it open at one time; one qmadmin is let in beyond them.",
         "Number of concurrent processes in queue space: ",
     ),
     Positional(

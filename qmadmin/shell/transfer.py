@@ -198,6 +198,8 @@ def qimport(
 def _import(session: Session, given: Given, *, verified: Verified | None, dry_run: bool) -> Imported:
     from qmadmin.transfer.importing import load_archive
 
+    # It opens the device by itself, and then as any application.
+    session.device.refuse_readonly()
     with remedied(_OPTIONS), let_through(), session.progress("Importing", 100) as reached:
         return load_archive(
             _directory(given["directory"]),

@@ -257,6 +257,109 @@ class TestReader:
         assert not (reachable / "NEW").exists()
 
 
+LOOK = """
+import difflib, pkgutil, textwrap, tomllib, qmadmin.mib.command, qmadmin.shell
+from qmadmin.program import main
+for module in pkgutil.iter_modules(qmadmin.shell.__path__, "qmadmin.shell."):
+    __import__(module.name)
+other_user({group})
+os.chdir("/")
+os.environ["ULOGPFX"] = "/dev/null"
+commands = ["qopen SPACE", "qset Q", "qlist", "qinfo Q", "qdeletemsg -y", "qcreate -y NEW", "crdl {device}.2 0 10"]
+status = main([sys.argv[1], *(word for command in commands for word in ("-c", command))])
+say(status, main([sys.argv[1], "--mib", "T_APPQ", "TA_APPQSPACENAME=SPACE"]))
+"""
+
+
+@as_root
+class TestShell:
+    """Whoever may read a device may look at it with qmadmin, and leaves nothing that its owner cannot use."""
+
+    @pytest.fixture
+    def of_nobody(self, reachable, start):
+        """A device of another user, in a directory that everybody may write."""
+        reachable.chmod(0o777)
+        child = start(
+            "from tests.fix_store import space_definition, make_queue\nother_user()\n"
+            "with create_device(sys.argv[1], 5_000) as device:\n"
+            "    device.create_space(space_definition())\n"
+            "    with device.open_space('SPACE') as space:\n"
+            "        make_queue(space)\n"
+            "        space.enqueue('Q', 'abc')\n"
+            "say('made')\nheard()\n"
+            "with open_device(sys.argv[1]) as device, device.open_space('SPACE') as space:\n"
+            "    say(space.dequeue('Q').text)\n",
+            reachable / "QUE",
+        )
+        child.expect("made")
+        return reachable / "QUE", child
+
+    def commands(self, shell, path):
+        return shell.process(
+            f"qopen SPACE\nqset Q\nqlist\nqdeletemsg -y\nqpurge -y Q\ncrdl {path}.2 0 10\nqimport -y /tmp\n",
+            environ={"QMCONFIG": str(path)},
+        )
+
+    def test_root_looks_at_the_device_of_another_user_and_changes_nothing(self, of_nobody, shell):
+        path, owner = of_nobody
+        before = {name: name.stat().st_uid for name in path.parent.rglob("*")}
+        ran = self.commands(shell, path)
+        assert f"WARN: device '{path}' belongs to user 'nobody': it is open for reading only" in ran.stderr
+        assert ran.stdout.count("persist ") == 1, "the message is listed"
+        refused = [line for line in ran.stderr.splitlines() if line.startswith("ERROR")]
+        assert len(refused) == 4
+        assert all("open for reading only" in line for line in refused)
+        assert ran.returncode == 1
+        assert {name: name.stat().st_uid for name in path.parent.rglob("*")} == before
+        owner.say()
+        owner.expect("abc")
+        owner.finish()
+
+    def test_root_looks_while_the_owner_works(self, of_nobody, shell, start):
+        path, owner = of_nobody
+        worker = start(
+            "other_user()\n"
+            "with open_device(sys.argv[1]) as device, device.open_space('SPACE') as space:\n"
+            "    space.enqueue('Q', 'def')\n"
+            "    say('attached')\n    heard()\n    space.enqueue('Q', 'ghi')\n",
+            path,
+        )
+        worker.expect("attached")
+        assert self.commands(shell, path).stdout.count("persist ") == 2
+        worker.say()
+        worker.finish()
+        owner.say()
+        owner.expect("abc")
+        owner.finish()
+
+    @pytest.mark.parametrize("group", [None, "users"])
+    def test_a_reader_makes_no_files_in_a_directory_that_he_may_write(self, reachable, start, group):
+        reachable.chmod(0o777)
+        path = reachable / "QUE"
+        with create_device(path, 5_000, group=group) as device:
+            device.create_space(space_definition())
+            with device.open_space("SPACE") as space:
+                make_queue(space)
+                space.enqueue("Q", b"abc")
+        if group is None:
+            path.chmod(0o644)
+        before = {name: name.stat().st_uid for name in reachable.rglob("*")}
+        child = start(LOOK.format(group=repr(group), device=path), path)
+        said = child.lines_left()
+        child.finish()
+        assert said[-1] == "1 0"
+        assert "persist" in "".join(said)
+        child.finish()
+        assert {name: name.stat().st_uid for name in reachable.rglob("*")} == before
+        with open_device(path) as device, device.open_space("SPACE") as space:
+            assert space.dequeue("Q").text == "abc"
+
+    def test_who_may_not_read_it_is_message_1105(self, device_file, start):
+        child = start(LOOK.format(group=None, device=device_file).replace("say(status", "say(status) #"), device_file)
+        assert child.lines_left() == ["2"]
+        child.finish()
+
+
 @as_root
 def test_root_does_not_lock_the_owner_out_of_his_own_device(reachable, start):
     reachable.chmod(0o777)

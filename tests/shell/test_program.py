@@ -106,10 +106,11 @@ def test_url_that_cannot_be_one_is_refused_before_the_first_command(refused, url
     assert "s3cr!t" not in said
 
 
-def test_device_of_somebody_else_is_message_1105(shell, monkeypatch, capsys):
+def test_device_of_somebody_else_that_cannot_be_read_is_message_1105(shell, monkeypatch, capsys):
     shell.lay_out()
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    monkeypatch.setattr(os, "access", lambda *_: False)
     assert program.main([shell.device]) == Exit.UNUSABLE
     assert capsys.readouterr().err == (
         f"ERROR: Effective user id, {owner + 1}, must match the owner of QMCONFIG, {owner}\n"

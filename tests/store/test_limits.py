@@ -126,6 +126,19 @@ def test_processes(file_store):
     assert file_store.device.space_usage("SPACE").processes == 1
 
 
+def test_an_administrator_is_let_in_where_all_places_are_taken(file_store):
+    application = file_store.space(processes=1)
+    administrator = file_store.another().open_space("SPACE", role="qmadmin")
+    assert file_store.device.space_usage("SPACE").processes == 2
+    third = file_store.another()
+    for role in ("qmadmin", "MIB", "application"):
+        assert refused(lambda role=role: third.open_space("SPACE", role=role)) == (Resource.PROCESSES, 1, 1, 1)
+    application.close()
+    third.open_space("SPACE")
+    administrator.close()
+    file_store.another().open_space("SPACE", role="MIB")
+
+
 def test_a_refused_attachment_leaves_no_file(file_store):
     from pathlib import Path
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from qmcore.acts import thresholds
 from qmcore.acts.upkeep import end_what_was_left
 from qmcore.definitions import OpenSpace
 from qmcore.errors import NoSpaceError, Resource
 from qmcore.port import Unit, Volume
 from qmcore.records import Owner
+
+ADMINISTRATORS: Final = frozenset(("qmadmin", "MIB"))
+"""The roles of those of whom one is let in where as many processes are attached as the queue space allows."""
 
 
 def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> None:
@@ -17,7 +23,7 @@ def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> None:
 
     def record(unit: Unit) -> int:
         space = opened.definitions(unit).space
-        count, limit = len(unit.owners(space.id)), space.definition.processes
+        count, limit = _counted([*unit.owners(space.id), owner]) - 1, space.definition.processes
         if count >= limit:
             raise NoSpaceError(f"queue space {space.name!r}", Resource.PROCESSES, used=count, limit=limit)
         unit.add_owner(owner)
@@ -37,6 +43,11 @@ def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> None:
             opened.me = None
             detach(volume, opened, owner, now)
             raise
+
+
+def _counted(owners: Sequence[Owner]) -> int:
+    """Return how many processes the limit counts: all but one of the administrators."""
+    return len(owners) - any(owner.role in ADMINISTRATORS for owner in owners)
 
 
 def _attach_memory(volume: Volume, opened: OpenSpace, now: int) -> None:

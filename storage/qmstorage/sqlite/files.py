@@ -30,16 +30,25 @@ _NETWORK_FILE_SYSTEMS: Final = frozenset(
 MEMORY: Final = ":memory:"
 """The path that names a device in the memory of this process."""
 
+_OPTIONS: Final = {
+    "rw": "mode=rw",
+    "ro": "mode=ro",
+    "guest": "mode=ro&readonly_shm=1",
+    "immutable": "immutable=1",
+}
+
 DIALECT: Final = SQLiteDialect_pysqlite(paramstyle="named")
 
 
 def connect(path: str, mode: str) -> sqlite3.Connection:
-    """Open the file `path`; `mode` is `rw`, or `ro`, or `immutable` where it can only be read while nobody has it."""
+    """Open the file `path` to read and write (`rw`), to read (`ro`), or to read while nobody has it (`immutable`).
+
+    With `guest` it is read, and no shared memory is made for that.
+    """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         wanted = ".".join(map(str, OLDEST_SQLITE))
         raise ReleaseError(f"SQLite {sqlite3.sqlite_version} is too old: {wanted} or newer is needed")
-    option = "immutable=1" if mode == "immutable" else f"mode={mode}"
-    target = MEMORY if path == MEMORY else f"file:{quote(path)}?{option}"
+    target = MEMORY if path == MEMORY else f"file:{quote(path)}?{_OPTIONS[mode]}"
     connection = sqlite3.connect(
         target,
         uri=path != MEMORY,
@@ -206,25 +215,41 @@ def patience(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[sqlite3.Connection]:
-    """Give a connection to an existing device that this user may only read."""
+    """Give a connection to an existing device that is only read, and make no file beside it.
+
+    Where the device was not open at first, and was written meanwhile, the error has the fact `changed`.
+    """
+    mode = _mode_to_read(path)
+    before = _contents(path)
     try:
-        with contextlib.closing(_connect_to_read(path)) as connection:
+        with contextlib.closing(connect(path, mode)) as connection:
             yield checked(connection, path)
     except sqlite3.Error as error:
+        _refuse_changed(path, mode, before)
         raise translate.from_sqlite(error, path) from error
+    _refuse_changed(path, mode, before)
+    share_beside(path)
 
 
-def _connect_to_read(path: str) -> sqlite3.Connection:
-    connection = connect(path, "ro")
-    try:
-        _is_marked(connection)
-    except sqlite3.OperationalError:
-        connection.close()
-        if Path(f"{path}-wal").exists():
-            raise
-        # Nobody has the device open, and we may not make the files that sharing it takes: it cannot change either.
-        return connect(path, "immutable")
-    return connection
+def _mode_to_read(path: str) -> str:
+    if not Path(f"{path}-wal").exists():
+        # While nobody has the device open it does not change, and SQLite would make files to share it.
+        return "immutable"
+    # Those that root makes get the owner of the device, those of others do not.
+    is_ours = os.geteuid() in (0, Path(path).stat().st_uid)
+    return "ro" if is_ours or Path(f"{path}-shm").exists() else "guest"
+
+
+def _contents(path: str) -> tuple[int, int]:
+    """Return what is another one after the file was written."""
+    found = Path(path).stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _refuse_changed(path: str, mode: str, before: tuple[int, int]) -> None:
+    """Refuse what was read of a file that was taken for one that nobody has open."""
+    if mode == "immutable" and _contents(path) != before:
+        raise translate.changed(path)
 
 
 def run_directory(path: str) -> Path:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from qmcore.port import Volume
 
 
-def open_volume(path: str) -> Volume:
-    """Open the device or volume in an SQLite file; for reading only where this user may not write it.
+def open_volume(path: str, *, readonly: bool = False) -> Volume:
+    """Open the device or volume in an SQLite file; for reading only where this user may not write it, or asks for it.
 
     Raises BadResourceError where there is none, ReleaseError for a newer one, OperatingSystemError where it cannot
     be read.
@@ -31,7 +31,7 @@ def open_volume(path: str) -> Volume:
     files.refuse_unusable(path)
     # SQLite puts its files beside the file that a link leads to; so do we, or two names would have two sets of locks.
     path = os.path.realpath(path)
-    if os.access(path, os.W_OK):
+    if not readonly and os.access(path, os.W_OK):
         connection = files.open_for_writing(path)
         return SqliteVolume(path, connection, durable=_is_durable(connection, path))
     volume = ReadOnlyVolume(path)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class ReadOnlyVolume:
-    """An SQLite file that this user may read and not write. Each read opens it afresh, which is not a hot path."""
+    """An SQLite file that is only read. Each read opens it afresh, which is not a hot path."""
 
     deaf_seconds = 0.0
     readonly = True
@@ -38,8 +38,13 @@ class ReadOnlyVolume:
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one database transaction that changes nothing."""
-        with files.reading(self.path) as connection:
-            return read_once(connection, self._texts, self.path, work)
+        while True:
+            try:
+                with files.reading(self.path) as connection:
+                    return read_once(connection, self._texts, self.path, work)
+            except QueueError as error:
+                if not error.facts.get("changed"):
+                    raise
 
     @property
     def shortcut(self) -> None:

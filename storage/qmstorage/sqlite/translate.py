@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sqlite3
 from pathlib import Path
 
@@ -87,7 +88,36 @@ def not_a_device(path: str) -> QueueError:
 
 def read_only(path: str) -> QueueError:
     """Return the diagnostic for a write to a device that is open for reading only."""
+    owner = other_owner(path)
+    if owner:
+        return OperatingSystemError(
+            f"device {path!r} belongs to {owner}; it is open for reading only", hint="Do it as that user.", path=path
+        )
     return OperatingSystemError(READ_ONLY.format(path=path), path=path)
+
+
+def other_owner(path: str) -> str:
+    """Return the user whom a file belongs to, as it is told to people; empty where that is us, or cannot be told."""
+    try:
+        uid = Path(path).stat().st_uid
+    except OSError:
+        return ""
+    if uid == os.geteuid():
+        return ""
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name!r}"
+    except KeyError:
+        return f"user {uid}"
+
+
+def changed(path: str) -> QueueError:
+    """Return the diagnostic for a device that somebody opened and wrote to while it was read."""
+    return SystemFailureError(
+        f"device {path!r} was written while it was read as one that nobody has open",
+        hint="Do it again.",
+        path=path,
+        changed=True,
+    )
 
 
 def gate_closed(path: str, holder: int | None) -> QueueError:
