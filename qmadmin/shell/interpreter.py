@@ -102,7 +102,7 @@ class Interpreter:
             reading.fill(self._dialogue, self._session)
             agreed = command.confirm is None or self._agreed(command.confirm, reading, start)
         if agreed is None:
-            self._pass_over(command, reading.unread)
+            self._pass_over(reading)
         elif agreed:
             self._run(command, reading, start, line)
 
@@ -269,11 +269,15 @@ class Interpreter:
             self._document.note(notice)
         self._session.screen.notice(notice, place)
 
-    def _pass_over(self, command: Command, unread: int) -> None:
+    def _pass_over(self, reading: Reading) -> None:
         """Drop the answers of a command that was refused, lest they be taken for commands."""
-        where = self._dialogue.pass_over(unread)
+        if reading.asked_to_confirm:
+            # Nothing more would be asked; but whoever was at a terminal was asked again, and has answered.
+            where = self._dialogue.pass_over_yes_or_no()
+        else:
+            where = self._dialogue.pass_over(reading.unread)
         if where:
-            text = f"Passed over the remaining answers to {command.name}"
+            text = f"Passed over the remaining answers to {reading.command.name}"
             self._notice(Notice(Severity.INFO, text), where)
 
 

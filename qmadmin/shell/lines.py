@@ -38,8 +38,8 @@ class Dialogue(Asking, Protocol):
         A line that is a command without doubt is left.
         """
 
-    def pass_over_yes_or_no(self) -> None:
-        """Drop the next line if it is the answer to a confirmation that was not asked for."""
+    def pass_over_yes_or_no(self) -> str:
+        """Drop the next line if it is the answer to a confirmation that is not asked for; say where it stood."""
 
     def interrupted(self) -> None:
         """Be told that a command was interrupted."""
@@ -104,16 +104,17 @@ class Script:
         lines = f"line {first}" if self._number == first else f"lines {first}-{self._number}"
         return f"{self._name}, {lines}"
 
-    def pass_over_yes_or_no(self) -> None:
-        """Drop the next line if it is y or n."""
+    def pass_over_yes_or_no(self) -> str:
+        """Drop the next line if it is y or n, and return its number."""
         line = self._read()
         if line is None:
-            return
-        if words.answer(line).lower() in YES_OR_NO:
-            self._echo(line)
-        else:
+            return ""
+        if words.answer(line).lower() not in YES_OR_NO:
             self._unread = line + "\n"
             self._number -= 1
+            return ""
+        self._echo(line)
+        return self.place()
 
     def _is_command(self, line: str) -> bool:
         """Tell whether a line that may be an answer begins with the full name of a command.
@@ -183,9 +184,9 @@ class Commands:
         """Drop up to `count` lines of the argument."""
         return self._script.pass_over(count)
 
-    def pass_over_yes_or_no(self) -> None:
+    def pass_over_yes_or_no(self) -> str:
         """Drop the next line of the argument if it is y or n."""
-        self._script.pass_over_yes_or_no()
+        return self._script.pass_over_yes_or_no()
 
 
 class Keyboard:
@@ -227,8 +228,9 @@ class Keyboard:
         """Drop nothing: a person who is not asked does not answer."""
         return ""
 
-    def pass_over_yes_or_no(self) -> None:
+    def pass_over_yes_or_no(self) -> str:
         """Drop nothing."""
+        return ""
 
     def _read(self, prompt: str) -> str | None:
         self._session.screen.prompt(prompt)

@@ -137,8 +137,9 @@ class Terminal:
         """Drop nothing: a person who is not asked does not answer."""
         return ""
 
-    def pass_over_yes_or_no(self) -> None:
+    def pass_over_yes_or_no(self) -> str:
         """Drop nothing."""
+        return ""
 
 
 class _Offering(Completer):

@@ -84,6 +84,18 @@ def test_confirmation_of_a_command_that_was_refused_is_passed_over(laid_out):
     assert ran.out.endswith("Verbose mode is now on\n")
 
 
+def test_answer_behind_a_refused_confirmation_is_passed_over(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqdestroy STRING\nmaybe\ny\nqset STRING\n")
+    assert ran.err == (
+        "ERROR: The answer must be y or n, got 'maybe' at 'Destroy queue 'STRING'? (y, n [default=n]):'"
+        " (crque, line 3)\n"
+        "INFO: Passed over the remaining answers to qdestroy (crque, line 4)\n"
+    )
+    assert ran.out.endswith("Current queue is 'STRING'\n")
+    ran = laid_out.run("qopen QSPACE\nqdestroy STRING\nmaybe\nqi STRING\n")
+    assert "Passed over" not in ran.err, "what is no answer is a command"
+
+
 def test_line_that_is_a_command_without_doubt_is_never_passed_over(laid_out):
     ran = laid_out.run("qopen QSPACE\nqcreate -z\nA\necho full\nq\nqset STRING\n")
     assert ran.err == (
