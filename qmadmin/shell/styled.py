@@ -26,9 +26,12 @@ from qmadmin.shell.results import Notice, Result, Severity
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from qmadmin.settings import ShellSettings
+    from qmadmin.shell.layout import Span
+
+_SAMPLE = "x"
 
 _THEME = Theme(
     {
@@ -56,14 +59,13 @@ class StyledScreen:
         self._plain = PlainScreen(out, err)
         self._out = self._console(out)
         self._err = self._console(err)
+        self._marks: dict[str, tuple[str, str]] = {}
+        """What begins and ends each style that was drawn."""
 
     def show(self, results: Iterable[Result], *, form: Format = Format.TABLE, paged: bool = False) -> None:
         """Draw results for the width that the terminal has now, as they come."""
         size = window(self._out.file)
-        lines: Iterator[Text] = (
-            Text.assemble(*spans, no_wrap=True, overflow="ignore")
-            for spans in render.lines(results, form, self._out.file)
-        )
+        lines = render.lines(results, form, self._out.file)
         pager = self._pager if paged else ""
         if pager:
             begun = list(_first_rows(lines, size))
@@ -72,7 +74,7 @@ class StyledScreen:
                 return
             lines = iter(begun)
         for line in lines:
-            self._plain.write(self._drawn(self._out, line) + "\n")
+            self._plain.write(self._styled(line) + "\n")
         self._plain.flush()
 
     def notice(self, notice: Notice, place: str = "") -> None:
@@ -82,7 +84,7 @@ class StyledScreen:
         text.stylize(severity, 0, len(severity) + 1)
         if notice.hint:
             text.append(f"\n  {layout.printable(notice.hint)}", style="hint")
-        self._plain.prompt(self._drawn(self._err, text, wrap=True) + "\n")
+        self._plain.prompt(_drawn(self._err, text, window(self._err.file).columns) + "\n")
 
     def prompt(self, text: str) -> None:
         """Write a prompt."""
@@ -118,14 +120,21 @@ class StyledScreen:
             _environ=self._environ,
         )
 
-    @staticmethod
-    def _drawn(console: Console, text: Text, *, wrap: bool = False) -> str:
-        """Return the text with the control sequences of its styles; only notices are wrapped."""
-        with console.capture() as captured:
-            console.print(text, soft_wrap=not wrap, width=window(console.file).columns if wrap else None)
-        return captured.get().rstrip("\n")
+    def _styled(self, spans: Sequence[Span]) -> str:
+        """Return a line with the control sequences of its styles.
 
-    def _page(self, lines: Iterable[Text], pager: str) -> None:
+        rich draws each style once: line by line it took most of the time of a long listing.
+        """
+        line = ""
+        for text, style in spans:
+            if style not in self._marks:
+                before, _, after = _drawn(self._out, Text(_SAMPLE, style)).partition(_SAMPLE)
+                self._marks[style] = before, after
+            before, after = self._marks[style]
+            line += before + text + after
+        return line
+
+    def _page(self, lines: Iterable[Sequence[Span]], pager: str) -> None:
         """Give the lines to the pager until it is left."""
         self._plain.flush()
         with left_to_the_child() as interrupts:
@@ -136,7 +145,7 @@ class StyledScreen:
             with contextlib.suppress(BrokenPipeError), child:
                 assert child.stdin is not None  # noqa: S101 - a pipe was asked for
                 for line in lines:
-                    child.stdin.write(self._drawn(self._out, line) + "\n")
+                    child.stdin.write(self._styled(line) + "\n")
         if interrupts:
             self.prompt("\n")
 
@@ -148,12 +157,19 @@ class StyledScreen:
         return pager if program != "cat" and shutil.which(program) else ""
 
 
-def _rows(line: Text, size: os.terminal_size) -> int:
+def _drawn(console: Console, text: Text, width: int | None = None) -> str:
+    """Return the text with the control sequences of its styles, wrapped to a width if there is one."""
+    with console.capture() as captured:
+        console.print(text, soft_wrap=width is None, width=width)
+    return captured.get().rstrip("\n")
+
+
+def _rows(line: Sequence[Span], size: os.terminal_size) -> int:
     """Return how many rows of the terminal a line takes."""
-    return 1 + max(line.cell_len - 1, 0) // size.columns
+    return 1 + max(sum(layout.columns(text) for text, _ in line) - 1, 0) // size.columns
 
 
-def _first_rows(lines: Iterator[Text], size: os.terminal_size) -> Iterator[Text]:
+def _first_rows(lines: Iterator[list[Span]], size: os.terminal_size) -> Iterator[list[Span]]:
     """Take lines until they fill the terminal."""
     rows = 0
     for line in lines:

@@ -11,9 +11,10 @@ import struct
 import termios
 
 import pytest
+from rich.console import Console
 
 from qmadmin.shell.render import OutputLostError, PlainScreen, window
-from qmadmin.shell.results import Line, Notice, Severity
+from qmadmin.shell.results import Column, Line, Notice, Severity, Table
 from qmadmin.shell.styled import StyledScreen
 
 ERROR = Notice(Severity.ERROR, "it failed", "Mend it.")
@@ -219,3 +220,16 @@ def test_notice_is_wrapped_at_blanks_to_the_width_of_the_terminal(terminal):
     screen = StyledScreen(terminal, terminal, {})
     screen.notice(Notice(Severity.WARN, "one two three four five six seven eight nine ten", "Mend it."))
     assert terminal.shown() == ["WARN: one two three four five six seven", "eight nine ten", "  Mend it."]
+
+
+def test_the_library_that_draws_is_asked_once_for_each_style_and_not_for_each_line(terminal, monkeypatch):
+    asked = []
+    drawn = Console.print
+    monkeypatch.setattr(Console, "print", lambda *given, **how: asked.append(given) or drawn(*given, **how))
+    rows = [[f"name {number}", number] for number in range(1000)]
+    shown = terminal.draw(
+        {"TERM": "xterm"}, Table((Column("name", "Name"), Column("count", "Count", right=True)), rows), paged=False
+    )
+    assert len(shown) == 1001
+    assert terminal.getvalue().startswith("\x1b[1mName      Count\x1b[0m\nname 0        0\n")
+    assert len(asked) == 2
