@@ -67,7 +67,7 @@ class Administering(ABC):
         volume = self.volume_of_space(name)
         found = volume.read(lambda unit: spaces.find(unit, name))
         with self._memory(volume, found):
-            upkeep.end_what_was_left(volume, self._looked_at(found), self.clock.now())
+            upkeep.end_what_was_left(volume, self._looked_at(found), self.clock)
 
     def space_usage(self, name: str) -> SpaceUsage:
         """Return how much of each limit of a queue space is in use."""
@@ -130,7 +130,7 @@ class Administering(ABC):
             own = self._attachments.get(definition.name)
             me = own.opened.me if own is not None else None
             with self._memory(volume, present):
-                upkeep.end_what_was_left(volume, opened, self.clock.now())
+                upkeep.end_what_was_left(volume, opened, self.clock)
                 changed = volume.write(lambda unit: redefining.redefine(unit, opened, definition, me))
             if changed.definition.memory != present.definition.memory:
                 self._follow_memory(volume, present, changed, attached=me is not None)
@@ -157,7 +157,7 @@ class Administering(ABC):
         # What its memory holds counts, and goes with it.
         with self._memory(volume, present):
             if present is not None:
-                upkeep.end_what_was_left(volume, self._looked_at(present), self.clock.now())
+                upkeep.end_what_was_left(volume, self._looked_at(present), self.clock)
             if dry_run:
                 self._refuse_in_use(volume, present, force=force)
                 return
@@ -184,12 +184,12 @@ class Administering(ABC):
         found = volume.read(lambda unit: spaces.find(unit, name))
         opened = self._looked_at(found)
         if not found.definition.memory:
-            upkeep.end_what_was_left(volume, opened, self.clock.now())
+            upkeep.end_what_was_left(volume, opened, self.clock)
             volume.read(lambda unit: spaces.clear_memory(unit, opened, force=force))
             return
         try:
             with self._memory(volume, found):
-                upkeep.end_what_was_left(volume, opened, self.clock.now())
+                upkeep.end_what_was_left(volume, opened, self.clock)
                 volume.write(lambda unit: spaces.clear_memory(unit, opened, force=force), durable=False)
         except OperatingSystemError:
             # One that is damaged can only be removed.

@@ -127,7 +127,7 @@ class Care(abc.ABC):
             in_memory=self.path == MEMORY,
         )
         name = None if space is None else names.space_name(space)
-        yield from Doctor(patient, self.clock.now(), progress or (lambda _percent: None)).check(name)
+        yield from Doctor(patient, self.clock, progress or (lambda _percent: None)).check(name)
 
     def audit(self, command: str, target: str) -> AuditEntry:
         """Record that this user is about to do something destructive: durably, before it happens.

@@ -72,13 +72,13 @@ class Attachment:
         if not self.volume.readonly and not self.volume.is_joined(connection):
             self._next_upkeep = moment + _UPKEEP_SECONDS
             self._roll_back_what_was_put_off()
-            if not self._is_attached(self._clock.now(), now=now, unchanged=unchanged) and self.opened.me is not None:
+            if not self._is_attached(now=now, unchanged=unchanged) and self.opened.me is not None:
                 self._attach_again(self.opened.me)
 
-    def _is_attached(self, moment: int, *, now: bool, unchanged: bool) -> bool:
+    def _is_attached(self, *, now: bool, unchanged: bool) -> bool:
         """End what others have left, where it is our turn or has to be `now`; tell whether others take us for alive."""
-        if self.volume.take_turn(self.opened.space.id, moment) or now:
-            return upkeep.end_what_was_left(self.volume, self.opened, moment)
+        if self.volume.take_turn(self.opened.space.id, self._clock.now()) or now:
+            return upkeep.end_what_was_left(self.volume, self.opened, self._clock)
         me = self.opened.me
         return unchanged or me is None or self.volume.read(lambda unit: unit.is_attached(me.id))
 
@@ -91,7 +91,7 @@ class Attachment:
             self._attach_again(lost)
 
     def _attach_again(self, lost: Owner) -> None:
-        attaching.attach(self.volume, self.opened, lost.role, self._clock.now())
+        attaching.attach(self.volume, self.opened, lost.role, self._clock)
         self.volume.release_owner(lost)
         self.volume.detach_memory(self.opened.space)
         logger.warning(
@@ -149,7 +149,7 @@ class Attachment:
         if self.opened.me is None:
             return
         try:
-            attaching.detach(self.volume, self.opened, self.opened.me, self._clock.now())
+            attaching.detach(self.volume, self.opened, self.opened.me, self._clock)
         except QueueError as refusal:
             name = self.opened.space.name
             logger.error("leaving queue space %r is left to others to finish: %s", name, refusal)  # noqa: TRY400
@@ -356,7 +356,7 @@ class Device(Administering, Care):
             found, Commands(self._maker.config_of(self.path), self._main, volume, found).start, self.info.page_size
         )
         if not volume.readonly:
-            attaching.attach(volume, opened, role, self.clock.now())
+            attaching.attach(volume, opened, role, self.clock)
         return Attachment(volume, opened, self.clock)
 
     def _ensure_volume(self, path: str) -> None:

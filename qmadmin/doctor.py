@@ -19,6 +19,7 @@ from qmcore.findings import Fault, Finding, Severity
 from qmcore.port import Snapshot, Unit, Volume
 from qmcore.queue import Queue
 from qmcore.space import Space, SpaceUsage
+from qmcore.times import Clock
 
 _MIB = 1024 * 1024
 _LARGE_LOG = 64 * _MIB
@@ -63,9 +64,10 @@ class Patient:
 class Doctor:
     """Looks at a device; what is quickly seen comes first, the walk through everything that is stored last."""
 
-    def __init__(self, patient: Patient, now: int, progress: Callable[[int], None]) -> None:
+    def __init__(self, patient: Patient, clock: Clock, progress: Callable[[int], None]) -> None:
         self._patient = patient
-        self._now = now
+        self._clock = clock
+        self._now = clock.now()
         self._progress = progress
         self._unread: set[str] = set()
 
@@ -250,7 +252,7 @@ class Doctor:
         yield from checking.processes(space, outstanding.attached(volume, space.id))
         yield from checking.forwarders(space, forwarding.forwardings(volume, space.id))
         opened = OpenSpace(space, page_size=page_size)
-        yield from checking.transactions(space, outstanding.transactions(volume, opened), now)
+        yield from checking.transactions(space, outstanding.transactions(volume, opened, self._clock), now)
         yield from checking.imports(space, volume.read(lambda unit: importing.imports(unit, space.id)), now)
         yield from checking.clock(space, latest, now)
 

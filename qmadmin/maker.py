@@ -9,6 +9,7 @@ from typing import Protocol
 from qmcore.backup import BackupReport
 from qmcore.device import DeviceInfo
 from qmcore.port import Volume
+from qmcore.times import Clock
 
 
 class VolumeMaker(Protocol):
@@ -24,6 +25,9 @@ class VolumeMaker(Protocol):
 
     def config_of(self, path: str) -> str:
         """Return what QMCONFIG says for another process to open the device; nobody else is to see it."""
+
+    def clock(self) -> Clock:
+        """Return the clock that all who share the device go by; it may have to be asked for first."""
 
     def open(self, path: str) -> Volume:
         """Open a volume."""

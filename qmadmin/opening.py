@@ -33,20 +33,21 @@ def open_device(path_or_url: str | os.PathLike[str], *, clock: Clock | None = No
     Raises BadResourceError where there is no device, ReleaseError where a newer release wrote it, and
     OperatingSystemError where it cannot be read.
     """
-    return _opened(path_of(path_or_url), _maker(path_or_url), clock or SystemClock())
+    return _opened(path_of(path_or_url), _maker(path_or_url), clock)
 
 
 def open_to_administer(path_or_url: str | os.PathLike[str]) -> Device:
     """Open a device as the shell does: one that belongs to another user for reading only, whoever we are."""
     if not other_owner(path_or_url):
         return open_device(path_or_url)
-    return _opened(path_of(path_or_url), _FileMaker(readonly=True), SystemClock())
+    return _opened(path_of(path_or_url), _FileMaker(readonly=True))
 
 
-def _opened(path: str, maker: VolumeMaker, clock: Clock) -> Device:
+def _opened(path: str, maker: VolumeMaker, clock: Clock | None = None) -> Device:
     if path == MEMORY:
         raise BadResourceError("a device in memory cannot be opened, only created", hint="Use create_device().")
-    return Device(path, maker.open(path), maker, clock)
+    main = maker.open(path)
+    return Device(path, main, maker, clock or maker.clock())
 
 
 def other_owner(path_or_url: str | os.PathLike[str]) -> str:
@@ -80,8 +81,9 @@ def create_device(
     OperatingSystemError where the file cannot be made; the disk is left as it was.
     """
     path = path_of(path_or_url)
-    clock = clock or SystemClock()
+    maker = _maker(path_or_url)
     checked_entry(DeviceEntry(0, path, offset, pages), [])
+    clock = clock or maker.clock()
     info = DeviceInfo(
         id=secrets.token_hex(16),
         page_size=PAGE_SIZE,
@@ -90,7 +92,6 @@ def create_device(
         created_at=clock.now(),
         partitions=partitions,
     )
-    maker = _maker(path_or_url)
     device = Device(path, maker.create(path, info, main=True), maker, clock)
     device.create_entry(path, offset, pages)
     return device
@@ -201,6 +202,10 @@ class _FileMaker:
         """Return the path."""
         return path
 
+    def clock(self) -> Clock:
+        """Return the clock of the machine: a file is never shared with another one."""
+        return SystemClock()
+
     def open(self, path: str) -> Volume:
         """Open the volume in a file."""
         from qmstorage.sqlite.opening import open_volume
@@ -237,8 +242,11 @@ class _SchemaMaker:
     kind = "postgresql"
 
     def __init__(self, address: Address, url: str) -> None:
+        from qmstorage.postgres.clock import ServerClock
+
         self._address = address
         self._url = url
+        self._clock = ServerClock()
 
     def path_of(self, name: str | os.PathLike[str]) -> str:
         """Return what the device list calls a schema, which is given by its name or by a URL of the same database."""
@@ -257,19 +265,28 @@ class _SchemaMaker:
         """Return the URL as it was given, with all that it takes to connect."""
         return self._url
 
+    def clock(self) -> Clock:
+        """Return the clock of the server."""
+        if not self._clock.is_set:
+            self._require_driver()
+            from qmstorage.postgres.opening import read_clock
+
+            read_clock(self._address, self._clock)
+        return self._clock
+
     def open(self, path: str) -> Volume:
         """Open the volume in a schema."""
         self._require_driver()
         from qmstorage.postgres.opening import open_volume
 
-        return open_volume(self._at(path))
+        return open_volume(self._at(path), self._clock)
 
     def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
         """Make a volume of a device, for the role that the device is for."""
         self._require_driver()
         from qmstorage.postgres.opening import create_volume
 
-        return create_volume(self._at(path), info, main=main, group=info.group)
+        return create_volume(self._at(path), self._clock, info, main=main, group=info.group)
 
     def open_or_create(self, path: str, info: DeviceInfo) -> Volume:
         """Open the volume in a schema; one that is absent is made."""

@@ -16,7 +16,7 @@ class Outstanding(SpaceHandle):
         That is from the first dequeue of a transaction on, or its first enqueue that its process does not keep.
         """
         attachment = self._attachment
-        return outstanding.transactions(attachment.volume, attachment.opened)
+        return outstanding.transactions(attachment.volume, attachment.opened, self._device.clock)
 
     def abort_transaction(self, transaction: str) -> None:
         """Roll back a transaction by its id, although it is active.

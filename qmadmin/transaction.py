@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import math
 import os
 import threading
 import weakref
@@ -59,7 +60,8 @@ class Transaction:
         self._thread = threading.get_ident()
         self._pid = os.getpid()
         self._started_us = device.clock.now()
-        self._deadline_us = None if timeout is None else self._started_us + span(timeout, "timeout")
+        self._timeout_us = None if timeout is None else span(timeout, "timeout")
+        self._end = math.inf if self._timeout_us is None else device.clock.monotonic() + self._timeout_us / MICROS
         self._branches: dict[str, tuple[Attachment, Branch]] = {}
         self._doomed: BaseException | None = None
         self._aborted: AbortedError | None = None
@@ -277,9 +279,7 @@ class Transaction:
 
     def remaining(self) -> float:
         """Return the seconds until the transaction's time is over; infinity where it has no limit."""
-        if self._deadline_us is None:
-            return float("inf")
-        return max((self._deadline_us - self._device.clock.now()) / MICROS, 0.0)
+        return max(self._end - self._device.clock.monotonic(), 0.0)
 
     def note(self, error: BaseException) -> None:
         """Remember an error after which the transaction cannot commit: the store's, or an interrupt in its midst.
@@ -300,7 +300,11 @@ class Transaction:
                 f" {attachment.opened.space.name!r} on {attachment.volume.path!r} too",
                 hint="Use queue spaces on one file of the device in one transaction.",
             )
-        return Branch(attachment.opened, attachment.owner, self._started_us, self._deadline_us)
+        return Branch(attachment.opened, attachment.owner, self._started_us, self._deadline())
+
+    def _deadline(self) -> int | None:
+        """Return when others end the transaction, by the clock that they go by too."""
+        return None if self._timeout_us is None else self._device.clock.steady() + round(self.remaining() * MICROS)
 
     def _check_usable(self) -> None:
         self._check_thread()
@@ -314,9 +318,8 @@ class Transaction:
                 f"an error befell it: {str(self._doomed) or type(self._doomed).__name__}",
                 of_the_store=_is_of_the_store(self._doomed),
             )
-        if self._deadline_us is not None and self._device.clock.now() >= self._deadline_us:
-            seconds = (self._deadline_us - self._started_us) / MICROS
-            self._abort(Cause.TIMEOUT, f"its timeout of {seconds:g} seconds is over")
+        if self._timeout_us is not None and not self.remaining():
+            self._abort(Cause.TIMEOUT, f"its timeout of {self._timeout_us / MICROS:g} seconds is over")
 
     def _check_thread(self) -> None:
         if self._pid != os.getpid():

@@ -49,6 +49,9 @@ class MovableClock:
     def monotonic(self) -> float:
         return self._monotonic
 
+    def steady(self) -> int:
+        return round(self._monotonic * MICROS)
+
     def advance(self, seconds: float) -> None:
         self._now += round(seconds * MICROS)
         self._monotonic += seconds

@@ -186,7 +186,10 @@ class Outcome(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRecord:
-    """A transaction as the volume knows it: its number, who owns it, how it stands, since and until when."""
+    """A transaction as the volume knows it: its number, who owns it, how it stands, since and until when.
+
+    `started_us` is a time of day, `deadline_us` one of the steady clock, which no setting of the time of day moves.
+    """
 
     id: int
     space_id: int

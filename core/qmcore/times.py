@@ -28,6 +28,12 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return seconds on a clock that is never set back; only differences mean something."""
 
+    def steady(self) -> int:
+        """Return microseconds on a clock that all who share a device have in common, and by which timeouts end.
+
+        No setting of the time of day moves it, where there is such a clock; only differences mean something.
+        """
+
 
 class SystemClock:
     """The clock of the machine."""
@@ -39,6 +45,10 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return seconds on a clock that is never set back."""
         return time.monotonic()
+
+    def steady(self) -> int:
+        """Return microseconds on a clock that is never set back, and is the same for all processes of the machine."""
+        return time.monotonic_ns() // 1000
 
 
 def from_datetime(moment: datetime) -> int:

@@ -152,7 +152,8 @@ class Daemon:
         for name, error in broken.items():
             logger.error("queue %r is not served before its service can be loaded: %s", name, error)
         self._described, self._slots = described, slots
-        self._figures = {name: Figures(name) for name in queues}
+        self._clock = device.clock
+        self._figures = {name: self._new_figures(name) for name in queues}
         logger.info(
             "tmqforward %s started: %s of queue space %r on %r, services of %r, %s",
             __version__,
@@ -172,6 +173,9 @@ class Daemon:
             raise StartError(f"services file {str(described.path)!r} has no services", "Describe one, or name queues.")
         return queues
 
+    def _new_figures(self, name: str) -> Figures:
+        return Figures(name, clock=self._clock)
+
     def _new_slots(self, described: ServicesFile, queues: tuple[str, ...]) -> dict[str, Slot]:
         workers = self._settings.workers
         return {name: Slot(functools.partial(described.service, name, self._environ, workers)) for name in queues}
@@ -187,7 +191,7 @@ class Daemon:
             pause.renew()
             feeds[name] = Feed(space, name, slot, terms, calls, self._figures[name], pause)
         self._places.serve(set(feeds), self._settings.total_workers or float("inf"))
-        self._teller = Teller(space, [self._figures[name] for name in feeds])
+        self._teller = Teller(space, [self._figures[name] for name in feeds], self._clock)
         forwarder.serve(feeds)
 
     def _heed(self, space: QueueSpace, serve: Callable[[], None]) -> None:
@@ -226,7 +230,7 @@ class Daemon:
                 self._slots[name].replace(slot)
             else:
                 self._slots[name] = slot
-                self._figures.setdefault(name, Figures(name))
+                self._figures.setdefault(name, self._new_figures(name))
         self._described = described
         logger.info("the services are loaded anew from %r", str(described.path))
 

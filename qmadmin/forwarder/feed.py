@@ -7,7 +7,6 @@ import dataclasses
 import enum
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
@@ -320,7 +319,7 @@ class Feed:
         """Return how long a message is kept back; of one that is held nobody knows."""
         if info.state is State.HELD or info.available_us is None:
             return _HELD_SECONDS
-        return max(info.available_us - time.time_ns() // 1000, 1000) / MICROS
+        return max(info.available_us - self.figures.clock.now(), 1000) / MICROS
 
     def _record_failure(self, call: Call, failure: Failure) -> None:
         request = call.request

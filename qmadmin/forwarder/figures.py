@@ -104,7 +104,7 @@ class Figures:
 
     def __init__(self, queue: str, *, workers: int = 1, clock: Clock | None = None) -> None:
         self.queue = queue
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._calls = self._successes = self._failures = self._retries = self._refused = 0
         self._dropped = self._in_flight = 0
@@ -128,7 +128,7 @@ class Figures:
         """Count a call whose message is gone and whose reply is queued; it took so many seconds."""
         with self._lock:
             self._successes += 1
-            self._rate.add(self._clock.monotonic())
+            self._rate.add(self.clock.monotonic())
             self._ended(seconds)
 
     def failed(self, reason: str, seconds: float, *, retries: bool) -> None:
@@ -156,10 +156,10 @@ class Figures:
         with self._lock:
             self._dropped += 1
 
-    def paused(self, until_us: int, why: str) -> None:
-        """Note that the queue is not served until a time, in microseconds since 1970, and why."""
+    def paused(self, seconds: float, why: str) -> None:
+        """Note that the queue is not served for so many seconds, and why."""
         with self._lock:
-            self._paused_until_us, self._trouble = until_us, why
+            self._paused_until_us, self._trouble = self.clock.now() + round(seconds * MICROS), why
 
     def resumed(self) -> None:
         """Note that the queue is served."""
@@ -174,7 +174,7 @@ class Figures:
     def forwarding(self) -> Forwarding:
         """Return how things stand now."""
         with self._lock:
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             p50, p95, p99 = self._recently.percentiles(now, 50, 95, 99)
             return Forwarding(
                 queue=self.queue,
@@ -194,7 +194,7 @@ class Figures:
                 last_error_us=self._last_error_us,
                 paused_until_us=self._paused_until_us,
                 trouble=self._trouble,
-                changed_us=self._clock.now(),
+                changed_us=self.clock.now(),
             )
 
     def took(self, bounds_us: Sequence[int]) -> Took:
@@ -208,10 +208,10 @@ class Figures:
         self._in_flight -= 1
         self._micros += micros
         self._ever.add(micros)
-        self._recently.add(micros, self._clock.monotonic())
+        self._recently.add(micros, self.clock.monotonic())
 
     def _fault(self, reason: str) -> None:
-        self._last_error, self._last_error_us = reason, self._clock.now()
+        self._last_error, self._last_error_us = reason, self.clock.now()
 
 
 class Teller:

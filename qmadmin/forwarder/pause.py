@@ -50,7 +50,7 @@ class Pause:
             if trouble != self.trouble:
                 logger.error("queue %r is not served for now: %s", self._queue, trouble)
             self.trouble = trouble
-        self._figures.paused(time.time_ns() // 1000 + int(length * 1_000_000), trouble)
+        self._figures.paused(length, trouble)
 
     def block(self, seconds: float) -> None:
         """Leave the queue alone for so long because its order wants that; that is no trouble."""

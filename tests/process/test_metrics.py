@@ -75,7 +75,7 @@ class TestTheFigures:
         figures.failed("no", 0, retries=False)
         figures.unavailable("down")
         figures.reply_dropped()
-        figures.paused(clock.now() + 5 * MICROS, "down")
+        figures.paused(5, "down")
         found = samples(collected(registry, figures))
         assert {key[0]: value for key, value in found.items() if key[1:] == ("QSPACE", "Q")} == {
             "tmqforward_calls_total": 6,

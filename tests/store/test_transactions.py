@@ -274,6 +274,28 @@ class TestTimeout:
                 with pytest.raises(AbortedError):
                     call()
 
+    @pytest.mark.parametrize("seconds", [3600, -3600], ids=["forward", "back"])
+    def test_no_step_of_the_time_of_day_uses_it_up_or_makes_it_longer(self, shared_store, clock, seconds):
+        space = shared_store.space()
+        make_queue(space, retries=3)
+        space.enqueue_many("Q", "xy")
+        with shared_store.another().open_space("SPACE") as other:
+            with space.transaction(timeout=30):
+                space.dequeue("Q")
+                (before,) = space.transactions()
+                clock.set_back(-seconds)
+                clock.advance(2)
+                assert other.dequeue("Q").text == "y"
+                assert other.dequeue("Q") is None
+                (after,) = space.transactions()
+                assert (after.deadline - before.deadline).total_seconds() == seconds
+            with pytest.raises(AbortedError, match="timeout of 30 seconds"), space.transaction(timeout=30):
+                space.enqueue("Q", "never")
+                clock.set_back(-seconds)
+                clock.advance(31)
+                space.dequeue("Q")
+        assert drain(space) == []
+
     def test_it_is_not_over_a_moment_before(self, space, clock):
         with space.transaction(timeout=10) as transaction:
             space.enqueue("Q", "x")
@@ -310,7 +332,8 @@ class TestTimeout:
         make_queue(space, retries=3)
         make_queue(space, "OUT")
         space.enqueue("Q", "x")
-        ahead = MovableClock(clock.now() + 60_000_000)
+        ahead = MovableClock(clock.now())
+        ahead.advance(60)
         other = file_store.another(ahead).open_space("SPACE")
         with pytest.raises(AbortedError, match="rolled back by others"), space.transaction(timeout=10):
             space.dequeue("Q")
@@ -326,7 +349,9 @@ class TestTimeout:
         make_queue(space, retries=3)
         space.enqueue("Q", "x")
         space.enqueue("Q", "y")
-        other = file_store.another(MovableClock(clock.now() + 60_000_000)).open_space("SPACE")
+        ahead = MovableClock(clock.now())
+        ahead.advance(60)
+        other = file_store.another(ahead).open_space("SPACE")
         with pytest.raises(AbortedError, match="rolled back by others"), space.transaction(timeout=10):
             space.dequeue("Q")
             other.usage("Q")

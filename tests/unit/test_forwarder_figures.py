@@ -64,7 +64,7 @@ class TestCounting:
         assert (told.last_error, told.last_error_us) == ("down", clock.now())
 
     def test_a_pause_is_told_with_its_reason_until_it_ends(self, figures, clock):
-        figures.paused(clock.now() + 5, "no room")
+        figures.paused(5e-6, "no room")
         told = figures.forwarding()
         assert (told.paused_until_us, told.trouble) == (clock.now() + 5, "no room")
         figures.resumed()

@@ -11,15 +11,16 @@ from qmcore.definitions import OpenSpace
 from qmcore.errors import NoSpaceError, Resource
 from qmcore.port import Unit, Volume
 from qmcore.records import Owner
+from qmcore.times import Clock
 
 ADMINISTRATORS: Final = frozenset(("qmadmin", "MIB"))
 """The roles of those of whom one is let in where as many processes are attached as the queue space allows."""
 
 
-def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> None:
+def attach(volume: Volume, opened: OpenSpace, role: str, clock: Clock) -> None:
     """Attach this process to a queue space; what processes that died have left is ended first."""
-    end_what_was_left(volume, opened, now)
-    owner = volume.new_owner(opened.space.id, role, now)
+    end_what_was_left(volume, opened, clock)
+    owner = volume.new_owner(opened.space.id, role, clock.now())
 
     def record(unit: Unit) -> int:
         space = opened.definitions(unit).space
@@ -38,10 +39,10 @@ def attach(volume: Volume, opened: OpenSpace, role: str, now: int) -> None:
     opened.me = owner
     if memory:
         try:
-            _attach_memory(volume, opened, now)
+            _attach_memory(volume, opened, clock)
         except BaseException:
             opened.me = None
-            detach(volume, opened, owner, now)
+            detach(volume, opened, owner, clock)
             raise
 
 
@@ -50,7 +51,7 @@ def _counted(owners: Sequence[Owner]) -> int:
     return len(owners) - any(owner.role in ADMINISTRATORS for owner in owners)
 
 
-def _attach_memory(volume: Volume, opened: OpenSpace, now: int) -> None:
+def _attach_memory(volume: Volume, opened: OpenSpace, clock: Clock) -> None:
     """Open the memory of the queue space; whoever removes one that nobody uses sees by now that we do."""
 
     def note(unit: Unit) -> None:
@@ -58,10 +59,10 @@ def _attach_memory(volume: Volume, opened: OpenSpace, now: int) -> None:
 
     if volume.attach_memory(opened.space, volume.read(lambda unit: unit.queues(opened.space.id))):
         volume.write(note, durable=False, concurrent=True)
-    end_what_was_left(volume, opened, now)
+    end_what_was_left(volume, opened, clock)
 
 
-def detach(volume: Volume, opened: OpenSpace, owner: Owner, now: int) -> None:
+def detach(volume: Volume, opened: OpenSpace, owner: Owner, clock: Clock) -> None:
     """Leave the queue space; transactions that are open are rolled back."""
     try:
         volume.write(lambda unit: unit.remove_owner(owner.id), durable=False, concurrent=True)
@@ -69,6 +70,6 @@ def detach(volume: Volume, opened: OpenSpace, owner: Owner, now: int) -> None:
         # Where the store refuses, as on a full disk, others find out by the lock that we have left.
         volume.release_owner(owner)
     try:
-        end_what_was_left(volume, opened, now)
+        end_what_was_left(volume, opened, clock)
     finally:
         volume.detach_memory(opened.space)

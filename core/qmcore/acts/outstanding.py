@@ -11,6 +11,7 @@ from qmcore.definitions import OpenSpace
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, ReleaseError
 from qmcore.port import Unit, Volume
 from qmcore.records import Outcome, Owner, Role, TransactionRecord
+from qmcore.times import Clock, moved
 
 
 def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
@@ -20,7 +21,7 @@ def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
     return [process_of(owner, living, waits.get(owner.id, 0)) for owner in owners]
 
 
-def transactions(volume: Volume, opened: OpenSpace) -> list[TransactionInfo]:
+def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[TransactionInfo]:
     """Return the transactions of a queue space, the longest first."""
     space_id = opened.space.id
 
@@ -29,6 +30,7 @@ def transactions(volume: Volume, opened: OpenSpace) -> list[TransactionInfo]:
 
     records, owners, counts = volume.read(found)
     living = volume.living(owners)
+    ahead = clock.now() - clock.steady()
     processes = {owner.id: process_of(owner, living) for owner in owners}
     return [
         TransactionInfo(
@@ -36,7 +38,7 @@ def transactions(volume: Volume, opened: OpenSpace) -> list[TransactionInfo]:
             id=shown(record.id),
             state=record.state,
             since_us=record.started_us,
-            deadline_us=record.deadline_us,
+            deadline_us=None if record.deadline_us is None else moved(record.deadline_us, ahead),
             owner=processes.get(record.owner_id),
             dequeued=counts.get((record.id, Role.DEQUEUED), 0),
             locked=counts.get((record.id, Role.LOCKED), 0),

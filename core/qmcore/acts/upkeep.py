@@ -15,6 +15,7 @@ from qmcore.errors import BadQueueError, OperatingSystemError, OutcomeUnknownErr
 from qmcore.port import Unit, Volume, always
 from qmcore.queue import Queue
 from qmcore.records import Outcome, Owner, TransactionRecord
+from qmcore.times import Clock
 
 logger = logging.getLogger("qmadmin.engine")
 
@@ -69,7 +70,7 @@ def _forget(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> bool:
     return forget_outlived(unit, opened, queue, now, STEP) < STEP
 
 
-def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> bool:
+def end_what_was_left(volume: Volume, opened: OpenSpace, clock: Clock) -> bool:
     """Roll back the transactions of processes that died or left, and those whose time is over.
 
     Return whether this process is recorded as attached, as it is unless others have taken it for dead.
@@ -80,10 +81,12 @@ def end_what_was_left(volume: Volume, opened: OpenSpace, now: int) -> bool:
     )
     living = volume.living(owners)
     dead = [owner for owner in owners if owner.id not in living]
-    doomed = _doomed(volume, owners, dead, records, now)
+    doomed = _doomed(volume, owners, dead, records, clock.steady())
     attached = opened.me is not None and opened.me.id in {owner.id for owner in owners}
     if not dead and not doomed and not left:
         return attached
+
+    now = clock.now()
 
     def end(unit: Unit) -> list[list[str] | None]:
         for transaction_id, owner_id, cause in doomed:
@@ -117,7 +120,7 @@ def _let_memory_follow(volume: Volume, opened: OpenSpace, now: int) -> None:
 
 
 def _doomed(
-    volume: Volume, owners: list[Owner], dead: list[Owner], records: list[TransactionRecord], now: int
+    volume: Volume, owners: list[Owner], dead: list[Owner], records: list[TransactionRecord], steady: int
 ) -> list[tuple[int, int, Cause]]:
     """Return the transactions that have to be rolled back, their owners, and why."""
     active = [record for record in records if record.state is Outcome.ACTIVE]
@@ -127,7 +130,7 @@ def _doomed(
     return [
         (record.id, record.owner_id, causes.get(record.owner_id, Cause.TIMEOUT))
         for record in active
-        if record.owner_id in causes or (record.deadline_us is not None and record.deadline_us <= now)
+        if record.owner_id in causes or (record.deadline_us is not None and record.deadline_us <= steady)
     ]
 
 

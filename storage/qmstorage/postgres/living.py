@@ -9,6 +9,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from qmcore.records import Owner
+from qmstorage.postgres.clock import NOW, Reading, elapsed
 from qmstorage.postgres.tables import quoted
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ FROM pg_stat_activity WHERE pid = pg_backend_pid()
 """Asks for our session's process and its start in microseconds, and for what tells the server's start from others."""
 
 _IDENTITY = f"""
-SELECT pid, {_MICROSECONDS.format("backend_start")}, pg_is_in_recovery()
+SELECT pid, {_MICROSECONDS.format("backend_start")}, pg_is_in_recovery(), {NOW}
 FROM pg_stat_activity WHERE pid = pg_backend_pid()
 """  # noqa: S608 - words of ours
 
@@ -95,11 +96,12 @@ class Identity(NamedTuple):
     on_standby: bool
 
 
-def identity(connection: Connection) -> Identity:
-    """Return which session of the server a connection is."""
+def introduced(connection: Connection) -> tuple[Identity, Reading]:
+    """Return which session of the server a connection is, and what time it is there."""
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        (row,) = cursor.execute(_IDENTITY)
-    return Identity(*row)
+        asked = elapsed()
+        ((pid, started, on_standby, said),) = cursor.execute(_IDENTITY)
+        return Identity(pid, started, on_standby), Reading(asked, said, elapsed())
 
 
 def end_session(connection: Connection, session: Identity) -> None:

@@ -20,6 +20,7 @@ from qmstorage.runner import Texts
 
 if TYPE_CHECKING:
     from qmstorage.postgres.address import Address
+    from qmstorage.postgres.clock import ServerClock
 
 T = TypeVar("T")
 
@@ -43,14 +44,14 @@ SELECT pg_get_userbyid(nspowner), pg_has_role(nspowner, %s) FROM pg_namespace WH
 _TELLS_WHO_MAY_SET_ROLE: Final = 160000
 
 
-def open_volume(address: Address) -> PostgresVolume:
+def open_volume(address: Address, clock: ServerClock) -> PostgresVolume:
     """Open the device or volume in a schema; for reading only on a standby, or where this user may not write.
 
     The schema for non-persistent messages is made anew where it is missing and this user may act as the owner.
     Raises BadResourceError where there is none, ReleaseError for a newer one or a server that is too old,
     OperatingSystemError where the server cannot be reached or refuses.
     """
-    with _connected(address) as connection:
+    with _connected(address, clock) as connection:
         _check_version(connection, address)
         _check_encoding(connection, address, new=False)
         durability = _scalar(connection, f"SELECT durability FROM {quoted(address.schema)}.device")  # noqa: S608 - a name of ours
@@ -59,16 +60,18 @@ def open_volume(address: Address) -> PostgresVolume:
             raise translate.not_a_device(address.shown)
         if not readonly:
             _make_memory_again(connection, address)
-    return PostgresVolume(address, durable=durability != RELAXED, readonly=readonly)
+    return PostgresVolume(address, clock, durable=durability != RELAXED, readonly=readonly)
 
 
-def create_volume(address: Address, info: DeviceInfo, *, main: bool, group: str = "") -> PostgresVolume:
+def create_volume(
+    address: Address, clock: ServerClock, info: DeviceInfo, *, main: bool, group: str = ""
+) -> PostgresVolume:
     """Make a schema a volume of the device `info`; `main` if it is the one that QMCONFIG names.
 
     `group` is a role that gets the rights to use it.
     Raises BadResourceError where the schema is there, and holds something.
     """
-    with _connected(address) as connection:
+    with _connected(address, clock) as connection:
         translate.refuse_old_server(connection.info.server_version, address.shown)
         _check_encoding(connection, address, new=True)
         with connection.transaction():
@@ -82,16 +85,23 @@ def create_volume(address: Address, info: DeviceInfo, *, main: bool, group: str 
             if group:
                 _refuse_unknown_role(connection, group)
                 _grant(connection, _both(address), group)
-    return PostgresVolume(address, durable=info.durability != RELAXED)
+    return PostgresVolume(address, clock, durable=info.durability != RELAXED)
+
+
+def read_clock(address: Address, clock: ServerClock) -> None:
+    """Set a clock by that of the server."""
+    with _connected(address, clock):
+        return
 
 
 # ---- steps ----------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _connected(address: Address) -> Iterator[psycopg.Connection[Any]]:
+def _connected(address: Address, clock: ServerClock) -> Iterator[psycopg.Connection[Any]]:
     try:
         with contextlib.closing(watching.connected(address)) as connection:
+            clock.learn(connection.reading)
             whole_numbers(connection.adapters)
             connection.execute("SET client_min_messages = warning")
             yield connection

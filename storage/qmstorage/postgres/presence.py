@@ -29,6 +29,7 @@ from qmcore.errors import NotOpenError, QueueError, SystemFailureError
 from qmcore.records import Owner
 from qmstorage.postgres import living, translate
 from qmstorage.postgres.bells import Belfry, ServerBell
+from qmstorage.postgres.clock import NOW, Reading, ServerClock, elapsed
 from qmstorage.postgres.keys import Kind, channel, key
 from qmstorage.postgres.link import Link, drain
 from qmstorage.process import this_process
@@ -69,11 +70,14 @@ class Presence:
         schema: str,
         patience: Patience | None = None,
         outlived: Callable[[str, Collection[int]], str] = lambda _boot, _keys: "",
+        clock: ServerClock | None = None,
     ) -> None:
         """Take also `outlived`, which gives the statement that records that owners by their keys live on.
 
-        It is run when they have outlived the server, which has a new boot then.
+        It is run when they have outlived the server, which has a new boot then. `clock` is set by what the server says
+        now and then.
         """
+        self._clock = clock or ServerClock()
         self._connect = connect
         self._schema = schema
         self._outlived = outlived
@@ -324,12 +328,18 @@ class Presence:
                 self._note_reached()
                 ping_due = self._patience.ping_seconds - link.silent_seconds()
                 if ping_due <= 0:
-                    link.ask("SELECT 1")
+                    self._give_sign_of_life(link)
                 for told in link.sleep(ping_due):
                     self._belfry.ring(told)
         finally:
             link.close()
             self._link = None
+
+    def _give_sign_of_life(self, link: Link) -> None:
+        """Tell the server that we are there, and learn what time it is."""
+        asked = elapsed()
+        ((said,),) = link.ask(f"SELECT {NOW}")
+        self._clock.learn(Reading(asked, int(said), elapsed()))
 
     def _new_link(self) -> Link | None:
         """Connect; None where a fork came in between, as the child has a copy of the socket then."""

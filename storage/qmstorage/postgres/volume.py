@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from qmcore.findings import Finding
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.bells import ServerBell
+    from qmstorage.postgres.clock import ServerClock
     from qmstorage.postgres.watching import WatchedConnection
 
 T = TypeVar("T")
@@ -57,10 +58,11 @@ class PostgresVolume:
     """The short way looks who waits in the statement that brings a message, and not after its commit as all others do:
     that would be another transaction, though nobody waits."""
 
-    def __init__(self, address: Address, *, durable: bool, readonly: bool = False) -> None:
+    def __init__(self, address: Address, clock: ServerClock, *, durable: bool, readonly: bool = False) -> None:
         self.path = address.shown
         self.readonly = readonly
         self.address = address
+        self._clock = clock
         self._schema = address.schema
         self.is_durable = durable
         self._texts = Texts(DIALECT, address.schema)
@@ -75,7 +77,7 @@ class PostgresVolume:
         )
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
         self._presence = Presence(
-            self._connected, address.schema, outlived=functools.partial(living.outlived, address.schema)
+            self._connected, address.schema, outlived=functools.partial(living.outlived, address.schema), clock=clock
         )
         self._closed = ""
         self._short = PostgresShortcut(self, address.schema, self._texts, self.turns.key)
@@ -390,6 +392,7 @@ class PostgresVolume:
 
     def _connect(self) -> WatchedConnection:
         connection = watching.connected(self.address)
+        self._clock.learn(connection.reading)
         refusal = self._unfit(connection.identity)
         if refusal is not None:
             connection.close()

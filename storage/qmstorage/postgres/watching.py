@@ -16,6 +16,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from qmstorage.postgres import living
+from qmstorage.postgres.clock import Reading
 
 if TYPE_CHECKING:
     from qmstorage.postgres.address import Address
@@ -57,6 +58,9 @@ class WatchedConnection(psycopg.Connection[Any]):
     conninfo = ""
     identity = living.Identity(0, 0, on_standby=False)
     """Which session of the server it is."""
+
+    reading = Reading(0, 0, 0)
+    """What time it was at the server when the session began."""
 
     silence_seconds = SILENCE_SECONDS
     last_words_seconds = 1.0
@@ -142,7 +146,7 @@ def _connected(conninfo: str, kind: type[WatchedConnection]) -> WatchedConnectio
     connection.conninfo = conninfo
     try:
         connection.execute(_SETTINGS)
-        connection.identity = living.identity(connection)
+        connection.identity, connection.reading = living.introduced(connection)
     except BaseException:
         connection.close()
         raise
