@@ -217,6 +217,8 @@ class Consuming(SpaceHandle):
             seconds = min(seconds, transaction.remaining())
 
         def attempt(attachment: Attachment) -> list[Message] | Nothing:
+            if attachment.owed:
+                attachment.owed.finish(queue)
             now = self._device.clock.now()
             if transaction is None:
                 return plain.dequeue(attachment.volume, attachment.opened, queue, selection, limit, now, body=body)
@@ -271,6 +273,7 @@ class Consuming(SpaceHandle):
                     hint="Dequeue outside of that transaction.",
                     queue=queue,
                 )
+            attachment.owed.finish_on(unit, queue)
             return dequeuing.dequeue(unit, attachment.opened, queue, selection, limit, now, body=body)
 
         while isinstance(result := attachment.volume.write_on(connection, taken), Nothing):

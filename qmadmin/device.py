@@ -14,12 +14,11 @@ from qmadmin.administering import Administering
 from qmadmin.care import MEMORY, Care
 from qmadmin.commands import Commands
 from qmadmin.maker import VolumeMaker
+from qmadmin.owed_rollbacks import OwedRollbacks
 from qmadmin.space import QueueSpace
 from qmcore import device as rules
 from qmcore import names
-from qmcore.acts import attaching, devices, rolling_back, spaces, upkeep
-from qmcore.acts.branch import Branch
-from qmcore.acts.returning import Ending
+from qmcore.acts import attaching, devices, spaces, upkeep
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
 from qmcore.errors import (
@@ -48,11 +47,7 @@ class Attachment:
         self.opened = opened
         self._clock = clock
         self._next_upkeep = clock.monotonic() + _UPKEEP_SECONDS
-        # By the number of the transaction. What is to be rolled back stands here until it is, so that an interrupt
-        # leaves it to the next upkeep.
-        self._to_roll_back: dict[int, tuple[Branch, Ending]] = {}
-        self._told: set[int] = set()
-        """Those of them of which the log says why they are put off."""
+        self.owed = OwedRollbacks(volume, opened, clock)
 
     @property
     def owner(self) -> Owner:
@@ -71,7 +66,7 @@ class Attachment:
         self.volume.check_place()
         if not self.volume.readonly and not self.volume.is_joined(connection):
             self._next_upkeep = moment + _UPKEEP_SECONDS
-            self._roll_back_what_was_put_off()
+            self.owed.roll_back_all()
             if not self._is_attached(now=now, unchanged=unchanged) and self.opened.me is not None:
                 self._attach_again(self.opened.me)
 
@@ -103,46 +98,11 @@ class Attachment:
         found = self.volume.read(lambda unit: unit.space(self.opened.space.name))
         return found is not None and found.incarnation == self.opened.space.incarnation
 
-    def roll_back(self, branch: Branch, ending: Ending) -> None:
-        """Roll back a part of a transaction, which was put off before.
-
-        Where the store refuses, as on a full disk, it is tried again at each upkeep; whoever gave the transaction up
-        has nothing to do about it.
-        """
-        try:
-            self._roll_back(branch, ending)
-        except QueueError as refusal:
-            self._tell_once(branch, refusal)
-
-    def _roll_back_what_was_put_off(self) -> None:
-        for branch, ending in self._to_roll_back.copy().values():
-            try:
-                self._roll_back(branch, ending)
-            except Exception as error:  # noqa: BLE001 - whoever comes by has nothing to do with it
-                self._tell_once(branch, error)
-
-    def _roll_back(self, branch: Branch, ending: Ending) -> None:
-        rolling_back.roll_back(self.volume, branch, self._clock.now(), ending)
-        self._to_roll_back.pop(branch.id, None)
-        self._told.discard(branch.id)
-
-    def _tell_once(self, branch: Branch, error: Exception) -> None:
-        """Log why a rollback is put off, and not again at each upkeep."""
-        if branch.id in self._told:
-            return
-        self._told.add(branch.id)
-        unexpected = None if isinstance(error, QueueError) else error
-        logger.error("a rollback on queue space %r is put off: %s", self.opened.space.name, error, exc_info=unexpected)
-
     def forget(self) -> None:
         """Give up what tells others that we are attached, because the queue space is gone."""
         if self.opened.me is not None:
             self.volume.release_owner(self.opened.me)
             self.volume.detach_memory(self.opened.space)
-
-    def put_off(self, branch: Branch, ending: Ending) -> None:
-        """Leave a rollback to the next upkeep; who puts it off first says how it ends."""
-        self._to_roll_back.setdefault(branch.id, (branch, ending))
 
     def detach(self) -> None:
         """Leave the queue space."""

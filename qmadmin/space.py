@@ -220,8 +220,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
 
     def watch(self) -> QueueWatch:
         """Return what tells, for as long as it is open, when messages come to queues that are served for long."""
-        attachment = self._attachment
-        return QueueWatch(attachment.volume, attachment.opened, self._device.clock)
+        return QueueWatch(self._attachment, self._device.clock)
 
     def wake(self) -> None:
         """Let the waits of this process look again before their time; a signal handler may call it."""

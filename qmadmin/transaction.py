@@ -342,11 +342,11 @@ class Transaction:
         self._put_off(ending)
         self._ended = "rolled back"
         for attachment, branch in self._branches.values():
-            attachment.roll_back(branch, ending)
+            attachment.owed.roll_back(branch, ending)
 
     def _put_off(self, ending: Ending) -> None:
         for attachment, branch in self._branches.values():
-            attachment.put_off(branch, ending)
+            attachment.owed.add(branch, ending)
 
 
 def _cause(error: BaseException) -> Cause:

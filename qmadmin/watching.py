@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from math import inf
+from typing import TYPE_CHECKING
 
 from qmcore.acts import watching
 from qmcore.acts.waiting import CHECK_SECONDS, seconds_until
-from qmcore.definitions import OpenSpace
-from qmcore.port import Unit, Volume
-from qmcore.times import Clock
+from qmcore.errors import OperatingSystemError
+
+if TYPE_CHECKING:
+    from qmadmin.device import Attachment
+    from qmcore.port import Unit
+    from qmcore.times import Clock
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,19 +29,24 @@ class Seen:
 class QueueWatch(watching.Watch):
     """Tells when messages come to queues, which are given by name and may change while it is open."""
 
-    def __init__(self, volume: Volume, opened: OpenSpace, clock: Clock) -> None:
-        super().__init__(volume, opened)
-        self._volume = volume
-        self._opened = opened
+    def __init__(self, attachment: Attachment, clock: Clock) -> None:
+        super().__init__(attachment.volume, attachment.opened)
+        self._attachment = attachment
+        self._volume = attachment.volume
+        self._opened = attachment.opened
         self._clock = clock
         self._hears_from = 0.0
 
     def look(self, names: Sequence[str]) -> Seen:
         """Return which queues a dequeue should be tried on; from now on the watch is told of messages of the others.
 
-        A queue that is absent or stopped is one to try: the dequeue tells why.
+        A queue that is absent or stopped is one to try: the dequeue tells why. What others have left behind is ended
+        before, if that was not done in the last second: it may be all that comes.
         Raises SystemFailureError where as many wait already as the queue space has actions for.
         """
+        # A full disk is told by those who take messages, and keeps nobody from looking.
+        with contextlib.suppress(OperatingSystemError):
+            self._attachment.look_after()
         while True:
             seen = self._volume.read(lambda unit: watching.look(unit, self._opened, names, self._clock.now()))
             if not self.hang(seen.empty):

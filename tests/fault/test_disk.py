@@ -190,6 +190,24 @@ def test_a_file_that_may_not_grow_is_the_same_for_any_user(file_device, start):
     child.finish()
 
 
+def test_what_a_refused_rollback_has_kept_comes_first_when_there_is_room_again(file_device, start):
+    child = start(
+        FULL + "with open_device(path) as device, device.open_space('SPACE') as space:\n"
+        "    space.enqueue_many('Q', 'abc')\n"
+        "    def work():\n"
+        "        with space.transaction():\n"
+        "            say(space.dequeue('Q').text)\n"
+        "            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))\n"
+        "            space.enqueue('ERRORS', 'its reply')\n"
+        "    say(refused(work), refused(lambda: space.dequeue('Q')))\n"
+        "    room(10_000_000)\n"
+        "    say(*drain(space))\n",
+        file_device.path,
+    )
+    child.expect("a", "QMEOS QMEOS", "a b c")
+    child.finish()
+
+
 class TestFailingSync:
     """A disk that fails when a commit is brought to it."""
 

@@ -138,6 +138,21 @@ def test_while_the_server_is_away_an_operation_says_so_and_the_next_one_works(cl
     assert drain(space) == ["x"]
 
 
+@pytest.mark.parametrize("wait", [None, 30])
+@pytest.mark.parametrize("mode", MODES)
+def test_what_could_not_be_rolled_back_meanwhile_comes_first(cluster, space, mode, wait):
+    space.enqueue_many("Q", "abc")
+    with pytest.raises(OperatingSystemError), space.transaction():
+        assert space.dequeue("Q").text == "a"
+        end(cluster, mode)
+        space.enqueue("R", "reply", transactional=False)
+    with pytest.raises(OperatingSystemError):
+        space.dequeue("Q")
+    cluster.start()
+    assert space.dequeue("Q", wait=wait).text == "a"
+    assert drain(space) == ["b", "c"]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_transaction_in_which_nothing_was_lost_goes_on_after_a_restart(cluster, device, space, mode):
     """The message is held durably before the server ends."""

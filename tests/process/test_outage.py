@@ -1,5 +1,7 @@
 """What becomes of a forwarder, and of what it has in hand, when the store is away for a while or is made anew."""
 
+import resource
+
 import pytest
 
 from qmadmin import QueueDefinition
@@ -63,6 +65,37 @@ def test_a_full_disk_is_no_failure_of_a_message_and_all_goes_on_when_there_is_ro
     forwarder.stop()
     assert [space.usage(queue).messages for queue in ("WORK", "ERRQUE")] == [0, 0]
     assert "300 messages forwarded, 0 calls failed" in forwarder.log()
+
+
+NARROW = """
+import resource
+
+seen = set()
+
+def answer(request):
+    if request.text in ("3", "13", "23") and request.text not in seen:
+        seen.add(request.text)
+        # Neither the commit nor the rollback finds room from now on.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, resource.RLIM_INFINITY))
+    return request.text
+"""
+
+
+@pytest.mark.parametrize("batch", ["1", "10"])
+def test_a_strict_order_holds_although_the_disk_is_full_now_and_then(site, batch):
+    site.services(SERVICES + 'order = "strict"\n', server=NARROW)
+    space = site.lay_out("WORK", "RPLYQ", "ERRQUE")
+    forwarder = site.start("-q", "WORK", "--batch", batch)
+    for number in range(30):
+        space.enqueue("WORK", str(number), reply_queue="RPLYQ")
+    for outage in range(3):
+        eventually(
+            lambda before=outage: forwarder.log().count("a rollback on queue space 'QSPACE' is put off") > before
+        )
+        resource.prlimit(forwarder.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    eventually(lambda: space.usage("RPLYQ").messages == 30)
+    forwarder.stop()
+    assert [reply.text for reply in site.all_of("RPLYQ")] == [str(number) for number in range(30)]
 
 
 def test_a_queue_space_that_is_made_anew_is_served_again(site):

@@ -5,11 +5,12 @@ import gc
 import pytest
 
 import qmadmin.device
+import qmadmin.owed_rollbacks
 import qmadmin.transaction
 from qmcore.acts import returning, rolling_back
-from qmcore.errors import OperatingSystemError
+from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.message import State
-from tests.fix_store import drain
+from tests.fix_store import drain, make_queue
 from tests.interrupts import at_every_line
 
 
@@ -52,7 +53,7 @@ def _stand(space):
     return [(info.state, info.retries) for info in space.messages("Q")]
 
 
-@pytest.mark.parametrize("module", [qmadmin.transaction, qmadmin.device, rolling_back, returning])
+@pytest.mark.parametrize("module", [qmadmin.transaction, qmadmin.owed_rollbacks, rolling_back, returning])
 def test_an_interrupt_at_any_line_of_a_rollback_leaves_it_to_the_next_upkeep(space, module):
     space.enqueue("Q", "x")
     kept = [_take(space)]
@@ -65,7 +66,7 @@ def test_an_interrupt_at_any_line_of_a_rollback_leaves_it_to_the_next_upkeep(spa
         kept.append(_take(space))
 
 
-@pytest.mark.parametrize("module", [qmadmin.device, rolling_back])
+@pytest.mark.parametrize("module", [qmadmin.device, qmadmin.owed_rollbacks, rolling_back])
 def test_an_interrupt_while_rollbacks_are_made_up_for_leaves_them_to_the_next_upkeep(space, module):
     _forget(_begin(space))
     for tried in at_every_line(module, lambda: space._attachment.look_after(now=True)):
@@ -122,3 +123,99 @@ def test_why_a_forgotten_transaction_stays_is_told_once(space, monkeypatch, capl
     monkeypatch.undo()
     space._attachment.look_after(now=True)
     assert _stand(space) == [(State.READY, 1)]
+
+
+# ---- the order ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refusing(space, monkeypatch):
+    """Have a transaction with the first of three messages, whose rollback the store refuses until it is well again."""
+
+    def begin(refusal):
+        def refused(*_):
+            raise refusal
+
+        space.enqueue_many("Q", "abc")
+        transaction = _take(space)
+        monkeypatch.setattr(returning, "give_back", refused)
+        transaction.rollback(counts=False)
+        return lambda: monkeypatch.setattr(returning, "give_back", give_back)
+
+    give_back = returning.give_back
+    return begin
+
+
+FULL = OperatingSystemError("the disk is full")
+LOCKED = SystemFailureError("others are in the way", blocked=True)
+
+
+def _in_a_transaction(space):
+    with space.transaction():
+        return space.dequeue("Q").text
+
+
+def _locked(space):
+    with space.transaction():
+        return space.lock("Q").text
+
+
+TAKING = [
+    lambda space: space.dequeue("Q").text,
+    lambda space: space.dequeue("Q", wait=5).text,
+    lambda space: space.dequeue_many("Q", 2)[0].text,
+    lambda space: space.remove("Q") and "a",
+    _in_a_transaction,
+    _locked,
+]
+
+
+@pytest.mark.parametrize("take", TAKING)
+def test_what_a_refused_rollback_has_kept_comes_first_when_the_store_is_well_again(space, refusing, take):
+    refusing(FULL)()
+    assert take(space) == "a"
+    assert drain(space)[-1] == "c"
+
+
+@pytest.mark.parametrize("refusal", [FULL, LOCKED])
+def test_nothing_overtakes_it_as_long_as_the_store_refuses(space, refusing, refusal):
+    is_well = refusing(refusal)
+    for _ in range(2):
+        with pytest.raises(type(refusal), match=refusal.message):
+            space.dequeue("Q")
+    is_well()
+    assert drain(space) == ["a", "b", "c"]
+
+
+def test_other_queues_go_on_meanwhile(space, refusing):
+    make_queue(space, "OTHER")
+    refusing(FULL)
+    space.enqueue("OTHER", "x")
+    assert space.dequeue("OTHER").text == "x"
+
+
+def test_a_rollback_that_goes_wrong_for_good_keeps_nobody_from_the_others(space, refusing):
+    refusing(SystemFailureError("a row is damaged"))
+    assert drain(space) == ["b", "c"]
+
+
+def test_what_a_forgotten_transaction_has_kept_comes_first(space):
+    space.enqueue_many("Q", "abc")
+    begun = [_take(space)]
+    _forget(begun)
+    assert drain(space) == ["a", "b", "c"]
+
+
+def test_what_another_thread_is_rolling_back_is_left_to_it(space, monkeypatch):
+    space.enqueue_many("Q", "abc")
+    transaction = _take(space)
+    got = []
+    roll_back = rolling_back.roll_back
+
+    def slow(*arguments):
+        got.append(space.dequeue("Q").text)
+        roll_back(*arguments)
+
+    monkeypatch.setattr(rolling_back, "roll_back", slow)
+    transaction.rollback()
+    assert (got, drain(space)) == (["b"], ["a", "c"])

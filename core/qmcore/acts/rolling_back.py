@@ -22,14 +22,14 @@ def roll_back(volume: Volume, branch: Branch, now: int, ending: Ending) -> None:
 
     A transaction that was given up meanwhile has been rolled back already.
     """
-    if not branch.may_hold:
-        return
+    if branch.may_hold:
+        volume.write(lambda unit: undo(unit, branch, now, ending), durable=False, concurrent=True, repeatable=always)
 
-    def undone(unit: Unit) -> None:
-        if unit.end_transaction(branch.id, branch.owner.id):
-            returning.give_back(unit, branch.opened, branch.id, branch.queue_ids, now, ending)
 
-    volume.write(undone, durable=False, concurrent=True, repeatable=always)
+def undo(unit: Unit, branch: Branch, now: int, ending: Ending) -> None:
+    """Do the same in a database transaction that is open."""
+    if unit.end_transaction(branch.id, branch.owner.id):
+        returning.give_back(unit, branch.opened, branch.id, branch.queue_ids, now, ending)
 
 
 def forget_since(branch: Branch, mark: Mark) -> bool:
