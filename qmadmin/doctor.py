@@ -178,6 +178,14 @@ class Doctor:
                 sentence=f"its mode {mode:04o} lets others read or write messages",
                 advice=f"chmod {allowed:04o} {shlex.quote(path)}",
             )
+        if status.st_nlink > 1:
+            yield Finding(
+                severity=Severity.WARNING,
+                check="hard-link",
+                target=f"file {path}",
+                sentence=f"it has {status.st_nlink} names (hard links), of which only this one can be used",
+                advice="Remove the others, which find -samefile shows, or make them symbolic links.",
+            )
         if status.st_uid != os.geteuid() and os.geteuid() != 0:
             yield Finding(
                 severity=Severity.INFO,

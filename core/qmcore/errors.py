@@ -64,7 +64,7 @@ class BadResourceError(QueueError, name="QMEBADRMID", number=-2):
 
     causes = (
         "The path is wrong or is a directory, the file is something else than a device, it is on a network file "
-        "system, or the queue space was not created or was destroyed."
+        "system or mounted by itself, it is a hard link, or the queue space was not created or was destroyed."
     )
     remedy = (
         "Look at QMCONFIG and at the argument. lidl lists the devices, qspacelist the queue spaces; crdl and "
@@ -76,8 +76,8 @@ class NotOpenError(QueueError, name="QMENOTOPEN", number=-3):
     """The device or the queue space is not open: it was closed, or belongs to the parent process of a fork."""
 
     causes = (
-        "The device or the queue space is used after its close, which may have been in another thread; or a device in "
-        "memory is used by a forked child."
+        "The device or the queue space is used after its close, which may have been in another thread; a file of the "
+        "device was removed, moved or replaced while it was open; or a device in memory is used by a forked child."
     )
     remedy = "Open it again. A call that was waiting when it was closed has done nothing."
 
@@ -170,7 +170,10 @@ class NoMessageError(QueueError, name="QMENOMSG", number=-11):
 class InUseError(QueueError, name="QMEINUSE", number=-12):
     """The object is in use: processes are attached, messages are stored, or a transaction holds a message."""
 
-    causes = "Something is to be destroyed or changed that somebody uses; the message tells who."
+    causes = (
+        "Something is to be destroyed or changed that somebody uses; the message tells who. Or a device is to be "
+        "opened that a program has open by another name, or whose log was removed under it."
+    )
     remedy = (
         "Have the processes close the queue space, dequeue or give up the messages, end the transactions; or force "
         "it, where the command lets you."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -105,6 +106,25 @@ class Log:
                 hint="Check the disk, then open the device again.",
                 path=self._path,
             ) from self.lost
+
+    def bring_home(self, connection: sqlite3.Connection) -> None:
+        """Bring what is in a log whose file has lost its name into the file, which SQLite does not do by itself then.
+
+        Nothing is done where others still have the file open: the last of them does it.
+        """
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("PRAGMA busy_timeout = 0")
+            connection.execute("PRAGMA journal_mode = DELETE")
+
+    def discard(self, connection: sqlite3.Connection) -> None:
+        """Cut the log off, where another is in its place: SQLite would bring it into the file, and remove that one.
+
+        It does neither where it cannot read what it has to bring.
+        """
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute("UPDATE device SET main = main")
+        os.ftruncate(self._fd, 0)
 
     def close(self) -> None:
         """Bring what was written to the disk, and close the log."""

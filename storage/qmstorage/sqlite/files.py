@@ -30,6 +30,9 @@ _NETWORK_FILE_SYSTEMS: Final = frozenset(
 MEMORY: Final = ":memory:"
 """The path that names a device in the memory of this process."""
 
+RUN: Final = "-run"
+"""How the name of the directory ends that is beside a device."""
+
 _OPTIONS: Final = {
     "rw": "mode=rw",
     "ro": "mode=ro",
@@ -45,18 +48,7 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
 
     With `guest` it is read, and no shared memory is made for that.
     """
-    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-        wanted = ".".join(map(str, OLDEST_SQLITE))
-        raise ReleaseError(f"SQLite {sqlite3.sqlite_version} is too old: {wanted} or newer is needed")
-    target = MEMORY if path == MEMORY else f"file:{quote(path)}?{_OPTIONS[mode]}"
-    connection = sqlite3.connect(
-        target,
-        uri=path != MEMORY,
-        timeout=translate.BUSY_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=256,
-    )
+    connection = bare_connection(path, mode)
     if mode == "rw":
         try:
             _prepare_to_write(connection)
@@ -64,6 +56,22 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+def bare_connection(path: str, mode: str) -> sqlite3.Connection:
+    """Open the file `path`, and do not look at it yet."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        wanted = ".".join(map(str, OLDEST_SQLITE))
+        raise ReleaseError(f"SQLite {sqlite3.sqlite_version} is too old: {wanted} or newer is needed")
+    target = MEMORY if path == MEMORY else f"file:{quote(path)}?{_OPTIONS[mode]}"
+    return sqlite3.connect(
+        target,
+        uri=path != MEMORY,
+        timeout=translate.BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
 
 
 def _prepare_to_write(connection: sqlite3.Connection) -> None:
@@ -78,7 +86,7 @@ def prepare_file(path: str, group_id: int | None) -> bool:
 
     A file that is there already may be used if it is empty.
     """
-    refuse_network(path)
+    refuse_mount(path)
     mode = PRIVATE_MODE if group_id is None else SHARED_MODE
     try:
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_MODE)
@@ -150,12 +158,18 @@ def refuse_unusable(path: str) -> None:
         raise translate.not_a_device(path)
     if not os.access(path, os.R_OK):
         raise OperatingSystemError(f"device {path!r} cannot be read by this user", path=path)
-    refuse_network(path)
+    refuse_mount(path)
 
 
-def refuse_network(path: str) -> None:
-    """Refuse a network file system, which cannot share the memory that the write-ahead log needs."""
-    kind = _file_system(path)
+def refuse_mount(path: str) -> None:
+    """Refuse a network file system, which cannot share the memory that the write-ahead log needs, and a lone file."""
+    point, kind = _mount(path)
+    if point == os.path.realpath(path) and not Path(path).is_dir():
+        raise BadResourceError(
+            f"device {path!r} is mounted as a single file, and what belongs beside it would not be where the file is",
+            hint="Mount its directory instead, for example as the volume of a container.",
+            path=path,
+        )
     if kind in _NETWORK_FILE_SYSTEMS:
         raise BadResourceError(
             f"device {path!r} is on a network file system ({kind}), where the memory that its users share is missing",
@@ -254,7 +268,7 @@ def _refuse_changed(path: str, mode: str, before: tuple[int, int]) -> None:
 
 def run_directory(path: str) -> Path:
     """Return the directory beside the file that holds locks and bells."""
-    return Path(f"{path}-run")
+    return Path(path + RUN)
 
 
 def surroundings(path: str) -> Surroundings:
@@ -306,17 +320,18 @@ def _refuse_other_content(path: str) -> None:
     )
 
 
-def _file_system(path: str) -> str:
+def _mount(path: str) -> tuple[str, str]:
+    """Return where the file system is mounted that a path is on, and its kind; "" and "" where nobody says."""
     try:
         target = Path(path).resolve()
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
-        return ""
+        return "", ""
     best, kind = Path("/"), ""
     for point, found in _mounts(lines):
         if target.is_relative_to(point) and len(point.parts) >= len(best.parts):
             best, kind = point, found
-    return kind
+    return str(best), kind
 
 
 def _mounts(lines: list[str]) -> Iterator[tuple[Path, str]]:

@@ -37,12 +37,15 @@ _TURN_MICROS = 900_000
 _ENTRANCE, _WAITING_ROOM, _ATTENDANCE = 0, 1, 2
 """The bytes of the gate's file that are locked: by who is inside, by all who wait, and by all who have it open."""
 
+_GATE = "gate"
+"""The file, which also has the number of the file that those who have it open share."""
+
 _NOW, _SHARED_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_SH | fcntl.LOCK_NB
 _LOCKED = (BlockingIOError, PermissionError)
 """What the system says where another process has a byte locked."""
 
-_WHO_IS_INSIDE, _WHO_WAITS = (
-    struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0) for byte in (_ENTRANCE, _WAITING_ROOM)
+_WHO_IS_INSIDE, _WHO_WAITS, _WHO_ATTENDS = (
+    struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0) for byte in (_ENTRANCE, _WAITING_ROOM, _ATTENDANCE)
 )
 _NOBODY = struct.pack("h", fcntl.F_UNLCK)
 """What the system is asked on Linux, and how its answer begins where nobody has the byte locked."""
@@ -88,7 +91,9 @@ class Gate:
 
     def __init__(self, surroundings: Surroundings, path: str) -> None:
         self._path = path
-        self._fd = surroundings.make("gate")
+        self._fd = surroundings.make(_GATE)
+        if not _is_locked(self._fd, _WHO_ATTENDS):
+            os.pwrite(self._fd, _number(path), 0)
         # It fails where the last process is just taking the pipe away: then everybody looks by himself for a while.
         _lock(self._fd, _ATTENDANCE, _SHARED_NOW)
         self._calls = Calls(surroundings)
@@ -182,12 +187,33 @@ class Gate:
             free = _lock(self._fd, _WAITING_ROOM)
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _WAITING_ROOM)
             return not free
-        return fcntl.fcntl(self._fd, fcntl.F_GETLK, _WHO_WAITS)[: len(_NOBODY)] != _NOBODY
+        return _is_locked(self._fd, _WHO_WAITS)
 
     def close(self) -> None:
         """Give the gate up; the last process takes the pipe away, which programs that copy directories stumble over."""
         self._calls.close(remove=_lock(self._fd, _ATTENDANCE))
         os.close(self._fd)
+
+
+def attends_another_file(directory: Path, path: str) -> bool:
+    """Return whether other processes have a file open under this name that is another one, or gone, by now."""
+    try:
+        fd = os.open(directory / _GATE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # What was there before a process of this release wrote it is empty.
+        return _is_locked(fd, _WHO_ATTENDS) and os.pread(fd, 8, 0) not in (b"", _number(path))
+    finally:
+        os.close(fd)
+
+
+def _number(path: str) -> bytes:
+    """Return what tells a file from another one that has the same name at another time; zeros where there is none."""
+    try:
+        return os.stat(path).st_ino.to_bytes(8)  # noqa: PTH116 - one look
+    except OSError:
+        return bytes(8)
 
 
 class Calls:
@@ -339,6 +365,11 @@ class OwnerFiles:
 def same_boot(owner: Owner) -> bool:
     """Tell whether the machine has run without restart since the owner attached."""
     return owner.boot == this_boot()
+
+
+def _is_locked(fd: int, question: bytes) -> bool:
+    """Return whether another process has a byte locked, where the system tells it in the form that we know."""
+    return sys.platform == "linux" and fcntl.fcntl(fd, fcntl.F_GETLK, question)[: len(_NOBODY)] != _NOBODY
 
 
 def _lock(fd: int, byte: int, how: int = _NOW) -> bool:

@@ -13,7 +13,7 @@ from qmcore.device import RELAXED, DeviceInfo
 from qmcore.errors import InvalidArgumentError
 from qmstorage import schema
 from qmstorage.runner import Texts
-from qmstorage.sqlite import files, translate
+from qmstorage.sqlite import aliases, files, translate
 from qmstorage.sqlite.readonly import ReadOnlyVolume
 from qmstorage.sqlite.unit import SqliteUnit, roll_back
 from qmstorage.sqlite.volume import SqliteVolume
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 def open_volume(path: str, *, readonly: bool = False) -> Volume:
     """Open the device or volume in an SQLite file; for reading only where this user may not write it, or asks for it.
 
-    Raises BadResourceError where there is none, ReleaseError for a newer one, OperatingSystemError where it cannot
+    Raises BadResourceError where there is none, or another name is the device's, InUseError where others have the file
+    with another log, or another file by this name, ReleaseError for a newer one, OperatingSystemError where it cannot
     be read.
     """
     files.refuse_unusable(path)
     # SQLite puts its files beside the file that a link leads to; so do we, or two names would have two sets of locks.
     path = os.path.realpath(path)
     if not readonly and os.access(path, os.W_OK):
+        aliases.refuse_others(path)
         connection = files.open_for_writing(path)
         return SqliteVolume(path, connection, durable=_is_durable(connection, path))
     volume = ReadOnlyVolume(path)
@@ -55,6 +57,7 @@ def create_volume(path: str, info: DeviceInfo, *, main: bool, group_id: int | No
         _create_tables(connection, info, main=main)
         return SqliteVolume(path, connection, durable=info.durability != RELAXED)
     path = os.path.realpath(path)
+    aliases.refuse_others(path)
     is_new = files.prepare_file(path, group_id)
     try:
         connection = files.connect(path, "rw")

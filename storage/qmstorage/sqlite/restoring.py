@@ -56,7 +56,7 @@ def restore(
     `group_id` finds the group that a device is for, by its name.
     """
     listed = read_list(source)
-    files.refuse_network(str(target))
+    files.refuse_mount(str(target))
     target = Path(os.path.realpath(target))
     try:
         with contextlib.ExitStack() as stack:

@@ -23,7 +23,7 @@ from qmcore.space import Space
 from qmstorage.forks import FORKS
 from qmstorage.news import ALL
 from qmstorage.runner import Row, Statement, Texts
-from qmstorage.sqlite import files, joining, translate
+from qmstorage.sqlite import aliases, files, joining, translate
 from qmstorage.sqlite.bells import SocketBell
 from qmstorage.sqlite.beside import Beside
 from qmstorage.sqlite.committing import Committer
@@ -44,6 +44,9 @@ T = TypeVar("T")
 
 _ALLOCATION_STEP = 1024
 """Pages that are written at a time when disk is allocated."""
+
+_LOOK_SECONDS = 1.0
+"""How often a process that writes looks whether the files are still those that it opened."""
 
 _FORK_SECONDS = 1.0
 """How long a fork waits for work that is being done; it is milliseconds, unless the disk hangs."""
@@ -67,7 +70,7 @@ class SqliteVolume:
         self._snapshots = OpenSnapshots()
         self._line = Line()
         self._writing = threading.Lock()
-        self._closed = ""
+        self._closed = self._advice = ""
         self._levels: dict[int, Use] = {}
         self.followers: weakref.WeakKeyDictionary[Connection, joining.Follower] = weakref.WeakKeyDictionary()
         """What is to be done when applications commit that work with us in transactions of their own."""
@@ -80,8 +83,8 @@ class SqliteVolume:
             raise translate.from_os(error, "opening the files beside device", path) from error
         self._gate: contextlib.AbstractContextManager[None] = self._beside.gate or contextlib.nullcontext()
         self._committer = Committer(path, connection, self._texts, self._residences, self._beside, self._check_usable)
-        self._file = files.identity(path)
-        self._gone = ""
+        self._belongings = aliases.Belongings(path)
+        self._next_look = time.monotonic() + _LOOK_SECONDS
         FORKS.add(self)
 
     def write(
@@ -101,6 +104,8 @@ class SqliteVolume:
         """Let a job stand in line, and return its outcome once it is committed and, if that is wanted, on the disk."""
         if self.was_joined and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
+        if time.monotonic() > self._next_look:
+            self.check_place()
         log = self._beside.log if durable else None
         try:
             self._line.append(job)
@@ -241,6 +246,9 @@ class SqliteVolume:
             raise InvalidArgumentError("a device in memory has no other connection that could look at it")
         refuse_token(of)
         self._check_usable()
+        if lost := self._belongings.lost():
+            # Whoever looks next lets go: this may be in the middle of something.
+            raise NotOpenError(lost, path=self.path)
         with contextlib.ExitStack() as stack:
             yield stack.enter_context(self._snapshots.one(self.path, memory))
 
@@ -250,9 +258,15 @@ class SqliteVolume:
         return []
 
     def check_place(self) -> None:
-        """Refuse to go on where the file was removed or replaced: nobody would find what is written."""
-        if self._file is not None and files.identity(self.path) != self._file:
-            self._gone = f"the file of device {self.path!r} was removed or replaced while it was open"
+        """Refuse to go on where what belongs to the volume was removed or replaced: nobody would find what is written.
+
+        The volume is closed then, so that others can open what is there.
+        """
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        lost = self._belongings.lost()
+        if lost:
+            self._advice = "Close the device and open it again."
+            self._end(lost)
         self._check_usable()
 
     def changes(self) -> object:
@@ -303,15 +317,19 @@ class SqliteVolume:
 
     def close(self) -> None:
         """Close the volume; whoever waits is woken."""
+        self._end(f"device {self.path!r} is closed")
+
+    def _end(self, reason: str) -> None:
         if self._closed:
             return
-        self._closed = f"device {self.path!r} is closed"
+        self._closed = reason
         FORKS.discard(self)
         self._beside.belfry.ring_own()
         with self._writing:
             self._snapshots.close()
             try:
                 if self._beside.log is not None:
+                    self._belongings.leave(self._beside.log, self._connection)
                     # First: those who have committed and not synced yet are served by it.
                     self._beside.log.close()
             finally:
@@ -393,8 +411,8 @@ class SqliteVolume:
             return 0 if job.settled else self._line.commit_all(self._committer.commit)
 
     def _check_usable(self) -> None:
-        if self._closed or self._gone:
-            raise NotOpenError(self._closed or self._gone, path=self.path)
+        if self._closed:
+            raise NotOpenError(self._closed, hint=self._advice, path=self.path)
         log = self._beside.log
         if log is not None and log.lost is not None:
             log.check()
