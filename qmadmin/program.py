@@ -247,8 +247,14 @@ def _settings() -> Configuration:
 
 
 def _is_of_request(word: str) -> bool:
-    """Tell whether an argument belongs to a request of the management information base, and is no device."""
-    return "=" in word or word in ("get", "set", "help")
+    """Tell whether an argument belongs to a request of the management information base, and is no device.
+
+    There may be `=` in a path or a URL, too; the name of an attribute is one word.
+    """
+    name, separator, _ = word.partition("=")
+    if not separator:
+        return word in ("get", "set", "help")
+    return name.startswith("TA_") or (name.isidentifier() and not Path(word).exists())
 
 
 def _carry_out(device: str, request: Sequence[str]) -> Exit:

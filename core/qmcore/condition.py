@@ -225,6 +225,15 @@ Condition: TypeAlias = Comparison | Between | OneOf | Like | IsNull | And | Or |
 """What is true, false or unknown of a message. `str` of it is text that reads as the same condition."""
 
 
+def available(operator: Operator, micros: int) -> Condition:
+    """Return what is true of messages that become available before or after a time.
+
+    As for the order of a queue, a message that names no time has been available since it was enqueued.
+    """
+    at_once = And((IsNull(BY_NAME["available_at"]), Comparison(BY_NAME["enqueued_at"], operator, micros)))
+    return Or((Comparison(BY_NAME["available_at"], operator, micros), at_once))
+
+
 def wildcards(pattern: str) -> Iterator[tuple[str, bool]]:
     """Give each character of a LIKE pattern that stands for something, and whether it is a wildcard, `%` or `_`."""
     characters = iter(pattern)

@@ -20,7 +20,7 @@ from qmadmin.mib.values import (
     written_identifier,
     written_moment,
 )
-from qmcore.condition import BY_NAME, And, Comparison, Condition, IsNull, Operator, Or, Value
+from qmcore.condition import BY_NAME, And, Comparison, Condition, IsNull, Operator, Or, Value, available
 from qmcore.errors import BadMessageIdError, InUseError
 from qmcore.message import PRIORITY_RANGE, MessageInfo, State, checked_id
 from qmcore.order import Criterion
@@ -66,18 +66,12 @@ def _condition(keys: Mapping[str, Any]) -> Condition | None:
     ):
         if given in keys:
             parts.append(_compared(field, operator, keys[given]))
-    parts += [_available(operator, keys[given]) for given, operator in _AVAILABLE.items() if given in keys]
+    parts += [available(operator, keys[given]) for given, operator in _AVAILABLE.items() if given in keys]
     parts += _expiring(keys.get("expires_from"), keys.get("expires_to"))
     return parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else None
 
 
 _AVAILABLE = {"available_from": Operator.AT_LEAST, "available_to": Operator.AT_MOST}
-
-
-def _available(operator: Operator, micros: int) -> Condition:
-    """A message that names no time has been available since it was enqueued."""
-    at_once = And((IsNull(BY_NAME["available_at"]), _compared("enqueued_at", operator, micros)))
-    return Or((_compared("available_at", operator, micros), at_once))
 
 
 def _expiring(start: int | None, end: int | str | None) -> list[Condition]:

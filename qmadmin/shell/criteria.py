@@ -61,14 +61,13 @@ class Criteria:
     @property
     def whole(self) -> Condition | None:
         """The condition that says all of this but the delivery."""
-        from qmcore.condition import BY_NAME, And, Between, Comparison, Operator
+        from qmcore.condition import BY_NAME, And, Between, Comparison, Operator, available
 
         parts: list[Condition] = []
-        for name, asked in (
-            ("available_at", self.available),
-            ("priority", self.priority),
-            ("expires_at", self.expires),
-        ):
+        if self.available is not None:
+            parts.append(available(Operator.AT_LEAST, self.available.low))
+            parts.append(available(Operator.AT_MOST, self.available.high))
+        for name, asked in (("priority", self.priority), ("expires_at", self.expires)):
             if asked is not None:
                 parts.append(Between(BY_NAME[name], asked.low, asked.high))
         if self.msgid is not None:

@@ -57,16 +57,21 @@ def objects(result: Result) -> Iterator[Mapping[str, Datum]]:
             pass
 
 
-def csv_lines(results: Iterable[Result]) -> Iterator[str]:
-    """Yield the lines of the results in CSV; a line of keys stands where they change, sentences nowhere."""
-    shown: list[str] | None = None
-    for result in results:
-        for keys, row in _csv_rows(result):
-            if keys != shown:
-                shown = keys
-                yield _csv_line(keys)
-            if row is not None:
-                yield _csv_line([_cell(value) for value in row])
+class CsvTable:
+    """The lines of one command in CSV: a line of keys stands where they change, sentences nowhere."""
+
+    def __init__(self) -> None:
+        self._shown: list[str] | None = None
+
+    def lines(self, results: Iterable[Result]) -> Iterator[str]:
+        """Yield the lines of results, which may be some of many."""
+        for result in results:
+            for keys, row in _csv_rows(result):
+                if keys != self._shown:
+                    self._shown = keys
+                    yield _csv_line(keys)
+                if row is not None:
+                    yield _csv_line([_cell(value) for value in row])
 
 
 def _csv_rows(result: Result) -> Iterator[tuple[list[str], Iterable[Datum] | None]]:

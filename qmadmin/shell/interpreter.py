@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qmadmin.shell import notices, suggest, words
 from qmadmin.shell.audit import recorded
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation, Needs
-from qmadmin.shell.formats import Document, Format
+from qmadmin.shell.formats import CsvTable, Document, Format
 from qmadmin.shell.interrupts import held_back
 from qmadmin.shell.kinds import YesNo
 from qmadmin.shell.notices import InputEndedError, UsageError
@@ -36,6 +36,7 @@ class Interpreter:
         self._session = session
         self._dialogue = dialogue
         self._document: Document | None = None
+        self._csv: CsvTable | None = None
         session.draw = self._draw
 
     def run(self) -> Exit:
@@ -79,7 +80,8 @@ class Interpreter:
 
     @contextlib.contextmanager
     def _documented(self, name: str) -> Iterator[None]:
-        """Put what comes of a command into a document, where that is the format."""
+        """Put what comes of a command into a document, or a table, where that is the format."""
+        self._csv = CsvTable() if self._session.modes.format is Format.CSV else None
         if self._session.modes.format is not Format.JSON:
             yield
             return
@@ -199,11 +201,14 @@ class Interpreter:
             raise
 
     def _draw_at_once(self, results: Sequence[Result], *, paged: bool) -> None:
-        if self._document is None:
+        if self._document is not None:
+            for result in results:
+                self._document.add(result)
+        elif self._csv is not None and self._session.modes.format is Format.CSV:
+            for line in self._csv.lines(results):
+                self._session.screen.write(f"{line}\n")
+        else:
             self._session.screen.show(results, form=self._session.modes.format, paged=paged)
-            return
-        for result in results:
-            self._document.add(result)
 
     def _draw_in_time(self, tables: Iterable[Table]) -> None:
         """Draw each table when it comes, in a document of its own."""

@@ -9,7 +9,7 @@ import shutil
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
 from qmadmin.shell import layout
-from qmadmin.shell.formats import Format, csv_lines
+from qmadmin.shell.formats import CsvTable, Format
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -68,7 +68,7 @@ def lines(results: Iterable[Result], form: Format, out: IO[str]) -> Iterator[lis
     """Yield the lines of results: laid out for the width of the terminal, or for a script."""
     width = window(out).columns if form is Format.TABLE else None
     if form is Format.CSV:
-        yield from ([(line, layout.PLAIN)] for line in csv_lines(results))
+        yield from ([(line, layout.PLAIN)] for line in CsvTable().lines(results))
         return
     for result in results:
         yield from layout.lines(result, width)

@@ -53,7 +53,8 @@ def qset(session: Session, queue_name: str | None) -> Outcome:
         "-t",
         "available",
         "Those that become available at a time, or between two with a dash between, both among them:"
-        " YY[MM[DD[hh[mm[ss]]]]] in local time, or +seconds from now.",
+        " YY[MM[DD[hh[mm[ss]]]]] in local time, or +seconds from now. One that names no time was available when it was"
+        " enqueued.",
         TimeRange(),
         "deq_time1[-deq_time2]",
     ),

@@ -166,6 +166,14 @@ def test_a_message_that_cannot_be_written_into_a_file_stays(laid_out, space):
     assert space.usage("STRING").ready == 1
 
 
+def test_csv_of_several_messages_has_one_line_of_keys(laid_out, space):
+    space.enqueue_many("STRING", ["one", "two", "three"])
+    for command in ("qpeek -k 3 STRING", "qget -k 3 STRING"):
+        ran = laid_out.process(None, "--format", "csv", "-c", "qopen QSPACE", "-c", command)
+        assert [row["body"] for row in csv.DictReader(ran.stdout.splitlines())] == ["one", "two", "three"]
+        assert ran.stdout.count("msgid,queue,state") == 1
+
+
 def test_csv_of_messages_has_their_headers_in_one_column(laid_out, space):
     space.enqueue("STRING", "a,b", headers={"x": "1"})
     ran = laid_out.process(None, "--format", "csv", "-c", "qopen QSPACE", "-c", "qpeek STRING")
@@ -261,3 +269,10 @@ def test_all_that_a_message_is_looked_for_by_has_to_fit(shown, space):
     for body, priority in (("low", 5), ("high", 90)):
         space.enqueue("STRING", body, corrid="c", priority=priority)
     assert [row["body"] for row in shown('qpeek -k 9 -i c -w "priority > 50" STRING')["rows"]] == ["high"]
+
+
+def test_a_message_that_names_no_time_is_selected_by_the_time_of_its_enqueue(laid_out, space):
+    space.enqueue("STRING", b"x")
+    space.enqueue("STRING", b"later", delay=1_900_000_000)
+    listed = laid_out.run("format csv\nqopen QSPACE\nqset STRING\nqscan -t 00-37\nqlist\nqscan -t 2601-+0\nqlist\n").out
+    assert [row["bytes"] for row in csv.DictReader(listed.splitlines()) if row["msgid"] != "msgid"] == ["1", "1"]

@@ -152,6 +152,24 @@ def test_a_request_of_the_mib_is_one_document(laid_out):
     assert laid_out.process(None, "--mib", "T_NOTHING").returncode == 2
 
 
+@pytest.mark.parametrize("name", ["a=b", "dir=x/QUE", "QUE=.db"])
+def test_a_device_of_the_mib_may_have_an_equals_sign_in_its_path(laid_out, name):
+    path = laid_out.directory / name
+    path.parent.mkdir(exist_ok=True)
+    laid_out.path.rename(path)
+    request = ("--mib", "T_APPQ", "TA_APPQSPACENAME=QSPACE")
+    for place in (name, str(path), f"sqlite:///{path}"):
+        done = laid_out.process(None, *request, place)
+        assert len(json.loads(done.stdout)["objects"]) == 2, done.stderr
+    assert "has no attribute 'TAAPPQNAME'" in laid_out.process(None, *request, "TAAPPQNAME=x").stdout
+
+
+def test_a_url_of_the_mib_may_have_parameters(shell):
+    url = "postgresql://127.0.0.1:1/none?schema=x"
+    done = shell.process(None, "--mib", "T_APPQ", "TA_APPQSPACENAME=QSPACE", url)
+    assert "cannot be reached" in json.loads(done.stdout)["error"]["message"]
+
+
 def test_settings_hold_where_no_option_says_otherwise(laid_out):
     file = laid_out.directory / "settings.toml"
     file.write_text('[qmadmin]\nformat = "json"\necho = true\n')

@@ -56,10 +56,10 @@ def test_each_look_is_a_document_of_its_own_with_rates_from_the_second_on(busy):
     assert first["age"] >= 0
 
 
-def test_each_look_has_its_keys_in_csv(busy):
+def test_all_looks_have_their_keys_once_in_csv(busy):
     ran = busy.run("format csv\nqopen QSPACE\nqtop -n 2 -d 0.1\n")
     lines = [line.split(",") for line in ran.out.splitlines() if "," in line]
-    assert [line[1] for line in lines] == ["queue", "STRING", "errq"] * 2
+    assert [line[1] for line in lines] == ["queue", "STRING", "errq", "STRING", "errq"]
 
 
 def test_watching_an_empty_queue_space_shows_no_row(busy):
