@@ -143,7 +143,7 @@ def qmadmin(
         raise StartError(notices.QMCONFIG_NOT_SET())
     check_status(device)
     if requested:
-        return _carry_out(device, requested)
+        return _carry_out(device, requested, configuration)
     script = Given(None if command_file == "-" else command_file, commands)
     usual = configuration.qmadmin
     modes = Modes(echo=usual.echo, verbose=usual.verbose, yes=yes, stop_on_error=stop_on_error)
@@ -257,9 +257,10 @@ def _is_of_request(word: str) -> bool:
     return name.startswith("TA_") or (name.isidentifier() and not Path(word).exists())
 
 
-def _carry_out(device: str, request: Sequence[str]) -> Exit:
+def _carry_out(device: str, request: Sequence[str], configuration: Configuration) -> Exit:
     from qmadmin.mib import command
 
+    ulog.install("qmadmin", os.environ, log=configuration.log, level=logging.WARNING)
     return Exit(command.run(device, request, sys.stdout))
 
 

@@ -205,12 +205,22 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         """Give up the messages of a queue that fulfil a condition, or all of them; return how many it was.
 
         With `delivery` only the persistent or the non-persistent ones are meant. `progress` is told how many are gone.
-        Those that a transaction holds stay. They are counted as discarded. A thousand go at a time.
+        Those that a transaction holds stay. They are counted as discarded. A thousand go at a time. Where all are
+        meant, those whose record is gone or cannot be read go too.
         """
         restriction = parsed(condition)
         self._freshen(queue)
         attachment = self._attachment
         return purging.purge(attachment.volume, attachment.opened, queue, restriction, delivery, progress)
+
+    def purge_damaged(self, queue: str) -> int:
+        """Remove the messages of a queue whose record is gone or cannot be read; return how many it was.
+
+        Others stay, and are counted again. What the queue retains is looked at too; what a transaction holds is not.
+        Nobody else works on the volume meanwhile.
+        """
+        attachment = self._attachment
+        return purging.purge_damaged(attachment.volume, attachment.opened, queue)
 
     def purge_history(self, queue: str, *, before: datetime | None = None) -> int:
         """Give up the retained messages of a queue that were consumed before a time, or all; return how many."""

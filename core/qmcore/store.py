@@ -123,11 +123,14 @@ class MessageRecords(Protocol):
     def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
         """Take at most `limit` messages that are kept back, and are chosen, out of `due`."""
 
+    def charged(self, place: Place) -> Holding | None:
+        """Return a message that was taken out of its state, with what it is charged for; None without a record."""
+
     def peek(self, space: Space, queue_name: str, queue_id: int, order_key: bytes) -> Message | None:
         """Return the ready message with that order key, which stays where it is."""
 
     def stored(self, space: Space, queue_name: str, message_id: int, state: State, retries: int = 0) -> Message:
-        """Return a message with its body, wherever it stands; LookupError if it is not stored."""
+        """Return a message with its body, wherever it stands; SystemFailureError if it is not stored, or damaged."""
 
     def read(
         self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True
@@ -331,7 +334,20 @@ class Soundness(Protocol):
         """Return how many messages belong to no queue space that there is."""
 
 
-class Store(Counters, MessageRecords, HoldRecords, Carrying, LoadRecords, Soundness, Protocol):
+class DamageRecords(Protocol):
+    """Messages whose record is gone or cannot be read. It is asked in a unit that is alone."""
+
+    def damaged(self, space: Space, queue: Queue) -> list[int]:
+        """Return the messages of a queue that are damaged, and that no transaction holds."""
+
+    def expunge(self, queue: Queue, message_ids: Sequence[int]) -> None:
+        """Remove messages and their places, whatever is left of them. Nothing is counted."""
+
+    def uncounted(self, space: Space, queue: Queue) -> Use:
+        """Return by how much a queue has more than is counted of it; less than nothing where it has less."""
+
+
+class Store(Counters, MessageRecords, HoldRecords, Carrying, LoadRecords, Soundness, DamageRecords, Protocol):
     """Where messages stand: on disk, or in the memory of a queue space."""
 
 

@@ -14,7 +14,9 @@ SPAN_MAX = (2**31 - 1) * MICROS
 """The longest delay, lifetime or timeout, in microseconds."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EARLIEST = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+EARLIEST = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+"""The first time that there is."""
+
 LATEST = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 """The last time that there is."""
 
@@ -90,14 +92,14 @@ def checked_span(micros: object, what: str) -> int:
 
 def checked_moment(micros: object, what: str) -> int:
     """Return a time between the years 1 and 9999."""
-    if isinstance(micros, int) and _EARLIEST <= micros <= LATEST:
+    if isinstance(micros, int) and EARLIEST <= micros <= LATEST:
         return micros
     raise InvalidArgumentError(f"the {what} must be between the years 1 and 9999, got {_seconds(micros)} since 1970")
 
 
 def moved(micros: int, by_us: int) -> int:
     """Return a time moved by microseconds; one that would leave the years 1 to 9999 becomes their first or last one."""
-    return min(max(micros + by_us, _EARLIEST), LATEST)
+    return min(max(micros + by_us, EARLIEST), LATEST)
 
 
 def _seconds(micros: object) -> str:

@@ -20,6 +20,7 @@ from qmadmin.forwarder.settings import TRANTIME_MAX
 from qmadmin.forwarder.terms import Order, Terms
 from qmadmin.forwarder.tracing import call_span
 from qmcore.acts.waiting import may_pass
+from qmcore.damage import is_damage
 from qmcore.errors import (
     AbortedError,
     BadQueueError,
@@ -115,11 +116,12 @@ class Feed:
             # The queue space is another one by now, or what is open is of no use any more.
             raise
         except QueueError as error:
-            if isinstance(error, SystemFailureError) and not may_pass(error):
+            if isinstance(error, SystemFailureError) and not (may_pass(error) or is_damage(error)):
                 raise
             if isinstance(error, NoSpaceError) and error.resource is Resource.TRANSACTIONS:
                 raise
-            self.pause.is_gone = isinstance(error, BadQueueError) and error.facts.get("queue") == self.queue
+            is_absent = isinstance(error, BadQueueError) and error.facts.get("queue") == self.queue
+            self.pause.is_gone = is_absent or is_damage(error)
             self.pause.begin(f"{error.name}: {error.message}")
         return Found.NOTHING
 

@@ -19,9 +19,9 @@ _LONGEST_SECONDS = 30.0
 class Pause:
     """Whether a queue is left alone for now: each pause for the same trouble is longer, until all is well again.
 
-    `trouble` says why, and is empty while all is well. `is_gone`: that is because the queue is absent, or stopped.
-    `asks_for_order`: what a strict order wants is not known, and has to be looked for in the queue. It outlives the
-    terms on which a queue is served.
+    `trouble` says why, and is empty while all is well. `is_gone`: that is because the queue is absent, or stopped, or
+    has a damaged message before all others. `asks_for_order`: what a strict order wants is not known, and has to be
+    looked for in the queue. It outlives the terms on which a queue is served.
     """
 
     def __init__(self, queue: str, figures: Figures) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -10,7 +11,7 @@ from qmadmin.mib.declare import Flags, Kind, Value
 from qmadmin.mib.errors import MibError
 from qmadmin.mib.reference import describe
 from qmadmin.mib.requests import CLASSES, apply, stream
-from qmcore.errors import QueueError
+from qmcore.errors import QueueError, SystemFailureError
 from qmcore.redacted import redacted
 
 OK, REFUSED, UNUSABLE = 0, 1, 2
@@ -18,6 +19,9 @@ OK, REFUSED, UNUSABLE = 0, 1, 2
 
 USAGE = "CLASS [get|set|help] [NAME=VALUE ...]"
 _FLAGS = "TA_FLAGS"
+_LOOK = "Look for damage with qcheck; the traceback is in the log."
+
+logger = logging.getLogger("qmadmin.mib")
 
 
 class _Unusable(Exception):  # noqa: N818 - it is no error of the program
@@ -44,7 +48,7 @@ def run(device_path: str, words: Sequence[str], out: TextIO) -> int:
     head = {"class": name, "operation": operation}
     try:
         objects = stream(device_path, name, given) if operation == "get" else _set(device_path, name, given, flags)
-    except (MibError, QueueError) as error:
+    except Exception as error:  # noqa: BLE001 - a script gets a document, the log the traceback
         _write(out, head | {"objects": [], "error": _error(error)})
         return REFUSED
     return _write_objects(out, head, objects)
@@ -107,7 +111,7 @@ def _write_objects(out: TextIO, head: Mapping[str, Any], objects: Iterable[Mappi
         for found in objects:
             out.write(separator + json.dumps(found, ensure_ascii=False))
             separator = ",\n"
-    except (MibError, QueueError) as refusal:
+    except Exception as refusal:  # noqa: BLE001 - the document has begun, and is brought to its end
         error = refusal
     out.write("]")
     if error is not None:
@@ -116,11 +120,16 @@ def _write_objects(out: TextIO, head: Mapping[str, Any], objects: Iterable[Mappi
     return OK if error is None else REFUSED
 
 
-def _error(error: MibError | QueueError | Exception) -> dict[str, Any]:
+def _error(error: Exception) -> dict[str, Any]:
     if isinstance(error, MibError):
         return _told(error.code.name, error.attribute, error.message, error.hint)
-    assert isinstance(error, QueueError)  # noqa: S101 - nothing else is caught
-    return _told(error.name, None, error.message, error.hint)
+    if isinstance(error, QueueError):
+        return _told(error.name, None, error.message, error.hint)
+    if isinstance(error, OSError) and error.filename is None:
+        # The output is gone, and with it whoever would read the document.
+        raise error
+    logger.error("the request failed inside qmadmin", exc_info=error)
+    return _told(SystemFailureError.name, None, f"failed inside qmadmin: {type(error).__name__}", _LOOK)
 
 
 def _told(code: str, attribute: str | None, message: str, hint: str) -> dict[str, Any]:

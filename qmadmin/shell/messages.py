@@ -309,6 +309,15 @@ def _of_queue(what: str) -> Callable[[Session, Given], str | Notice]:
     return action
 
 
+def _to_purge(session: Session, given: Given) -> str | Notice:
+    if not given["damaged"]:
+        return _of_queue("Purge {}")(session, given)
+    if given["msgid"] or given["condition"] or given["retained"]:
+        raise UsageError("Option -d is about all damaged messages of the queue", hint="Give it alone.")
+    session.opened().queue(given["queue_name"])
+    return f"Remove the damaged messages of queue '{given['queue_name']}'"
+
+
 def _retained(session: Session, name: str) -> int:
     return sum(1 for _ in session.opened().history(name))
 
@@ -317,21 +326,27 @@ def _retained(session: Session, name: str) -> int:
     "qpurge",
     *WHICH,
     Option("-r", "retained", "Also those that the queue keeps for the record after they were consumed.", default=False),
+    Option("-d", "damaged", "Only those whose record is gone or cannot be read.", default=False),
     Positional("queue_name", QueueName(), "The queue.", "Queue name: "),
     needs=Needs.OPEN_SPACE,
-    confirm=Confirmation(_of_queue("Purge {}"), "Queue '{queue_name}' not purged"),
+    confirm=Confirmation(_to_purge, "Queue '{queue_name}' not purged"),
     extension=True,
 )
 def qpurge(
-    session: Session, queue_name: str, msgid: str | None, condition: Condition | None, retained: bool
+    session: Session, queue_name: str, msgid: str | None, condition: Condition | None, retained: bool, damaged: bool
 ) -> Outcome:
     """Delete messages of a queue, be it the current one or not.
 
-    Those that a transaction holds stay.
+    Those that a transaction holds stay. With -d only those go whose record is gone or cannot be read, as after a
+    failure of the disk; nobody else can use the volume meanwhile, and what is left is counted again.
 
         qpurge -y -w "enqueued_at < '2026-01-01T00:00:00Z'" orders
+        qpurge -y -d orders
     """
     space = session.opened()
+    if damaged:
+        found = space.purge_damaged(queue_name)
+        return Line(f"{number(found)} removed from queue '{queue_name}'", {"queue": queue_name, "messages": found})
     count = _purge(session, queue_name, Criteria(msgid=msgid, condition=condition).whole)
     data: dict[str, Value] = {"queue": queue_name, "messages": count}
     if not retained:

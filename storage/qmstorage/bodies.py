@@ -6,6 +6,8 @@ import io
 
 from sqlalchemy import delete, select
 
+from qmcore.damage import damaged
+from qmcore.errors import SystemFailureError
 from qmcore.message import Body
 from qmstorage.runner import Runner, given, insert_into
 from qmstorage.schema import chunk
@@ -17,6 +19,11 @@ _CHUNK = 1024 * 1024
 _ADD = insert_into(chunk)
 _READ = select(chunk.c.content).where(given(chunk.c.body_id, "of_body")).order_by(chunk.c.number)
 _REMOVE = delete(chunk).where(given(chunk.c.body_id, "of_body"))
+
+
+def incomplete(body_id: int, found: int, size: int) -> SystemFailureError:
+    """Return the diagnostic for a body that is kept apart and has not as many bytes as it should have."""
+    return damaged(body_id, f"its body has {found} bytes, and should have {size}")
 
 
 class Bodies(Runner):
@@ -38,6 +45,8 @@ class Bodies(Runner):
             buffer.seek(0)
             for (content,) in self.run(_READ, of_body=body_id):
                 buffer.write(content)
+            if buffer.tell() != size:
+                raise incomplete(body_id, buffer.tell(), size)
             return buffer.getvalue()
 
     def discard_body(self, body_id: int) -> None:

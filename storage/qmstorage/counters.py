@@ -163,7 +163,8 @@ class Counters(Runner):
 
     def _flow(self, space_id: int, queue_id: int) -> Row:
         """Return all that is counted of a queue, in the order of `_COUNTERS`."""
-        return self.all(_COUNTERS, space_id=space_id, of_queue=queue_id)[0]
+        # Where the row is gone, qcheck says so; whatever else is asked goes on.
+        return self.one(_COUNTERS, space_id=space_id, of_queue=queue_id) or (0,) * len(_COUNTERS.selected_columns)
 
     def _use(self, space_id: int, queue_id: int) -> Use:
-        return Use(*self.all(_USE_OF_QUEUE, space_id=space_id, of_queue=queue_id)[0])
+        return Use(*(self.one(_USE_OF_QUEUE, space_id=space_id, of_queue=queue_id) or (0, 0, 0)))

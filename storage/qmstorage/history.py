@@ -93,24 +93,20 @@ class History(Holdings):
         first, second = after or (-(2**63), 0)
         values = {"of_queue": of.id, "first": first, "second": second, "most": limit}
         plain = condition is None
-        found = self.all(_LIST, **values) if plain else self.built(_restricted(condition, space), **values)
-        return [
-            (
-                (consumed, number),
-                ConsumedMessage(
-                    info=rows.to_info(
-                        rows.facts(row, space, of.name, self.delivery),
-                        retries=0,
-                        state=State.CONSUMED,
-                        until=None,
-                    ),
-                    consumed_us=consumed,
-                    consumer=consumer,
-                    transaction=transaction,
-                ),
-            )
-            for consumed, number, consumer, transaction, *row in found
-        ]
+        while True:
+            found = self.all(_LIST, **values) if plain else self.built(_restricted(condition, space), **values)
+            listed = [
+                (
+                    (consumed, number),
+                    ConsumedMessage(info=info, consumed_us=consumed, consumer=consumer, transaction=transaction),
+                )
+                for consumed, number, consumer, transaction, *row in found
+                if (info := self.info(row, space, of.name, retries=0, state=State.CONSUMED, until=None))
+            ]
+            if listed or not found:
+                return listed
+            # None of them can be read; an empty part would be the end.
+            values["first"], values["second"] = found[-1][:2]
 
     def recall(self, space: Space, of: Queue, message_id: int) -> Message | None:
         """Return a retained message with its body."""
@@ -125,7 +121,7 @@ class History(Holdings):
     def forget(self, queue_id: int, before_us: int, limit: int) -> tuple[int, int]:
         """Delete at most `limit` messages that were consumed before a time; return how many, and their pages."""
         forgotten = self.all(_FORGET, of_queue=queue_id, before=before_us, most=limit)
-        return len(forgotten), sum(self.discard(number)[0] for (number,) in forgotten)
+        return len(forgotten), self.discard_all([number for (number,) in forgotten])
 
 
 @functools.lru_cache(maxsize=64)

@@ -87,22 +87,20 @@ class Listings(States, Holdings):
         form = _FORMS[state]
         first, second = after or form.start
         values = {"of_queue": in_queue.id, "first": first, "second": second, "most": limit}
-        if condition is None:
-            found = self.all(form.statement, **values)
-        else:
-            found = self.built(_restricted(form, condition, space), **values)
-        return [
-            (
-                (at, then),
-                rows.to_info(
-                    rows.facts(row, space, in_queue.name, self.delivery),
-                    retries=retries,
-                    state=state,
-                    until=until,
-                ),
-            )
-            for retries, until, at, then, *row in found
-        ]
+        while True:
+            if condition is None:
+                found = self.all(form.statement, **values)
+            else:
+                found = self.built(_restricted(form, condition, space), **values)
+            listed = [
+                ((at, then), info)
+                for retries, until, at, then, *row in found
+                if (info := self.info(row, space, in_queue.name, retries=retries, state=state, until=until))
+            ]
+            if listed or not found:
+                return listed
+            # None of them can be read; an empty part would be the end.
+            values["first"], values["second"] = found[-1][2:4]
 
     def cursors(
         self,

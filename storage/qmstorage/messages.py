@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, select, tuple_, update
 
-from qmcore.message import Message, Origin, State
+from qmcore.damage import NO_RECORD, damaged
+from qmcore.errors import SystemFailureError
+from qmcore.message import Message, MessageInfo, Origin, State
 from qmcore.queue import Delivery
 from qmcore.records import NewMessage, Place, Routing, Standing
 from qmcore.space import Space
@@ -15,6 +18,8 @@ from qmstorage import bodies, rows
 from qmstorage.bodies import Bodies
 from qmstorage.runner import Row, Statement, given, insert_into
 from qmstorage.schema import history, message, ready
+
+logger = logging.getLogger("qmadmin.storage")
 
 _PUT = insert_into(message)
 _ITS_ID = given(message.c.id, "of_message")
@@ -158,6 +163,21 @@ class Messages(Bodies):
         statement = _REMOVE if body else _REMOVE_FACTS
         return {message_id: self._row(statement, message_id) for message_id in message_ids}
 
+    def info(
+        self, row: Sequence[Any], space: Space, queue_name: str, *, retries: int, state: State, until: int | None
+    ) -> MessageInfo | None:
+        """Return a message that is listed, by its row without its body; None, and a line in the log, if damaged."""
+        try:
+            facts = self.facts_of(row, space, queue_name)
+        except SystemFailureError as error:
+            logger.warning("%s; it is left out of a listing", error)
+            return None
+        return rows.to_info(facts, retries=retries, state=state, until=until)
+
+    def facts_of(self, row: Sequence[Any], space: Space, queue_name: str) -> dict[str, Any]:
+        """Return what a row without its body says of a message that is listed."""
+        return rows.facts(row, space, queue_name, self.delivery)
+
     def group_of(self, message_id: int) -> int | None:
         """Return the group that a message belongs to."""
         found: int | None = self._row(_GROUP_OF, message_id)[0]
@@ -173,6 +193,14 @@ class Messages(Bodies):
         if body_id is not None:
             self.discard_body(body_id)
         return pages, size
+
+    def discard_all(self, message_ids: Sequence[int]) -> int:
+        """Delete messages, and return the pages of those that have a record."""
+        found = [row for number in message_ids for row in self.all(_DISCARD, of_message=number)]
+        for _, _, body_id in found:
+            if body_id is not None:
+                self.discard_body(body_id)
+        return sum(pages for pages, _, _ in found)
 
     def move(self, message_id: int, *, new_id: int, queue_id: int, order_key: bytes, origin: Origin) -> None:
         """Give a message another queue and number; it no longer expires and names no error queue."""
@@ -192,7 +220,7 @@ class Messages(Bodies):
     def _row(self, statement: Statement, message_id: int) -> Row:
         found = self.all(statement, of_message=message_id)
         if not found:
-            raise LookupError(f"message {message_id} has a place but no row")
+            raise damaged(message_id, NO_RECORD)
         return found[0]
 
     def _message(

@@ -8,9 +8,12 @@ from itertools import repeat
 from typing import Any, Final
 
 from qmcore import numbers
+from qmcore.damage import damaged
+from qmcore.errors import SystemFailureError
 from qmcore.message import PLAIN_CONTROL, TEXT_CONTROL, Body, Message, MessageInfo, Origin, Reason, State
 from qmcore.queue import Delivery
 from qmcore.records import NewMessage
+from qmcore.row_rules import RULES
 from qmcore.shortcut import PlainArrivals
 from qmcore.space import Space
 from qmstorage import bodies
@@ -224,7 +227,7 @@ def to_info(facts: dict[str, Any], *, retries: int, state: State, until: int | N
 
 
 def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> dict[str, Any]:
-    """Return what a row without its body says of the message."""
+    """Return what a row without its body says of the message; SystemFailureError where it cannot be read."""
     (
         number,
         _queue_id,
@@ -256,6 +259,15 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
         _first_msgid,
         _expires_before,
     ) = row
+    try:
+        its_headers = json.loads(headers) if headers else {}
+        asked = Delivery(delivery_asked) if delivery_asked else None
+        for_replies = Delivery(reply_delivery) if reply_delivery else None
+        reason = Reason(origin_reason) if origin_queue else None
+        if its_headers.__class__ is not dict:
+            raise TypeError("the headers are not a JSON object")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _unreadable(row, space, queue) from error
     return {
         "msgid": space.msgid(numbers.sequence(number)),
         "queue": queue,
@@ -272,12 +284,26 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
         "client_id": client_id or "",
         "size": size,
         "delivery": delivery,
-        "delivery_asked": Delivery(delivery_asked) if delivery_asked else None,
-        "reply_delivery": Delivery(reply_delivery) if reply_delivery else None,
+        "delivery_asked": asked,
+        "reply_delivery": for_replies,
         "type": kind,
         "subtype": subtype or "",
-        "headers": json.loads(headers) if headers else {},
+        "headers": its_headers,
         "group": None if group_id is None else space.msgid(numbers.sequence(group_id)),
-        "origin": origin_queue
-        and Origin(origin_queue, origin_msgid, Reason(origin_reason), moved_at, origin_error or ""),
+        "origin": reason and Origin(origin_queue, origin_msgid, reason, moved_at, origin_error or ""),
     }
+
+
+def checked(row: Sequence[Any], space: Space, queue: str) -> None:
+    """Refuse a row, without its body, of which not all is as it has to be."""
+    its = dict(zip((column.name for column in FACTS), row, strict=True))
+    if any(its.get(name) is not None and not rule.holds(its[name]) for name, rule in RULES.items()):
+        raise _unreadable(row, space, queue)
+
+
+def _unreadable(row: Sequence[Any], space: Space, queue: str) -> SystemFailureError:
+    """Return the diagnostic for a message of which a row, without its body, cannot be read."""
+    its = dict(zip((column.name for column in FACTS), row, strict=True))
+    wrong = [name for name, rule in RULES.items() if its.get(name) is not None and not rule.holds(its[name])]
+    what = f"its {wrong[0]} is not {RULES[wrong[0]].what}" if wrong else "its record cannot be read"
+    return damaged(row[0], what, msgid=space.msgid(numbers.sequence(row[0])), queue=queue)

@@ -157,7 +157,7 @@ _EXPIRY: list[tuple[str, Statement]] = [
         ),
     ),
 ]
-_PARTS: CTE = (
+PARTS: CTE = (
     select(
         chunk.c.body_id,
         func.sum(func.length(chunk.c.content)).label("size"),
@@ -183,14 +183,14 @@ _BODIES: list[tuple[str, Statement]] = [
         "{} whose large body is incomplete",
         _counted(
             select(message.c.id)
-            .outerjoin(_PARTS, _PARTS.c.body_id == message.c.body_id)
+            .outerjoin(PARTS, PARTS.c.body_id == message.c.body_id)
             .where(
                 _of_space(message.c.id),
                 message.c.body_id.is_not(None),
                 or_(
-                    _PARTS.c.body_id.is_(None),
-                    _PARTS.c.size != message.c.size,
-                    _PARTS.c.parts != _PARTS.c.last + 1,
+                    PARTS.c.body_id.is_(None),
+                    PARTS.c.size != message.c.size,
+                    PARTS.c.parts != PARTS.c.last + 1,
                 ),
             )
         ),
@@ -198,8 +198,8 @@ _BODIES: list[tuple[str, Statement]] = [
     (
         "{} that is gone, and whose large body is still there and takes room",
         _counted(
-            select(_PARTS.c.body_id).where(
-                _PARTS.c.body_id.not_in(select(message.c.body_id).where(message.c.body_id.is_not(None)))
+            select(PARTS.c.body_id).where(
+                PARTS.c.body_id.not_in(select(message.c.body_id).where(message.c.body_id.is_not(None)))
             )
         ),
     ),
@@ -244,14 +244,14 @@ _TOLD_BY_NOBODY = (
 # As bytes, whatever somebody has written there.
 _ORDER_KEYS = select(_KEYED.c.queue_id, cast(_KEYED.c.order_key, LargeBinary))
 _SUMS = (func.count(), func.sum(message.c.pages), func.sum(message.c.size))
-_STORED = select(message.c.queue_id, *_SUMS).where(_of_space(message.c.id)).group_by(message.c.queue_id)
-_RETAINED = (
+STORED = select(message.c.queue_id, *_SUMS).where(_of_space(message.c.id)).group_by(message.c.queue_id)
+RETAINED = (
     select(message.c.queue_id, *_SUMS)
     .join(history, history.c.message_id == message.c.id)
     .where(_of_space(message.c.id))
     .group_by(message.c.queue_id)
 )
-_SPILLED = (
+SPILLED = (
     select(message.c.queue_id, *_SUMS)
     .join(held, held.c.message_id == message.c.id)
     .where(_of_space(message.c.id), _IS_SPILLED)
@@ -352,29 +352,27 @@ class Soundness(Runner):
     ) -> Iterator[Fault]:
         names = {queue.id: f"queue {queue.name!r}" for queue in queues}
         filled = {queue.id: f"queue {queue.name!r} of import {number}" for number, queue in hidden}
-        stored, spilled = self._sums(_STORED), self._sums(_SPILLED)
-        retained = {} if self.in_memory else self._sums(_RETAINED)
+        stored, spilled = self._sums(STORED), self._sums(SPILLED)
+        retained = {} if self.in_memory else self._sums(RETAINED)
         strays = sum(count for queue_id, (count, _, _) in stored.items() if queue_id not in names | filled)
         # Memory learns of the end of a queue when somebody looks after it.
         if strays and not self.in_memory:
             yield Fault(f"{_messages(strays)} of a queue that is not there", strays)
-        expected = {
-            queue_id: _expected(
-                stored.get(queue_id, _NONE), retained.get(queue_id, _NONE), spilled.get(queue_id, _NONE)
-            )
+        wanted_of = {
+            queue_id: expected(stored.get(queue_id, _NONE), retained.get(queue_id, _NONE), spilled.get(queue_id, _NONE))
             for queue_id in names | filled
         }
         counted = {row[0]: tuple(row[1:]) for row in self.all(_COUNTERS, of_space=space.id)}
         more = []
         for queue_id, name in filled.items():
-            charged, wanted = counted.get(queue_id, _NONE), expected.pop(queue_id)
+            charged, wanted = counted.get(queue_id, _NONE), wanted_of.pop(queue_id)
             more.append(tuple(part - there for part, there in zip(charged, wanted, strict=True)))
             if min(more[-1]) < 0:
                 yield Fault(f"{name} has {_use(wanted)}, and is charged for {_use(charged)}")
         # What is retained is counted by its pages alone, and what is spilled in the queue space as a whole.
-        whole = _expected(_total(stored.values()), _total(retained.values()), _NONE)
-        expected[0] = _total([whole, *more])
-        for queue_id, wanted in expected.items():
+        whole = expected(_total(stored.values()), _total(retained.values()), _NONE)
+        wanted_of[0] = _total([whole, *more])
+        for queue_id, wanted in wanted_of.items():
             if self.in_memory and wanted == _NONE and queue_id not in counted:
                 # Memory learns of a new queue when somebody looks after it.
                 continue
@@ -393,9 +391,10 @@ class Soundness(Runner):
 _NONE = (0, 0, 0)
 
 
-def _expected(
+def expected(
     stored: tuple[int, int, int], retained: tuple[int, int, int], spilled: tuple[int, int, int]
 ) -> tuple[int, int, int]:
+    """Return the messages, pages and bytes that are to be counted of a queue that has these."""
     return (stored[0] - retained[0] - spilled[0], stored[1] - spilled[1], stored[2] - retained[2] - spilled[2])
 
 

@@ -163,11 +163,9 @@ class States(Runner):
             self.news.came(queue_id, len(released))
 
     def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
-        """Take at most `limit` messages that have expired out of their states."""
-        return [
-            self._taken_out(queue_id, number)
-            for (number,) in self.all(_TAKE_EXPIRING, of_queue=queue_id, now=now_us, most=limit)
-        ]
+        """Take at most `limit` messages that have expired out of their states; damaged ones stay, and do not expire."""
+        expired = self.all(_TAKE_EXPIRING, of_queue=queue_id, now=now_us, most=limit)
+        return [taken for (number,) in expired if (taken := self._taken_out(queue_id, number))]
 
     def withdraw(self, queue_id: int, message_id: int) -> Withdrawn | None:
         """Take a message out of `ready` or `due`, and out of what expires; None if it is in neither."""
@@ -178,7 +176,12 @@ class States(Runner):
             if row is None:
                 return None
             until = row[2]
-        pages, size, priority, enqueued, available, expires, origin = self.all(_TERMS, of_message=message_id)[0]
+        terms = self.one(_TERMS, of_message=message_id)
+        if terms is None:
+            # It has no record, so that it was found in `due`.
+            self.make_due(Place(message_id, queue_id, row[0], row[1]), row[2])
+            return None
+        pages, size, priority, enqueued, available, expires, origin = terms
         if expires is not None:
             self.unmake_expiring(queue_id, message_id, expires)
         return Withdrawn(
@@ -237,15 +240,20 @@ class States(Runner):
         """Take the ready messages of a group out of `ready`; return them in order."""
         return _in_order(queue_id, self.all(_TAKE_GROUP, of_queue=queue_id, of_group=group_id))
 
-    def _taken_out(self, queue_id: int, number: int) -> Holding:
-        """Take a message out of `ready` or `due`, whichever it is in."""
+    def charged(self, place: Place) -> Holding | None:
+        """Return a message that was taken out of its state, with what it is charged for; None without a record."""
+        row = self.one(_CHARGED, of_message=place.message_id)
+        return None if row is None else Holding(place, *row)
+
+    def _taken_out(self, queue_id: int, number: int) -> Holding | None:
+        """Take a message out of `ready` or `due`, whichever it is in; None where it is damaged."""
+        charged = self.one(_CHARGED, of_message=number)
+        if charged is None:
+            return None
         row = self.one(_REMOVE_READY_BY_ID, of_queue=queue_id, of_message=number)
         if row is None:
             row = self.one(_REMOVE_DUE_BY_ID, of_message=number)
-        if row is None:
-            raise LookupError(f"message {number} expires and is neither ready nor due")
-        pages, size, expires_us = self.all(_CHARGED, of_message=number)[0]
-        return Holding(Place(number, queue_id, row[0], row[1]), pages, size, expires_us)
+        return None if row is None else Holding(Place(number, queue_id, row[0], row[1]), *charged)
 
 
 def _in_order(queue_id: int, rows: list[tuple[int, bytes, int]]) -> list[Place]:

@@ -11,16 +11,15 @@ from qmcore.records import Use
 from qmcore.seen import CHANGES
 from qmstorage.arrivals import Arrivals
 from qmstorage.auditing import Audits
-from qmstorage.carrying import Carrying
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters
+from qmstorage.damage import Damages
 from qmstorage.history import History
 from qmstorage.imports import Imports
 from qmstorage.listing import Listings
 from qmstorage.loading import Loading
 from qmstorage.runner import Cursor, Texts, given
 from qmstorage.schema import IN_MEMORY, chunk, counter, due, expiring, held, message, ready
-from qmstorage.soundness import Soundness
 from qmstorage.transactions import Transactions
 
 _MESSAGES = union_all(
@@ -36,7 +35,7 @@ _NOTHING = Use(0, 0, 0)
 _CLEAR = [delete(table) for table in IN_MEMORY]
 
 
-class MemoryStore(Loading, Counters, Arrivals, Listings, Carrying, Soundness):
+class MemoryStore(Loading, Damages, Counters, Arrivals, Listings):
     """The non-persistent messages of a queue space, in its memory."""
 
     delivery = Delivery.NONPERSIST
@@ -60,7 +59,7 @@ class MemoryStore(Loading, Counters, Arrivals, Listings, Carrying, Soundness):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(Loading, Imports, Arrivals, Listings, History, Carrying, Transactions, Claims, Audits, Soundness):
+class SqlUnit(Loading, Damages, Imports, Arrivals, Listings, History, Transactions, Claims, Audits):
     """One short database transaction on a volume."""
 
     commits_memory = False

@@ -53,6 +53,15 @@ class TestCommand:
         status, told = self.run(device, *words, f"TA_FLAGS={flags}")
         assert (status, told["objects"]) == (0, [])
 
+    def test_what_fails_inside_is_a_document_all_the_same(self, device, space, monkeypatch):
+        def fail(*_):
+            raise LookupError("secret")
+
+        monkeypatch.setattr(command, "stream", fail)
+        status, told = self.run(device, "T_APPQ", "TA_APPQSPACENAME=QS")
+        assert (status, told["objects"], told["error"]["code"]) == (1, [], "QMESYSTEM")
+        assert told["error"]["message"] == "failed inside qmadmin: LookupError"
+
     def test_what_is_refused_says_why_and_which_attribute(self, device, space):
         status, told = self.run(device, "T_APPQ", "set", "TA_APPQSPACENAME=QS", "TA_APPQNAME=Q", "TA_MAXRETRIES=x")
         assert status == 1

@@ -1,5 +1,8 @@
 """What becomes of a message when its service fails, and of the forwarder when the queue space does."""
 
+import contextlib
+import sqlite3
+
 import pytest
 
 from qmadmin import QueueDefinition
@@ -238,3 +241,16 @@ def test_forwarder_that_others_took_for_dead_attaches_again_and_goes_on(site, sp
     assert any(words in forwarder.log() for words in told)
     assert forwarder.log().count("started") == 1
     forwarder.stop()
+
+
+def test_a_damaged_message_stops_its_own_queue_only(site, space):
+    space.enqueue("fail", "damaged")
+    with contextlib.closing(sqlite3.connect(site.device, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM message")
+    space.enqueue("huge", "")
+    space.enqueue("slow", "whole", reply_queue="RPLYQ")
+    result = site.run("-e", "-q", "fail", "-q", "slow")
+    assert result.process.returncode == 0
+    assert space.dequeue("RPLYQ").text == "done"
+    assert "queue 'fail' is not served for now: QMESYSTEM: the message" in result.log()
+    assert space.usage("fail").messages == 1

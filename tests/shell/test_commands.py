@@ -74,7 +74,7 @@ SYNOPSES = {
     "qchangeexptime": "[-y] [-n] [newtime]",
     "qchangequeue": "[-y] [-n] [newqueue]",
     "qdeletemsg": "[-y] [-n]",
-    "qpurge": "[{-w condition | -m msgid}] [-r] [-y] [-n] [queue_name]",
+    "qpurge": "[{-w condition | -m msgid}] [-r] [-d] [-y] [-n] [queue_name]",
     "qrequeue": "[{-w condition | -m msgid}] [-y] [-n] [queue_name]",
     "qput": "[-f file] [-l] [-z] [-x] [-C type] [-s subtype] [-p priority] [-t time] [-e exptime] [-i corrid]"
     " [-d persist|nonpersist] [-r replyq] [-q persist|nonpersist] [-F failureq] [-E errorq] [-u urcode] [-k appkey]"

@@ -122,6 +122,18 @@ def test_retained_messages_can_be_looked_into(shown, space):
     assert shown("qpeek -r STRING")["rows"] == []
 
 
+def test_what_is_damaged_can_be_removed_alone(shown, space):
+    space.enqueue("STRING", "whole")
+    assert shown("qpurge -y -d STRING")["rows"] == [{"queue": "STRING", "messages": 0}]
+    for other in ("-r", "-w 'priority = 1'"):
+        assert (
+            "Option -d is about all damaged messages"
+            in shown(f"qpurge -y -d {other} STRING", status=1)["notices"][0]["text"]
+        )
+    assert "NONE" in shown("qpurge -y -d NONE", status=1)["notices"][0]["text"]
+    assert space.usage("STRING").messages == 1
+
+
 def test_one_message_is_taken_by_what_is_asked_for(shown, space):
     ids = [space.enqueue("STRING", str(number), corrid=f"c{number}", priority=number + 1) for number in range(4)]
     assert shown(f"qget -m {ids[2]} STRING")["rows"][0]["body"] == "2"

@@ -7,7 +7,9 @@ import dataclasses
 from qmcore.acts.identifying import numbers_of
 from qmcore.acts.stores import stores
 from qmcore.condition import Condition
+from qmcore.damage import has_no_record
 from qmcore.definitions import OpenSpace
+from qmcore.errors import SystemFailureError
 from qmcore.message import Message, MessageInfo, State
 from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue, QueueUsage
@@ -84,8 +86,9 @@ def content(unit: Unit, opened: OpenSpace, listed: MessageInfo) -> Message | Non
     for message_id in numbers_of(unit, known.space, queue, listed.msgid):
         try:
             return both[store_number].stored(known.space, listed.queue, message_id, listed.state, listed.retries)
-        except LookupError:
-            continue
+        except SystemFailureError as error:
+            if not has_no_record(error):
+                raise
     return None
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from qmcore.acts import thresholds
 from qmcore.acts.moving import remove
 from qmcore.acts.retention import forget
 from qmcore.acts.stores import stores
 from qmcore.acts.upkeep import STEP
 from qmcore.condition import Condition
+from qmcore.damage import NO_RECORD, damaged, is_damage
 from qmcore.definitions import OpenSpace
+from qmcore.errors import SystemFailureError
 from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
-from qmcore.records import Holding, Place
 from qmcore.selection import Choice
-from qmcore.space import Space
 from qmcore.store import Store
 
 
@@ -30,8 +31,14 @@ def purge(
 
     With `delivery` only the persistent or the non-persistent ones are meant. `progress` is told how many are gone.
 
-    They go a thousand at a time, so that others are not held up; an error leaves those that are gone.
+    They go a thousand at a time, so that others are not held up; an error leaves those that are gone. Where all are
+    meant, damaged ones go too.
     """
+    gone = [0]
+
+    def told(count: int) -> None:
+        gone[0] = count
+        progress(count)
 
     def step(unit: Unit) -> int:
         queue = opened.definitions(unit).queue(name)
@@ -39,7 +46,31 @@ def purge(
         meant = [store for kind, store in kinds if delivery in (None, kind)]
         return sum(_purge_step(unit, opened, store, queue, condition) for store in meant)
 
-    return _in_steps(volume, step, progress)
+    while True:
+        try:
+            return _in_steps(volume, step, told, gone[0])
+        except SystemFailureError as error:
+            if condition is not None or not is_damage(error):
+                raise
+            # What was done of the steps before is done; the damaged ones are looked for with nobody beside us.
+            removed = purge_damaged(volume, opened, name)
+            if not removed:
+                raise
+            gone[0] += removed
+
+
+def purge_damaged(volume: Volume, opened: OpenSpace, name: str) -> int:
+    """Remove the messages of a queue that are damaged, and count those that it has again; return how many it was.
+
+    What is retained is looked at too. Messages that a transaction holds stay.
+    """
+
+    def act(unit: Unit) -> int:
+        known = opened.definitions(unit)
+        queue = known.queue(name)
+        return sum(_remove_damaged(unit, opened, store, queue) for store in stores(unit, queue.space_id))
+
+    return volume.write(act)
 
 
 def purge_retained(volume: Volume, opened: OpenSpace, name: str, before: int) -> int:
@@ -52,21 +83,33 @@ def _purge_step(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, condi
     places = store.take_many(space, queue.id, Choice(condition=condition), STEP)
     places += store.take_due(space, queue.id, condition, STEP)
     for place in places:
-        remove(unit, opened, store, queue, _holding(space, store, queue, place), "discarded")
+        holding = store.charged(place)
+        if holding is None:
+            raise damaged(place.message_id, NO_RECORD, queue=queue.name)
+        if holding.expires_us is not None:
+            store.unmake_expiring(queue.id, place.message_id, holding.expires_us)
+        remove(unit, opened, store, queue, holding, "discarded")
     return len(places)
 
 
-def _holding(space: Space, store: Store, queue: Queue, place: Place) -> Holding:
-    ((message, pages),) = store.read(space, queue.name, [place], body=False)
-    if message.expires_us is not None:
-        store.unmake_expiring(queue.id, place.message_id, message.expires_us)
-    return Holding(place, pages, message.size, message.expires_us)
+def _remove_damaged(unit: Unit, opened: OpenSpace, store: Store, queue: Queue) -> int:
+    space = opened.definitions(unit).space
+    found = store.damaged(space, queue)
+    store.expunge(queue, found)
+    store.leave(space.id, queue.id, count=len(found), pages=0, size=0, how="discarded")
+    missing = store.uncounted(space, queue)
+    store.adjust(space.id, queue.id, missing)
+    store.charge(space.id, **missing._asdict())
+    thresholds.note_departure(unit, opened, queue, store)
+    return len(found)
 
 
 def _in_steps(
-    volume: Volume, step: Callable[[Unit], int], progress: Callable[[int], None] = lambda _count: None
+    volume: Volume,
+    step: Callable[[Unit], int],
+    progress: Callable[[int], None] = lambda _count: None,
+    total: int = 0,
 ) -> int:
-    total = 0
     while count := volume.write(step, concurrent=True):
         total += count
         progress(total)

@@ -19,7 +19,9 @@ from qmcore.acts.expiry import expire_one
 from qmcore.acts.moving import move, name_of, remove
 from qmcore.acts.stores import stores
 from qmcore.acts.unlocking import give_back_locked, is_over, put_back, retry_delay
+from qmcore.damage import is_damage
 from qmcore.definitions import OpenSpace
+from qmcore.errors import SystemFailureError
 from qmcore.message import Reason
 from qmcore.port import Unit
 from qmcore.queue import Queue
@@ -147,6 +149,19 @@ def drop_spilled(opened: OpenSpace, store: Store, queue: Queue, transaction_id: 
 
 
 def _give_back_one(
+    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int, ending: Ending
+) -> None:
+    try:
+        _part_with(unit, opened, store, queue, holding, now, ending)
+    except SystemFailureError as error:
+        if not is_damage(error):
+            raise
+        # Nothing was done yet. It is told of again by whoever comes upon it in its queue.
+        put_back(store, holding, holding.place.retries, now)
+        _tell(unit, f"{error.message}; it is back in queue {queue.name!r} of queue space {opened.space.name!r}")
+
+
+def _part_with(
     unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int, ending: Ending
 ) -> None:
     if is_over(holding, now):

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import ARRAY, BigInteger, Table, bindparam, delete, func, insert, select
 
+from qmcore.damage import NO_RECORD, damaged
 from qmcore.records import NewMessage
 from qmstorage import bodies, rows
 from qmstorage.arrivals import Arrivals
@@ -81,7 +82,7 @@ class SharedArrivals(Arrivals):
     def _rows(self, statement: Statement, message_ids: Sequence[int]) -> dict[int, Row]:
         found = self.all(statement, ids=list(message_ids))
         if len(found) < len(message_ids):
-            raise LookupError(f"messages {_lacking(message_ids, found)} have a place but no row")
+            raise damaged(_lacking(message_ids, found)[0], NO_RECORD)
         return {row[rows.ID]: row for row in found}
 
     def _row_of(self, new: NewMessage) -> dict[str, Any]:

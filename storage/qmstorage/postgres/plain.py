@@ -6,7 +6,20 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, Text, bindparam, cast, column, delete, exists, func, literal_column, select, union_all
+from sqlalchemy import (
+    ARRAY,
+    Text,
+    bindparam,
+    cast,
+    column,
+    delete,
+    exists,
+    func,
+    literal_column,
+    select,
+    true,
+    union_all,
+)
 from sqlalchemy.dialects.postgresql import REGCLASS, insert
 from sqlalchemy.types import BigInteger, Integer, LargeBinary
 
@@ -185,7 +198,7 @@ TELL: Final = select(func.pg_notify(by("channel", Text()), literal_column("''"))
 _HAS_GENERATION = exists().where(*OF_SPACE, counter.c.slot == ZERO, counter.c.generation == by("known"))
 _IS_DUE = exists().where(given(due.c.queue_id, "of_queue"), due.c.available_at <= by("now"))
 _HAS_EXPIRED = exists().where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= by("now"))
-_IS_KEPT_APART = exists().where(Named(message.c.id, ready.c.message_id), message.c.body_id.is_not(None))
+_IS_WHOLE = exists().where(Named(message.c.id, ready.c.message_id), message.c.body_id.is_(None))
 
 
 _TAKES: Final = (ready.c.message_id, ready.c.order_key, ready.c.retries)
@@ -202,9 +215,9 @@ def _first(*conditions: Any) -> Any:
 
 
 def taken(*conditions: Any) -> Any:
-    """Return the statement that takes the first message of a queue, unless its body is kept apart."""
+    """Return the statement that takes the first message of a queue, unless its body is kept apart or it is damaged."""
     first = _first(*conditions).limit(ONE).scalar_subquery()
-    return delete(ready).where(first == THIS, ~_IS_KEPT_APART).returning(*_TAKES).cte("taken")
+    return delete(ready).where(first == THIS, _IS_WHOLE).returning(*_TAKES).cte("taken")
 
 
 def no_longer_expiring(which: Any) -> Any:
@@ -258,10 +271,17 @@ _ALL_GONE = (
 )
 _SHRINKS_BY = {name: -_ALL_GONE.c[name] for name in ("messages", "pages", "size")} | {"dequeued": _ALL_GONE.c.messages}
 
-DEPART_TOGETHER: Final = select(*_GONE_TOGETHER.c, NUMBER_OF_TRANSACTION).add_cte(
-    _counted_twice(_ALL_GONE, _SHRINKS_BY)
+_COUNT_TAKEN = select(func.count().label("messages")).select_from(_TAKEN_TOGETHER).subquery("counted")
+DEPART_TOGETHER: Final = (
+    select(*_GONE_TOGETHER.c, _COUNT_TAKEN.c.messages, NUMBER_OF_TRANSACTION)
+    .select_from(_COUNT_TAKEN.outerjoin(_GONE_TOGETHER, true()))
+    .where(_COUNT_TAKEN.c.messages > ZERO)
+    .add_cte(_counted_twice(_ALL_GONE, _SHRINKS_BY))
 )
 """Dequeues the first messages of a queue, and gives of each what DEPART gives, with its place in the order besides.
+
+Behind that comes how many there should be: fewer rows, or one of nothing, say that the others have no record, so that
+it must not be committed.
 
 They come in any order. It does nothing where DEPART would do nothing, but for bodies that are kept apart: it must not
 be committed where there are any. EXPIRE_NO_LONGER is to follow it where any of them expires.

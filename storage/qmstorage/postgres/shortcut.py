@@ -46,6 +46,7 @@ _THIRD: Final = 2
 """Behind that, where it has taken nothing, the one that says whether there is anything."""
 
 _BEHIND_RETRIES: Final = rows.BODY + 2
+_EXPECTED: Final = _BEHIND_RETRIES + 1
 
 _NO_MESSAGE: Final[dict[str, Any]] = dict.fromkeys((*message.columns.keys(), "key_head", "inverting"))
 _MOST_TOGETHER: Final = 4 * 1024 * 1024
@@ -114,6 +115,9 @@ class PostgresShortcut:
         values = _values_of_departure(departure) | {"most": most}
 
         def read(found: list[_Row]) -> list[Message] | None:
+            # Fewer than were taken: whoever looks at one by one tells which is damaged.
+            if len(found) < found[0][_EXPECTED] or found[0][0] is None:
+                return None
             if any(row[rows.BODY_ID] is not None for row in found):
                 return None
             return [_message(row, departure) for row in sorted(found, key=itemgetter(_BEHIND_RETRIES))]

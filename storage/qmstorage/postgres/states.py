@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sqlalchemy import ARRAY, BigInteger, Select, Text, bindparam, cast, delete, func, select, text
+from sqlalchemy import ARRAY, BigInteger, Select, Text, bindparam, cast, delete, exists, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.types import UserDefinedType
 
@@ -87,7 +87,8 @@ _TAKE_READY_OF = (
     )
     .returning(ready.c.message_id, ready.c.order_key, ready.c.retries)
 )
-_TAKE_DUE_OF = _take_due(select(_THIS_DUE).where(due.c.message_id == _numbers("ids")))
+_IS_RECORDED = exists(select(message.c.id).where(Named(message.c.id, due.c.message_id)))
+_TAKE_DUE_OF = _take_due(select(_THIS_DUE).where(due.c.message_id == _numbers("ids"), _IS_RECORDED))
 _PLACES = func.any(cast(bindparam("places", type_=ARRAY(Text)), ARRAY(_Tid)))
 _UNMAKE_EXPIRING_AT = delete(expiring).where(_THIS_EXPIRING.op("=")(_PLACES))
 _CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
@@ -184,7 +185,7 @@ class SharedHistory(History):
     def forget(self, queue_id: int, before_us: int, limit: int) -> tuple[int, int]:
         """Delete at most `limit` messages that were consumed before a time; return how many, and their pages."""
         forgotten = self.all(_FORGET, of_queue=queue_id, before=before_us, most=limit)
-        return len(forgotten), sum(self.discard(number)[0] for (number,) in forgotten)
+        return len(forgotten), self.discard_all([number for (number,) in forgotten])
 
 
 class SharedClaims(Claims):

@@ -11,7 +11,7 @@ from qmcore import numbers
 from qmcore.queue import Queue
 from qmcore.records import Use
 from qmcore.space import Space, SpaceDefinition
-from qmstorage.bodies import Bodies
+from qmstorage.bodies import Bodies, incomplete
 from qmstorage.postgres import keys
 from qmstorage.postgres.arrivals import SharedArrivals
 from qmstorage.postgres.carrying import SharedCarrying
@@ -40,9 +40,13 @@ class SharedBodies(Bodies):
         """Return a body that is kept apart, of `size` bytes."""
         content, at = bytearray(), 0
         while len(content) < size:
-            ((part,),) = self.all(_CONTENT, of_body=body_id, at=at)
-            content += part
+            part = self.one(_CONTENT, of_body=body_id, at=at)
+            if part is None:
+                break
+            content += part[0]
             at += 1
+        if len(content) != size:
+            raise incomplete(body_id, len(content), size)
         return bytes(content)
 
 

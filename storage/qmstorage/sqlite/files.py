@@ -52,7 +52,7 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
     if mode == "rw":
         try:
             _prepare_to_write(connection)
-        except sqlite3.Error:
+        except translate.FAILURES:
             connection.close()
             raise
     return connection
@@ -182,13 +182,13 @@ def open_for_writing(path: str) -> sqlite3.Connection:
     """Return a connection to an existing device."""
     try:
         connection = connect(path, "rw")
-    except sqlite3.Error as error:
+    except translate.FAILURES as error:
         raise translate.from_sqlite(error, path) from error
     try:
         checked(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
         share_beside(path)
-    except sqlite3.Error as error:
+    except translate.FAILURES as error:
         connection.close()
         raise translate.from_sqlite(error, path) from error
     except BaseException:
@@ -238,7 +238,7 @@ def reading(path: str) -> Iterator[sqlite3.Connection]:
     try:
         with contextlib.closing(connect(path, mode)) as connection:
             yield checked(connection, path)
-    except sqlite3.Error as error:
+    except translate.FAILURES as error:
         _refuse_changed(path, mode, before)
         raise translate.from_sqlite(error, path) from error
     _refuse_changed(path, mode, before)

@@ -22,6 +22,7 @@ from qmstorage.counters import adding
 from qmstorage.runner import Row, given
 from qmstorage.schema import counter, owner, trans
 from qmstorage.sqlite import traffic
+from qmstorage.sqlite.undecoded import Undecoded
 from qmstorage.transactions import written_state
 from qmstorage.unit import SqlUnit
 
@@ -58,7 +59,7 @@ _COUNT_ERRANDS: Final = (
 """Where no queue space is: they are numbered from 1. It is a row of a page that most commits write to anyway."""
 
 
-class PlainTraffic(traffic.Traffic, SqlUnit):
+class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
     """What most calls ask, in one step each. None or False: nothing was done."""
 
     def arrive_plainly(self, arrival: PlainArrival) -> int | None:

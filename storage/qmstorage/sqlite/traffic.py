@@ -12,6 +12,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, delete, insert, select
 
+from qmcore.damage import NO_RECORD, damaged
 from qmcore.records import Holding, NewMessage, Place, Role, Use
 from qmcore.selection import FIRST_CHOICE, Choice
 from qmcore.space import Space
@@ -21,6 +22,7 @@ from qmstorage.holding import for_each_role
 from qmstorage.rows import ALL, PLAIN, USUAL, is_plain, is_usual, plain_row, usual_row
 from qmstorage.runner import Row, Statement, given, insert_into
 from qmstorage.schema import held, message, ready
+from qmstorage.sqlite.undecoded import Undecoded
 from qmstorage.states import PENDING_WORK
 from qmstorage.unit import MemoryStore
 
@@ -131,7 +133,7 @@ class Traffic(Arrivals):
             rows_of = self.run_in_order(_READ_MANY if body else _READ_MANY_FACTS, *places).fetchall()
             found.update((row[rows.ID], row) for row in rows_of)
         if len(found) < len(message_ids):
-            raise _no_row(next(each for each in message_ids if each not in found))
+            raise damaged(next(each for each in message_ids if each not in found), NO_RECORD)
         return found
 
     def hold(self, transaction_id: int, holdings: Sequence[Holding], role: Role = Role.DEQUEUED) -> None:
@@ -163,7 +165,7 @@ class Traffic(Arrivals):
     def _row_of(self, statement: Statement, message_id: int) -> Row:
         row: Row | None = self.run_in_order(statement, message_id).fetchone()
         if row is None:
-            raise _no_row(message_id)
+            raise damaged(message_id, NO_RECORD)
         return row
 
     def _delete_held(self, transaction_id: int, queue_id: int, role: Role) -> Use:
@@ -191,11 +193,7 @@ def use_of(its: Sequence[Row]) -> Use:
     return Use(len(its), sum(pages for _, pages, _ in its), sum(size for _, _, size in its))
 
 
-def _no_row(message_id: int) -> LookupError:
-    return LookupError(f"message {message_id} has a place but no row")
-
-
-class SqliteMemoryStore(Traffic, MemoryStore):
+class SqliteMemoryStore(Traffic, Undecoded, MemoryStore):
     """The non-persistent messages of a queue space, in its memory."""
 
 

@@ -6,7 +6,9 @@ import os
 import pwd
 import sqlite3
 from pathlib import Path
+from typing import Final
 
+from qmcore.damage import DAMAGE_HINT
 from qmcore.errors import BadResourceError, OperatingSystemError, OutcomeUnknownError, QueueError, SystemFailureError
 
 _PRIMARY = 0xFF
@@ -21,6 +23,11 @@ NAME_ANOTHER = "Name another file, or create a device with crdl."
 READ_ONLY = "device {path!r} cannot be written by this user; it is open for reading only"
 
 _OTHERWISE = SystemFailureError, "the store of device {path!r} failed: {error}", ""
+_DAMAGED = "device {path!r} is damaged: {error}"
+_FROM_A_BACKUP = "Restore it from a backup."
+_NO_TEXT = "Could not decode to UTF-8"
+"""How Python's driver begins to say that a text is not UTF-8."""
+
 _READ_ONLY = OperatingSystemError, READ_ONLY, ""
 _LOCKED = (
     SystemFailureError,
@@ -44,12 +51,25 @@ _BY_CODE: dict[int, tuple[type[QueueError], str, str]] = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
     sqlite3.SQLITE_NOTADB: (BadResourceError, NOT_A_DEVICE, NAME_ANOTHER),
-    sqlite3.SQLITE_CORRUPT: (SystemFailureError, "device {path!r} is damaged: {error}", "Restore it from a backup."),
+    sqlite3.SQLITE_CORRUPT: (SystemFailureError, _DAMAGED, _FROM_A_BACKUP),
 }
 
 
-def from_sqlite(error: sqlite3.Error, path: str, full_memory: Path | None = None) -> QueueError:
+FAILURES: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What the driver raises. It cannot read what SQLite says of a file where that quotes a name which is not UTF-8."""
+
+
+def from_sqlite(error: sqlite3.Error | UnicodeDecodeError, path: str, full_memory: Path | None = None) -> QueueError:
     """Return the diagnostic for an error of SQLite on the file `path`, or on a memory whose file system is full."""
+    if isinstance(error, UnicodeDecodeError):
+        return SystemFailureError(
+            _DAMAGED.format(path=path, error="a name in it is not UTF-8"), hint=_FROM_A_BACKUP, path=path
+        )
+    if is_undecodable(error):
+        # What the text is, or was, is nobody's business here.
+        column = str(error).partition("column '")[2].partition("'")[0]
+        what = f"the {column or 'text'} of a message on device {path!r} is not UTF-8, so that it cannot be read"
+        return SystemFailureError(what, hint=DAMAGE_HINT, path=path, damaged=0)
     code = _code(error)
     if full_memory is not None and code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) and not _is_full(path):
         return OperatingSystemError(
@@ -79,6 +99,11 @@ def _is_full(path: str) -> bool:
         return os.statvfs(Path(path).parent).f_bavail == 0
     except OSError:
         return False
+
+
+def is_undecodable(error: sqlite3.Error) -> bool:
+    """Return whether a text of a row is not UTF-8."""
+    return str(error).startswith(_NO_TEXT)
 
 
 def not_a_device(path: str) -> QueueError:

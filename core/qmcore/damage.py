@@ -1,0 +1,34 @@
+"""A message whose record is gone or cannot be read: what is said of it, wherever somebody comes upon it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from qmcore import numbers
+from qmcore.errors import QueueError, SystemFailureError
+
+NO_RECORD: Final = "its queue has a place for it, and its record is missing"
+"""What is wrong with a message of which nothing but its place is left."""
+
+DAMAGE_HINT: Final = (
+    "Other messages are whole: qchangequeue moves them, and qpurge -d removes the damaged ones of a queue. qcheck"
+    " counts them; a backup may have them."
+)
+
+
+def damaged(number: int, what: str, *, msgid: str = "", queue: str = "") -> SystemFailureError:
+    """Return the diagnostic for the message with this number; `msgid` and `queue` name it where they are known."""
+    whose = repr(msgid) if msgid else f"with the sequence number {numbers.sequence(number)}"
+    where = f" of queue {queue!r}" if queue else ""
+    sentence = f"the message {whose}{where} is damaged: {what}"
+    return SystemFailureError(sentence, hint=DAMAGE_HINT, damaged=number, recorded=what != NO_RECORD)
+
+
+def is_damage(error: QueueError) -> bool:
+    """Return whether an error is about one damaged message, so that all else can go on."""
+    return "damaged" in error.facts
+
+
+def has_no_record(error: QueueError) -> bool:
+    """Return whether an error is about a message of which there is no record, which may just have been consumed."""
+    return error.facts.get("recorded") is False

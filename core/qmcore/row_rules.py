@@ -1,0 +1,137 @@
+"""What each value of a message has to be, column by column, wherever it was stored or written by others.
+
+What the API accepts is fulfilled by what it stores. An archive may come from anybody, and a device may be damaged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from qmcore import names, numbers, times
+from qmcore.carried import COLUMNS, Row
+from qmcore.errors import QueueError
+from qmcore.message import BODY_MAX, PRIORITY_RANGE, Reason, checked_id
+from qmcore.queue import Delivery
+
+_INT64: Final = (-(2**63), 2**63 - 1)
+
+
+class Range(NamedTuple):
+    """A whole number from `low` to `high`; `what` says it in words."""
+
+    low: int
+    high: int
+    what: str
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value is such a number."""
+        return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+
+
+class Shape(NamedTuple):
+    """A text or bytes that fulfil a condition; `what` says it in words."""
+
+    condition: Callable[[Any], object]
+    what: str
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value fulfils the condition: it returns something true, and refuses nothing."""
+        try:
+            return bool(self.condition(value))
+        except (QueueError, ValueError, TypeError, AttributeError, RecursionError):
+            return False
+
+
+def _is_headers(text: str) -> bool:
+    names.plain(text, "headers")
+    found = json.loads(text)
+    return isinstance(found, dict) and all(names.plain(value, "header") == value for value in found.values())
+
+
+def _is_named(text: str) -> bool:
+    return names.plain(text, "text") == text
+
+
+_MOMENT: Final = Range(times.EARLIEST, times.LATEST, "a time between the years 1 and 9999")
+_SEQUENCE: Final = Range(1, numbers.SEQUENCE_MAX, "a sequence number")
+_ANY_NUMBER: Final = Range(*_INT64, "a whole number of 64 bits")
+_QUEUE: Final = Shape(names.queue_name, "the name of a queue")
+_TYPE: Final = Shape(lambda text: names.buffer_type(text, "type"), "a type of at most 127 bytes")
+_DELIVERY: Final = Shape(Delivery, f"one of {', '.join(delivery.value for delivery in Delivery)}")
+_MSGID: Final = Shape(lambda text: checked_id(text) == text, "a message identifier")
+_TEXT: Final = Shape(_is_named, "a text in UTF-8 without NUL characters")
+
+RULES: Final[Mapping[str, Range | Shape]] = {
+    "sequence": _SEQUENCE,
+    "order_key": Shape(lambda key: isinstance(key, bytes), "bytes"),
+    "priority": Range(*PRIORITY_RANGE, "a priority from 1 to 100"),
+    "enqueued_at": _MOMENT,
+    "available_at": _MOMENT,
+    "expires_at": _MOMENT,
+    "pages": Range(1, 2**62, "a number of pages, 1 or more"),
+    "size": Range(0, BODY_MAX, f"a number of bytes from 0 to {BODY_MAX}"),
+    "urcode": _ANY_NUMBER,
+    "appkey": _ANY_NUMBER,
+    "corrid": Shape(
+        lambda value: isinstance(value, bytes) and len(value) <= names.CORRELATION_ID_MAX, "32 bytes at most"
+    ),
+    "reply_queue": _QUEUE,
+    "failure_queue": _QUEUE,
+    "error_queue": _QUEUE,
+    "delivery_asked": _DELIVERY,
+    "reply_delivery": _DELIVERY,
+    "client_id": _TEXT,
+    "type": _TYPE,
+    "subtype": _TYPE,
+    "group_sequence": _SEQUENCE,
+    "origin_queue": _QUEUE,
+    "origin_msgid": _MSGID,
+    "origin_reason": Shape(Reason, f"one of {', '.join(reason.value for reason in Reason)}"),
+    "origin_error": _TEXT,
+    "moved_at": _MOMENT,
+    "first_msgid": _MSGID,
+    "expires_before": _MOMENT,
+    "headers": Shape(_is_headers, "a JSON object of texts"),
+    "retries": Range(0, 2**31 - 1, "a number from 0"),
+    "until": _MOMENT,
+    "consumed_at": _MOMENT,
+    "consumer": _TEXT,
+    "transaction": _ANY_NUMBER,
+}
+"""By the name of a column, what a value in it is; the body may be any bytes."""
+
+REQUIRED: Final = (
+    "sequence",
+    "order_key",
+    "priority",
+    "enqueued_at",
+    "pages",
+    "size",
+    "urcode",
+    "appkey",
+    "type",
+    "retries",
+)
+"""The columns in which each message has a value."""
+
+TOGETHER: Final = ("origin_queue", "origin_msgid", "origin_reason", "moved_at")
+"""What a message that was moved has all of, and every other none of."""
+
+_RULES: Final = [(at, name, RULES[name], name in REQUIRED) for at, name in enumerate(COLUMNS) if name in RULES]
+_TOGETHER: Final = [COLUMNS.index(name) for name in TOGETHER]
+
+
+def fault_of(row: Row) -> str | None:
+    """Return what is wrong with a message, as the end of a sentence; None where nothing is."""
+    for at, name, rule, is_required in _RULES:
+        value = row[at]
+        if value is None:
+            if is_required:
+                return f"it has no {name}"
+        elif not rule.holds(value):
+            return f"its {name} is not {rule.what}"
+    if len({row[at] is None for at in _TOGETHER}) > 1:
+        return "it has a part only of where it was moved from"
+    return None

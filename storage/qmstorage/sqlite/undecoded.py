@@ -1,0 +1,68 @@
+"""Texts of a damaged file that are not UTF-8: they cost the message that has them, not a whole listing."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from qmcore.condition import Condition
+from qmcore.message import State
+from qmcore.queue import Queue
+from qmcore.records import Cursor, Listing
+from qmcore.space import Space
+from qmstorage import rows
+from qmstorage.damage import Damages
+from qmstorage.listing import Listings
+from qmstorage.sqlite import translate
+
+
+class Undecoded(Damages, Listings):
+    """What is read around texts that cannot be decoded."""
+
+    _is_strict = False
+
+    @contextlib.contextmanager
+    def undecoded(self) -> Iterator[None]:
+        """Have texts that are not UTF-8 read with something in them that no rule allows, not refused."""
+        connection = self._cursor.connection
+        before, connection.text_factory = connection.text_factory, _text
+        self._is_strict = True
+        try:
+            yield
+        finally:
+            connection.text_factory, self._is_strict = before, False
+
+    def facts_of(self, row: Sequence[Any], space: Space, queue_name: str) -> dict[str, Any]:
+        """Return what a row without its body says of a message."""
+        if self._is_strict:
+            rows.checked(row, space, queue_name)
+        return super().facts_of(row, space, queue_name)
+
+    def messages(
+        self,
+        space: Space,
+        in_queue: Queue,
+        state: State,
+        after: Cursor | None,
+        limit: int,
+        condition: Condition | None = None,
+    ) -> Listing:
+        """Return at most `limit` messages of the queue in one state, those behind the cursor, each with its cursor."""
+        asked = space, in_queue, state, after, limit, condition
+        try:
+            return super().messages(*asked)
+        except sqlite3.OperationalError as error:
+            if not translate.is_undecodable(error):
+                raise
+        with self.undecoded():
+            return super().messages(*asked)
+
+
+def _text(raw: bytes) -> str | bytes:
+    """Return a text, or the bytes of what is not one: no column of texts may have those."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw

@@ -1,0 +1,217 @@
+"""A message whose record is gone or cannot be read costs that message, and nothing else."""
+
+import itertools
+
+import pytest
+
+from qmadmin import SystemFailureError
+from qmcore.findings import Severity
+from tests.fix_postgres import but_for_this_server
+from tests.fix_store import bodies_held, drain, make_queue
+
+ITS = "(SELECT min(id) FROM message)"
+GONE = f"DELETE FROM message WHERE id = {ITS}"
+NOT_JSON = f"UPDATE message SET headers = 'not JSON' WHERE id = {ITS}"
+NO_OBJECT = f"UPDATE message SET headers = '[1]' WHERE id = {ITS}"
+UNKNOWN_WORD = f"UPDATE message SET reply_delivery = 'perhaps' WHERE id = {ITS}"
+UNKNOWN_REASON = f"UPDATE message SET origin_queue = 'Q', origin_reason = 'why', moved_at = 1 WHERE id = {ITS}"
+KINDS = {
+    "gone": GONE,
+    "not-json": NOT_JSON,
+    "no-object": NO_OBJECT,
+    "unknown-word": UNKNOWN_WORD,
+    "unknown-reason": UNKNOWN_REASON,
+}
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS)
+def damage(request):
+    return request.param
+
+
+@pytest.fixture
+def space(shared_store):
+    opened = shared_store.space(error_queue="ERRORS")
+    make_queue(opened, "ERRORS")
+    make_queue(opened, "Q", retries=2)
+    make_queue(opened, "OTHER", retries=2)
+    return opened
+
+
+@pytest.fixture
+def damaged(shared_store, space, damage):
+    """Return a queue space with three messages on Q, of which the first is damaged."""
+    for body in "abc":
+        space.enqueue("Q", body)
+    shared_store.by_hand(damage)
+    return space
+
+
+def refused(act):
+    with pytest.raises(SystemFailureError) as caught:
+        act()
+    assert "is damaged" in caught.value.message
+    assert "qpurge -d" in caught.value.hint
+    return caught.value
+
+
+def dequeue_in_transaction(space):
+    with space.transaction():
+        return space.dequeue("Q")
+
+
+ACTS = {
+    "dequeue": lambda space: space.dequeue("Q"),
+    "dequeue many": lambda space: space.dequeue_many("Q", 2),
+    "dequeue in a transaction": dequeue_in_transaction,
+    "peek": lambda space: space.peek("Q"),
+    "listen and dequeue": lambda space: space.listen(["Q"]) and space.dequeue("Q"),
+}
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+def test_who_comes_upon_it_is_told_and_nothing_is_changed(damaged, act):
+    before = damaged.usage("Q")
+    for _ in range(2):
+        refused(lambda: act(damaged))
+    assert damaged.usage("Q") == before
+
+
+def test_other_queues_are_served(damaged):
+    damaged.enqueue("OTHER", "x")
+    refused(lambda: damaged.dequeue("Q"))
+    assert drain(damaged, "OTHER") == ["x"]
+
+
+def test_others_of_the_queue_are_listed(damaged):
+    assert [damaged.content(info).text for info in damaged.messages("Q")] == ["b", "c"]
+
+
+def test_those_that_are_chosen_can_be_dequeued(shared_store, space, damage):
+    ids = [space.enqueue("Q", body) for body in "abc"]
+    shared_store.by_hand(damage)
+    assert [space.dequeue("Q", msgid=msgid).text for msgid in ids[1:]] == ["b", "c"]
+
+
+def test_the_others_are_moved_when_the_damaged_one_is_removed(damaged):
+    assert damaged.purge_damaged("Q") == 1
+    assert damaged.move("Q", "OTHER") == 2
+    assert drain(damaged, "OTHER") == ["b", "c"]
+
+
+def test_a_move_of_all_takes_what_has_a_record(damaged):
+    assert damaged.move("Q", "OTHER") in (2, 3)
+    # Where the origin was the damage, that is what a move writes anew.
+    assert [info.size for info in damaged.messages("OTHER")][-2:] == [1, 1]
+
+
+def test_removing_the_damaged_leaves_the_others_and_counts_them_again(shared_store, damaged):
+    assert damaged.purge_damaged("Q") == 1
+    assert damaged.purge_damaged("Q") == 0
+    assert bodies_held(damaged, "Q")[0] == 2
+    assert (damaged.usage("Q").messages, damaged.usage("Q").discarded) == (2, 1)
+    assert drain(damaged) == ["b", "c"]
+    assert bad(shared_store) == []
+
+
+def test_a_queue_can_be_purged(shared_store, damaged):
+    assert damaged.purge("Q") == 3
+    assert bodies_held(damaged, "Q") == (0, 0, 0)
+    damaged.enqueue("Q", "new")
+    assert drain(damaged) == ["new"]
+    assert bad(shared_store) == []
+
+
+def test_a_check_finds_it(shared_store, damaged):
+    assert bad(shared_store)
+
+
+def test_a_message_with_a_large_body_that_lacks_a_part_is_not_given_out(shared_store, space):
+    space.enqueue("Q", b"x" * 3_000_000)
+    space.enqueue("Q", "whole")
+    shared_store.by_hand("DELETE FROM chunk WHERE number = 1")
+    assert "its body has" in refused(lambda: space.dequeue("Q")).message
+    assert space.purge_damaged("Q") == 1
+    assert drain(space) == ["whole"]
+    assert bad(shared_store) == []
+
+
+@pytest.mark.parametrize("spends", [False, True])
+def test_one_that_a_transaction_holds_comes_back_when_that_is_rolled_back(shared_store, space, spends):
+    space.enqueue("Q", "a")
+    transaction = space.transaction()
+    with transaction:
+        space.dequeue("Q")
+        shared_store.by_hand(GONE)
+        transaction.rollback("no", permanent=spends)
+    refused(lambda: space.peek("Q"))
+    assert space.purge_damaged("Q") == 1
+    assert bad(shared_store) == []
+
+
+def test_one_that_expires_is_in_nobodys_way(shared_store, space, clock):
+    make_queue(space, "KEEPING", retries=1, keep_expired=True)
+    for queue, delay in itertools.product(("Q", "KEEPING"), (0, 5)):
+        space.enqueue(queue, "a", expires_in=10, delay=delay)
+        space.enqueue(queue, "b", expires_in=100)
+    shared_store.by_hand("DELETE FROM message WHERE size = 1 AND expires_at < enqueued_at + 50000000")
+    clock.advance(20)
+    for queue in ("Q", "KEEPING"):
+        assert space.usage(queue).expired == 0
+        assert [info.expires_us for info in space.messages(queue)] != []
+        assert space.purge_damaged(queue) == 2
+        assert drain(space, queue) == ["b", "b"]
+    assert bad(shared_store) == []
+
+
+def test_one_that_was_kept_after_it_was_consumed_is_forgotten(shared_store, space, clock):
+    make_queue(space, "KEPT", retention=10)
+    for body in "ab":
+        space.enqueue("KEPT", body)
+        space.dequeue("KEPT")
+    shared_store.by_hand(GONE)
+    assert [each.info.size for each in space.history("KEPT")] == [1]
+    clock.advance(20)
+    assert list(space.history("KEPT")) == []
+    assert space.purge_damaged("KEPT") == 0
+    assert bad(shared_store) == []
+
+
+def test_a_page_of_nothing_but_damaged_messages_does_not_end_a_listing(shared_store, space):
+    space.enqueue_many("Q", ["x"] * 600)
+    space.enqueue("Q", "whole", urcode=7)
+    shared_store.by_hand("UPDATE message SET headers = '?' WHERE urcode = 0")
+    assert [info.urcode for info in space.messages("Q")] == [7]
+
+
+class TestTextsThatAreNone:
+    """SQLite keeps whatever bytes a text has; PostgreSQL refuses them."""
+
+    @pytest.fixture
+    def space(self, file_store):
+        opened = file_store.space(error_queue="ERRORS")
+        make_queue(opened, "ERRORS")
+        make_queue(opened, "Q", retries=1)
+        for body in "abc":
+            opened.enqueue("Q", body)
+        file_store.by_hand(f"UPDATE message SET reply_queue = CAST(x'ff' AS TEXT) WHERE id = {ITS}")
+        return opened
+
+    def test_it_is_told_of_without_its_text(self, space):
+        with pytest.raises(SystemFailureError, match="the reply_queue of a message on device") as caught:
+            space.dequeue("Q")
+        assert "qpurge -d" in caught.value.hint
+
+    def test_the_others_are_listed_and_left(self, file_store, space):
+        assert [info.size for info in space.messages("Q")] == [1, 1]
+        assert bad(file_store)
+        assert space.purge_damaged("Q") == 1
+        assert drain(space) == ["b", "c"]
+        assert bad(file_store) == []
+
+
+def bad(store):
+    """Return what a check finds that is wrong."""
+    return [
+        finding.sentence for finding in but_for_this_server(store.device.check()) if finding.severity is Severity.ERROR
+    ]
