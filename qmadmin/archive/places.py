@@ -65,15 +65,16 @@ class Place(Files, Protocol):
 
 
 class Directory:
-    """A directory of this machine."""
+    """A directory of this machine; a relative path is meant from where this process is now, wherever it is used."""
 
     staged = False
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self._named = path
+        self.path = path.absolute()
 
     def __str__(self) -> str:
-        return str(self.path)
+        return str(self._named)
 
     def names(self) -> list[str]:
         """Return the names of all that is in it."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from qmadmin.spark.gathering import gathered
 from qmadmin.spark.hadoop import HadoopPlace
 from qmadmin.spark.jobs import Job
+from qmadmin.spark.parallelism import parallelism
 from qmadmin.spark.part_tasks import PartTasks
 from qmadmin.transfer.workers import Crew, Enter, Team, Told, Unit, tell_nobody
 
@@ -23,7 +24,7 @@ class SparkWorkers:
 
     def __init__(self, session: SparkSession, partitions: int | None = None) -> None:
         self._session = session
-        self.count = partitions or session.sparkContext.defaultParallelism
+        self.count = partitions or parallelism(session)
 
     def together(self, enter: Enter, *arguments: Any) -> contextlib.AbstractContextManager[Team]:
         """Give tasks that stay to the end, on this machine; the job has failed when one of them dies."""

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.places import Directory, no_file, symbolic_link
 from qmadmin.spark.java_faults import as_os_errors
-from qmcore.errors import QueueError
+from qmadmin.spark.parallelism import is_remote
+from qmcore.errors import OperatingSystemError, QueueError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -38,6 +39,11 @@ def hadoop_place(session: SparkSession, address: str) -> Iterator[HadoopPlace]:
 
     Raises OperatingSystemError where Spark has no file system for it. Hosts are not asked for anything yet.
     """
+    if is_remote(session):
+        raise OperatingSystemError(
+            f"the archive {address!r} cannot be reached through Spark Connect, which has no files for its clients",
+            hint="Name a directory that this machine has, or use a session that runs in this process.",
+        )
     with contextlib.ExitStack() as stack:
         try:
             place = HadoopPlace(session.sparkContext, address, stack)

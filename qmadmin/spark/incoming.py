@@ -1,7 +1,7 @@
 """The columns of a DataFrame that is written to a queue: which there can be, what is in them, what messages they make.
 
-Their names are those of an archive. `body` is needed. What a message gets by being stored, such as its identifier, may
-be there too, so that what was read can be written; it is left aside.
+Their names are those of an archive, in small or large letters. `body` is needed. What a message gets by being stored,
+such as its identifier, may be there too, so that what was read can be written; it is left aside.
 """
 
 from __future__ import annotations
@@ -69,7 +69,12 @@ _SPARK_TYPES: Final = {
 
 def refuse_unfit(schema: StructType) -> None:
     """Refuse columns that messages cannot be made of."""
-    found = {field.name: field.dataType.typeName() for field in schema}
+    found = {field.name.lower(): field.dataType.typeName() for field in schema}
+    if len(found) < len(schema):
+        raise InvalidArgumentError(
+            "the DataFrame has two columns whose names differ in case alone, or not at all",
+            hint="Drop one, or rename it.",
+        )
     if "body" not in found:
         raise InvalidArgumentError(
             "the DataFrame has no column 'body'", hint=f"It has {', '.join(map(repr, found)) or 'none'}."
@@ -87,7 +92,8 @@ def refuse_unfit(schema: StructType) -> None:
 
 def type_of(schema: StructType) -> str:
     """Return the type of the buffer of messages that say none."""
-    return TEXT_TYPE if schema["body"].dataType.typeName() == "string" else BYTES_TYPE
+    kinds = {field.name.lower(): field.dataType.typeName() for field in schema}
+    return TEXT_TYPE if kinds["body"] == "string" else BYTES_TYPE
 
 
 @functools.cache
@@ -108,7 +114,7 @@ def checked(batch: RecordBatch) -> RecordBatch:
     The refusal names the column and the value.
     """
     schema = staged_schema()
-    given = {name: batch.column(name) for name in batch.schema.names}
+    given = {name.lower(): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}
     arrays = [
         given[field.name].cast(field.type) if field.name in given else pa.nulls(batch.num_rows, field.type)
         for field in schema

@@ -13,10 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 
 from qmadmin.archive.arrow import pa
 from qmadmin.archive.columns import COLUMNS, Column, Kind
@@ -29,6 +36,7 @@ from qmadmin.transfer.export_planning import ExportOptions, Plan
 from qmadmin.transfer.picture import Reader, reading
 from qmadmin.transfer.selecting import Outstanding
 from qmadmin.transfer.units import ExportUnit, read_unit
+from qmcore.errors import InvalidArgumentError
 from qmcore.message import State
 
 if TYPE_CHECKING:
@@ -69,6 +77,41 @@ class QueueSpaceSource(DataSource):
         from qmadmin.spark.writing import QueueWriter
 
         return QueueWriter(WriteOptions.read(self.options, overwrite=overwrite), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - both are Spark's
+        """Return what refuses: there are no streams yet. Spark itself fails, in words of its own, where this does."""
+        return _NoStreamReader()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
+        """Refuse: there are no streams yet."""
+        raise _no_stream("have foreachBatch write each batch")
+
+
+class _NoStreamReader(DataSourceStreamReader):
+    """Refuses a stream as soon as it is to begin."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the name is Spark's
+        """Refuse."""
+        raise _no_stream("read it with spark.read")
+
+    def latestOffset(self, *_: Any) -> dict[str, Any]:  # noqa: N802 - the name is Spark's
+        """Refuse."""
+        raise _no_stream("read it with spark.read")
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Refuse."""
+        del start, end
+        raise _no_stream("read it with spark.read")
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Refuse."""
+        del partition
+        raise _no_stream("read it with spark.read")
+
+
+def _no_stream(instead: str) -> InvalidArgumentError:
+    # Spark shows no hint of ours.
+    return InvalidArgumentError(f"the data source qspace has no streams; {instead}")
 
 
 def columns_of(asked: SourceOptions) -> tuple[Column, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import os
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Self, TypeVar
 
+from qmadmin.care import MEMORY
 from qmadmin.transfer.selecting import Selection
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import STORED, State
@@ -58,7 +60,7 @@ class SourceOptions:
     @classmethod
     def read(cls, options: Mapping[str, str]) -> Self:
         """Read the options as Spark gives them: texts, whose names may be written in small or large letters."""
-        given = {name.lower(): text for name, text in options.items()}
+        given = named(options)
         unknown = sorted(set(given) - set(cls.NAMES) - {"path"})
         if unknown:
             raise InvalidArgumentError(
@@ -83,13 +85,33 @@ class SourceOptions:
             count=_number(given, "count", int),
         )
         return cls(
-            device=device,
+            device=reachable(device),
             table=table,
             selection=selection,
             payload=_flag(given.get("payload", "true"), "payload"),
             partitions=_number(given, "partitions", int) or 1,
             tokens=json.loads(given.get("snapshot", "{}")),
         )
+
+
+def named(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options by their names in small letters; refuse those of a table of Spark's catalog.
+
+    Of such a table Spark keeps the options, and does not say them when it is read or written.
+    """
+    given = {name.lower(): text for name, text in options.items()}
+    if "provider" in given:
+        # Spark shows no hint of ours.
+        raise InvalidArgumentError(
+            "a queue space cannot be a table of Spark's catalog, which does not pass the options on when it is read;"
+            " write CREATE TEMPORARY VIEW instead of CREATE TABLE"
+        )
+    return given
+
+
+def reachable(device: str) -> str:
+    """Return what QMCONFIG would say of a device, wherever a task of Spark is: a relative path is meant from here."""
+    return device if "://" in device or device == MEMORY else os.path.abspath(device)
 
 
 def _patterns(text: str | None) -> tuple[str, ...]:

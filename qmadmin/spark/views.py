@@ -19,6 +19,7 @@ from qmadmin.opening import open_device
 from qmadmin.spark.hadoop import HadoopPlace, hadoop_place
 from qmadmin.spark.holding import POSTGRESQL, held
 from qmadmin.spark.kinds import ADDRESS
+from qmadmin.spark.parallelism import parallelism
 from qmadmin.spark.queue_table import QUEUE_COLUMNS
 from qmadmin.spark.queue_table import defined as queue_defined
 from qmadmin.spark.source import declared
@@ -54,7 +55,7 @@ def shown(
             show_archive(session, open_archive(directory), payload=payload)
             yield
     elif isinstance(place, str):
-        with _held(place, partitions or session.sparkContext.defaultParallelism) as options:
+        with _held(place, partitions or parallelism(session)) as options:
             show_device(session, {**options, "payload": str(payload).lower()})
             yield
     else:

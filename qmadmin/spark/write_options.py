@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import tempfile
 from collections.abc import Mapping
 from typing import ClassVar, Self
 
+from qmadmin.spark.source_options import named, reachable
 from qmadmin.transfer.import_planning import Existing
 from qmcore import names
 from qmcore.errors import InvalidArgumentError
@@ -34,7 +36,7 @@ class WriteOptions:
     @classmethod
     def read(cls, options: Mapping[str, str], *, overwrite: bool) -> Self:
         """Read the options as Spark gives them: texts, whose names may be written in small or large letters."""
-        given = {name.lower(): text for name, text in options.items()}
+        given = named(options)
         for name in sorted(set(given) - set(cls.NAMES) - {"path"}):
             raise InvalidArgumentError(
                 f"writing to the data source qspace has no option {name!r}", hint=f"It has {', '.join(cls.NAMES)}."
@@ -46,10 +48,10 @@ class WriteOptions:
         if "existing" in given:
             existing = _existing(given["existing"], overwrite=overwrite)
         return cls(
-            device=given["device"],
+            device=reachable(given["device"]),
             space=names.space_name(given["space"]),
             queue=names.queue_name(given["queue"]),
-            staging=given.get("staging") or tempfile.gettempdir(),
+            staging=os.path.abspath(given.get("staging") or tempfile.gettempdir()),
             existing=existing,
             order=QueueOrder.parse(given.get("order", "fifo")),
         )

@@ -3,15 +3,18 @@
 import errno
 import io
 import os
+import pickle
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from qmadmin.archive.arrow import pa, pq
 from qmadmin.archive.part_reading import SLICE_BYTES, SLICE_ROWS, batches, verify_part
 from qmadmin.archive.part_writing import GROUP_BYTES, GROUP_ROWS, PartWriter
+from qmadmin.archive.places import Directory
 from qmadmin.archive.portions import sizes_of, slices
 from qmadmin.archive.reading import open_archive
 from qmadmin.archive.rows import batch_of, rows_of
@@ -470,3 +473,13 @@ def test_where_messages_stood_is_read_without_them(archive):
             for row in rows
         ]
         assert all(len(places) <= 3 for _, places in opened.places(opened.manifest.part(name), 3))
+
+
+def test_a_directory_is_meant_from_where_it_was_named(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    place = Directory(Path("archive"))
+    place.make()
+    monkeypatch.chdir("elsewhere")
+    there = pickle.loads(pickle.dumps(place))
+    assert (there.names(), str(there)) == ([], "archive")

@@ -10,6 +10,8 @@ from pyspark.errors import PySparkException
 from qmadmin.device import Device
 from qmadmin.opening import open_device
 from qmadmin.spark import held, register
+from qmadmin.spark.parallelism import parallelism
+from qmadmin.spark.source_options import SourceOptions
 from qmcore.errors import InvalidArgumentError
 from tests.fix_store import make_queue
 
@@ -149,3 +151,55 @@ def test_a_file_is_read_by_one_task_unless_more_are_asked_for(spark, file_device
     reader = spark.read.format("qspace").option("device", file_device.config)
     assert reader.load().rdd.getNumPartitions() == 1
     assert reader.option("partitions", "2").load().rdd.getNumPartitions() > 1
+
+
+class TestWhatSparkAsksFor:
+    """What is no reading of a DataFrame is done, or refused in a sentence, which Spark shows without a hint."""
+
+    @pytest.fixture
+    def made(self, spark, real_device, space):
+        register(spark)
+        space.enqueue("Q", b"one")
+        created = []
+
+        def create(what):
+            created.append(what)
+            spark.sql(f"CREATE {what} its USING qspace OPTIONS (device '{real_device.config}', queue 'Q')")
+
+        yield create
+        for what in created:
+            spark.sql(f"DROP {what.split()[-1]} IF EXISTS its")
+
+    def test_a_view_is_made_in_sql(self, spark, made):
+        made("TEMPORARY VIEW")
+        assert [bytes(row.body) for row in spark.sql("SELECT body FROM its").collect()] == [b"one"]
+
+    def test_a_table_of_the_catalog_is_refused_and_says_what_to_write(self, made):
+        with pytest.raises(PySparkException, match="write CREATE TEMPORARY VIEW instead of CREATE TABLE"):
+            made("TABLE")
+
+    def test_a_stream_is_refused(self, spark, real_device, tmp_path):
+        register(spark)
+        stream = spark.readStream.format("qspace").option("device", real_device.config).load()
+        query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+        with pytest.raises(PySparkException, match="the data source qspace has no streams; read it with spark"):
+            query.awaitTermination(60)
+
+    def test_a_stream_into_a_queue_is_refused(self, spark, real_device, tmp_path):
+        register(spark)
+        stream = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) body")
+        writing = stream.writeStream.format("qspace").option("checkpointLocation", str(tmp_path))
+        query = writing.options(device=real_device.config, space="SPACE", queue="Q").start()
+        with pytest.raises(PySparkException, match="no streams; have foreachBatch write each batch"):
+            query.awaitTermination(60)
+
+
+def test_a_relative_path_is_meant_from_where_it_was_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert SourceOptions.read({"device": "QUE"}).device == str(tmp_path / "QUE")
+    for elsewhere in ("postgresql:///queues", ":memory:"):
+        assert SourceOptions.read({"device": elsewhere}).device == elsewhere
+
+
+def test_the_parallelism_is_that_of_the_session(spark):
+    assert parallelism(spark) == spark.sparkContext.defaultParallelism

@@ -203,3 +203,14 @@ def test_a_staging_directory_that_is_none_is_told(spark, file_device, tmp_path: 
     options = {"device": file_device.config, "space": "SPACE", "queue": "Q", "staging": str(tmp_path / "file")}
     with pytest.raises(PySparkException, match="cannot be used for what is to be written"):
         numbers(spark, 1).write.format("qspace").mode("append").options(**options).save()
+
+
+def test_names_of_columns_are_read_without_regard_to_case(spark, write, space):
+    write(spark.sql("SELECT 'x' BODY, 5 Priority UNION ALL SELECT 'y', 6"))
+    assert sorted((space.content(info).text, info.priority) for info in space.messages("Q")) == [("x", 5), ("y", 6)]
+
+
+def test_two_columns_that_differ_in_case_alone_are_refused():
+    both = StructType([StructField("body", StringType()), StructField("BODY", StringType())])
+    with pytest.raises(InvalidArgumentError, match="two columns whose names differ in case alone"):
+        refuse_unfit(both)
