@@ -199,7 +199,7 @@ def _values(section: type[Section], content: Mapping[str, Any], environ: Mapping
     table = content.get(section.name, {})
     values: dict[str, Value] = {}
     for key, setting in section.declared().items():
-        given = environ.get(setting.variable) if setting.variable else None
+        given = environ.get(setting.variable) or environ.get(setting.older_variable)
         if given:
             values[key] = setting.meaning or given
         else:

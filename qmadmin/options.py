@@ -33,6 +33,17 @@ class Option(click.Option):
         self.setting = setting
 
 
+class Span(click.IntRange):
+    """A whole number of seconds, or one with its unit behind it: `90s`, `10m`, `2h`, `1d`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the seconds."""
+        from qmcore import times
+
+        text: Any = times.in_seconds(value) if isinstance(value, str) else value
+        return super().convert(text, param, ctx)
+
+
 class Argument(click.Argument):
     """The arguments of a program.
 

@@ -8,6 +8,7 @@ import dataclasses
 import gc
 import logging
 import os
+import shlex
 import signal
 import stat
 import sys
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 _GARBAGE_AT = 200_000
 """How many more containers there are when the program looks for garbage again; a start makes 100,000 that stay."""
 
+_NO_DEVICE = (
+    "Name the device, a file that need not exist yet or a URL of PostgreSQL, as in: qmadmin QUE\n"
+    "The environment variable QMCONFIG may name it too."
+)
 OPTIONS = "[-f FILE | -c COMMAND ...] [OPTION ...]"
 USAGE = f"Usage: qmadmin {OPTIONS} [DEVICE]"
 
@@ -73,6 +78,17 @@ class StartError(Exception):
     multiple=True,
     help="Take the command, and then that of the next such option.",
     more="Further lines of it are the answers to what it asks; where one is missing, that is an error.",
+)
+@click.option(
+    "-s",
+    "--space",
+    "space",
+    cls=Option,
+    metavar="SPACE",
+    setting=ShellSettings.space,
+    help="Open the queue space before the first command, as qopen does.",
+    more="A script opens it when a command needs it, so that the script itself may create it. A qopen or qclose of the"
+    " script ends that.",
 )
 @click.option(
     "--format",
@@ -118,6 +134,7 @@ class StartError(Exception):
 def qmadmin(
     command_file: str | None,
     commands: tuple[str, ...],
+    space: str | None,
     form: str | None,
     stop_on_error: bool,
     yes: bool,
@@ -137,17 +154,19 @@ def qmadmin(
         requested = [request, *(word for word in arguments if _is_of_request(word))]
         arguments = tuple(word for word in arguments if not _is_of_request(word))
     if len(arguments) > 1:
-        raise StartError(notices.INVALID_ARGUMENT(argument=arguments[1]))
+        raise StartError(notices.INVALID_ARGUMENT(argument=arguments[1]), _about_second(arguments))
     device = arguments[0] if arguments else configuration.qmadmin.device
     if not device:
-        raise StartError(notices.QMCONFIG_NOT_SET())
+        raise StartError(notices.QMCONFIG_NOT_SET(), f"{_NO_DEVICE}\n{USAGE}")
     check_status(device)
     if requested:
         return _carry_out(device, requested, configuration)
     script = Given(None if command_file == "-" else command_file, commands)
     usual = configuration.qmadmin
     modes = Modes(echo=usual.echo, verbose=usual.verbose, yes=yes, stop_on_error=stop_on_error)
-    return _take_commands(device, script, modes, form or usual.format, configuration)
+    return _take_commands(
+        device, usual.space if space is None else space, script, modes, form or usual.format, configuration
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -160,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StartError as error:
         return _refuse(error)
     except click.NoSuchOption as error:
-        return _refuse(StartError(notices.INVALID_OPTION(option=error.option_name)))
+        return _refuse(StartError(notices.INVALID_OPTION(option=error.option_name), _meant(error) + USAGE))
     except click.ClickException as error:
         return _refuse(StartError(UsageError(error.format_message()).notice))
     except (KeyboardInterrupt, click.Abort):
@@ -171,6 +190,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         leave_quietly()
     return Exit(status or Exit.OK)
+
+
+def _meant(error: click.NoSuchOption) -> str:
+    """Return a line with the options that may have been meant; empty for none."""
+    return f"Did you mean {' or '.join(error.possibilities)}?\n" if error.possibilities else ""
+
+
+def _about_second(arguments: Sequence[str]) -> str:
+    """Return what to do about a second argument, which is often a command."""
+    first, *command = arguments
+    return f"A command is given with -c: qmadmin {shlex.quote(first)} -c {shlex.quote(' '.join(command))}\n{USAGE}"
 
 
 def _look_for_little_garbage() -> None:
@@ -264,12 +294,15 @@ def _carry_out(device: str, request: Sequence[str], configuration: Configuration
     return Exit(command.run(device, request, sys.stdout))
 
 
-def _take_commands(device: str, script: Given, modes: Modes, form: str, configuration: Configuration) -> Exit:
+def _take_commands(
+    device: str, space: str, script: Given, modes: Modes, form: str, configuration: Configuration
+) -> Exit:
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.interpreter import Interpreter, fault
     from qmadmin.shell.lines import Commands
     from qmadmin.shell.render import OutputLostError
     from qmadmin.shell.session import Session
+    from qmadmin.shell.words import quote
 
     signal.signal(signal.SIGTERM, _end)
     with contextlib.ExitStack() as opened:
@@ -294,23 +327,37 @@ def _take_commands(device: str, script: Given, modes: Modes, form: str, configur
             at_terminal=person,
             can_page=drawn,
             children_read=person or not script.on_stdin,
+            space=space,
         )
         ulog.install("qmadmin", os.environ, log=configuration.log, level=logging.WARNING, errors=err)
         opened.callback(_close, session)
         if person and out.isatty() and not modes.format.is_for_programs:
-            session.screen.show([Line(f"qmadmin {__version__}"), Line(f"QMCONFIG={session.path}")])
+            session.screen.show(Line(text) for text in _greeting(session))
         try:
             if script.commands:
                 dialogue: Dialogue = Commands(script.commands, session)
             else:
                 dialogue = _dialogue(source, name, session, person=person, drawn=drawn)
-            return Interpreter(session, dialogue).run()
+            interpreter = Interpreter(session, dialogue)
+            if person and space:
+                interpreter.obey(f"qopen {quote(space)}")
+            return interpreter.run()
         except OutputLostError as error:
             if not error.quiet:
                 err.write(f"ERROR: {error}\n")
         except Exception as error:  # noqa: BLE001 - a person gets a sentence, the log the traceback
             err.write(f"ERROR: qmadmin has failed: {fault(error, 'the program')}\n")
         return Exit.FAILED
+
+
+def _greeting(session: Session) -> list[str]:
+    """Return what a person is told first; what stands in a database is not asked for it."""
+    from qmadmin.shell.words import quote
+
+    told = [f"qmadmin {__version__}", f"QMCONFIG={session.path}"]
+    if file_of(session.path) is not None and not session.has_device:
+        told.append(f"There is no such device yet. This makes one of 2000 pages: crdl {quote(session.path)} 0 2000")
+    return [*told, "help lists the commands, quit leaves."]
 
 
 def _close(session: Session) -> None:

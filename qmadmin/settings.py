@@ -28,7 +28,8 @@ class Kind(enum.Enum):
 class Setting(Generic[T]):
     """A setting, declared as an attribute of its section, where it gives the value.
 
-    `variable` is the environment variable that wins over it; `meaning` is the value that it gives, if not its own.
+    `variable` is the environment variable that wins over it, `older_variable` another spelling of that, which counts
+    less; `meaning` is the value that it gives, if not its own.
     `default_help` describes a default that says nothing by itself.
     """
 
@@ -43,6 +44,7 @@ class Setting(Generic[T]):
         low: int = 0,
         high: int = 0,
         variable: str = "",
+        older_variable: str = "",
         meaning: str = "",
         default_help: str = "",
     ) -> None:
@@ -53,6 +55,7 @@ class Setting(Generic[T]):
         self.low = low
         self.high = high
         self.variable = variable
+        self.older_variable = older_variable
         self.meaning = meaning
         self.default_help = default_help
         self.section = ""
@@ -123,6 +126,14 @@ class ShellSettings(Section):
 
     device = Setting(
         Kind.PATH, "", "The device, where no argument names one.", variable="QMCONFIG", default_help="none"
+    )
+    space = Setting(
+        Kind.TEXT,
+        "",
+        "The queue space that the shell opens.",
+        variable="QMSPACE",
+        older_variable="QM_SPACE",
+        default_help="none",
     )
     format = Setting(
         Kind.CHOICE,

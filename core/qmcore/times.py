@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -106,13 +107,46 @@ def _seconds(micros: object) -> str:
     return f"{micros / MICROS:g} seconds" if isinstance(micros, (int, float)) else repr(micros)
 
 
-def parse_absolute(text: str) -> int:
-    """Return the time that `YY[MM[DD[hh[mm[ss]]]]]` stands for in local time, as qmadmin(1) reads it.
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+UNITS_HINT = "Give seconds, or a number with s, m, h or d behind it, such as 10m."
 
-    Parts left out take their smallest value; years 00-37 are 2000-2037 and 70-99 are 1970-1999.
+
+def in_seconds(text: str) -> str:
+    """Return a span that has a unit behind it (`90s`, `10m`, `2h`, `1.5d`) as a number of seconds; else the text."""
+    found = re.fullmatch(r"(\d{1,12})(?:\.(\d{1,6}))?([smhd])", text, re.ASCII)
+    if found is None:
+        return text
+    whole, decimals, unit = found.groups(default="")
+    micros = int(whole + decimals.ljust(6, "0")) * _UNITS[unit]
+    seconds, rest = divmod(micros, MICROS)
+    return f"{seconds}.{rest:06}".rstrip("0").rstrip(".") if rest else f"{seconds}"
+
+
+_ISO = re.compile(r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?) ?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+
+
+def parse_absolute(text: str) -> int:
+    """Return the time that `YY[MM[DD[hh[mm[ss]]]]]` or ISO 8601 stands for, as qmadmin(1) reads it.
+
+    Without a zone it is local time. Parts left out take their smallest value; years 00-37 are 2000-2037 and 70-99 are
+    1970-1999.
     """
+    found = _ISO.fullmatch(text)
+    if found is None:
+        return _of_digits(text)
+    try:
+        moment = datetime.fromisoformat("".join(part for part in found.groups() if part))
+        return from_datetime(moment if moment.tzinfo else moment.astimezone())
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgumentError(f"the time {text!r} does not exist: {error}") from None
+
+
+def _of_digits(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) % 2 or not 2 <= len(text) <= 12:
-        raise InvalidArgumentError(f"the time {text!r} is not of the form YY[MM[DD[hh[mm[ss]]]]]")
+        raise InvalidArgumentError(
+            f"the time {text!r} is not of the form YY[MM[DD[hh[mm[ss]]]]]",
+            hint="ISO 8601 is read too, such as 2026-11-25T20:00.",
+        )
     parts = [int(text[at : at + 2]) for at in range(0, len(text), 2)]
     if 38 <= parts[0] <= 69:
         raise InvalidArgumentError(f"the year {text[:2]} of the time {text!r} is not one of 00-37 and 70-99")

@@ -179,6 +179,7 @@ def _started(event: CapacityEvent) -> subprocess.Popen[bytes]:
     """Start the administrator's line as system(3) does, in a process group of its own."""
     facts = {
         "QMCONFIG": event.device,
+        "QMSPACE": event.space,
         "QM_SPACE": event.space,
         "QM_QUEUE": event.queue,
         "QM_LEVEL": event.level,

@@ -42,7 +42,8 @@ FACTS: Final = {
     "TRACEPARENT": "the span of the call, where it is traced, else the header of that name, where the message has it",
     "TRACESTATE": "the state of that trace, where it has one",
     "QMCONFIG": "the device",
-    "QM_SPACE": "the queue space",
+    "QMSPACE": "the queue space",
+    "QM_SPACE": "the same, in its older spelling",
 }
 """What a command finds in its environment, and what it means."""
 

@@ -52,7 +52,8 @@ class Daemon:
         self._settings = settings
         self._stop = stop
         self._notify = Notify(environ)
-        self._environ = {**for_children(environ), "QMCONFIG": settings.device, "QM_SPACE": settings.space}
+        place = {"QMCONFIG": settings.device, "QMSPACE": settings.space, "QM_SPACE": settings.space}
+        self._environ = {**for_children(environ), **place}
         self._described: ServicesFile | None = None
         self._slots: dict[str, Slot] = {}
         self._figures: dict[str, Figures] = {}

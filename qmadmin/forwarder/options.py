@@ -10,7 +10,7 @@ import click
 
 from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.settings import Settings, Warn
-from qmadmin.options import Option
+from qmadmin.options import Option, Span
 from qmadmin.settings import SECONDS_MAX, ForwarderSettings, LogSettings
 from qmadmin.shell.formats import Format
 
@@ -181,7 +181,7 @@ _OPTIONS: Final = (
         "--grace",
         cls=Option,
         metavar="SECONDS",
-        type=click.IntRange(0, SECONDS_MAX),
+        type=Span(0, SECONDS_MAX),
         setting=ForwarderSettings.grace,
         help="How long a stop waits for calls that run.",
     ),

@@ -14,7 +14,7 @@ from qmadmin.forwarder.metrics import Address
 from qmadmin.forwarder.terms import Order, Terms
 from qmadmin.settings import SECONDS_MAX
 from qmadmin.shell.results import Notice, Severity
-from qmcore import names
+from qmcore import names, times
 from qmcore.errors import InvalidArgumentError
 
 TRANTIME_MAX: Final = SECONDS_MAX
@@ -162,6 +162,7 @@ def worker_count(asked: int | None, usual: int, *, forgets: bool) -> int:
 def _number(text: str | None, usual: int, warn: Warn, not_numeric: Notice, too_large: Notice) -> int:
     if text is None:
         return usual
+    text = times.in_seconds(text)
     if not _is_number(text):
         warn(not_numeric)
     elif int(text) > TRANTIME_MAX:

@@ -59,18 +59,18 @@ def in_bytes(memory: tuple[int, bool], page_size: int) -> int:
 
 
 def span(text: str) -> int | None:
-    """Read `+seconds`, or `NONE`."""
+    """Read `+seconds`, where a unit may stand behind the number (`+10m`), or `NONE`."""
     if text.upper() == NEVER:
         return None
     if not text.startswith("+"):
         raise InvalidArgumentError(f"{names.shown(text)} is neither +seconds nor {NEVER}")
-    value = _digits(text[1:], "seconds")
+    value = _digits(times.in_seconds(text[1:]), "seconds")
     whole(value, "number of seconds", 0, EXPIRATION_MAX)
     return value
 
 
 def moment(text: str) -> datetime | float:
-    """Read `+seconds`, or `YY[MM[DD[hh[mm[ss]]]]]` in local time."""
+    """Read `+seconds`, or `YY[MM[DD[hh[mm[ss]]]]]` or ISO 8601 in local time."""
     if text.startswith("+"):
         return float(span(text) or 0)
     return times.to_datetime(times.parse_absolute(text))
@@ -82,7 +82,7 @@ def moment_or_never(text: str) -> datetime | float | None:
 
 
 def instant(text: str) -> int:
-    """Read `YY[MM[DD[hh[mm[ss]]]]]` in local time as microseconds."""
+    """Read `YY[MM[DD[hh[mm[ss]]]]]` or ISO 8601 in local time as microseconds."""
     return times.parse_absolute(text)
 
 

@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from qmcore.backup import BackupReport
     from qmcore.findings import Finding
 
-CARE = Group("Care of the device")
+CARE = Group("Care of the device", "care")
 
 
 @CARE.command(
     "qcheck",
     Positional("queue_space_name", SpaceName(), "Only this queue space; all of the device where it is left out."),
     extension=True,
+    looks=True,
 )
 def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
     """Look for what is wrong with the device or a queue space, and say what to do about it.
@@ -207,6 +208,7 @@ def _holds(report: BackupReport) -> str:
     "qaudit",
     Positional("count", Number("number of commands", 1), "How many, the newest; all that are kept where left out."),
     extension=True,
+    looks=True,
 )
 def qaudit(session: Session, count: int | None) -> Outcome:
     """List the destructive commands that were given on the device, the newest first.

@@ -88,7 +88,7 @@ class Catalogue:
         """Return the command of that name or abbreviation; UsageError with the nearest one if there is none."""
         command = self._by_name.get(name)
         if command is None:
-            hint = suggest.meant(suggest.nearest(name, self._by_name))
+            hint = suggest.elsewhere(name) or suggest.meant(suggest.nearest(name, self._by_name))
             raise UsageError(f"No such command: {name}", hint=f"{hint}help lists the commands.")
         return command
 

@@ -87,16 +87,20 @@ def _commands(session: Session, begun: str) -> list[Candidate]:
 def _slot(command: Command, before: Sequence[Word], at: Word) -> Kind[Any] | None:
     """Return the kind of the argument at the cursor, None if an option or nothing can stand there."""
     kinds = {option.flag: option.kind for option in command.options}
-    left = list(before)
-    while left and not left[0].quoted and left[0].text in kinds:
-        kind = kinds[left.pop(0).text]
+    arguments, left = 0, list(before)
+    while left:
+        word = left.pop(0)
+        if word.quoted or word.text not in kinds:
+            arguments += 1
+            continue
+        kind = kinds[word.text]
         if kind is not None:
             if not left:
                 return kind
             left.pop(0)
-    if not left and at.text.startswith("-") and not at.quoted:
+    if at.text.startswith("-") and not at.quoted:
         return None
-    return command.positionals[len(left)].kind if len(left) < len(command.positionals) else None
+    return command.positionals[arguments].kind if arguments < len(command.positionals) else None
 
 
 def _flags(command: Command, before: Sequence[Word], at: Word) -> list[Candidate]:

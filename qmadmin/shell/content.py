@@ -15,7 +15,7 @@ from qmadmin.shell import putting
 from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.declare import Needs, Option, Positional
 from qmadmin.shell.interrupts import let_through
-from qmadmin.shell.kinds import FileName, Number, QueueName
+from qmadmin.shell.kinds import FileName, Number, QueueName, Span
 from qmadmin.shell.message_kinds import CorrelationId, MessageId
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
@@ -55,7 +55,7 @@ QUEUE = Positional("queue_name", QueueName(), "The queue.", "Queue name: ")
     "qget",
     *WHICH,
     *SHOWN,
-    Option("-s", "wait", "How many seconds to wait for the first.", Number("seconds to wait"), "seconds", 0),
+    Option("-s", "wait", "How many seconds to wait for the first, or 10m, 2h.", Span("seconds to wait"), "seconds", 0),
     QUEUE,
     needs=Needs.OPEN_SPACE,
     extension=True,
@@ -106,6 +106,7 @@ def qget(
     QUEUE,
     needs=Needs.OPEN_SPACE,
     extension=True,
+    looks=True,
 )
 def qpeek(
     session: Session,

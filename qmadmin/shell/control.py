@@ -11,14 +11,14 @@ from qmadmin.shell import help as help_text
 from qmadmin.shell.declare import Group, Positional
 from qmadmin.shell.formats import Format
 from qmadmin.shell.interrupts import left_to_the_child
-from qmadmin.shell.kinds import Choice, CommandName, Words
+from qmadmin.shell.kinds import Choice, HelpTopic, Words
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Line, Notice, Outcome, Severity
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
 
-SESSION = Group("Session")
+SESSION = Group("Session", "session")
 ON_OFF = Positional(
     "state", Choice("mode", ("off", "on")), "The new state; the other one where it is left out.", metavar="{off|on}"
 )
@@ -76,6 +76,7 @@ def paginate(session: Session, state: str | None) -> Outcome:
         metavar="{table|plain|json|csv}",
     ),
     extension=True,
+    looks=True,
 )
 def format_(session: Session, form: str | None) -> Outcome:
     """Choose how results are written.
@@ -104,25 +105,34 @@ def _mode(name: str, *, on: bool) -> Line:
 @SESSION.command(
     "help",
     Positional(
-        "topic", CommandName(), "A command or its abbreviation, or all for all of them.", metavar="{command|all}"
+        "topic",
+        HelpTopic(),
+        "A topic, a command or its abbreviation; commands lists those of all topics, all describes every one.",
+        metavar="{topic|command|commands|all}",
     ),
-    short="h",
+    short="h ?",
+    looks=True,
 )
 def help_(session: Session, topic: str | None) -> Outcome:
-    """Show the syntax of all commands, or the description of one or of all.
+    """Show the commands by topic, the syntax of those of a topic, or the description of one or of all.
 
     The manual page qmadmin(1) has the same descriptions.
 
         help qcreate
     """
     if topic is None:
-        return help_text.overview(session.catalogue)
-    if topic == "all":
+        return help_text.topics(session.catalogue)
+    if topic == help_text.LIST:
+        return help_text.overview(session.catalogue.groups)
+    if topic == help_text.ALL:
         return help_text.everything(session.catalogue)
+    groups = [group for group in session.catalogue.groups if group.topic == topic]
+    if groups:
+        return help_text.overview(groups)
     return help_text.about(session.catalogue.named(topic))
 
 
-@SESSION.command("quit", short="q exit")
+@SESSION.command("quit", short="q exit \\q")
 def quit_(session: Session) -> Outcome:
     """Leave the program.
 

@@ -4,6 +4,7 @@
         "qset",
         Positional("queue_name", QueueName(), "The queue that becomes the current one."),
         needs=Needs.OPEN_SPACE,
+        looks=True,
     )
     def qset(session: Session, queue_name: str | None) -> Outcome:
         \"\"\"Set or print the current queue.\"\"\"
@@ -116,7 +117,11 @@ Failure = Callable[[QueueError, Given, "Session"], Notice | None]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command of the shell. `raw` means that its one argument is the rest of the line, quotes and all."""
+    """A command of the shell.
+
+    `raw` means that its one argument is the rest of the line, quotes and all; `looks` that it only shows something, so
+    that an empty line may repeat it.
+    """
 
     name: str
     handler: Callable[..., Outcome]
@@ -127,6 +132,7 @@ class Command:
     confirm: Confirmation | None = None
     failure: Failure | None = None
     raw: bool = False
+    looks: bool = False
     extension: bool = False
 
     @property
@@ -174,10 +180,11 @@ class Command:
 
 
 class Group:
-    """A chapter of commands: its title, and the commands in the order of their declaration."""
+    """A chapter of commands: its title, its name for help, and the commands in the order of their declaration."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, topic: str = "") -> None:
         self.title = title
+        self.topic = topic or title.lower()
         self._commands: list[Command] = []
 
     @property
@@ -194,6 +201,7 @@ class Group:
         confirm: Confirmation | None = None,
         failure: Failure | None = None,
         raw: bool = False,
+        looks: bool = False,
         extension: bool = False,
     ) -> Callable[[Handler], Handler]:
         """Declare the function beneath as the handler of the command `name`; `short` lists its abbreviations."""
@@ -212,6 +220,7 @@ class Group:
                 confirm=confirm,
                 failure=failure,
                 raw=raw,
+                looks=looks,
                 extension=extension,
             )
             _check(command)

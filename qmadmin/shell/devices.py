@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.session import Session
     from qmcore.device import DeviceEntry
 
-DEVICES = Group("Devices")
+DEVICES = Group("Devices", "devices")
 
 
 @DEVICES.command(
@@ -110,6 +110,7 @@ def _data(entry: DeviceEntry) -> dict[str, Datum]:
 @DEVICES.command(
     "lidl",
     Positional("dlindex", DeviceIndex(), "The entry to list; all of them where it is left out."),
+    looks=True,
 )
 def lidl(session: Session, dlindex: int | None) -> Outcome:
     """List the universal device list.
@@ -217,7 +218,7 @@ def dsdl(session: Session, dlindex: int) -> Outcome:
     return _told(session, "Destroyed", entry)
 
 
-@DEVICES.command("livtoc")
+@DEVICES.command("livtoc", looks=True)
 def livtoc(session: Session) -> Outcome:
     """List the volume table of contents.
 

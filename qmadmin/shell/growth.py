@@ -130,6 +130,7 @@ def qspacechange(
     parameters.PAGES,
     parameters.QUEUES,
     *parameters.LIMITS,
+    looks=True,
 )
 def qsize(session: Session, *, pages: int, queues: int, memory: Memory | None, **rest: Any) -> Outcome:
     """Tell what a queue space with these parameters would take.

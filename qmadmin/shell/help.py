@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from qmadmin.shell.declare import Command, Needs, Option, Positional
-from qmadmin.shell.results import Block, Example, Heading, Paragraph, Prose, Term
+from qmadmin.shell.declare import Command, Group, Needs, Option, Positional
+from qmadmin.shell.results import Block, Example, Heading, Labels, Paragraph, Prose, Term
 
 if TYPE_CHECKING:
     from qmadmin.shell.catalogue import Catalogue
@@ -15,13 +16,32 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 EXTENSION = "An extension: Tuxedo's qmadmin does not have it."
 
 
-def overview(catalogue: Catalogue) -> Prose:
-    """Return the synopsis and the summary of all commands, chapter by chapter."""
+LIST = "commands"
+ALL = "all"
+
+
+def topics(catalogue: Catalogue) -> Prose:
+    """Return the names of all commands by topic, and how to learn more."""
+    names = [(group.topic, " ".join(command.name for command in group.commands)) for group in catalogue.groups]
+    return Prose(
+        (
+            Labels(tuple(names)),
+            Paragraph(
+                f"help TOPIC lists the commands of a topic with their arguments, help {LIST} those of all topics;"
+                f" help COMMAND describes a command, help {ALL} every one. A command asks for what is left out; Ctrl-C"
+                " leaves it. Tab completes. quit leaves the program."
+            ),
+        )
+    )
+
+
+def overview(groups: Iterable[Group]) -> Prose:
+    """Return the synopsis and the summary of the commands of some topics."""
     blocks: list[Block] = []
-    for group in catalogue.groups:
+    for group in groups:
         blocks.append(Heading(group.title))
         blocks += [Term(synopsis(command), _with_names(command)) for command in group.commands]
-    blocks.append(Paragraph("help COMMAND says more about one of them, help all about each."))
+    blocks.append(Paragraph("help COMMAND describes a command."))
     return Prose(tuple(blocks))
 
 

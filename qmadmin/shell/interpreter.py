@@ -63,7 +63,7 @@ class Interpreter:
         line = line.strip(words.BLANKS)
         if not line:
             # A script's empty line is a matter of looks.
-            line = self._session.previous if self._dialogue.patient else ""
+            line = self._to_repeat() if self._dialogue.patient else ""
             if not line:
                 return
         try:
@@ -77,6 +77,18 @@ class Interpreter:
         self._session.previous = line
         with self._documented(command.name):
             self._do(command, rest, line)
+
+    def _to_repeat(self) -> str:
+        """Return the previous line; empty, and told, where it does more than look."""
+        line = self._session.previous
+        if not line:
+            return ""
+        command, _ = self._session.catalogue.find(line)
+        if command.looks:
+            return line
+        text = f"{command.name} is not repeated: an empty line repeats only what shows something"
+        self._notice(Notice(Severity.INFO, text))
+        return ""
 
     @contextlib.contextmanager
     def _documented(self, name: str) -> Iterator[None]:
@@ -147,7 +159,7 @@ class Interpreter:
                 if not self._dialogue.patient:
                     hint = "Answer on the next line, or give -y."
                     raise UsageError(f"{error.notice.text} at '{question.strip()}'", hint=hint) from None
-                self._dialogue.warn(error.notice)
+                self._dialogue.warn(reading.again(error.notice))
                 continue
             if not yes:
                 self._show(_declined(confirm, reading.given), start)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from qmadmin.shell import notices
 from qmadmin.shell.notices import Entry, UsageError
-from qmcore import limits, names, queue
+from qmcore import limits, names, queue, times
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import CapacityLimit, Threshold
 from qmcore.order import Criterion, OutOfOrder, QueueOrder
@@ -91,19 +91,31 @@ class Number(Kind[int]):
     least: int = 0
     most: int = 2**31 - 1
     not_numeric: Entry | None = None
+    hint: str = ""
 
     def read(self, text: str, _given: Given, /) -> int:
         """Return the number."""
         digits = text[1:] if text[:1] in ("-", "+") else text
         if not (digits.isascii() and digits.isdigit()):
             if self.not_numeric is not None:
-                raise UsageError.of(self.not_numeric(), repr(text))
-            raise UsageError(f"The {self.what} must be numeric: {text!r}")
+                raise UsageError.of(self.not_numeric(), repr(text), hint=self.hint)
+            raise UsageError(f"The {self.what} must be numeric: {text!r}", hint=self.hint)
         # A number of absurd length costs quadratic time, and Python refuses it with an error of its own.
         value = int(text) if len(digits) <= 20 else self.most + 1
         if not self.least <= value <= self.most or text[:1] == "-":
             raise UsageError(f"The {self.what} must be {self.least} to {self.most}, got {text}")
         return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Span(Number):
+    """A whole number of seconds, or a number with its unit behind it: `90s`, `10m`, `2h`, `1d`."""
+
+    hint: str = times.UNITS_HINT
+
+    def read(self, text: str, given: Given, /) -> int:
+        """Return the seconds."""
+        return super().read(times.in_seconds(text), given)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +128,9 @@ class Seconds(Kind[float]):
 
     def read(self, text: str, _given: Given, /) -> float:
         """Return the seconds."""
+        text = times.in_seconds(text)
         if re.fullmatch(r"\d{1,9}(\.\d{0,6})?|\.\d{1,6}", text, re.ASCII) is None:
-            raise UsageError(f"The {self.what} must be a number of seconds: {text!r}")
+            raise UsageError(f"The {self.what} must be a number of seconds: {text!r}", hint=times.UNITS_HINT)
         if not self.least <= float(text) <= self.most:
             raise UsageError(f"The {self.what} must be {self.least:g} to {self.most:g} seconds, got {text}")
         return float(text)
@@ -282,15 +295,16 @@ class MemoryThreshold(Kind[Threshold]):
 
 
 class Expiration(Kind[int | None]):
-    """`+seconds`, or `none`."""
+    """`+seconds`, a span with its unit, or `none`."""
 
     def read(self, text: str, given: Given, /) -> int | None:
         """Return the seconds, None for none."""
         if text.lower() == "none":
             return None
-        if not text.startswith("+"):
-            raise UsageError(f"The expiration time {text!r} is neither +seconds nor none")
-        return Number("expiration time in seconds", most=queue.EXPIRATION_MAX).read(text[1:], given)
+        span = times.in_seconds(text.removeprefix("+"))
+        if span == text:
+            raise UsageError(f"The expiration time {text!r} is neither +seconds nor none", hint=times.UNITS_HINT)
+        return Span("expiration time in seconds", most=queue.EXPIRATION_MAX).read(span, given)
 
     def candidates(self, _session: Session, _begun: str, /) -> Iterable[Candidate]:
         """Return the word."""
@@ -298,13 +312,13 @@ class Expiration(Kind[int | None]):
 
 
 class Retention(Kind[int]):
-    """A number of seconds, or `forever`."""
+    """A number of seconds, a span with its unit, or `forever`."""
 
     def read(self, text: str, given: Given, /) -> int:
         """Return the seconds."""
         if text.lower() == "forever":
             return queue.FOREVER
-        return Number("retention in seconds", most=queue.RETENTION_MAX).read(text, given)
+        return Span("retention in seconds", most=queue.RETENTION_MAX).read(text, given)
 
     def candidates(self, _session: Session, _begun: str, /) -> Iterable[Candidate]:
         """Return the word."""
@@ -342,13 +356,17 @@ class MemorySize(Kind[Memory]):
         return Memory(number, unit or MemoryUnit.BLOCKS)
 
 
-class CommandName(Kind[str]):
-    """The name of a command of this shell."""
+class HelpTopic(Kind[str]):
+    """What help can be about: a topic, or the name of a command."""
 
     def read(self, text: str, _given: Given, /) -> str:
         """Return the name."""
         return text
 
     def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
-        """Return the commands."""
-        return [Candidate(command.name, command.summary) for command in session.catalogue.commands]
+        """Return topics and commands."""
+        catalogue = session.catalogue
+        return [
+            *(Candidate(group.topic, group.title) for group in catalogue.groups),
+            *(Candidate(command.name, command.summary) for command in catalogue.commands),
+        ]

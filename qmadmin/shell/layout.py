@@ -18,6 +18,7 @@ from qmadmin.shell.results import (
     Column,
     Example,
     Heading,
+    Labels,
     Line,
     Moment,
     Paragraph,
@@ -200,6 +201,8 @@ def _prose(blocks: Iterable[object], width: int) -> list[list[Span]]:
             case Term(term, text):
                 found += [[(line, TERM)] for line in _wrap(term, width, _GAP, _GAP * 4)]
                 found += [[(line, PLAIN)] for line in _wrap(text, width, _GAP * 3, _GAP * 3)]
+            case Labels(pairs):
+                found += _labelled(pairs, width)
             case Example(examples):
                 found += [[(_GAP * 3 + line, PLAIN)] for line in examples]
     return found

@@ -17,7 +17,7 @@ from qmcore import times
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
 
-WATCHING = Group("Watching")
+WATCHING = Group("Watching", "watching")
 _SECONDS = 1.0
 _FLOWS = ("enqueued", "dequeued", "expired", "discarded", "moved")
 _FREQUENT = ("enqueued", "dequeued")
@@ -43,6 +43,7 @@ _FREQUENT = ("enqueued", "dequeued")
     Positional("queue_name", QueueName(), "The queue; all where it is left out."),
     needs=Needs.OPEN_SPACE,
     extension=True,
+    looks=True,
 )
 def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int | None) -> Outcome:
     """Watch what goes through the queues of the open queue space.
@@ -154,6 +155,7 @@ def _short(value: float | None) -> float | None:
     Positional("queue_name", QueueName(), "The queue; all where it is left out."),
     needs=Needs.OPEN_SPACE,
     extension=True,
+    looks=True,
 )
 def qstat(session: Session, queue_name: str | None, relative: bool, store: bool, file: str | None) -> Outcome:
     """Show the counters of the queues of the open queue space.

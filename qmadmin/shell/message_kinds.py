@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from qmadmin.escapes import escaped, unescaped
 from qmadmin.shell.criteria import Range
-from qmadmin.shell.kinds import Candidate, Given, Kind, Number
+from qmadmin.shell.kinds import Candidate, Given, Kind, Number, Span
 from qmadmin.shell.notices import UsageError
 from qmcore import names, times
+from qmcore.errors import InvalidArgumentError
 from qmcore.message import PRIORITY_RANGE
 
 if TYPE_CHECKING:
@@ -76,7 +77,10 @@ class PriorityRange(Kind[Range]):
 
 
 class TimeRange(Kind[Range]):
-    """A time, or the first and the last with a dash between; each is a whole second."""
+    """A time, or the first and the last with a dash between; each is a whole second.
+
+    ISO 8601 has dashes as well: the one between is the first that has a time on either side.
+    """
 
     def read(self, text: str, given: Given, /) -> Range:
         """Return the range in microseconds."""
@@ -85,30 +89,45 @@ class TimeRange(Kind[Range]):
 
 
 def _range(text: str, what: str, read: Callable[[str], int]) -> Range:
-    first, dash, last = text.partition("-")
-    low = read(first)
-    high = read(last) if dash else low
+    low, high = _ends(text, read)
     if high < low:
         raise UsageError(f"The range of {what} {text!r} ends before it begins")
     return Range(low, high, text)
 
 
+def _ends(text: str, read: Callable[[str], int]) -> tuple[int, int]:
+    """Return both ends of a range, which are the same for a single value."""
+    parts = text.split("-")
+    for at in range(1, len(parts)):
+        try:
+            return read("-".join(parts[:at])), read("-".join(parts[at:]))
+        except (UsageError, InvalidArgumentError):
+            if len(parts) == 2:
+                raise
+    value = read(text)
+    return value, value
+
+
+def _is_span(text: str) -> bool:
+    return text.startswith("+") or times.in_seconds(text) != text
+
+
 def _micros(text: str, given: Given) -> int:
-    if text.startswith("+"):
+    if _is_span(text):
         return times.SystemClock().now() // _SECOND * _SECOND + _seconds(text, given) * _SECOND
     return times.parse_absolute(text)
 
 
 def _seconds(text: str, given: Given) -> int:
-    return Number("time in seconds", most=times.SPAN_MAX // times.MICROS).read(text[1:], given)
+    return Span("time in seconds", most=times.SPAN_MAX // times.MICROS).read(text.removeprefix("+"), given)
 
 
 class When(Kind[datetime | timedelta]):
-    """`+seconds` from now, or a time of the day: YY[MM[DD[hh[mm[ss]]]]] in local time."""
+    """`+seconds` or a span with its unit from now, or a time: YY[MM[DD[hh[mm[ss]]]]] or ISO 8601, in local time."""
 
     def read(self, text: str, given: Given, /) -> datetime | timedelta:
         """Return the span or the time."""
-        if text.startswith("+"):
+        if _is_span(text):
             return timedelta(seconds=_seconds(text, given))
         return times.to_datetime(times.parse_absolute(text))
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from qmcore.message import MessageInfo
     from qmcore.queue import Delivery
 
-MESSAGES = Group("Messages")
+MESSAGES = Group("Messages", "messages")
 _SELECTED = Needs.OPEN_SPACE | Needs.CURRENT_QUEUE
 
 
-@MESSAGES.command("qlist", short="ql", needs=_SELECTED)
+@MESSAGES.command("qlist", short="ql", needs=_SELECTED, looks=True)
 def qlist(session: Session) -> Outcome:
     """List the selected messages of the current queue, in the order in which they will be dequeued.
 
@@ -153,7 +153,8 @@ def qchangeprio(session: Session, newpriority: int) -> Outcome:
     Positional(
         "newtime",
         When(),
-        "When they become available: +seconds from now, +0 being at once, or YY[MM[DD[hh[mm[ss]]]]] in local time.",
+        "When they become available: +seconds or a span such as 10m, 2h, 1d from now, +0 being at once, or"
+        " YY[MM[DD[hh[mm[ss]]]]] or ISO 8601 in local time.",
         "New time (+seconds or YY[MM[DD[hh[mm[ss]]]]]): ",
     ),
     short="qct",
@@ -184,7 +185,8 @@ def qchangetime(session: Session, newtime: datetime | timedelta) -> Outcome:
     Positional(
         "newtime",
         WhenOrNone(),
-        "When they expire: +seconds from now, +0 being at once, YY[MM[DD[hh[mm[ss]]]]] in local time, or none.",
+        "When they expire: +seconds or a span such as 10m, 2h, 1d from now, +0 being at once,"
+        " YY[MM[DD[hh[mm[ss]]]]] or ISO 8601 in local time, or none.",
         "New expiration time (+seconds, YY[MM[DD[hh[mm[ss]]]]] or none): ",
     ),
     short="qcet",

@@ -21,6 +21,7 @@ from qmadmin.shell.kinds import (
     Order,
     QueueNameOrNone,
     Retention,
+    Span,
     YesNo,
 )
 from qmcore import queue
@@ -64,7 +65,7 @@ OPTIONS = (
         "-e",
         "expiration",
         "When messages that do not say it themselves expire: so many seconds after they were enqueued (+seconds), or"
-        " never (none, the default).",
+        " never (none, the default). Also +10m, +2h, +1d.",
         Expiration(),
         "default_relative_expiration_time",
     ),
@@ -89,7 +90,7 @@ OPTIONS = (
     Option(
         "-R",
         "retention",
-        "How many seconds messages are kept for the record after they were consumed, or forever.",
+        "How many seconds messages are kept for the record after they were consumed, or 10m, 2h, 1d, or forever.",
         Retention(),
         "seconds|forever",
         0,
@@ -137,8 +138,8 @@ POSITIONALS = (
     ),
     Positional(
         "delay",
-        Number("retry delay", most=queue.DELAY_MAX, not_numeric=notices.DELAY_NOT_NUMERIC),
-        "How many seconds a message that was rolled back is not available.",
+        Span("retry delay", most=queue.DELAY_MAX, not_numeric=notices.DELAY_NOT_NUMERIC),
+        "How many seconds a message that was rolled back is not available; or 10m, 2h, 1d.",
         "Retry delay in seconds [default={default}]: ",
         default="0",
         notice="Default retry delay is {default} seconds",

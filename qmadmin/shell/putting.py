@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.session import Session
     from qmcore.message import EnqueueControl
 
-CONTENT = Group("Content of messages")
+CONTENT = Group("Content of messages", "content")
 _INT64_MAX = 2**63 - 1
 _LINES_AT_A_TIME = 1000
 
@@ -56,7 +56,8 @@ class Headers(Kind[dict[str, str]]):
     Option(
         "-t",
         "available",
-        "When it becomes available: +seconds from now, or YY[MM[DD[hh[mm[ss]]]]] in local time.",
+        "When it becomes available: +seconds or a span such as 10m, 2h, 1d from now, or YY[MM[DD[hh[mm[ss]]]]] or"
+        " ISO 8601, such as 2026-11-25T20:00, in local time.",
         When(),
         "time",
     ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from qmadmin.shell import forwarding, notices, parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
 from qmadmin.shell.interrupts import let_through
-from qmadmin.shell.kinds import Given, Number, QueueName
+from qmadmin.shell.kinds import Given, QueueName, Span
 from qmadmin.shell.parameters import Unchanged
 from qmadmin.shell.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Table, Value, field
 from qmadmin.shell.spaces import missing_error_queue
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from qmcore.errors import QueueError
     from qmcore.order import OutOfOrder, QueueOrder
 
-QUEUES = Group("Queues")
+QUEUES = Group("Queues", "queues")
 
 
 def _creation_failed(error: QueueError, given: Given, session: Session) -> Notice:  # noqa: ARG001 - the form is fixed
@@ -154,6 +154,7 @@ def qchange(
     "qinfo",
     Positional("queue_name", QueueName(), "The queue; all where it is left out."),
     needs=Needs.OPEN_SPACE,
+    looks=True,
 )
 def qinfo(session: Session, queue_name: str | None) -> Outcome:
     """Show what one queue or all queues of the open queue space hold.
@@ -342,7 +343,7 @@ def qstart(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool) 
         "wait",
         "How many seconds to wait for transactions that hold a message of the queue; else it is refused while there is"
         " one.",
-        Number("seconds to wait"),
+        Span("seconds to wait"),
         "seconds",
         0,
     ),

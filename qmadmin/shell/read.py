@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qmadmin.shell import suggest, words
+from qmadmin.shell.kinds import CapacityCommand, Words
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Notice, Severity
 from qmcore.errors import InvalidArgumentError
@@ -79,16 +80,20 @@ class Reading:
             self._torn = True
             raise
         problem = None
-        while found and self._is_option(found[0]):
+        arguments: list[Word] = []
+        while found:
+            if not self._stands_for_option(found[0], len(arguments)):
+                arguments.append(found.pop(0))
+                continue
             if found[0].text == "--":
-                found.pop(0)
+                arguments += found[1:]
                 break
             try:
                 self._take_option(found)
             except (UsageError, InvalidArgumentError) as error:
                 # The words behind it still tell which answers there are to pass over.
                 problem = problem or error
-        for positional, word in zip(self.command.positionals, found, strict=False):
+        for positional, word in zip(self.command.positionals, arguments, strict=False):
             self._words[positional.name] = word.text
             if positional.prompt:
                 self._to_ask.remove(positional.name)
@@ -99,8 +104,8 @@ class Reading:
         ]
         if problem is not None:
             raise problem
-        if len(found) > len(self.command.positionals):
-            raise self._too_many(found)
+        if len(arguments) > len(self.command.positionals):
+            raise self._too_many(arguments)
 
     def fill(self, asking: Asking, session: Session) -> Mapping[str, Any]:
         """Read all positional arguments, asking for those that the line did not have, and return all values."""
@@ -108,11 +113,27 @@ class Reading:
             self.given[positional.name] = self._value(positional, asking, session)
         return self.given
 
+    def again(self, notice: Notice) -> Notice:
+        """Return why a question comes again, with the way out of it."""
+        return dataclasses.replace(notice, hint=f"{notice.hint} Ctrl-C leaves {self.command.name}.".lstrip())
+
     # ---- options ----
 
     @staticmethod
     def _is_option(word: Word) -> bool:
         return not word.quoted and len(word.text) > 1 and word.text.startswith("-")
+
+    def _stands_for_option(self, word: Word, arguments: int) -> bool:
+        """Tell whether a word behind so many arguments is an option: a value may begin with a dash, too."""
+        if not self._is_option(word):
+            return False
+        if not arguments or word.text in self._all_flags:
+            return True
+        return arguments >= len(self.command.positionals) and word.text[:2] in self._all_flags
+
+    @property
+    def _all_flags(self) -> list[str]:
+        return [option.flag for option in self.command.options]
 
     def _take_option(self, found: list[Word]) -> None:
         """Take the first word as an option: a flag, several flags in one, or an option with its value."""
@@ -153,15 +174,18 @@ class Reading:
 
     def _too_many(self, found: Sequence[Word]) -> UsageError:
         takes = len(self.command.positionals)
-        late = next((word.text for word in found if self._is_option(word)), None)
-        if late is not None and late[:2] in [option.flag for option in self.command.options]:
-            return UsageError(f"Option {late} must stand before the other arguments", hint=self._usage)
+        if found[takes].text.startswith("-") and not found[takes].quoted:
+            return self._unknown(found[takes].text)
         if takes == 0:
             return UsageError(f"{self.command.name} takes no arguments, got {found[0].text!r}", hint=self._usage)
         return UsageError(
             f"{self.command.name} takes at most {takes} argument{'s' * (takes > 1)}, got {len(found)}",
-            hint=f"{self._usage}. An argument with blanks stands in quotes.",
+            hint=f"{self._usage}{'. Text with blanks stands in quotes.' * self._ends_in_text}",
         )
+
+    @property
+    def _ends_in_text(self) -> bool:
+        return isinstance(self.command.positionals[-1].kind, (CapacityCommand, Words))
 
     @property
     def _usage(self) -> str:
@@ -177,6 +201,7 @@ class Reading:
             if text is None and not prompt:
                 # Where it cannot be told what is asked for, asking again would be of no use.
                 prompt = self._fill_in(positional.prompt, positional, session)
+            asked = text is None
             try:
                 if text is None:
                     text = self._asked(prompt, positional, asking)
@@ -186,9 +211,10 @@ class Reading:
                     return ""
                 return self._default(positional, asking, session)
             except (UsageError, InvalidArgumentError) as error:
-                if not asking.patient or not positional.prompt:
+                # What is wrong on the line is mended there: whoever wrote it may not see that an answer is due.
+                if not (asked and asking.patient):
                     raise
-                asking.warn(_reason(error))
+                asking.warn(self.again(_reason(error)))
                 text = None
 
     def _replaced(self, positional: Positional) -> bool:

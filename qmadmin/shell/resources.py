@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     "ipcs",
     Positional("queue_space_name", SpaceName(), "The queue space.", "Queue space name: "),
     failure=no_table("ipcs"),
+    looks=True,
 )
 def ipcs(session: Session, queue_space_name: str) -> Outcome:
     """List the resources that a queue space has beside its file.

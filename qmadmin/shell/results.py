@@ -149,7 +149,14 @@ class Example:
     lines: tuple[str, ...]
 
 
-Block = Heading | Paragraph | Term | Example
+@dataclasses.dataclass(frozen=True, slots=True)
+class Labels:
+    """Labels, each with a text behind it."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+
+Block = Heading | Paragraph | Term | Example | Labels
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

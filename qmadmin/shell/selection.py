@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.session import Session
     from qmcore.condition import Condition
 
-SELECTION = Group("Selection of messages")
+SELECTION = Group("Selection of messages", "selection")
 WHERE = Option(
     "-w",
     "condition",
@@ -33,6 +33,7 @@ WHERE = Option(
     "qset",
     Positional("queue_name", QueueName(), "The queue that becomes the current one."),
     needs=Needs.OPEN_SPACE,
+    looks=True,
 )
 def qset(session: Session, queue_name: str | None) -> Outcome:
     """Set or print the current queue.
@@ -53,8 +54,8 @@ def qset(session: Session, queue_name: str | None) -> Outcome:
         "-t",
         "available",
         "Those that become available at a time, or between two with a dash between, both among them:"
-        " YY[MM[DD[hh[mm[ss]]]]] in local time, or +seconds from now. One that names no time was available when it was"
-        " enqueued.",
+        " YY[MM[DD[hh[mm[ss]]]]] or ISO 8601 in local time, or +seconds or 10m, 2h, 1d from now. One that names no time"
+        " was available when it was enqueued.",
         TimeRange(),
         "deq_time1[-deq_time2]",
     ),
@@ -73,6 +74,7 @@ def qset(session: Session, queue_name: str | None) -> Outcome:
     WHERE,
     Positional("nothing", Choice("argument", ("none",)), "Take all criteria away.", metavar="none"),
     needs=Needs.OPEN_SPACE,
+    looks=True,
 )
 def qscan(
     session: Session,

@@ -55,7 +55,8 @@ class Session:
     is the command line that an empty line repeats, `previous_shell` the shell command that `!!` repeats,
     `snapshots` the counters that qstat compares with, by queue space. `at_terminal`
     tells whether a person types at a terminal, `can_page` whether long output can go through a pager, `children_read`
-    whether a shell command may read the standard input, which it may not when that is the script.
+    whether a shell command may read the standard input, which it may not when that is the script. `space` is the name
+    of the queue space that is opened when it is needed, unless another was opened before, or one closed.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Session:
         at_terminal: bool = False,
         can_page: bool = False,
         children_read: bool = False,
+        space: str = "",
     ) -> None:
         self._place = path
         self.path = path if "://" not in path else _shown(path)
@@ -82,6 +84,7 @@ class Session:
         self.modes = modes or Modes()
         self.settings = settings or Configuration("", {}, environ).qmadmin
         self.space: QueueSpace | None = None
+        self._usual_space = space
         self.queue: str | None = None
         self.criteria = Criteria()
         self.transactions: tuple[str, ...] = ()
@@ -191,6 +194,7 @@ class Session:
         The current queue and the criteria are forgotten.
         """
         space, self.space, self.queue, self.criteria = self.space, None, None, Criteria()
+        self._usual_space = ""
         self.transactions = ()
         if space is None:
             return ""
@@ -199,6 +203,13 @@ class Session:
 
     def opened(self) -> QueueSpace:
         """Return the open queue space; UsageError if there is none."""
+        usual = self._usual_space
+        if self.space is None and usual:
+            try:
+                self.open_space(usual)
+            finally:
+                # Until a command opens or closes one, it is tried again: it may be created meanwhile.
+                self._usual_space = usual
         if self.space is None:
             raise UsageError("No queue space is open", hint="Open one with qopen.")
         return self.space

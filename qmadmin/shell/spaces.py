@@ -15,7 +15,7 @@ from qmcore.space import Space, SpaceDefinition, SpaceUsage, rounded_pages
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
 
-SPACES = Group("Queue spaces")
+SPACES = Group("Queue spaces", "spaces")
 
 
 def no_table(operation: str) -> Failure:
@@ -96,6 +96,7 @@ def qspacecreate(
         "queue_space_name", SpaceName(), "The queue space; all where it is empty.", "Queue space name: ", default=""
     ),
     short="qspl",
+    looks=True,
 )
 def qspacelist(session: Session, queue_space_name: str) -> Outcome:
     """List the parameters of one queue space or of all.
@@ -160,6 +161,7 @@ def _of(key: str, label: str, used: int, limit: int, unit: str = "") -> Field:
     "qopen",
     Positional("queue_space_name", SpaceName(), "The queue space to open.", "Queue space name: "),
     failure=no_table("xa_open"),
+    looks=True,
 )
 def qopen(session: Session, queue_space_name: str) -> Outcome:
     """Open a queue space.

@@ -19,6 +19,24 @@ _MOST = 2000
 """How many names are compared: a few milliseconds."""
 
 
+_LISTS = "lidl lists the device list, qspacelist queue spaces, qinfo queues, qlist messages. "
+_ELSEWHERE = {
+    **dict.fromkeys(("ls", "dir", "list", "show", "\\d", "\\l", ".tables"), _LISTS),
+    **dict.fromkeys(("clear", "cls", "reset"), "Ctrl-L clears the screen, !clear too. "),
+    **dict.fromkeys(("cd", "use", "connect", "open"), "qopen opens a queue space, qset sets the current queue. "),
+    **dict.fromkeys(
+        ("bye", "logout", "close", ":q", ":q!", ".quit", "exit()", "quit()", "exit;", "quit;"), "quit does. "
+    ),
+    **dict.fromkeys(("man", "\\?", "\\h", ".help", "--help", "-h", "/?"), "help does. "),
+}
+"""What a word of other programs that leaves, lists or helps is called here."""
+
+
+def elsewhere(name: str) -> str:
+    """Return the beginning of a hint for a command that other programs have; empty for one that is not known."""
+    return _ELSEWHERE.get(name.lower(), "")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the known name that is written most alike; empty if none is, or it is the very name."""
     import difflib

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from qmadmin.shell.session import Session
     from qmcore.attached import TransactionInfo
 
-TRANSACTIONS = Group("Transactions")
+TRANSACTIONS = Group("Transactions", "transactions")
 
 
-@TRANSACTIONS.command("qprinttrans", short="qpt", needs=Needs.OPEN_SPACE)
+@TRANSACTIONS.command("qprinttrans", short="qpt", needs=Needs.OPEN_SPACE, looks=True)
 def qprinttrans(session: Session) -> Outcome:
     """List the outstanding transactions of the open queue space, the longest first.
 

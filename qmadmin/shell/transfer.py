@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qmadmin.transfer.verifying import Verified
     from qmcore.condition import Condition
 
-ARCHIVES = Group("Archives")
+ARCHIVES = Group("Archives", "archives")
 
 _OPTIONS = {
     "exists": "The options are -e, and -r for another name of the queue space.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from qmcore import names
+from qmcore import names, times
 from qmcore.errors import QueueError
 from qmcore.redacted import redacted
 
@@ -19,8 +19,6 @@ else:
     # Earlier releases of click cannot be told what is read.
     _Type = click.ParamType
 
-_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
 
 class Age(_Type):
     """A span of time: seconds, or a number with `s`, `m`, `h` or `d` behind it."""
@@ -29,12 +27,12 @@ class Age(_Type):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds."""
-        found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([smhd]?)", str(value), re.ASCII)
-        if found is None:
+        seconds = times.in_seconds(str(value))
+        if re.fullmatch(r"\d{1,18}(?:\.\d{1,6})?", seconds, re.ASCII) is None:
             self.fail(
                 f"{value!r} is no span of time; give seconds, or a number with s, m, h or d behind it", param, ctx
             )
-        return float(found[1]) * _UNITS[found[2]]
+        return float(seconds)
 
 
 class Bounded(click.FloatRange):

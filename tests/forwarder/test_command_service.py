@@ -122,8 +122,8 @@ def test_command_finds_the_facts_of_the_request_in_its_environment():
         "QM_FAILURE_QUEUE": "F", "QM_CLIENT_ID": "me", "QM_APPKEY": "9", "QM_TIMEOUT": "2.5",
         "TRACEPARENT": "00-1-2-03", "TRACESTATE": "a=b",
     }  # fmt: skip
-    # The daemon gives the two that are the same for all.
-    assert {*found, "QM_HEADERS", "QM_OUTCOME"} - {"MINE"} == set(FACTS) - {"QMCONFIG", "QM_SPACE"}
+    # The daemon gives those that are the same for all.
+    assert {*found, "QM_HEADERS", "QM_OUTCOME"} - {"MINE"} == set(FACTS) - {"QMCONFIG", "QMSPACE", "QM_SPACE"}
     assert call(shell('printf "[$QM_TIMEOUT]"'), "", seconds=float("inf")).body == "[]"
 
 

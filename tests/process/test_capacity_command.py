@@ -155,6 +155,7 @@ def test_the_environment_of_a_command_is_the_applications_and_the_facts(applicat
     found = dict(entry.split("=", 1) for entry in application.file("found").read_text().split("\0")[:-1])
     expected = environment(OWN="a \n b", PYTHONHASHSEED="7") | {
         "QMCONFIG": application.device,
+        "QMSPACE": "QSPACE",
         "QM_SPACE": "QSPACE",
         "QM_QUEUE": "ORDERS",
         "QM_LEVEL": "80%",

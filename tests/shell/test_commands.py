@@ -13,6 +13,7 @@ NAMES = [command.name for command in CATALOGUE.commands]
 ABBREVIATIONS = {
     "e": "echo",
     "h": "help",
+    "?": "help",
     "page": "paginate",
     "qabort": "qaborttrans",
     "qcet": "qchangeexptime",
@@ -32,6 +33,7 @@ ABBREVIATIONS = {
     "qspl": "qspacelist",
     "q": "quit",
     "exit": "quit",
+    "\\q": "quit",
     "v": "verbose",
 }
 
@@ -98,7 +100,7 @@ SYNOPSES = {
     "verbose": "[{off|on}]",
     "paginate": "[{off|on}]",
     "format": "[{table|plain|json|csv}]",
-    "help": "[{command|all}]",
+    "help": "[{topic|command|commands|all}]",
     "quit": "",
 }
 
@@ -234,10 +236,10 @@ def test_options_have_a_letter_of_their_own_and_a_word_for_their_value(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help_lists_the_command_with_its_abbreviations(name):
-    listed = plain(text_of(help_text.overview(CATALOGUE)))
+    listed = plain(text_of(help_text.overview(CATALOGUE.groups)))
     command = CATALOGUE.named(name)
     assert f"{command.synopsis} {command.summary}" in listed
-    assert all(short in listed for short in command.short)
+    assert all(plain(short) in listed for short in command.short)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -270,3 +272,34 @@ def test_extensions_are_marked_in_help():
     assert help_text.EXTENSION in plain(text_of(help_text.about(CATALOGUE.named("crdl"))))
     assert help_text.EXTENSION in plain(text_of(help_text.about(CATALOGUE.named("qcommands"))))
     assert help_text.EXTENSION not in plain(text_of(help_text.about(CATALOGUE.named("qinfo"))))
+
+
+def test_help_fits_a_small_terminal_and_names_every_command_under_its_topic():
+    for width in (60, 80):
+        shown = text_of(help_text.topics(CATALOGUE), width).split("\n")
+        assert len(shown) <= 24
+        assert max(map(len, shown)) <= width
+    words = set(" ".join(shown).split())
+    assert set(NAMES) <= words
+    assert {f"{group.topic}:" for group in CATALOGUE.groups} <= words
+
+
+def test_topic_has_one_name_that_no_command_has():
+    topics = [group.topic for group in CATALOGUE.groups]
+    assert len({*topics, help_text.LIST, help_text.ALL}) == len(topics) + 2
+    assert not {*topics, help_text.LIST, help_text.ALL} & {
+        name for command in CATALOGUE.commands for name in command.names
+    }
+
+
+@pytest.mark.parametrize("topic", [group.topic for group in CATALOGUE.groups])
+def test_help_of_a_topic_lists_its_commands_alone(shell, topic):
+    listed = plain(shell.run(f"help {topic}\n").out)
+    for group in CATALOGUE.groups:
+        for command in group.commands:
+            assert (plain(f"{command.synopsis} {command.summary}") in listed) == (group.topic == topic)
+
+
+def test_help_commands_lists_all(shell):
+    listed = plain(shell.run("help commands\n").out)
+    assert all(plain(command.synopsis) in listed for command in CATALOGUE.commands)

@@ -87,6 +87,17 @@ def test_files_are_offered(session, laid_out):
     assert offered(session, f"{start}fol") == [f"{start}folder/"]
 
 
+def test_options_are_completed_behind_arguments_too(session):
+    session.open_space("QSPACE")
+    assert offered(session, "qput STRING hello -p 5 -r S") == ["qput STRING hello -p 5 -r STRING"]
+    assert offered(session, "qdestroy STRING -f") == ["qdestroy STRING -f"]
+    assert offered(session, "qpeek -k 2 S") == ["qpeek -k 2 STRING"]
+
+
+def test_topics_are_offered_to_help(session):
+    assert offered(session, "help mess") == ["help messages"]
+
+
 def test_commands_are_offered_to_help(session):
     assert offered(session, "help qsp") == [
         "help qspacecreate", "help qspacelist", "help qspacedestroy", "help qspacechange",

@@ -45,16 +45,24 @@ def test_unknown_option_is_message_1100_with_a_usage_line(shell, refused):
     assert done.stderr == f"ERROR: Invalid option - --frobnicate\n{USAGE}"
 
 
+def test_option_that_is_written_nearly_so_is_named(refused):
+    assert refused("--fromat", "json", "QUE") == f"ERROR: Invalid option - --fromat\nDid you mean --format?\n{USAGE}"
+
+
 @pytest.mark.parametrize("value", [None, ""])
 def test_no_device_is_message_1101(refused, monkeypatch, value):
     if value is not None:
         monkeypatch.setenv("QMCONFIG", value)
-    assert refused() == f"ERROR: QMCONFIG not set\n{USAGE}"
+    said = refused().split("\n")
+    assert said[0] == "ERROR: QMCONFIG not set"
+    assert said[1].endswith("as in: qmadmin QUE")
+    assert said[-2:] == [USAGE_LINE, ""]
 
 
 def test_second_argument_is_message_1102(refused):
-    assert refused("QUE", "more") == f"ERROR: Invalid argument more\n{USAGE}"
-    assert refused("QUE", "more", "still") == f"ERROR: Invalid argument more\n{USAGE}"
+    hint = "A command is given with -c: qmadmin QUE -c"
+    assert refused("QUE", "more") == f"ERROR: Invalid argument more\n{hint} more\n{USAGE}"
+    assert refused("QUE", "qinfo", "Q") == f"ERROR: Invalid argument qinfo\n{hint} 'qinfo Q'\n{USAGE}"
 
 
 def test_option_without_its_value_is_refused(refused):

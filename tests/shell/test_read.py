@@ -6,7 +6,7 @@ from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, Number, QueueName, YesNo
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.read import Reading
-from qmadmin.shell.results import Severity
+from qmadmin.shell.results import Notice, Severity
 from qmcore.errors import InvalidArgumentError
 
 GROUP = Group("Examples")
@@ -141,10 +141,16 @@ def test_person_is_asked_again_after_a_refused_answer():
     ]
 
 
-def test_person_is_asked_for_a_word_that_the_line_had_wrong():
-    given, asking = fill("Q1 many 3", "50")
-    assert (given["high"], given["low"]) == (50, 3)
-    assert asking.asked == ["High [default=10]: "]
+@pytest.mark.parametrize(
+    ("line", "sentence"), [("Q1 many", "must be numeric: 'many'"), ("''", "Must specify queue name")]
+)
+def test_word_that_the_line_has_wrong_ends_the_command_for_a_person_too(line, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        fill(line, "50", "3")
+
+
+def test_person_who_is_asked_again_is_told_the_way_out():
+    assert Reading(MAKE).again(Notice(Severity.ERROR, "No", "Say yes.")).hint == "Say yes. Ctrl-C leaves make."
 
 
 def test_refused_argument_without_prompt_ends_the_command_for_a_person_too():
@@ -179,8 +185,9 @@ def test_end_of_input_names_the_prompt():
         ("-p -f Q1", "Options -p and -f exclude each other", 3),
         ("-f -p Q1", "Options -f and -p exclude each other", 3),
         ("Q1 1 0 n five", "make takes at most 4 arguments, got 5", 1),
-        ("Q1 1 0 n -y", "Option -y must stand before the other arguments", 1),
-        ("Q1 1 0 n -z", "make takes at most 4 arguments, got 5", 1),
+        ("Q1 1 0 n -z", "Invalid option -z of make", 1),
+        ("Q1 1 0 n -dtape", "The delivery must be disk or memory, got 'tape'", 1),
+        ("Q1 -d", "Option -d needs a value: where", 3),
         ("Q1 1 0 n '-y'", "make takes at most 4 arguments, got 5", 1),
         ('"Q1', 'The quote " is not closed: "Q1', 0),
     ],
@@ -192,6 +199,16 @@ def test_wrong_line_is_refused_in_one_sentence(line, sentence, left):
 def test_flags_and_values_may_be_written_together():
     given, _ = fill("-pyddisk Q1 1 0")
     assert (given["purge"], given["yes"], given["delivery"]) == (True, True, "disk")
+
+
+def test_options_may_follow_the_arguments_or_stand_among_them():
+    given, _ = fill("-y Q1 -d memory 1 0 n -f")
+    assert (given["yes"], given["delivery"], given["force"], given["note"]) == (True, "memory", True, "n")
+
+
+def test_value_that_begins_with_a_dash_and_is_no_option_stays_a_value():
+    given, _ = fill("Q1 1 0 -pile")
+    assert (given["note"], given["purge"]) == ("-pile", False)
 
 
 def test_two_dashes_end_the_options():

@@ -81,7 +81,7 @@ def test_required_answer_is_warned_about_and_asked_again(at_prompt):
     screen = at_prompt()
     screen.enter("qopen", "Queue space name: ")
     screen.send("\r")
-    screen.see("WARN: Must specify queue space name\nQueue space name:")
+    screen.see("WARN: Must specify queue space name\n  Ctrl-C leaves qopen.\nQueue space name:")
     screen.enter("QSPACE")
     screen.see("Queue space 'QSPACE' opened")
 
@@ -89,10 +89,11 @@ def test_required_answer_is_warned_about_and_asked_again(at_prompt):
 def test_refused_answer_is_asked_again_with_a_hint(at_prompt):
     screen = at_prompt(columns=100)
     screen.enter("qopen QSPACE")
-    screen.enter("qcreate A sideways", "Queue order (priority, time, fifo, lifo): ")
+    screen.enter("qcreate A", "Queue order (priority, time, fifo, lifo): ")
+    screen.enter("sideways", "Queue order (priority, time, fifo, lifo): ")
     screen.see(
         "ERROR: the queue order 'sideways' has the unknown criterion 'sideways'\n"
-        "  Known are priority, time, expiration, fifo and lifo.\n"
+        "  Known are priority, time, expiration, fifo and lifo. Ctrl-C leaves qcreate.\n"
     )
     screen.send("\x03")
     screen.at_prompt()
@@ -133,13 +134,19 @@ def test_answers_are_completed(at_prompt):
 
 def test_empty_line_repeats_the_previous_command(at_prompt):
     screen = at_prompt()
-    screen.enter("verbose")
-    screen.see("Verbose mode is now on")
+    screen.enter("format")
     screen.send("\r")
-    screen.see("Verbose mode is now off")
+    screen.until(lambda: screen.shown.count("Format is table") == 2, "the second run")
     screen.at_prompt()
     screen.send("\r")
-    screen.until(lambda: screen.shown.count("Verbose mode is now on") == 2, "the third run")
+    screen.until(lambda: screen.shown.count("Format is table") == 3, "the third run")
+
+
+def test_argument_that_is_wrong_on_the_line_leads_back_to_the_prompt(at_prompt):
+    screen = at_prompt(columns=100)
+    screen.enter("qopen QSPACE")
+    screen.enter("qcreate A sideways")
+    screen.see("ERROR: the queue order 'sideways' has the unknown criterion 'sideways'")
 
 
 def test_empty_line_repeats_nothing_at_the_start_and_after_an_interrupt(at_prompt):

@@ -35,7 +35,7 @@ def test_script_that_is_typed_shows_what_it_shows_when_it_is_piped(shell, termin
     screen.send(script.replace("\n", "\r"))
     screen.until(lambda: screen.shown.endswith("Queue 'RPLYQ' created\n>"), "the end of the script")
     expected = re.sub(r" \(stdin, line \d+\)", "", (DATA / "crque.out").read_text()).split("\n")
-    assert without_hints(shell.normal(screen.shown))[2:] == ["> echo", *expected[:-2], ">"]
+    assert without_hints(shell.normal(screen.shown))[4:] == ["> echo", *expected[:-2], ">"]
 
 
 def test_lines_that_are_pasted_are_taken_one_by_one(at_prompt):
@@ -54,6 +54,39 @@ def test_empty_line_repeats_the_line_with_its_arguments_and_no_comment(laid_out)
     ran = laid_out.type("qopen QSPACE\n# a remark\n\nqopne\n  \t\n")
     assert ran.out.count("Queue space 'QSPACE' opened\n") == 3
     assert ran.err == "ERROR: No such command: qopne\n  Did you mean qopen? help lists the commands.\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("qput STRING hello", "qput"),
+        ("qget STRING", "qget"),
+        ("qdestroy -f -y STRING", "qdestroy"),
+        ("qstop STRING", "qstop"),
+        ("!true", "!"),
+    ],
+)
+def test_empty_line_does_not_repeat_what_takes_puts_or_destroys(laid_out, line, name):
+    laid_out.run("qopen QSPACE\nqput STRING one\nqput STRING two\n")
+    ran = laid_out.type(f"qopen QSPACE\n{line}\n\n\n")
+    told = f"INFO: {name} is not repeated: an empty line repeats only what shows something\n"
+    assert ran.err == told * 2
+
+
+def test_words_of_other_programs_are_answered_with_those_of_this_one(laid_out):
+    ran = laid_out.type("ls\nclear\nuse QSPACE\n:q\nexit()\n")
+    assert [line for line in ran.err.split("\n") if line.startswith("  ")] == [
+        "  lidl lists the device list, qspacelist queue spaces, qinfo queues, qlist messages. help lists the commands.",
+        "  Ctrl-L clears the screen, !clear too. help lists the commands.",
+        "  qopen opens a queue space, qset sets the current queue. help lists the commands.",
+        "  quit does. help lists the commands.",
+        "  quit does. help lists the commands.",
+    ]
+
+
+@pytest.mark.parametrize("line", ["\\q", "exit", "q", "quit"])
+def test_program_is_left_by_several_words(laid_out, line):
+    assert "format" not in laid_out.run(f"{line}\nformat\n").out.lower()
 
 
 class Keys(Keyboard):
@@ -103,16 +136,16 @@ def test_answer_with_a_quote_that_is_not_closed_is_asked_again(laid_out):
     ran = laid_out.type("qopen\n'QSPACE\n\"Q\"SPACE\n'QSPACE'\n")
     assert ran.err == (
         "ERROR: The quote ' is not closed: 'QSPACE\n"
-        "  Write ' at the end of the argument, or leave it away.\n"
+        "  Write ' at the end of the argument, or leave it away. Ctrl-C leaves qopen.\n"
         'ERROR: Must have white space following quoted string: "Q"SPACE\n'
-        '  Separate arguments by blanks; a quote inside is \\".\n'
+        '  Separate arguments by blanks; a quote inside is \\". Ctrl-C leaves qopen.\n'
     )
     assert ran.out.endswith("Queue space name: 'QSPACE'\nQueue space 'QSPACE' opened\n")
 
 
 def test_confirmation_that_is_neither_yes_nor_no_is_asked_again(laid_out):
     ran = laid_out.type("qopen QSPACE\nqdestroy STRING\nperhaps\n'YES'\n")
-    assert ran.err == "ERROR: The answer must be y or n, got 'perhaps'\n"
+    assert ran.err == "ERROR: The answer must be y or n, got 'perhaps'\n  Ctrl-C leaves qdestroy.\n"
     assert ran.out.count("Destroy queue 'STRING'? (y, n [default=n]): ") == 2
     assert ran.out.endswith("Queue 'STRING' destroyed\n")
 

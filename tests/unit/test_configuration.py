@@ -99,7 +99,15 @@ def test_a_number_may_be_the_least_and_the_most_and_no_less_and_no_more(setting,
 
 
 def test_each_variable_of_the_programs_belongs_to_a_setting():
-    assert {setting.variable for setting in ALL} - {""} == {"QMCONFIG", "ULOGPFX", "PAGER", "NO_COLOR", "QM_SERVICES"}
+    assert {setting.variable for setting in ALL} - {""} == {
+        "QMCONFIG", "QMSPACE", "ULOGPFX", "PAGER", "NO_COLOR", "QM_SERVICES",
+    }  # fmt: skip
+
+
+def test_older_spelling_of_a_variable_counts_where_the_newer_says_nothing():
+    assert Configuration.load({"QM_SPACE": "OLD"}).qmadmin.space == "OLD"
+    assert Configuration.load({"QM_SPACE": "OLD", "QMSPACE": "NEW"}).qmadmin.space == "NEW"
+    assert Configuration.load({}).qmadmin.space == ""
 
 
 @pytest.mark.parametrize(
@@ -222,6 +230,7 @@ def test_declaration_is_an_attribute_of_its_section():
     assert (ShellSettings.format.section, ShellSettings.format.key) == ("qmadmin", "format")
     assert list(ShellSettings.declared()) == [
         "device",
+        "space",
         "format",
         "paginate",
         "verbose",

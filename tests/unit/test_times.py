@@ -98,10 +98,22 @@ class TestAbsoluteTimes:
             ("2602282359", (2026, 2, 28, 23, 59, 0)),
             ("260228235958", (2026, 2, 28, 23, 59, 58)),
             ("240229", (2024, 2, 29, 0, 0, 0)),
+            ("2026-02-28", (2026, 2, 28, 0, 0, 0)),
+            ("2026-02-28T23:59", (2026, 2, 28, 23, 59, 0)),
+            ("2026-02-28 23:59:58", (2026, 2, 28, 23, 59, 58)),
         ],
     )
     def test_parts_that_are_left_out_take_their_smallest_value_in_local_time(self, zone, text, local):
         assert times.parse_absolute(text) == time.mktime((*local, 0, 0, -1)) * times.MICROS
+
+    @pytest.mark.parametrize("text", ["2026-02-28 23:59:58 +0100", "2026-02-28T23:59:58+01:00", "2026-02-28T22:59:58Z"])
+    def test_time_with_a_zone_is_read_in_any_of_its_forms(self, zone, text):
+        assert times.iso(times.parse_absolute(text)) == "2026-02-28T22:59:58.000000Z"
+
+    @given(st.integers(1_000_000_000, 2_000_000_000))
+    def test_time_is_read_back_as_it_is_shown(self, seconds):
+        micros = seconds * times.MICROS
+        assert times.parse_absolute(times.show(micros)) == times.parse_absolute(times.iso(micros)) == micros
 
     @given(st.integers(0, 99))
     def test_every_year_is_in_the_range_that_it_stands_for_or_refused(self, year):
@@ -135,7 +147,21 @@ class TestAbsoluteTimes:
             times.parse_absolute(text)
 
     @pytest.mark.parametrize(
-        "text", ["2600", "2613", "260100", "260132", "250229", "26010124", "2601010060", "260101000060"]
+        "text",
+        [
+            "2026-13-01",
+            "2026-02-30T10:00",
+            "2026-02-28T24:30",
+            "0000-01-01",
+            "2600",
+            "2613",
+            "260100",
+            "260132",
+            "250229",
+            "26010124",
+            "2601010060",
+            "260101000060",
+        ],
     )
     def test_what_no_calendar_or_clock_has_is_refused(self, text):
         with pytest.raises(InvalidArgumentError, match="does not exist"):
@@ -145,6 +171,19 @@ class TestAbsoluteTimes:
 def test_a_time_is_shown_in_local_time_with_its_zone(zone):
     shown = times.show(1_800_000_000 * times.MICROS)
     assert datetime.strptime(shown, "%Y-%m-%d %H:%M:%S %z").timestamp() == 1_800_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", "90"), ("10m", "600"), ("2h", "7200"), ("1d", "86400"), ("1.5h", "5400"), ("0.0001m", "0.006")],
+)
+def test_span_with_a_unit_is_read_in_seconds(text, seconds):
+    assert times.in_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "10x", "10M", "m", "-5m", "1.m", "10 m", "1h30m", "\N{SUPERSCRIPT TWO}m"])
+def test_what_is_not_a_number_with_a_unit_is_left_as_it_is(text):
+    assert times.in_seconds(text) == text
 
 
 def test_the_clock_of_the_machine_says_the_time_and_goes_forward():
