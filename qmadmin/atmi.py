@@ -2,7 +2,8 @@
 
 Names, flags, values and error numbers are those of tpenqueue(3c) and tpdequeue(3c). What C returns through pointers
 comes back as values and in the TPQCTL; where C returns -1, TPException is raised. The queue space argument is the
-queue space's own name: there is no server between the caller and the queue.
+queue space's own name, or one that QMALIASES gives it (`QMALIASES=TMQUEUE=QSPACE`): there is no server between the
+caller and the queue.
 
     from qmadmin.atmi import *
 

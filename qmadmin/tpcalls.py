@@ -26,6 +26,7 @@ from qmadmin.tpqctl import TPQCTL, TPQMSGID, dequeue_control, enqueue_control, f
 from qmadmin.tpvalue import Value
 from qmcore import names
 from qmcore.errors import BadResourceError, InvalidArgumentError, NoMessageError, QueueError
+from qmcore.message import PRIORITY_DEFAULT, PRIORITY_RANGE
 
 if TYPE_CHECKING:
     from qmcore.message import Message
@@ -69,7 +70,10 @@ TPNOCHANGE: Final = Value(
     dequeue="TPEOTYPE if the message is not of the type `kind`, which stays in the queue then.",
 )
 
+TPABSOLUTE: Final = Value(0x040)
+
 __all__ = [
+    "TPABSOLUTE",
     "TPNOBLOCK",
     "TPNOCHANGE",
     "TPNOTIME",
@@ -82,6 +86,7 @@ __all__ = [
     "tpenqueue",
     "tpgetlev",
     "tpinit",
+    "tpsprio",
     "tpterm",
 ]
 
@@ -162,12 +167,35 @@ def tpgetlev() -> int:
     return 0 if _context.transaction is None else 1
 
 
+def tpsprio(prio: int, flags: int = 0) -> None:
+    """Set the priority of the next message that this thread enqueues, if its TPQCTL does not say it.
+
+    Without TPABSOLUTE in `flags`, `prio` is added to the usual priority, 50, and what leaves the range of 1 to 100 is
+    its end. With it, `prio` is the priority; outside of the range it is TPEINVAL.
+    """
+    _check_call_flags(flags, TPABSOLUTE)
+    _check_prio(prio)
+    least, most = PRIORITY_RANGE
+    if not flags & TPABSOLUTE:
+        prio = min(max(PRIORITY_DEFAULT + prio, least), most)
+    elif not least <= prio <= most:
+        raise TPException(TPEINVAL, f"the priority must be {least} to {most}, got {prio}")
+    _context.set_priority(prio)
+
+
 def tpenqueue(
-    qspace: str, qname: str, ctl: TPQCTL | None, data: bytes | bytearray | memoryview | str | None, flags: int = 0
+    qspace: str,
+    qname: str,
+    ctl: TPQCTL | None,
+    data: bytes | bytearray | memoryview | str | None,
+    flags: int = 0,
+    *,
+    kind: str | None = None,
 ) -> None:
     """Put a message on queue `qname` of queue space `qspace`.
 
-    `data` as a str is a buffer of type STRING, as bytes one of type CARRAY; None is a message without data. With
+    `data` as a str is a buffer of type STRING, as bytes one of type CARRAY, unless `kind` names another type, and a
+    subtype behind a colon if any, as in `VIEW:order`; None is a message without data. With
     TPQMSGID in `ctl.flags` its identifier is returned in `ctl.msgid`. A call that fails has enqueued nothing, unless
     QMESYSTEM says that this is unknown, and leaves `ctl` as it was but for the diagnostic.
     """
@@ -175,10 +203,15 @@ def tpenqueue(
     with _diagnosed(qspace, asked):
         _check_call_flags(flags, _ENQUEUE_FLAGS)
         _check_queue(qname)
-        body, kind = _buffer(data)
-        control = enqueue_control(asked, kind, client=_context.client, appkey=_context.appkey)
+        body, usual = _buffer(data)
+        priority = _context.priority
+        control = enqueue_control(
+            asked, _kind(kind, usual), client=_context.client, appkey=_context.appkey, priority=priority
+        )
         _await_writer(qspace, flags)
         msgid = _context.space(qspace).put(qname, body, control, transactional=not flags & TPNOTRAN)
+    if priority is not None:
+        _context.set_priority(None)
     asked.diagnostic = 0
     if asked.flags & TPQMSGID:
         asked.msgid = msgid.encode()
@@ -342,6 +375,11 @@ def _check_call_flags(flags: object, allowed: int) -> None:
         raise TPException(TPEINVAL, f"the flags {flags & ~allowed:#x} are not allowed for this call")
 
 
+def _check_prio(prio: object) -> None:
+    if not isinstance(prio, int) or isinstance(prio, bool):
+        raise TPException(TPEINVAL, f"the priority must be a whole number, got {prio!r}")
+
+
 def _check_queue(qname: object) -> None:
     if not isinstance(qname, str):
         raise TPException(TPEINVAL, f"the queue must be named by a str, got {qname!r}")
@@ -353,6 +391,14 @@ def _control(ctl: object) -> TPQCTL:
     if not isinstance(ctl, TPQCTL):
         raise TPException(TPEINVAL, f"the control structure must be a TPQCTL, got {ctl!r}")
     return ctl
+
+
+def _kind(kind: object, usual: str) -> str:
+    if kind is None:
+        return usual
+    if not isinstance(kind, str) or not kind.partition(":")[0]:
+        raise TPException(TPEINVAL, f"the kind must be a type, or TYPE:SUBTYPE, got {kind!r}")
+    return kind
 
 
 def _buffer(data: object) -> tuple[bytes | None, str]:

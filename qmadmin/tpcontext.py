@@ -19,6 +19,8 @@ from qmcore import names
 from qmcore.checks import whole
 from qmcore.errors import InvalidArgumentError, QueueError
 
+ALIASES: Final = "QMALIASES"
+"""The environment variable that says which queue spaces have other names, as in `TMQUEUE=QSPACE,BILLS=QSPACE2`."""
 OPERATION_SECONDS: Final = 30.0
 """How long TPQWAIT waits outside of a transaction, as TMQUEUE's default is."""
 
@@ -48,6 +50,7 @@ class Context:
         self._device: Device | None = None
         self._named = ""
         self._spaces: dict[str, QueueSpace] = {}
+        self._aliases: dict[str, str] = {}
         self._local = threading.local()
         self.timeout = OPERATION_SECONDS
         self.client = ""
@@ -68,6 +71,7 @@ class Context:
                 path = named or os.environ.get("QMCONFIG")
                 if not path:
                     raise TPException(TPEINVAL, "no device is named, and QMCONFIG is not set")
+                self._aliases = _aliases(os.environ.get(ALIASES, ""))
                 try:
                     self._device = open_device(path)
                 except QueueError as error:
@@ -99,6 +103,7 @@ class Context:
             device, self._device = self._device, None
             self._spaces.clear()
             self.timeout, self.client, self.appkey = OPERATION_SECONDS, "", 0
+            self.set_priority(None)
             if device is not None:
                 device.close()
 
@@ -133,19 +138,31 @@ class Context:
         with self._lock:
             if name not in self._spaces:
                 with _tpenoent():
-                    self._spaces[name] = self._joined().open_space(name)
+                    device = self._joined()
+                    self._spaces[name] = device.open_space(self._aliases.get(name, name))
             return self._spaces[name]
 
     def comes_free(self, name: str, seconds: float) -> bool:
         """Tell whether the queue space could be written within the seconds; raises as `space` does."""
         self._check_call(name)
         with _tpenoent():
-            return self._joined().comes_free(name, seconds)
+            device = self._joined()
+            return device.comes_free(self._aliases.get(name, name), seconds)
 
     def forget(self, name: str) -> None:
         """Open a queue space anew when it is named next: the one that was open is gone."""
         with self._lock:
             self._spaces.pop(name, None)
+
+    def set_priority(self, priority: int | None) -> None:
+        """Set the priority of the next message that this thread enqueues; None is that of any other."""
+        self._local.priority = priority
+
+    @property
+    def priority(self) -> int | None:
+        """The priority of the next message that this thread enqueues, where tpsprio() has said it."""
+        found: int | None = getattr(self._local, "priority", None)
+        return found
 
     def own_transaction(self, space: QueueSpace) -> Transaction:
         """Return a transaction on a queue space beside that of this thread."""
@@ -180,6 +197,20 @@ def _tpenoent() -> Iterator[None]:
         yield
     except InvalidArgumentError as error:
         raise TPException(TPENOENT, str(error)) from error
+
+
+def _aliases(text: str) -> dict[str, str]:
+    """Return the queue spaces by the other names that the environment gives them."""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        alias, sign, name = (word.strip() for word in part.partition("="))
+        if not (alias and sign and name):
+            raise TPException(TPEINVAL, f"{ALIASES} must be of the form ALIAS=QSPACE[,ALIAS=QSPACE...], got {text!r}")
+        if found.setdefault(alias, name) != name:
+            raise TPException(
+                TPEINVAL, f"{ALIASES} names two queue spaces for {alias!r}: {found[alias]!r} and {name!r}"
+            )
+    return found
 
 
 def _called(device: str) -> str:

@@ -217,7 +217,8 @@ class TPQCTL:
     Times are seconds: `deq_time` and `exp_time` count from the end of the enqueue, in a transaction from its commit,
     or with the _ABS flags from 1970; a dequeue does not return them. `msgid` and `corrid` are bytes or str on input,
     with or without the NULs that fill their 32 bytes, which are not part of the value; on output they are bytes
-    without them. `urcode` needs no flag. `cltid` and `appkey` are output only: who sent the message, see tpinit().
+    without them. `urcode` needs no flag. `cltid` and `appkey` are output only: who sent the message, see tpinit();
+    so are `type` and `subtype`, those of its buffer.
     `diagnostic` is the QME number after a call that failed with TPEDIAGNOSTIC, and 0 after any other.
     """
 
@@ -303,21 +304,33 @@ class TPQCTL:
             "TPQEXPTIME_REL. It is not returned."
         ),
     )
+    type: str = _field(
+        "",
+        "output",
+        "The type of the message's buffer, such as STRING or CARRAY, as tptypes() would say.",
+    )
+    subtype: str = _field(
+        "",
+        "output",
+        "The subtype of the message's buffer, empty for none.",
+    )
 
 
-def enqueue_control(ctl: TPQCTL, kind: str, *, client: str, appkey: int) -> EnqueueControl:
+def enqueue_control(ctl: TPQCTL, kind: str, *, client: str, appkey: int, priority: int | None = None) -> EnqueueControl:
     """Return what the flags ask of an enqueue by this client; what contradicts, or cannot be honoured, is refused.
 
-    Fields without their flag are not looked at.
+    Fields without their flag are not looked at. `kind` is the type, and a subtype behind a colon if any; `priority` is
+    that of a message whose flags ask for none.
     """
     flags = _checked(ctl.flags, _TRAVELS | _ONLY_ENQUEUE, "tpenqueue")
     for group in _EXCLUSIVE:
         if (flags & group).bit_count() > 1:
             raise InvalidArgumentError(f"{_named(flags & group)} exclude each other")
+    type_name, _, subtype = kind.partition(":")
     available = _micros(ctl.deq_time, "deq_time") if flags & (TPQTIME_ABS | TPQTIME_REL) else 0
     expires = _micros(ctl.exp_time, "exp_time") if flags & (TPQEXPTIME_ABS | TPQEXPTIME_REL) else 0
     return EnqueueControl(
-        priority=ctl.priority if flags & TPQPRIORITY else PRIORITY_DEFAULT,
+        priority=ctl.priority if flags & TPQPRIORITY else priority or PRIORITY_DEFAULT,
         corrid=names.correlation_id(ctl.corrid) if flags & TPQCORRID else None,
         delay=available if flags & TPQTIME_REL else None,
         available_us=available if flags & TPQTIME_ABS else None,
@@ -331,7 +344,8 @@ def enqueue_control(ctl: TPQCTL, kind: str, *, client: str, appkey: int) -> Enqu
         client_id=client,
         delivery=_delivery(ctl.delivery_qos, "delivery_qos") if flags & TPQDELIVERYQOS else None,
         reply_delivery=_delivery(ctl.reply_qos, "reply_qos") if flags & TPQREPLYQOS else None,
-        type=kind,
+        type=type_name,
+        subtype=subtype,
         top=bool(flags & TPQTOP),
         before=_text_of(ctl.msgid) if flags & TPQBEFOREMSGID else None,
     )
@@ -383,6 +397,7 @@ def fill(ctl: TPQCTL, message: Message) -> None:
             else:
                 setattr(ctl, field, value)
     ctl.urcode, ctl.appkey, ctl.cltid = message.urcode, message.appkey, message.client_id
+    ctl.type, ctl.subtype = message.type, message.subtype
     ctl.diagnostic = 0
 
 

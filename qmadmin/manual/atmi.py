@@ -112,7 +112,7 @@ def _fields_of(call: str) -> set[str]:
     texts = [getattr(value, call) for value in _values(tpqctl, "TP").values()]
     named = {name for text in texts for name in re.findall(r"`(\w+)`", text)}
     always = {"flags", "urcode", "diagnostic"}
-    return named | always | ({"cltid", "appkey"} if call == "dequeue" else set())
+    return named | always | ({"cltid", "appkey", "type", "subtype"} if call == "dequeue" else set())
 
 
 def _arguments(function: Callable[..., Any]) -> Iterator[str]:

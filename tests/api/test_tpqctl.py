@@ -73,7 +73,7 @@ def dequeue_refused(diagnostic: int, call_flags: int = 0, **fields: object) -> N
 def test_what_a_sender_sets_the_receiver_finds() -> None:
     sent(ALL, **EVERYTHING, urcode=-5)
     found = got(ALL)
-    assert found == TPQCTL(flags=ALL, **EVERYTHING, urcode=-5)
+    assert found == TPQCTL(flags=ALL, **EVERYTHING, urcode=-5, type="CARRAY")
 
 
 @pytest.mark.parametrize("flag", GIVEN, ids=hex)
@@ -88,14 +88,14 @@ def test_a_field_is_only_taken_and_only_returned_with_its_flag(flag: int) -> Non
         50 if flag == TPQPRIORITY else TPQCTL.__dict__[name] for name in GIVEN[flag]
     ]
     found = got(flag)
-    assert found == TPQCTL(flags=flag, **GIVEN[flag])
+    assert found == TPQCTL(flags=flag, **GIVEN[flag], type="CARRAY")
 
 
 def test_flags_for_what_a_message_has_not_are_off_and_their_fields_are_left_alone() -> None:
     sent(TPNOFLAGS, corrid=b"not sent", replyqueue=None, failurequeue=3, msgid=None, delivery_qos="x", exp_time=None)
     found = got(ALL | TPQMSGID, **EVERYTHING)
     assert found.flags == TPQPRIORITY | TPQMSGID
-    assert found == TPQCTL(flags=found.flags, **{**EVERYTHING, "priority": 50}, msgid=found.msgid)
+    assert found == TPQCTL(flags=found.flags, **{**EVERYTHING, "priority": 50}, msgid=found.msgid, type="CARRAY")
 
 
 def test_an_enqueue_returns_the_identifier_only_with_its_flag_and_leaves_the_flags_alone() -> None:
