@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from qmadmin.settings import Setting
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class Option(click.Option):
@@ -31,6 +34,13 @@ class Option(click.Option):
         self.summary = help
         self.more = more
         self.setting = setting
+
+
+def files(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Have the user's shell complete the name of a file."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(begun, type="file")]
 
 
 class Span(click.IntRange):

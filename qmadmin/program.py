@@ -19,7 +19,7 @@ import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
-from qmadmin.options import Argument, Option
+from qmadmin.options import Argument, Option, files
 from qmadmin.settings import ShellSettings
 from qmadmin.shell import notices
 from qmadmin.shell.formats import Format
@@ -34,6 +34,8 @@ from qmcore.errors import QueueError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import FrameType
+
+    from click.shell_completion import CompletionItem
 
     from qmadmin.shell.lines import Dialogue
     from qmadmin.shell.render import Screen
@@ -59,6 +61,21 @@ class StartError(Exception):
         self.more = more
 
 
+def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Return the queue spaces of the device that stands on the line or that the settings name, for a user's shell."""
+    from click.shell_completion import CompletionItem
+
+    from qmadmin.opening import open_device
+
+    # An option without its value stops click, which has set aside then what stood before.
+    given = [*(ctx.params.get("arguments") or ()), *ctx.args, Configuration.load(os.environ).qmadmin.device]
+    try:
+        with open_device(given[0]) as device:
+            return [CompletionItem(space.name) for space in device.spaces() if space.name.startswith(begun)]
+    except QueueError:
+        return []
+
+
 @click.command(options_metavar=OPTIONS)
 @click.option(
     "-f",
@@ -66,6 +83,7 @@ class StartError(Exception):
     "command_file",
     cls=Option,
     metavar="FILE",
+    shell_complete=files,
     help="Take the commands from FILE.",
     more="A dash is the standard input, from which they come without this option too.",
 )
@@ -85,6 +103,7 @@ class StartError(Exception):
     "space",
     cls=Option,
     metavar="SPACE",
+    shell_complete=_spaces,
     setting=ShellSettings.space,
     help="Open the queue space before the first command, as qopen does.",
     more="A script opens it when a command needs it, so that the script itself may create it. A qopen or qclose of the"
@@ -125,6 +144,7 @@ class StartError(Exception):
     cls=Argument,
     metavar="[DEVICE]",
     nargs=-1,
+    shell_complete=files,
     meanings={
         "DEVICE": "The file or the URL of PostgreSQL that holds the device list, or that will hold it. It may be"
         " absent; the first crdl makes it."
