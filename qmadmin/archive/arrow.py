@@ -10,7 +10,7 @@ try:
 except ImportError as error:
     raise ReleaseError(
         f"archives need pyarrow, which cannot be imported: {error}",
-        hint="Install it with the extra: pip install 'qmadmin[archive]'.",
+        hint="Install it with: pip install pyarrow.",
     ) from None
 
 __all__ = ["pa", "pq"]

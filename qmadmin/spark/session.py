@@ -43,7 +43,7 @@ def start(master: str | None = None, settings: Mapping[str, str] | None = None) 
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise OperatingSystemError(
-            "qmspark needs PySpark, which is not installed", hint="pip install 'qmadmin[spark]'"
+            "qmspark needs PySpark, which is not installed", hint="Install it with: pip install pyspark pandas pyarrow."
         ) from error
     running = active()
     if running is not None:

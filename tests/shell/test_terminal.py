@@ -146,7 +146,7 @@ def test_argument_that_is_wrong_on_the_line_leads_back_to_the_prompt(at_prompt):
     screen = at_prompt(columns=100)
     screen.enter("qopen QSPACE")
     screen.enter("qcreate A sideways")
-    screen.see("ERROR: the queue order 'sideways' has the unknown criterion 'sideways'")
+    screen.see("the queue order 'sideways' has the unknown criterion 'sideways'")
 
 
 def test_empty_line_repeats_nothing_at_the_start_and_after_an_interrupt(at_prompt):

@@ -222,7 +222,7 @@ def test_without_the_driver_one_sentence_says_how_to_get_it(monkeypatch):
     assert found.shown.endswith("schema=orders")
     with pytest.raises(BadResourceError, match="psycopg is not installed") as refusal:
         _ = found.conninfo
-    assert "pip install 'qmadmin[postgres]'" in refusal.value.hint
+    assert "pip install 'psycopg[binary]'" in refusal.value.hint
     with pytest.raises(BadResourceError):
         address.require_driver()
 

@@ -122,7 +122,7 @@ def require_driver() -> ModuleType:
         reason = "psycopg is not installed" if error.name == "psycopg" else "psycopg finds no libpq"
         raise BadResourceError(
             f"devices on PostgreSQL need a driver, and {reason}",
-            hint="Install it with: pip install 'qmadmin[postgres]'.",
+            hint="Install it with: pip install 'psycopg[binary]'.",
         ) from None
     return psycopg
 
