@@ -40,9 +40,9 @@ def refused(shell, monkeypatch, capsys):
 
 def test_unknown_option_is_message_1100_with_a_usage_line(shell, refused):
     assert refused("-x") == f"ERROR: Invalid option - -x\n{USAGE}"
-    done = shell.process("", "--frobnicate", "QUE")
+    done = shell.process("", "--zigzag", "QUE")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"ERROR: Invalid option - --frobnicate\n{USAGE}"
+    assert done.stderr == f"ERROR: Invalid option - --zigzag\n{USAGE}"
 
 
 def test_option_that_is_written_nearly_so_is_named(refused):
@@ -321,7 +321,8 @@ def test_prompts_of_a_keyboard_go_to_stderr_when_the_output_goes_to_a_file(laid_
     os.close(keyboard)
     assert out == "Queue space 'QSPACE' opened\n"
     assert err == (
-        "> Queue space name: WARN: Must specify queue space name\nQueue space name: > ERROR: QMEBADQUEUE: there is no"
+        "> Queue space name: WARN: Must specify queue space name\n  Ctrl-C leaves qopen.\n"
+        "Queue space name: > ERROR: QMEBADQUEUE: there is no"
         " queue 'NOPE' in queue space 'QSPACE'\n  List the queues with qinfo, or create it with qcreate.\n> "
     )
     assert child.returncode == 1

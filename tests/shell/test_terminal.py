@@ -24,7 +24,9 @@ def at_prompt(laid_out, terminal):
 
 def test_banner_tells_version_and_device(at_prompt, laid_out):
     screen = at_prompt(columns=120)
-    assert screen.shown == f"qmadmin {__version__}\nQMCONFIG={laid_out.device}\n>"
+    assert (
+        screen.shown == f"qmadmin {__version__}\nQMCONFIG={laid_out.device}\nhelp lists the commands, quit leaves.\n>"
+    )
 
 
 def test_session_of_the_guide(shell, terminal):
