@@ -21,6 +21,7 @@ from qmcore.acts.returning import Cause, Ending, Verdict
 from qmcore.acts.waiting import is_unreachable
 from qmcore.errors import (
     AbortedError,
+    InvalidArgumentError,
     NoSpaceError,
     OperatingSystemError,
     OutcomeUnknownError,
@@ -137,7 +138,10 @@ class Transaction:
         ((attachment, branch),) = self._branches.values()
         attachment.look_after()
         page_size = self._device.info.page_size
-        outgoing = [prepare(to, body, control, page_size) for to, body, control in tracing.traced(answers)]
+        try:
+            outgoing = [prepare(to, body, control, page_size) for to, body, control in tracing.traced(answers)]
+        except InvalidArgumentError:
+            return None
         following = None if successor is None else successor.branch(attachment)
         try:
             taken = succession.commit_and_take(

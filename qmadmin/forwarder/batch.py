@@ -71,7 +71,7 @@ class Batch:
                 if not goes_on:
                     self._return(number + 1)
                     break
-            except (AbortedError, KeyboardInterrupt):
+            except AbortedError:
                 self.figures.abandoned()
                 raise
             except (Unavailable, QueueError) as error:

@@ -105,7 +105,7 @@ class Feed:
         """Forward the next message, or a batch of them, for a worker.
 
         Raises QueueError where the store has failed, or takes us for dead: the device has to be opened again. Raises
-        NoSpaceError where the queue space has too few transactions, and KeyboardInterrupt where the service did.
+        NoSpaceError where the queue space has too few transactions.
         """
         try:
             with self._slot.service() as service:
@@ -194,7 +194,7 @@ class Feed:
             self.figures.abandoned()
             raise
         except BaseException as error:
-            # An interrupt out of the service, or a fault of ours: either may come again with this message.
+            # A fault of ours, which may come again with this message.
             if transaction.active:
                 transaction.rollback(type(error).__name__)
             self.figures.abandoned()

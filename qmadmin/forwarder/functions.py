@@ -25,9 +25,8 @@ def find_function(target: str, name: str) -> Callable[[Message], object]:
     module_name, _, path = target.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        # The signals of the daemon raise nothing: a KeyboardInterrupt is the module's own too.
         raise StartError(f"service {name!r}: module {module_name!r} cannot be imported: {described(error)}") from error
     try:
         function: Any = operator.attrgetter(path)(module)
@@ -80,7 +79,7 @@ def described(error: BaseException) -> str:
     """Return the kind and the text of an exception."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - an exception that cannot be shown is still one
+    except BaseException:  # noqa: BLE001 - an exception that cannot be shown is still one
         text = ""
     return names.storable(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
@@ -108,7 +107,7 @@ def _fault_of_failure(error: Failure | Unavailable) -> str:
     try:
         text, retry_after = str(error), error.retry_after
         fault = _fault_of_reply(error.reply) if isinstance(error, Failure) else ""
-    except Exception as wrong:  # noqa: BLE001 - a class of the service may have made anything of it
+    except BaseException as wrong:  # noqa: BLE001 - a class of the service may have made anything of it
         return f"it cannot be read: {described(wrong)}"
     if fault:
         return fault

@@ -212,11 +212,8 @@ class Forwarder:
 
     def _fail(self, error: BaseException) -> None:
         """Take an error of a worker, after which the main thread cannot let the others go on."""
-        if isinstance(error, KeyboardInterrupt):
-            self._stop.ask("KeyboardInterrupt")
-        else:
-            self._error = self._error or error
-            self._wake()
+        self._error = self._error or error
+        self._wake()
 
     def _wake(self) -> None:
         """Wake the main thread. A worker may come back when the queue space is closed, and nobody sleeps any more."""

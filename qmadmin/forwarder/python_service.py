@@ -25,7 +25,7 @@ class PythonService:
     """Calls `function` with the message.
 
     It returns the reply's body as bytes or str, a `Reply`, or None for a reply of zero length. Whatever it raises is
-    a failure, also when it would end the process; but an interrupt stays one.
+    a failure, also when it would end the process.
     """
 
     def __init__(self, function: Callable[[Message], object]) -> None:
@@ -36,8 +36,6 @@ class PythonService:
         """Work on a request."""
         try:
             answer = self.function(call.request) if call.seconds == math.inf else self._within(call)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # noqa: BLE001 - it raises
             raise_failure_of(error)
         reply = reply_of(answer)

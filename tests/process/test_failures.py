@@ -60,6 +60,19 @@ def interrupt(request):
     raise KeyboardInterrupt
 
 
+class UnshowableInterrupt(KeyboardInterrupt):
+    def __str__(self):
+        raise KeyboardInterrupt
+
+
+def unshowable_interrupt(request):
+    raise UnshowableInterrupt
+
+
+def endless(request):
+    return bytes((64 << 20) + 1)
+
+
 def slow(request):
     if request.text == "slow":
         try:
@@ -76,7 +89,7 @@ def too_long(request):
 
 NAMES = (
     *("fail", "leave", "hopeless", "wrong_kind", "wrong_code", "wrong_code_kind", "huge", "interrupt", "slow"),
-    "too_long",
+    *("too_long", "unshowable_interrupt", "endless"),
 )
 
 
@@ -115,12 +128,16 @@ def test_message_whose_service_fails_goes_to_the_error_queue_with_the_error_text
     ("queue", "text"),
     [
         ("leave", "SystemExit: I have had enough"),
+        ("interrupt", "KeyboardInterrupt"),
+        ("unshowable_interrupt", "UnshowableInterrupt"),
         ("hopeless", "Unshowable"),
         ("wrong_kind", "it returned dict, and not bytes, str, None or a Reply"),
         ("wrong_code", "its reply cannot be queued: the user return code"),
         ("wrong_code_kind", "its user return code is str, and not int"),
         # 2000 pages of 4096 bytes could not take it if they were empty.
         ("huge", "its reply cannot be queued: "),
+        # Nor could any queue, whatever its size.
+        ("endless", "its reply cannot be queued: the body has 67108865 bytes"),
     ],
 )
 def test_whatever_a_service_does_is_a_failure_and_never_ends_the_daemon(site, space, queue, text):
@@ -134,12 +151,6 @@ def test_text_of_an_error_is_kept_as_far_as_it_says_something(site, space):
     error = failed_message(space, "too_long").origin.error
     assert len(error) == 1000
     assert error.endswith("...")
-
-
-def test_interrupt_out_of_a_service_stops_the_daemon_in_good_order(site, space):
-    space.enqueue("interrupt", "a")
-    assert site.run("-q", "interrupt").process.returncode == 0
-    assert space.dequeue("interrupt").retries == 1
 
 
 def test_service_that_takes_too_long_is_interrupted_and_has_failed(site, space):
