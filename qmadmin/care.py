@@ -62,6 +62,20 @@ class Care(abc.ABC):
     def volume_of_space(self, name: str) -> Volume:
         """Return the volume that a queue space is on, or raise BadResourceError."""
 
+    def command_refusal(self, space: str, command: str) -> str:
+        """Return why a capacity command of a queue space's queues is not run as this user; empty where it is.
+
+        It is run where nobody but this user can write the files of the device, and where the user's own settings name
+        the device or the command.
+        """
+        return self.refusal(self.volume_of_space(space), command)
+
+    def refusal(self, volume: Volume, command: str) -> str:
+        """Return the same for a command that stands in a volume."""
+        from qmadmin import trust
+
+        return trust.refusal(self._maker, (self.path, volume.path), command)
+
     def attached(self, name: str) -> list[AttachedProcess]:
         """Return who is attached to a queue space, the longest first, with those who died and were not noticed yet."""
         volume, found = self._found(name)
@@ -125,6 +139,7 @@ class Care(abc.ABC):
             memory=self._memory,
             usage=self.space_usage,
             in_memory=self.path == MEMORY,
+            refusal=self.refusal,
         )
         name = None if space is None else names.space_name(space)
         yield from Doctor(patient, self.clock, progress or (lambda _percent: None)).check(name)

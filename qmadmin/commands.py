@@ -10,6 +10,8 @@ from qmcore.errors import QueueError
 from qmcore.queue import Delivery
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit, Volume
     from qmcore.queue import Queue
@@ -18,11 +20,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("qmadmin.capacity")
 
+_ADVICE = "name the device or the command in [capacity] of your settings, qmadmin.toml(5)"
+
 
 class Commands:
-    """The capacity commands of a queue space's queues; `config` is what QMCONFIG says for them."""
+    """The capacity commands of a queue space's queues; `config` is what QMCONFIG says for them.
 
-    def __init__(self, config: str, main: Volume, volume: Volume, space: Space) -> None:
+    `refusal` tells why a command is not run as this user, empty where it is.
+    """
+
+    def __init__(self, config: str, main: Volume, volume: Volume, space: Space, refusal: Callable[[str], str]) -> None:
+        self._refusal = refusal
         self._config = config
         self._main = main
         self._volume = volume
@@ -55,13 +63,20 @@ class Commands:
             value=claim.value,
             delivery=(Delivery.NONPERSIST if claim.memory else Delivery.PERSIST).value,
         )
-        if self._main.read(lambda unit: unit.device()).commands:
-            capacity.start(event)
-        else:
+        if why := self._why_not(threshold.command):
             logger.warning(
-                "queue %r of queue space %r has reached %s (%d), and its command is switched off on this device",
+                "queue %r of queue space %r has reached %s (%d), and its command %s",
                 queue.name,
                 self._space.name,
                 threshold.high,
                 claim.value,
+                why,
             )
+        else:
+            capacity.start(event)
+
+    def _why_not(self, command: str) -> str:
+        if not self._main.read(lambda unit: unit.device()).commands:
+            return "is switched off on this device"
+        why = self._refusal(command)
+        return why and f"{command!r} is not run, as it may be another user's: {why}; {_ADVICE}"

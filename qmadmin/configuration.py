@@ -19,7 +19,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from qmadmin.settings import SECTIONS, ForwarderSettings, Kind, LogSettings, Section, Setting, ShellSettings, Value
+from qmadmin.settings import (
+    SECTIONS,
+    CapacitySettings,
+    ForwarderSettings,
+    Kind,
+    LogSettings,
+    Section,
+    Setting,
+    ShellSettings,
+    Value,
+)
 
 VARIABLE: Final = "QMADMIN_TOML"
 """The environment variable that names the file."""
@@ -47,6 +57,7 @@ class Configuration:
         self.qmadmin = ShellSettings(_values(ShellSettings, content, environ))
         self.log = LogSettings(_values(LogSettings, content, environ))
         self.tmqforward = ForwarderSettings(_values(ForwarderSettings, content, environ))
+        self.capacity = CapacitySettings(_values(CapacitySettings, content, environ))
 
     @classmethod
     def load(cls, environ: Mapping[str, str]) -> Configuration:
@@ -208,7 +219,9 @@ def _values(section: type[Section], content: Mapping[str, Any], environ: Mapping
 
 
 def _resolved(kind: Kind, value: Value, environ: Mapping[str, str]) -> Value:
-    """Return a path as it is to be used, and anything else as it is."""
+    """Return a path as it is to be used, a list as a tuple, and anything else as it is."""
+    if kind is Kind.TEXTS and isinstance(value, (list, tuple)):
+        return tuple(value)
     if kind not in (Kind.PATH, Kind.STATE_PATH) or not isinstance(value, str) or not value:
         return value
     if value == "~" or value.startswith("~/"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -313,7 +314,11 @@ class Device(Administering, Care):
         volume = self.volume_of_space(name)
         found = volume.read(lambda unit: spaces.find(unit, name))
         opened = OpenSpace(
-            found, Commands(self._maker.config_of(self.path), self._main, volume, found).start, self.info.page_size
+            found,
+            Commands(
+                self._maker.config_of(self.path), self._main, volume, found, functools.partial(self.refusal, volume)
+            ).start,
+            self.info.page_size,
         )
         if not volume.readonly:
             attaching.attach(volume, opened, role, self.clock)

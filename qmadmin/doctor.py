@@ -59,6 +59,7 @@ class Patient:
     memory: Callable[[Volume, Space], AbstractContextManager[None]]
     usage: Callable[[str], SpaceUsage]
     in_memory: bool
+    refusal: Callable[[Volume, str], str]
 
 
 class Doctor:
@@ -250,6 +251,8 @@ class Doctor:
         yield from checking.error_queues(space, queues)
         if not patient.main.read(lambda unit: unit.device()).commands:
             yield from checking.commands_off(space, queues)
+        else:
+            yield from checking.commands_refused(space, queues, lambda command: patient.refusal(volume, command))
         for queue in queues:
             yield from checking.thresholds(space, queue, page_size)
             yield from _programs(space, queue)

@@ -29,6 +29,9 @@ class VolumeMaker(Protocol):
     def clock(self) -> Clock:
         """Return the clock that all who share the device go by; it may have to be asked for first."""
 
+    def other_writers(self, path: str) -> str:
+        """Return why others than this user may write a volume, as a sentence without end; empty where nobody may."""
+
     def open(self, path: str) -> Volume:
         """Open a volume."""
 

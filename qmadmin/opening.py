@@ -206,6 +206,12 @@ class _FileMaker:
         """Return the clock of the machine: a file is never shared with another one."""
         return SystemClock()
 
+    def other_writers(self, path: str) -> str:
+        """Return whom the files of a volume belong to, or which of them others may write."""
+        from qmstorage.sqlite import writers
+
+        return "" if path == MEMORY else writers.others(path)
+
     def open(self, path: str) -> Volume:
         """Open the volume in a file."""
         from qmstorage.sqlite.opening import open_volume
@@ -273,6 +279,10 @@ class _SchemaMaker:
 
             read_clock(self._address, self._clock)
         return self._clock
+
+    def other_writers(self, path: str) -> str:
+        """Say that nobody can know: superusers, and members of the owner's role."""
+        return f"{path!r} is in a database, which others may write"
 
     def open(self, path: str) -> Volume:
         """Open the volume in a schema."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, overl
 
 SECONDS_MAX: Final = 2**31 - 1
 
-Value = str | int | bool
+Value = str | int | bool | tuple[str, ...]
 T = TypeVar("T", bound=Value)
 
 
@@ -23,6 +23,7 @@ class Kind(enum.Enum):
     CHOICE = "one of"
     FLAG = "true or false"
     NUMBER = "whole number"
+    TEXTS = "list of texts"
 
 
 class Setting(Generic[T]):
@@ -89,6 +90,8 @@ class Setting(Generic[T]):
                 return f"a whole number from {self.low} to {self.high}"
             case Kind.FLAG:
                 return "true or false"
+            case Kind.TEXTS:
+                return 'a list of texts in quotes, such as ["one", "two"], without control characters'
             case _:
                 return "a text in quotes, without control characters"
 
@@ -101,8 +104,14 @@ class Setting(Generic[T]):
                 return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
             case Kind.CHOICE:
                 return value in self.choices
+            case Kind.TEXTS:
+                return isinstance(value, (list, tuple)) and all(map(_is_text, value))
             case _:
-                return isinstance(value, str) and not any(ord(char) < 32 or ord(char) == 127 for char in value)
+                return _is_text(value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not any(ord(char) < 32 or ord(char) == 127 for char in value)
 
 
 class Section:
@@ -247,6 +256,25 @@ class ForwarderSettings(Section):
     )
 
 
+class CapacitySettings(Section):
+    """The section [capacity]: which capacity commands may run on devices that others than this user can write."""
+
+    name = "capacity"
+
+    devices = Setting[tuple[str, ...]](
+        Kind.TEXTS,
+        (),
+        "The devices, as QMCONFIG names them, whose capacity commands run for this user, whoever has set them.",
+        default_help="none",
+    )
+    commands = Setting[tuple[str, ...]](
+        Kind.TEXTS,
+        (),
+        "The capacity commands, as qinfo shows them, that run for this user on any device.",
+        default_help="none",
+    )
+
+
 SECTIONS: Final[dict[str, type[Section]]] = {
-    kind.name: kind for kind in (ShellSettings, LogSettings, ForwarderSettings)
+    kind.name: kind for kind in (ShellSettings, LogSettings, ForwarderSettings, CapacitySettings)
 }

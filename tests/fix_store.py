@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import re
@@ -215,6 +216,23 @@ def file_store(tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
     made = Store("file", str(tmp_path / "QUE"), clock)
     yield made
     made.close()
+
+
+@pytest.fixture
+def trusted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let this user's settings say that the capacity commands of the test's device may run; return the file."""
+    stores = request.node.callspec.params.values() if hasattr(request.node, "callspec") else ()
+    path = device_path("postgres" if "postgres" in stores else "file", request, tmp_path)
+    return name_for_commands(tmp_path, monkeypatch, devices=[path])
+
+
+def name_for_commands(directory: Path, monkeypatch: pytest.MonkeyPatch, **names: list[str]) -> Path:
+    """Make a file of settings that names devices or commands in [capacity]."""
+    file = directory / "named.toml"
+    file.write_text("[capacity]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in names.items()))
+    file.chmod(0o600)
+    monkeypatch.setenv("QMADMIN_TOML", str(file))
+    return file
 
 
 @pytest.fixture

@@ -85,7 +85,26 @@ def qcreate(
         retention=retention,
     )
     space.create_queue(definition)
-    return [*_without_memory(session, definition), Line(f"Queue '{queue_name}' created", {"queue": queue_name})]
+    return [*_warnings(session, definition), Line(f"Queue '{queue_name}' created", {"queue": queue_name})]
+
+
+def _warnings(session: Session, definition: QueueDefinition) -> list[Notice]:
+    return [*_without_memory(session, definition), *_refused(session, definition)]
+
+
+def _refused(session: Session, definition: QueueDefinition) -> list[Notice]:
+    """Return a warning for each capacity command that does not run as this user."""
+    commands = {definition.threshold.command, definition.memory_threshold.command} - {""}
+    return [
+        Notice(
+            Severity.WARN,
+            f"the capacity command {command!r} does not run as this user, as it may be another user's: {why}",
+            "Name the device or the command in [capacity] of your settings, qmadmin.toml(5); so does each user whose"
+            " programs enqueue.",
+        )
+        for command in sorted(commands)
+        if (why := session.device.command_refusal(session.opened().name, command))
+    ]
 
 
 def _without_memory(session: Session, definition: QueueDefinition) -> list[Notice]:
@@ -147,7 +166,7 @@ def qchange(
         ),
     )
     space.change_queue(new)
-    return [*_without_memory(session, new), Line(f"Queue '{queue_name}' changed", {"queue": queue_name})]
+    return [*_warnings(session, new), Line(f"Queue '{queue_name}' changed", {"queue": queue_name})]
 
 
 @QUEUES.command(

@@ -141,6 +141,17 @@ def test_commands_that_need_a_queue_space_say_so(shell):
     assert shell.run("qopen QSPACE\nqlist\n").err == "ERROR: No current queue is set (crque, line 2)\n"
 
 
+def test_a_capacity_command_that_does_not_run_as_this_user_is_told_when_it_is_set(laid_out):
+    create, change = ("qcreate A fifo none 0 0 80% 0% 'mail me'", "qchange A none 0 0 80% 0% 'mail me'")
+    laid_out.path.chmod(0o660)
+    for line in (create, change):
+        ran = laid_out.run(f"qopen QSPACE\n{line}\n")
+        assert ran.err.startswith("WARN: the capacity command 'mail me' does not run as this user")
+        assert ran.status == 0
+    laid_out.path.chmod(0o600)
+    assert laid_out.run(f"qopen QSPACE\n{change}\n").err == ""
+
+
 def test_options_of_qcreate_reach_the_definition(laid_out):
     ran = laid_out.run(
         "qopen QSPACE\n"

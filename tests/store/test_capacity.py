@@ -1,6 +1,8 @@
 """Capacity limits of queues: the command runs once at the high limit, and again only after the low one was reached."""
 
 import dataclasses
+import os
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,7 @@ from qmcore.acts.removing import CarriedMessage, remove_carried
 from qmcore.limits import MEMORY_UNITS, Threshold, parse_high, parse_low
 from qmcore.message import State
 from qmcore.queue import Delivery
-from tests.fix_store import Work, drain, make_queue
+from tests.fix_store import Work, drain, make_queue, name_for_commands
 
 PAGE = 4096
 
@@ -22,7 +24,7 @@ def limits(high, low="0", command="notify", units=None):
 
 
 @pytest.fixture(autouse=True)
-def _in_a_directory_of_its_own(memory_dir):
+def _in_a_directory_of_its_own(memory_dir, trusted):
     pass
 
 
@@ -332,6 +334,90 @@ class TestSwitchedOff:
         drain(space)
         fill(space, 3)
         assert len(started) == 1
+
+
+class TestDevicesThatOthersCanWrite:
+    """What stands in them may be anybody's, and does not run as whoever enqueues."""
+
+    @pytest.fixture(autouse=True)
+    def _nothing_is_named(self, monkeypatch):
+        monkeypatch.setenv("QMADMIN_TOML", os.devnull)
+
+    @pytest.fixture
+    def shared(self, store, space):
+        """The queue space on a device that others can write; a file is made so."""
+        if store.kind == "memory":
+            pytest.skip("a device in memory belongs to one process")
+        if store.kind == "file":
+            Path(store.path).chmod(0o660)
+        return space
+
+    def test_nothing_runs_by_itself_and_it_is_logged(self, shared, started, caplog):
+        limited(shared, "3m")
+        fill(shared, 5)
+        assert started == []
+        (line,) = [record.message for record in caplog.records if record.name == "qmadmin.capacity"]
+        assert "its command 'notify' is not run, as it may be another user's" in line
+        assert "in [capacity] of your settings, qmadmin.toml(5)" in line
+
+    def test_it_runs_where_nobody_else_can_write(self, space, store, started):
+        if store.kind == "postgres":
+            pytest.skip("who can write there, nobody knows")
+        limited(space, "3m")
+        fill(space, 3)
+        assert len(started) == 1
+
+    @pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+    def test_a_file_beside_the_device_counts_too(self, file_store, started, suffix):
+        space = file_store.space()
+        Path(file_store.path + suffix).chmod(0o606)
+        limited(space, "3m")
+        fill(space, 3)
+        assert started == []
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+    def test_not_even_root_runs_what_stands_in_a_file_of_another_user(self, file_store, started):
+        space = file_store.space()
+        os.chown(file_store.path, 65534, -1)
+        assert "belongs to user" in file_store.device.command_refusal("SPACE", "notify")
+        limited(space, "3m")
+        fill(space, 3)
+        assert started == []
+
+    @pytest.mark.parametrize("named", ["the device", "the command"])
+    def test_what_the_users_own_settings_name_runs(self, shared, store, started, tmp_path, monkeypatch, named):
+        names = {"devices": [store.path]} if named == "the device" else {"commands": ["notify"]}
+        name_for_commands(tmp_path, monkeypatch, **names)
+        limited(shared, "3m")
+        fill(shared, 3)
+        assert len(started) == 1
+
+    def test_other_devices_and_commands_in_the_settings_say_nothing(self, shared, started, tmp_path, monkeypatch):
+        name_for_commands(tmp_path, monkeypatch, devices=["QUE", "mysql://x", "~"], commands=["notify x", ""])
+        limited(shared, "3m")
+        fill(shared, 3)
+        assert started == []
+
+    def test_settings_that_others_can_write_are_not_believed(self, shared, trusted, started, monkeypatch, caplog):
+        trusted.chmod(0o620)
+        monkeypatch.setenv("QMADMIN_TOML", str(trusted))
+        limited(shared, "3m")
+        fill(shared, 3)
+        assert started == []
+        assert f"others may write the settings file {str(trusted)!r} too" in caplog.text
+
+    def test_settings_with_a_fault_are_told_and_nothing_runs(self, shared, trusted, started, monkeypatch, caplog):
+        trusted.write_text("[capacity]\ndevices = 1\n")
+        monkeypatch.setenv("QMADMIN_TOML", str(trusted))
+        limited(shared, "3m")
+        fill(shared, 3)
+        assert started == []
+        assert "devices in [capacity] must be a list of texts" in caplog.text
+
+    def test_the_doctor_names_the_queues(self, shared, store):
+        limited(shared, "3m", retries=1)
+        (found,) = [each for each in store.device.check() if each.check == "commands-refused"]
+        assert "the capacity commands of Q do not run as this user" in found.sentence
 
 
 class TestClaims:

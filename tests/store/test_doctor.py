@@ -147,6 +147,7 @@ class TestErrorQueues:
         assert findings(store.device) == []
 
 
+@pytest.mark.usefixtures("trusted")
 class TestThresholds:
     @pytest.mark.parametrize("high", ["1001m", "1980B", "8109057b"])
     def test_a_high_limit_above_what_the_queue_space_holds(self, store, space, high):

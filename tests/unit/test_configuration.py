@@ -23,6 +23,8 @@ def other_than_default(setting):
             return not setting.default
         case Kind.CHOICE:
             return setting.choices[-1]
+        case Kind.TEXTS:
+            return ["one", "two"]
         case _:
             return OTHER[setting.kind]
 
@@ -75,7 +77,7 @@ def test_the_file_gives_each_setting(setting, write):
     value = other_than_default(setting)
     environ = write(f"[{setting.section}]\n{setting.key} = {json.dumps(value)}\n")
     configuration = Configuration.load(environ)
-    assert value_of(configuration, setting) == value
+    assert value_of(configuration, setting) == (tuple(value) if isinstance(value, list) else value)
     assert configuration.file == environ["QMADMIN_TOML"]
 
 
@@ -252,10 +254,13 @@ def test_declaration_is_an_attribute_of_its_section():
     [
         (
             "[qmadmni]\nformat = 1\n",
-            "has the unknown section [qmadmni]; there are [qmadmin], [log], [tmqforward]; did you mean [qmadmin]?",
+            (
+                "has the unknown section [qmadmni]; there are [qmadmin], [log], [tmqforward], [capacity];"
+                " did you mean [qmadmin]?"
+            ),
         ),
-        ("[colours]\n", "has the unknown section [colours]; there are [qmadmin], [log], [tmqforward]"),
-        ("x = 1\n", "has the unknown section [x]; there are [qmadmin], [log], [tmqforward]"),
+        ("[colours]\n", "has the unknown section [colours]; there are [qmadmin], [log], [tmqforward], [capacity]"),
+        ("x = 1\n", "has the unknown section [x]; there are [qmadmin], [log], [tmqforward], [capacity]"),
         ('device = "QUE"\n', "has device = 'QUE' outside of a section; it belongs to [qmadmin]"),
         ('format = "json"\n', "has format = 'json' outside of a section; it belongs to [qmadmin] or [log]"),
         ("log = 1\n", "log must be a section [log], got 1"),
@@ -313,7 +318,7 @@ def test_declaration_is_an_attribute_of_its_section():
         ),
         ("[log]\nprefix = 2020-01-01\n", "prefix in [log] must be a text in quotes, without control characters, got"),
         ('[log]\n"a\\nb" = 1\n', "[log] has the unknown setting 'a\\nb' = 1; there are prefix, format"),
-        ('"" = 1\n', "has the unknown section ['']; there are [qmadmin], [log], [tmqforward]"),
+        ('"" = 1\n', "has the unknown section ['']; there are [qmadmin], [log], [tmqforward], [capacity]"),
         ("[log\n", "is not TOML: Expected ']'"),
         ("[log]\n[log]\n", "is not TOML: Cannot declare"),
         (b"[log]\nprefix = '\xff'\n", "is not TOML: 'utf-8' codec can't decode byte 0xff"),

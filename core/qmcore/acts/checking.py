@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 from qmcore.attached import AttachedProcess, TransactionInfo
 from qmcore.device import DeviceEntry, Extent
@@ -170,6 +170,22 @@ def commands_off(space: Space, queues: Sequence[Queue]) -> Iterator[Finding]:
             f"queue space {space.name}",
             f"capacity commands are switched off on this device, and {_listed(having)} have some",
             "Switch them on, if they are wanted.",
+        )
+
+
+def commands_refused(space: Space, queues: Sequence[Queue], refusal: Callable[[str], str]) -> Iterator[Finding]:
+    """Say which queues have commands that do not run as this user, because they may be another user's."""
+    refused: dict[str, list[str]] = {}
+    for queue in queues:
+        for why in filter(None, {refusal(command) for command in _commands(queue)}):
+            refused.setdefault(why, []).append(queue.name)
+    for why, names in refused.items():
+        yield _found(
+            Severity.WARNING,
+            "commands-refused",
+            f"queue space {space.name}",
+            f"the capacity commands of {_listed(names)} do not run as this user, as they may be another user's: {why}",
+            "Look at them with qinfo, and name the device or the commands in [capacity] of qmadmin.toml.",
         )
 
 

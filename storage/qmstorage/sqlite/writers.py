@@ -1,0 +1,28 @@
+"""Who else than this user may write the files of a volume."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from qmstorage.sqlite.translate import other_owner
+
+_SUFFIXES = ("", "-wal", "-shm")
+"""What is read as the volume's: whoever may write one of these files may write all that the volume says."""
+
+
+def others(path: str) -> str:
+    """Return why others may write a volume, as the end of a sentence; empty where nobody but this user may."""
+    return next(filter(None, (_others(f"{path}{suffix}") for suffix in _SUFFIXES)), "")
+
+
+def _others(file: str) -> str:
+    try:
+        mode = Path(file).stat().st_mode
+    except FileNotFoundError:
+        return ""
+    if owner := other_owner(file):
+        return f"{file!r} belongs to {owner}"
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"its group or others may write {file!r}"
+    return ""
