@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from qmadmin.browsing import BrowseCursor
 from qmadmin.handle import SpaceHandle
+from qmadmin.open_transactions import current
 from qmadmin.producing import refuse_both
-from qmadmin.transaction import Transaction, current
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import holding, plain, upkeep, waiting
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from qmadmin.device import Attachment
+    from qmadmin.transaction import Transaction
     from qmcore.port import Unit
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from qmadmin import tracing
 from qmadmin.handle import SpaceHandle
-from qmadmin.transaction import Transaction, current
+from qmadmin.open_transactions import current
 from qmcore import message, names, times
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import plain, transactions
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from qmadmin.device import Attachment
+    from qmadmin.transaction import Transaction
 
 Body = bytes | bytearray | memoryview | str | None
 """What an application may send: a str is sent as UTF-8; None is a message without a body."""

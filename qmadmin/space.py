@@ -10,9 +10,10 @@ from qmadmin.browsing import listed
 from qmadmin.changing import Changing
 from qmadmin.consuming import Consuming, parsed, seconds_of
 from qmadmin.forwardings import Forwardings
+from qmadmin.open_transactions import refuse_nesting
 from qmadmin.outstanding import Outstanding
 from qmadmin.producing import Producing
-from qmadmin.transaction import Transaction, refuse_nesting
+from qmadmin.transaction import Transaction
 from qmadmin.watching import QueueWatch
 from qmcore import times
 from qmcore.acts import looking, purging, queues, upkeep, waiting

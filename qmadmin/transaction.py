@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextvars
 import copy
 import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from qmadmin import tracing
+from qmadmin import open_transactions, tracing
 from qmcore.acts import rolling_back, succession, transactions
 from qmcore.acts.branch import Branch, Mark
 from qmcore.acts.enqueue import prepare
@@ -35,15 +34,6 @@ if TYPE_CHECKING:
     from qmadmin.device import Attachment, Device
     from qmcore.message import Body, EnqueueControl, Message
 
-_open: contextvars.ContextVar[tuple[Callable[[], Transaction | None], ...]] = contextvars.ContextVar(
-    "qmadmin_transactions", default=()
-)
-"""What finds the transactions that are open in this context, the outermost first.
-
-That of a block is found through a weak reference: an interrupt at the first instruction of `__exit__` leaves it here,
-and it is forgotten and rolled back with its block.
-"""
-
 
 class Transaction:
     """A logical unit of work: all of its enqueues and dequeues happen together at its commit, or not at all.
@@ -58,7 +48,7 @@ class Transaction:
     def __init__(self, device: Device, timeout: float | timedelta | None, space: str | None = None) -> None:
         self._device = device
         self._space = space
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
         self._pid = os.getpid()
         self._started_us = device.clock.now()
         self._timeout_us = None if timeout is None else span(timeout, "timeout")
@@ -78,8 +68,8 @@ class Transaction:
             self._put_off(Ending(Cause.LEFT, "its transaction was forgotten"))
 
     def __enter__(self) -> Self:
-        refuse_nesting(self._device, self._space)
-        _open.set((*_open.get(), weakref.ref(self)))
+        open_transactions.refuse_nesting(self._device, self._space)
+        open_transactions.join(self, weakref.ref(self), self._device, self._space)
         return self
 
     def __exit__(
@@ -255,23 +245,16 @@ class Transaction:
 
     def join_context(self) -> None:
         """Let the calls of this thread on its queue spaces belong to the transaction from now on."""
-        _open.set((*_open.get(), lambda: self))
+        open_transactions.join(self, lambda: self, self._device, self._space)
 
     def leave_context(self) -> None:
         """Let calls no longer belong to the transaction."""
-        _open.set(tuple(found for found in _open.get() if found() not in (self, None)))
+        open_transactions.leave(self)
 
-    def covers(self, device: Device, space: str) -> bool:
-        """Tell whether calls of this thread on a queue space belong to the transaction."""
-        return (
-            self._device is device
-            and (self._space is None or self._space == space)
-            and self._thread == threading.get_ident()
-        )
-
-    def overlaps(self, device: Device, space: str | None) -> bool:
-        """Tell whether the transaction covers a queue space, or with None any of the device."""
-        return self.covers(device, self._space if space is None and self._space is not None else space or "")
+    @property
+    def is_here(self) -> bool:
+        """Whether the transaction is of this thread."""
+        return self.thread == threading.get_ident()
 
     def branch(self, attachment: Attachment) -> Branch:
         """Return the transaction's part in a queue space, for the next operation in it."""
@@ -328,8 +311,8 @@ class Transaction:
     def _check_thread(self) -> None:
         if self._pid != os.getpid():
             raise ProtocolError(f"the transaction belongs to process {self._pid}, from which this one was forked")
-        if self._thread != threading.get_ident():
-            raise ProtocolError("the transaction belongs to another thread")
+        if not self.is_here:
+            raise ProtocolError(open_transactions.ANOTHER_THREAD, hint=open_transactions.STAY_IN_THREAD)
 
     def _abort(self, cause: Cause, reason: str, *, of_the_store: bool = False) -> NoReturn:
         """Roll back by ourselves; from now on every call says so, until the block or the caller ends it."""
@@ -368,24 +351,3 @@ def _is_of_the_store(error: BaseException | None) -> bool:
     return isinstance(error, OutcomeUnknownError | OperatingSystemError | SystemFailureError) or (
         isinstance(error, QueueError) and is_unreachable(error)
     )
-
-
-def current(device: Device, space: str) -> Transaction | None:
-    """Return the transaction that calls of this thread on a queue space belong to."""
-    for found in reversed(_open.get()):
-        transaction = found()
-        # It may be forgotten.
-        if transaction is not None and transaction.covers(device, space):
-            return transaction
-    return None
-
-
-def refuse_nesting(device: Device, space: str | None) -> None:
-    """Refuse a transaction inside another one on the same queue space; None stands for all of the device."""
-    for found in _open.get():
-        other = found()
-        if other is not None and other.overlaps(device, space):
-            raise ProtocolError(
-                f"a transaction is open already in this thread on {space or device.path!r}",
-                hint="End it first; transactions do not nest.",
-            )

@@ -211,15 +211,6 @@ class TestThreads:
             transaction.rollback()
         assert drain(space) == ["outside"]
 
-    def test_a_context_that_was_copied_into_another_thread_is_not_in_it_either(self, space):
-        import contextvars
-
-        with space.transaction() as transaction:
-            context = contextvars.copy_context()
-            Work(lambda: context.run(space.enqueue, "Q", "outside")).results()
-            transaction.rollback()
-        assert drain(space) == ["outside"]
-
     def test_another_thread_cannot_end_it(self, space):
         with space.transaction() as transaction:
             space.enqueue("Q", "x")

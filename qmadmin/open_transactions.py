@@ -1,0 +1,80 @@
+"""Which transactions are open where: what a call on a queue space belongs to.
+
+A transaction is joined in a context. Where that is copied, as asyncio.to_thread does for its thread, and asyncio for
+each task, the transaction is there too, also when it has ended or is forgotten.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from qmcore.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from qmadmin.device import Device
+    from qmadmin.transaction import Transaction
+
+ANOTHER_THREAD = "the transaction belongs to another thread"
+STAY_IN_THREAD = "Use it in the thread that began it; transactional=False keeps a call out of it."
+
+
+class _Joined(NamedTuple):
+    """A transaction that was joined, by the thread with this number; `find` returns None where it is forgotten.
+
+    That of a block is found through a weak reference: an interrupt at the first instruction of `__exit__` leaves it
+    here, and it is forgotten and rolled back with its block.
+    """
+
+    find: Callable[[], Transaction | None]
+    device: weakref.ref[Device]
+    space: str | None
+    thread: int
+
+    def covers(self, device: Device, space: str | None) -> bool:
+        """Return whether the transaction is for a queue space, or with None for any of the device."""
+        return self.device() is device and (space is None or self.space is None or self.space == space)
+
+
+_open: contextvars.ContextVar[tuple[_Joined, ...]] = contextvars.ContextVar("qmadmin_transactions", default=())
+"""The transactions that are open in this context, the outermost first."""
+
+
+def join(transaction: Transaction, find: Callable[[], Transaction | None], device: Device, space: str | None) -> None:
+    """Let the calls in this context, on a queue space or with None on all of the device, belong to a transaction."""
+    joined = _Joined(find, weakref.ref(device), space, transaction.thread)
+    _open.set((*_open.get(), joined))
+
+
+def leave(transaction: Transaction) -> None:
+    """Let calls in this context no longer belong to a transaction."""
+    _open.set(tuple(joined for joined in _open.get() if joined.find() not in (transaction, None)))
+
+
+def current(device: Device, space: str) -> Transaction | None:
+    """Return the transaction that a call on a queue space belongs to, or would: it may not be of this thread.
+
+    Raises ProtocolError where the context is one of another thread whose transaction is forgotten: what was begun
+    inside of it must not take effect outside.
+    """
+    for joined in reversed(_open.get()):
+        if joined.covers(device, space):
+            if transaction := joined.find():
+                return transaction
+            if joined.thread != threading.get_ident():
+                raise ProtocolError(ANOTHER_THREAD, hint=STAY_IN_THREAD)
+    return None
+
+
+def refuse_nesting(device: Device, space: str | None) -> None:
+    """Refuse a transaction inside another one on the same queue space; None stands for all of the device."""
+    for joined in _open.get():
+        if joined.covers(device, space) and (other := joined.find()) and (other.active or other.is_here):
+            raise ProtocolError(
+                f"a transaction is open already in this {'thread' if other.is_here else 'context, of another thread,'}"
+                f" on {space or device.path!r}",
+                hint="End it first; transactions do not nest.",
+            )
