@@ -16,8 +16,7 @@ from qmadmin.producing import Producing
 from qmadmin.transaction import Transaction
 from qmadmin.watching import QueueWatch
 from qmcore import times
-from qmcore.acts import looking, purging, queues, upkeep, waiting
-from qmcore.acts.identifying import numbers_of
+from qmcore.acts import looking, purging, queues, retention, upkeep, waiting
 from qmcore.condition import Condition
 from qmcore.errors import InUseError
 from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, State
@@ -172,28 +171,20 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         """
         restriction = parsed(condition)
         self._freshen(queue)
-        opened = self._attachment.opened
+        opened, now = self._attachment.opened, self._device.clock.now()
         cursor: Cursor | None = None
 
         def part(unit: Unit) -> list[tuple[Cursor, ConsumedMessage]]:
-            known = opened.definitions(unit)
-            return unit.history(known.space, known.queue(queue), cursor, _LISTED_AT_A_TIME, restriction)
+            return retention.history(unit, opened, queue, cursor, _LISTED_AT_A_TIME, restriction, now)
 
         while found := self._read(part):
             yield from (consumed for _, consumed in found)
             cursor = found[-1][0]
 
     def recall(self, queue: str, msgid: str) -> Message | None:
-        """Return a message that was consumed and is kept; None where the queue keeps none of this identifier."""
-        opened = self._attachment.opened
-
-        def found(unit: Unit) -> Message | None:
-            known = opened.definitions(unit)
-            of = known.queue(queue)
-            recalled = (unit.recall(known.space, of, number) for number in numbers_of(unit, known.space, of, msgid))
-            return next((message for message in recalled if message), None)
-
-        return self._read(found)
+        """Return a message that was consumed and is kept; None where the queue keeps none of this identifier any more."""
+        opened, now = self._attachment.opened, self._device.clock.now()
+        return self._read(lambda unit: retention.recall(unit, opened, queue, msgid, now))
 
     def purge(
         self,

@@ -100,8 +100,8 @@ class HistoryRecords(Protocol):
     ) -> list[tuple[Cursor, ConsumedMessage]]:
         """Return at most `limit` retained messages of the queue in the order of their consumption."""
 
-    def recall(self, space: Space, queue: Queue, message_id: int) -> Message | None:
-        """Return a retained message with its body."""
+    def recall(self, space: Space, queue: Queue, message_id: int, since_us: int) -> Message | None:
+        """Return a retained message with its body, if it was consumed since a time."""
 
     def has_outlived(self, queue_id: int, before_us: int) -> bool:
         """Tell whether the queue has retained messages that were consumed before a time."""

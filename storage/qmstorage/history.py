@@ -48,7 +48,9 @@ _LIST = (
     .order_by(history.c.consumed_at, history.c.message_id)
     .limit(bindparam("most"))
 )
-_IS_RETAINED = select(history.c.message_id).where(_OF_QUEUE, given(history.c.message_id, "of_message"))
+_IS_RETAINED = select(history.c.message_id).where(
+    _OF_QUEUE, given(history.c.message_id, "of_message"), history.c.consumed_at >= bindparam("since")
+)
 _OUTLIVED = (_OF_QUEUE, history.c.consumed_at < bindparam("before"))
 _HAS_OUTLIVED = select(history.c.message_id).where(*_OUTLIVED).limit(1)
 _FORGET = (
@@ -108,9 +110,9 @@ class History(Holdings):
             # None of them can be read; an empty part would be the end.
             values["first"], values["second"] = found[-1][:2]
 
-    def recall(self, space: Space, of: Queue, message_id: int) -> Message | None:
-        """Return a retained message with its body."""
-        if self.one(_IS_RETAINED, of_queue=of.id, of_message=message_id) is None:
+    def recall(self, space: Space, of: Queue, message_id: int, since_us: int) -> Message | None:
+        """Return a retained message with its body, if it was consumed since a time."""
+        if self.one(_IS_RETAINED, of_queue=of.id, of_message=message_id, since=since_us) is None:
             return None
         return self.stored(space, of.name, message_id, State.CONSUMED)
 

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from qmcore.acts import retention
 from qmcore.errors import BadMessageIdError, BadQueueError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import State
@@ -131,6 +132,18 @@ class TestHistory:
         assert list(space.messages("Q")) == list(space.browse("Q")) == []
         assert space.purge("Q") == 0
         assert space.usage("Q").messages == 0
+
+    def test_what_is_over_is_given_out_no_more_although_nobody_has_removed_it(self, space, clock):
+        msgid = space.enqueue("Q", "x")
+        drain(space)
+        clock.advance(60)
+        assert space.recall("Q", msgid).text == "x"
+        clock.advance(1)
+        assert space.recall("Q", msgid) is None
+        opened = space._attachment.opened
+        # As whoever may only read the device lists it.
+        assert space._read(lambda unit: retention.history(unit, opened, "Q", None, 9, None, clock.now())) == []
+        assert rows(space) == (1, 0, 1)
 
     def test_messages_in_memory_are_not_kept(self, space):
         make_queue(space, "M", delivery=Delivery.NONPERSIST, retention=60)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from qmcore.acts import thresholds
+from qmcore.acts.identifying import numbers_of
+from qmcore.condition import Condition
 from qmcore.definitions import OpenSpace
+from qmcore.message import ConsumedMessage, Message
 from qmcore.port import Unit
 from qmcore.queue import FOREVER, Queue
+from qmcore.records import Cursor
 from qmcore.times import LATEST, MICROS
+
+EARLIEST: Final = -(2**63)
+"""A number before all times, and before all numbers of messages."""
 
 
 def forget_outlived(unit: Unit, opened: OpenSpace, queue: Queue, now: int, limit: int) -> int:
@@ -31,6 +40,30 @@ def forget(unit: Unit, opened: OpenSpace, queue: Queue, before: int, limit: int)
         unit.leave(queue.space_id, queue.id, count=0, pages=pages, size=0, how="dequeued")
         thresholds.note_departure(unit, opened, queue, unit)
     return count
+
+
+def history(
+    unit: Unit, opened: OpenSpace, name: str, after: Cursor | None, limit: int, condition: Condition | None, now: int
+) -> list[tuple[Cursor, ConsumedMessage]]:
+    """Return at most `limit` retained messages of a queue whose retention is not over."""
+    known = opened.definitions(unit)
+    queue = known.queue(name)
+    return unit.history(known.space, queue, after or (_since(queue, now), EARLIEST), limit, condition)
+
+
+def recall(unit: Unit, opened: OpenSpace, name: str, msgid: str, now: int) -> Message | None:
+    """Return a retained message of a queue with its body, if its retention is not over."""
+    known = opened.definitions(unit)
+    queue = known.queue(name)
+    for number in numbers_of(unit, known.space, queue, msgid):
+        if found := unit.recall(known.space, queue, number, _since(queue, now)):
+            return found
+    return None
+
+
+def _since(queue: Queue, now: int) -> int:
+    since = kept_from(queue.definition.retention, now)
+    return EARLIEST if since is None else since
 
 
 def kept_from(retention: int, now: int) -> int | None:
