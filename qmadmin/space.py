@@ -182,7 +182,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
             cursor = found[-1][0]
 
     def recall(self, queue: str, msgid: str) -> Message | None:
-        """Return a message that was consumed and is kept; None where the queue keeps none of this identifier any more."""
+        """Return a message that was consumed and is kept; None where the queue keeps none of this identifier."""
         opened, now = self._attachment.opened, self._device.clock.now()
         return self._read(lambda unit: retention.recall(unit, opened, queue, msgid, now))
 

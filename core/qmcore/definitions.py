@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -52,11 +53,21 @@ class Definitions:
         """
         if self.is_error_queue(queue):
             return queue
-        for name in (named, queue.definition.error_queue, self.space.definition.error_queue):
-            target = self.queues.get(name) if name else None
-            if target is not None:
-                return target
-        return None
+        return next((self.queues[name] for name in self._error_queues_of(queue, named) if name in self.queues), None)
+
+    def error_queues_passed_over(self, queue: Queue, named: str | None) -> str:
+        """Return which error queues a message of the queue would go to if they existed, in words; empty without any."""
+        if self.is_error_queue(queue):
+            return ""
+        present = self.queues.__contains__
+        absent = itertools.takewhile(lambda name: not present(name), self._error_queues_of(queue, named))
+        names = list(dict.fromkeys(absent))
+        quoted = " and ".join(map(repr, names))
+        return f"error queue{'s' * (len(names) > 1)} {quoted} do{'es' * (len(names) == 1)} not exist" if names else ""
+
+    def _error_queues_of(self, queue: Queue, named: str | None) -> list[str]:
+        """Return the error queues that are named for a message of the queue, the first to be asked first."""
+        return [name for name in (named, queue.definition.error_queue, self.space.definition.error_queue) if name]
 
     def is_error_queue(self, queue: Queue) -> bool:
         """Tell whether the queue is the error queue of the queue space, or of one of its queues."""

@@ -1,5 +1,7 @@
 """Where messages go that nobody can work on: the error queue of the message, of the queue, or of the queue space."""
 
+import dataclasses
+
 import pytest
 
 from qmcore.message import EnqueueControl, Reason
@@ -41,6 +43,44 @@ class TestPreference:
         for name in ("Q", "Q", "PLAIN"):
             fail(space, name)
         assert everywhere(space) == {"OF-MESSAGE": ["a"], "OF-QUEUE": ["b"], "OF-SPACE": ["c"]}
+
+    @pytest.mark.parametrize(
+        ("absent", "named", "said"),
+        [
+            ([], None, "went to 'OF-QUEUE'"),
+            (["OF-QUEUE"], "OF-MESSAGE", "went to 'OF-MESSAGE'"),
+            ([], "NONE", "went to 'OF-QUEUE'; error queue 'NONE' does not exist"),
+            (["OF-QUEUE"], "NONE", "went to 'OF-SPACE'; error queues 'NONE' and 'OF-QUEUE' do not exist"),
+            (["OF-QUEUE", "OF-SPACE"], None, "discarded: error queues 'OF-QUEUE' and 'OF-SPACE' do not exist"),
+        ],
+    )
+    def test_the_log_says_which_was_passed_over(self, space, caplog, absent, named, said):
+        for name in absent:
+            space.destroy_queue(name)
+        msgid = space.enqueue("Q", "a", error_queue=named)
+        fail(space, "Q")
+        (record,) = caplog.records
+        assert record.message.startswith(
+            f"message {msgid} of queue 'Q' in queue space 'SPACE' is out of retries (0) and "
+        )
+        assert record.message.endswith(said)
+
+    @pytest.mark.parametrize(
+        ("absent", "said"),
+        [
+            (["OF-QUEUE"], "goes to 'OF-SPACE': error queue 'OF-QUEUE' does not exist"),
+            (["OF-QUEUE", "OF-SPACE"], "is removed: error queues 'OF-QUEUE' and 'OF-SPACE' do not exist"),
+        ],
+    )
+    def test_so_it_does_when_a_message_expires(self, space, clock, caplog, absent, said):
+        space.change_queue(dataclasses.replace(space.queue("Q").definition, keep_expired=True))
+        for name in absent:
+            space.destroy_queue(name)
+        msgid = space.enqueue("Q", "a", expires_in=1)
+        clock.advance(1)
+        assert space.dequeue("Q") is None
+        (record,) = caplog.records
+        assert record.message == f"message {msgid} of queue 'Q' in queue space 'SPACE' has expired and {said}"
 
     def test_one_that_does_not_exist_is_passed_over(self, space):
         space.destroy_queue("OF-MESSAGE")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from qmcore.acts import thresholds
-from qmcore.acts.moving import move, remove
+from qmcore.acts.moving import move, name_of, remove
 from qmcore.definitions import OpenSpace
 from qmcore.message import Reason
 from qmcore.port import Unit
@@ -33,6 +33,8 @@ def expire_one(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holdin
     if queue.definition.keep_expired:
         routing = store.routing(holding.place.message_id)
         target = known.error_queue_for(queue, routing.error_queue)
+        if absent := known.error_queues_passed_over(queue, routing.error_queue):
+            _tell_passed_over(unit, opened, queue, holding, target, absent)
         if target is not None and target != queue:
             move(
                 unit,
@@ -57,6 +59,14 @@ def _remove_all(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, expir
     store.leave(queue.space_id, queue.id, count=len(expired), pages=pages, size=size, how="expired")
     thresholds.note_departure(unit, opened, queue, store)
     _tell(unit, opened, queue, len(expired))
+
+
+def _tell_passed_over(
+    unit: Unit, opened: OpenSpace, queue: Queue, holding: Holding, target: Queue | None, absent: str
+) -> None:
+    what = f"message {name_of(unit, opened, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
+    became = "is removed" if target is None else f"goes to {target.name!r}"
+    unit.afterwards(lambda: logger.warning("%s has expired and %s: %s", what, became, absent))
 
 
 def _tell(unit: Unit, opened: OpenSpace, queue: Queue, count: int) -> None:

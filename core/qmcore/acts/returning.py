@@ -187,6 +187,7 @@ def _spend(
     target = opened.definitions(unit).error_queue_for(queue, routing.error_queue)
     what = f"message {name_of(unit, opened, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
     why = "has failed for good" if verdict.final else f"is out of retries ({queue.definition.retries})"
+    absent = opened.definitions(unit).error_queues_passed_over(queue, routing.error_queue)
     if target == queue:
         put_back(store, holding, holding.place.retries + 1, now, delay=_delay(unit, opened, queue, holding, ending))
     elif target is not None:
@@ -202,7 +203,7 @@ def _spend(
             now=now,
             error=ending.words,
         )
-        _tell(unit, f"{what} {why} and went to {target.name!r}")
+        _tell(unit, f"{what} {why} and went to {target.name!r}{'; ' if absent else ''}{absent}")
     elif verdict.consumed:
         consume_now(unit, opened, store, queue, [holding.place], now, body=False)
     elif not ending.cause.discards:
@@ -210,7 +211,7 @@ def _spend(
         _tell(unit, f"{what} {why}, and stays because {ending.cause.value}")
     else:
         remove(unit, opened, store, queue, holding, "discarded")
-        _tell(unit, f"{what} {why} and was discarded: there is no error queue")
+        _tell(unit, f"{what} {why} and was discarded: {absent or 'there is no error queue'}")
 
 
 def _delay(unit: Unit, opened: OpenSpace, queue: Queue, holding: Holding, ending: Ending) -> int:
