@@ -158,8 +158,10 @@ class OpenSpace:
 
     def _read(self, unit: Unit, generation: int | None) -> Definitions:
         space = unit.space(self.space.name)
-        if generation is None or space is None or space.incarnation != self.space.incarnation:
+        if generation is None or space is None or not space.is_same_as(self.space):
             raise no_such_space(self.space.name)
+        if space.incarnation != self.space.incarnation:
+            self.space = space
         versions = unit.queue_versions(space.id)
         known = self.known
         changed = versions.items() - known.versions.items() if known else versions.items()

@@ -64,6 +64,9 @@ class DefinitionRecords(Protocol):
         Their sequence numbers here are nobody else's.
         """
 
+    def succeed(self, space_id: int, incarnation: str) -> None:
+        """Give a queue space another incarnation, and change the generation."""
+
     def generation(self, space_id: int) -> int | None:
         """Return a number that changes with each change of a definition; None where the queue space is gone."""
 

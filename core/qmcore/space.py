@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 from qmcore import names
 from qmcore.carried import Adopted
@@ -126,9 +127,23 @@ class Space:
         """The name of the queue space."""
         return self.definition.name
 
+    def is_same_as(self, other: Space) -> bool:
+        """Return whether it is the queue space that the other one was, perhaps with a new incarnation by now.
+
+        One that was only created under the same name is another one.
+        """
+        if self.incarnation == other.incarnation:
+            return True
+        follows = any(not piece.shift and piece.incarnation == other.incarnation for piece in self.adopted)
+        return follows and (self.id, self.created_at) == (other.id, other.created_at)
+
     def msgid(self, sequence: int) -> str:
         """Return the identifier that message `sequence` shows: its own, or the one with which it was imported."""
         return self._identifiers.msgid(sequence) if self.adopted else message_id(self.incarnation, sequence)
+
+    def naming(self) -> Callable[[int], str]:
+        """Return what gives identifiers of messages; where none was adopted, in as few calls as there can be."""
+        return self._identifiers.msgid if self.adopted else functools.partial(message_id, self.incarnation)
 
     def sequences_of(self, msgid: object) -> tuple[int, ...]:
         """Return the sequence numbers that an identifier can be of, the newest first; none for a stranger's.

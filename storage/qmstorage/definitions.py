@@ -83,6 +83,7 @@ _CHANGE_SPACE = (
     .where(given(space.c.id, "of_space"))
     .values({field.name: bindparam(f"new_{field.name}") for field in dataclasses.fields(SpaceDefinition)})
 )
+_SUCCEED = update(space).where(given(space.c.id, "of_space")).values(incarnation=bindparam("new_incarnation"))
 _SET_INITIALIZED = update(space).where(given(space.c.id, "space_id")).values(initialized=literal(True))
 _REMOVE_SPACE = delete(space).where(given(space.c.id, "space_id"))
 _IS_MAIN = (given(counter.c.space_id, "space_id"), counter.c.queue_id == 0, counter.c.slot == 0)
@@ -244,6 +245,11 @@ class Definitions(Counters):
         values = dataclasses.asdict(changed.definition)
         self.run(_CHANGE_SPACE, of_space=changed.id, **{f"new_{name}": value for name, value in values.items()})
         self.change_generation(changed.id)
+
+    def succeed(self, space_id: int, incarnation: str) -> None:
+        """Give a queue space another incarnation, and change the generation."""
+        self.run(_SUCCEED, of_space=space_id, new_incarnation=incarnation)
+        self.change_generation(space_id)
 
     def set_initialized(self, space_id: int) -> None:
         """Record that the disk of the queue space has been allocated."""

@@ -84,7 +84,7 @@ def _count(unit: Unit, opened: OpenSpace, listed: _Listed) -> Space:
 def _present(unit: Unit, opened: OpenSpace) -> Space:
     """Return the queue space as it is now, or raise BadResourceError where it is gone."""
     present = unit.space(opened.space.name)
-    if present is None or present.incarnation != opened.space.incarnation:
+    if present is None or not present.is_same_as(opened.space):
         raise no_such_space(opened.space.name)
     return present
 

@@ -35,7 +35,6 @@ from qmcore.errors import (
     QueueError,
     SystemFailureError,
 )
-from qmcore.message import message_id
 from qmcore.port import Unit, Volume
 from qmcore.queue import KEPT, Delivery, Queue
 from qmcore.records import Outcome
@@ -85,7 +84,8 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
         branch.kept_bytes = kept
         for item in items:
             branch.brings[item.delivery] = branch.brings.get(item.delivery, NO_USE).plus(item.outgoing.use)
-    return [message_id(branch.opened.space.incarnation, item.sequence or 0) for item in items]
+    named = branch.opened.space.naming()
+    return [named(item.sequence or 0) for item in items]
 
 
 def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:

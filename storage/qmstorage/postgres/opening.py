@@ -11,7 +11,7 @@ import psycopg
 from qmcore.device import RELAXED, DeviceInfo
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
 from qmstorage import versions
-from qmstorage.postgres import tables, translate, watching
+from qmstorage.postgres import homes, tables, translate, watching
 from qmstorage.postgres.sessions import whole_numbers
 from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
 from qmstorage.postgres.unit import PostgresUnit
@@ -60,7 +60,8 @@ def open_volume(address: Address, clock: ServerClock) -> PostgresVolume:
             raise translate.not_a_device(address.shown)
         if not readonly:
             _make_memory_again(connection, address)
-    return PostgresVolume(address, clock, durable=durability != RELAXED, readonly=readonly)
+        home = "" if readonly else homes.settle(connection, address)
+    return PostgresVolume(address, clock, durable=durability != RELAXED, readonly=readonly, home=home)
 
 
 def create_volume(
@@ -82,10 +83,11 @@ def create_volume(
                 connection.cursor(binary=True), Texts(DIALECT, address.schema), schema=address.schema, slot=0
             )
             unit.add_device(info, main=main)
+            home = homes.settle(connection, address)
             if group:
                 _refuse_unknown_role(connection, group)
                 _grant(connection, _both(address), group)
-    return PostgresVolume(address, clock, durable=info.durability != RELAXED)
+    return PostgresVolume(address, clock, durable=info.durability != RELAXED, home=home)
 
 
 def read_clock(address: Address, clock: ServerClock) -> None:

@@ -21,7 +21,7 @@ from qmcore.queue import Queue
 from qmcore.records import Owner
 from qmcore.space import Space
 from qmstorage.forks import FORKS
-from qmstorage.postgres import committing, health, joining, living, telling, translate, watching
+from qmstorage.postgres import committing, health, homes, joining, living, telling, translate, watching
 from qmstorage.postgres.committing import Again
 from qmstorage.postgres.living import Identity
 from qmstorage.postgres.memories import Memories
@@ -58,7 +58,11 @@ class PostgresVolume:
     """The short way looks who waits in the statement that brings a message, and not after its commit as all others do:
     that would be another transaction, though nobody waits."""
 
-    def __init__(self, address: Address, clock: ServerClock, *, durable: bool, readonly: bool = False) -> None:
+    def __init__(
+        self, address: Address, clock: ServerClock, *, durable: bool, readonly: bool = False, home: str = ""
+    ) -> None:
+        """Take also `home`, the database that the volume was found in; a standby may take over while it is open."""
+        self._home = home
         self.path = address.shown
         self.readonly = readonly
         self.address = address
@@ -397,7 +401,19 @@ class PostgresVolume:
         if refusal is not None:
             connection.close()
             raise refusal
+        self._look_where_we_are(connection)
         return connection
+
+    def _look_where_we_are(self, connection: WatchedConnection) -> None:
+        """See to it that nothing is written that belongs to another life of the database."""
+        if self.readonly:
+            return
+        try:
+            if homes.here(connection, self.address) != self._home:
+                self._home = homes.settle(connection, self.address)
+        except BaseException:
+            connection.close()
+            raise
 
     def _unfit(self, session: Identity) -> QueueError | None:
         """Return why a session is of no use; None where it is."""
