@@ -204,7 +204,8 @@ class Doctor:
                 check="log-large",
                 target=f"file {path}",
                 sentence=f"its log has grown to {size // _MIB} MiB",
-                advice="Look for a program that reads the file for long, such as an SQLite shell in a transaction.",
+                advice="Look for a program that reads the file for long, such as an SQLite shell in a transaction;"
+                " once it has ended, the log shrinks as messages come and go.",
             )
 
     def _leftovers(self, volume: Volume) -> Iterator[Finding]:

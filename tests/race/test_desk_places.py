@@ -50,7 +50,7 @@ def test_the_place_of_a_process_that_died_is_another_s_though_a_child_of_it_live
 def test_who_finds_no_place_waits_for_his_turn(meeting, file_device, monkeypatch):
     fds = [os.open(run_directory(file_device.path) / "desk.1", os.O_RDWR) for _ in range(places.NUMBER)]
     try:
-        assert all(places._locks(fd, place) for place, fd in enumerate(fds))
+        assert all(places.locks(fd, place) for place, fd in enumerate(fds))
         with open_device(file_device.path) as device, device.open_space("SPACE") as space:
             desk = space._attachment.volume._beside.desk
             assert not desk._takes_place()

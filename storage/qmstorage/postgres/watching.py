@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
+from qmcore.errors import OperatingSystemError
 from qmstorage.postgres import living
 from qmstorage.postgres.clock import Reading
 
@@ -142,7 +143,14 @@ def connected_hastily(address: Address) -> WatchedConnection:
 
 
 def _connected(conninfo: str, kind: type[WatchedConnection]) -> WatchedConnection:
-    connection = kind.connect(conninfo, autocommit=True, row_factory=tuple_row)
+    try:
+        connection = kind.connect(conninfo, autocommit=True, row_factory=tuple_row)
+    except OSError as error:
+        # There are too few descriptors to wait for the server, which is not to blame.
+        raise OperatingSystemError(
+            f"a connection to the server of PostgreSQL cannot be made: {error.strerror or error}",
+            hint="Close some files or connections, or raise the limit of open files (ulimit -n).",
+        ) from error
     connection.conninfo = conninfo
     try:
         connection.execute(_SETTINGS)

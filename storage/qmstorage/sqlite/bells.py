@@ -41,8 +41,12 @@ class SocketBell:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.setblocking(False)
         path = belfry.path_of(self.address)
-        self._socket.bind(path)
-        belfry.surroundings.share(path)
+        try:
+            self._socket.bind(path)
+            belfry.surroundings.share(path)
+        except OSError:
+            self._socket.close()
+            raise
 
     def wait(self, seconds: float) -> bool:
         """Sleep until the bell rings or the seconds are over; tell whether it rang."""
@@ -72,9 +76,13 @@ class Belfry:
     def __init__(self, surroundings: Surroundings) -> None:
         self.surroundings = surroundings
         self._directory = surroundings.directory
-        self._fd = os.open(surroundings.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._hung: set[SocketBell] = set()
         self._ringer = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        try:
+            self._fd = os.open(surroundings.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            self._ringer.close()
+            raise
         self._ringer.setblocking(False)
         self._choosing = threading.Lock()
         self._rung: dict[str, float] = {}

@@ -15,7 +15,8 @@ from qmcore.errors import OutcomeUnknownError, SystemFailureError
 from qmstorage.sqlite import files
 from qmstorage.sqlite.bells import Belfry
 from qmstorage.sqlite.desk import Desk, open_desk
-from qmstorage.sqlite.locks import Gate, OwnerFiles, Surroundings, Turns
+from qmstorage.sqlite.locks import Gate, Surroundings, Turns
+from qmstorage.sqlite.owner_files import OwnerFiles
 
 _sync = getattr(os, "fdatasync", os.fsync)
 
@@ -46,8 +47,12 @@ class Log:
         self.lost: OSError | None = None
         """Why a commit was not brought to the disk, after which nobody goes on."""
         self._leave_until = 0.0
-        # Its name must be on the disk before the first commit is.
-        files.sync_directory(path)
+        try:
+            # Its name must be on the disk before the first commit is.
+            files.sync_directory(path)
+        except OSError:
+            os.close(self._fd)
+            raise
 
     def note_commit(self) -> int:
         """Count a commit that was written; the caller is the only writer."""
@@ -152,16 +157,17 @@ class Beside:
             around = Surroundings(self._scratch, files.PRIVATE_MODE, os.geteuid(), os.getegid())
         else:
             around = files.surroundings(path)
-            self.gate = Gate(around, path)
-            self.desk = open_desk(around, path)
-            try:
-                self.log = Log(path, durable=durable)
-            except OSError:
-                self._close_gate_and_desk()
-                raise
         self.owners = OwnerFiles(around)
         self.turns = Turns(around)
-        self.belfry = Belfry(around)
+        with contextlib.ExitStack() as undo:
+            # There may be too few descriptors for all of them.
+            self.belfry = undo.enter_context(contextlib.closing(Belfry(around)))
+            if path != files.MEMORY:
+                undo.callback(self._close_gate_and_desk)
+                self.gate = Gate(around, path)
+                self.desk = open_desk(around, path)
+                self.log = Log(path, durable=durable)
+            undo.pop_all()
 
     def close(self) -> None:
         """Give all of it up."""

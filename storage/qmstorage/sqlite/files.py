@@ -30,6 +30,9 @@ _NETWORK_FILE_SYSTEMS: Final = frozenset(
 MEMORY: Final = ":memory:"
 """The path that names a device in the memory of this process."""
 
+_LOG_KEPT: Final = 16 * 1024 * 1024
+"""Bytes of a log that stay allocated: rewriting them costs less than half of what it costs to let the log grow."""
+
 RUN: Final = "-run"
 """How the name of the directory ends that is beside a device."""
 
@@ -79,6 +82,12 @@ def _prepare_to_write(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
     # Every commit that has to be on the disk is synced by us, after the writer's lock is released (see `beside`).
     connection.execute("PRAGMA synchronous = NORMAL")
+    keep_log_short(connection, "main")
+
+
+def keep_log_short(connection: sqlite3.Connection, schema: str) -> None:
+    """Have the log of a database, when it is written from its beginning again, give back what it does not need."""
+    connection.execute(f"PRAGMA {schema}.journal_size_limit = {_LOG_KEPT}")
 
 
 def prepare_file(path: str, group_id: int | None) -> bool:

@@ -1,8 +1,7 @@
-"""Locks between processes: the gate in front of the single writer, and the files that tell who lives.
+"""Locks between processes: the gate in front of the single writer, and what is beside it.
 
 All are POSIX record locks. They end with their process and are not inherited by a fork; but a process loses those on a
-file when it closes *any* descriptor of that file. So each owner has a file of its own that only it opens, and nobody
-probes a file of its own process.
+file when it closes *any* descriptor of that file.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import contextlib
 import dataclasses
 import fcntl
 import os
-import secrets
 import select
 import struct
 import sys
@@ -19,11 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from qmcore.records import Owner
-from qmstorage.process import this_process
 from qmstorage.sqlite import translate
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FLOCK = "hhqqi"
 _PAUSE_FIRST, _PAUSE_MOST = 0.00005, 0.002
 """Seconds between two looks at a closed gate."""
@@ -95,8 +90,12 @@ class Gate:
         if not _is_locked(self._fd, _WHO_ATTENDS):
             os.pwrite(self._fd, _number(path), 0)
         # It fails where the last process is just taking the pipe away: then everybody looks by himself for a while.
-        _lock(self._fd, _ATTENDANCE, _SHARED_NOW)
-        self._calls = Calls(surroundings)
+        lock(self._fd, _ATTENDANCE, _SHARED_NOW)
+        try:
+            self._calls = Calls(surroundings)
+        except OSError:
+            os.close(self._fd)
+            raise
 
     def __enter__(self) -> None:
         self.enter()
@@ -166,7 +165,7 @@ class Gate:
             return True
         if announced:
             # Elsewhere than on Linux it fails where somebody is just looking whether anybody waits; he looks again.
-            _lock(self._fd, _WAITING_ROOM, _SHARED_NOW)
+            lock(self._fd, _WAITING_ROOM, _SHARED_NOW)
         try:
             return self._entered_by(time.monotonic() + seconds, self._calls.wait if announced else time.sleep)
         finally:
@@ -184,14 +183,14 @@ class Gate:
 
     def _is_waited_for(self) -> bool:
         if sys.platform != "linux":
-            free = _lock(self._fd, _WAITING_ROOM)
+            free = lock(self._fd, _WAITING_ROOM)
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _WAITING_ROOM)
             return not free
         return _is_locked(self._fd, _WHO_WAITS)
 
     def close(self) -> None:
         """Give the gate up; the last process takes the pipe away, which programs that copy directories stumble over."""
-        self._calls.close(remove=_lock(self._fd, _ATTENDANCE))
+        self._calls.close(remove=lock(self._fd, _ATTENDANCE))
         os.close(self._fd)
 
 
@@ -298,91 +297,15 @@ class Turns:
             os.close(self._fds.popitem()[1])
 
 
-class OwnerFiles:
-    """The files of a volume's directory that living processes have locked."""
-
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._surroundings = surroundings
-        self._directory = surroundings.directory
-        self._mine: dict[str, int] = {}
-
-    def new(self, space_id: int, role: str, now_us: int) -> Owner:
-        """Make and lock a file, and return the owner that it stands for."""
-        name = f"{secrets.token_hex(8)}.lock"
-        fd = self._surroundings.make(name, os.O_EXCL)
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._mine[name] = fd
-        return Owner(
-            id=secrets.randbits(62),
-            space_id=space_id,
-            process=this_process(),
-            pid=os.getpid(),
-            host=os.uname().nodename,
-            boot=this_boot(),
-            lock=name,
-            role=role,
-            since_us=now_us,
-        )
-
-    def release(self, owner: Owner) -> None:
-        """Remove an owner's file; of one that is ours the lock is given up."""
-        fd = self._mine.pop(owner.lock, None)
-        (self._directory / owner.lock).unlink(missing_ok=True)
-        if fd is not None:
-            os.close(fd)
-
-    def is_alive(self, owner: Owner) -> bool:
-        """Tell whether somebody has the owner's file locked."""
-        if owner.lock in self._mine:
-            return True
-        if owner.process == this_process() and owner.boot == this_boot():
-            # Opening and closing the file would drop our own lock on it; whoever has left has removed it.
-            return (self._directory / owner.lock).exists()
-        try:
-            fd = os.open(self._directory / owner.lock, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True
-        try:
-            return not _lock(fd, 0)
-        finally:
-            os.close(fd)
-
-    def close(self) -> None:
-        """Give up all of our own files."""
-        for name in self._mine:
-            (self._directory / name).unlink(missing_ok=True)
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Close what a fork has left us of the parent's files, which stay where they are and stay locked."""
-        for fd in self._mine.values():
-            os.close(fd)
-        self._mine.clear()
-
-
-def same_boot(owner: Owner) -> bool:
-    """Tell whether the machine has run without restart since the owner attached."""
-    return owner.boot == this_boot()
-
-
 def _is_locked(fd: int, question: bytes) -> bool:
     """Return whether another process has a byte locked, where the system tells it in the form that we know."""
     return sys.platform == "linux" and fcntl.fcntl(fd, fcntl.F_GETLK, question)[: len(_NOBODY)] != _NOBODY
 
 
-def _lock(fd: int, byte: int, how: int = _NOW) -> bool:
+def lock(fd: int, byte: int, how: int = _NOW) -> bool:
+    """Lock a byte, unless another process has it; return whether that went well."""
     try:
         fcntl.lockf(fd, how, 1, byte)
     except _LOCKED:
         return False
     return True
-
-
-def this_boot() -> str:
-    """Return what tells this start of the machine from an earlier one."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""

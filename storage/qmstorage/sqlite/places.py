@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 import secrets
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from qmstorage.sqlite.locks import Surroundings
+from qmstorage.sqlite.open_file_locks import is_locked, locks, unlocks
 
 NUMBER: Final = 64
 """How many processes have a place; all others go without."""
@@ -77,15 +77,6 @@ _MAKING_SECONDS: Final = 0.1
 _PAUSE: Final = 0.002
 
 
-def _lock(kind: int, byte: int, length: int = 1) -> bytes:
-    return struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, length, 0)
-
-
-_LOCKS: Final = [_lock(fcntl.F_WRLCK, byte) for byte in range(NUMBER + 1)]
-_FREE: Final = struct.pack("h", fcntl.F_UNLCK)
-"""How the system's answer begins where nobody else has a byte locked."""
-
-
 class Places:
     """The places of a volume's desk."""
 
@@ -124,13 +115,13 @@ class Places:
     def claim(self, file: bytes, bell: socket.socket) -> tuple[int, int] | None:
         """Take a place and return it, and the last number that was used there; None: all are taken."""
         for place in range(NUMBER):
-            if _locks(self._fd, place):
+            if locks(self._fd, place):
                 return place, self._move_in(place, file, bell)
         return None
 
     def is_alive(self, place: int) -> bool:
         """Tell whether the process whose place it is lives."""
-        return _is_locked(self._fd, place)
+        return is_locked(self._fd, place)
 
     def has_open(self, place: int, file: bytes) -> bool:
         """Tell whether the owner of a place has the file open, and not one of the same name that was there before."""
@@ -165,8 +156,7 @@ class Places:
 
     def close(self) -> None:
         """Give the place up. Who is just telling another that its work is done may do so: the memory goes with him."""
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _lock(fcntl.F_UNLCK, 0, NUMBER))
+        unlocks(self._fd, NUMBER)
         os.close(self._fd)
 
     def abandon(self) -> None:
@@ -257,7 +247,7 @@ def _make(surroundings: Surroundings) -> bool:
     path, unmade = surroundings.directory / _NAME, surroundings.directory / _UNMADE
     fd = surroundings.make(_UNMADE)
     try:
-        if not _locks(fd, _MAKING) or not _is_at(unmade, fd):
+        if not locks(fd, _MAKING) or not _is_at(unmade, fd):
             return False
         others = _opened(path)
         if others is not None:
@@ -282,17 +272,3 @@ def _is_at(path: Path, fd: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(fd))
     except FileNotFoundError:
         return False
-
-
-def _locks(fd: int, byte: int) -> bool:
-    """Lock a byte, unless another has it, or the system has no more locks."""
-    try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCKS[byte])
-    except OSError:
-        return False
-    return True
-
-
-def _is_locked(fd: int, byte: int) -> bool:
-    """Tell whether another than us has the byte locked."""
-    return fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _LOCKS[byte])[: len(_FREE)] != _FREE

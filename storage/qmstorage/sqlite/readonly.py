@@ -14,7 +14,7 @@ from qmcore.space import Space
 from qmstorage.runner import Texts
 from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.bells import SocketBell
-from qmstorage.sqlite.locks import same_boot
+from qmstorage.sqlite.owner_files import same_boot
 from qmstorage.sqlite.residences import memory_files
 from qmstorage.sqlite.snapshot import SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import read_once

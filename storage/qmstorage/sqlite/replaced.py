@@ -11,7 +11,8 @@ from pathlib import Path
 
 from qmcore.errors import BadResourceError, InUseError, QueueError
 from qmstorage.runner import Texts
-from qmstorage.sqlite import files, locks, translate
+from qmstorage.sqlite import files, translate
+from qmstorage.sqlite.owner_files import OwnerFiles
 from qmstorage.sqlite.unit import SqliteUnit
 
 _SECONDS = 1.0
@@ -58,7 +59,7 @@ class Replaced:
     def _refuse_attached(self, path: Path) -> None:
         with files.reading(str(path)) as connection:
             unit = SqliteUnit(connection.cursor(), Texts(files.DIALECT))
-            probe = locks.OwnerFiles(files.surroundings(str(path)))
+            probe = OwnerFiles(files.surroundings(str(path)))
             for space in unit.spaces():
                 self.incarnations.add(space.incarnation)
                 alive = [owner for owner in unit.owners(space.id) if probe.is_alive(owner)]

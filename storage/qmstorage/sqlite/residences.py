@@ -26,7 +26,7 @@ from qmcore.space import Space
 from qmstorage import schema
 from qmstorage.runner import Texts
 from qmstorage.sqlite import files, translate
-from qmstorage.sqlite.locks import this_boot
+from qmstorage.sqlite.owner_files import this_boot
 from qmstorage.sqlite.traffic import SqliteMemoryStore
 from qmstorage.sqlite.unit import roll_back
 
@@ -177,6 +177,7 @@ class Residences:
             self._connection.execute(f"PRAGMA {name}.journal_mode = WAL")
         # A restart of the machine loses it all: there is nothing that a sync would save.
         self._connection.execute(f"PRAGMA {name}.synchronous = OFF")
+        files.keep_log_short(self._connection, name)
         texts = Texts(files.DIALECT, name)
         cursor = self._connection.cursor()
         cursor.execute("BEGIN IMMEDIATE")

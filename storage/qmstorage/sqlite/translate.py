@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import pwd
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +24,8 @@ BUSY_SECONDS = 30
 NOT_A_DEVICE = "{path!r} is not a qmadmin device"
 NAME_ANOTHER = "Name another file, or create a device with crdl."
 READ_ONLY = "device {path!r} cannot be written by this user; it is open for reading only"
+
+_DESCRIPTORS = "Close some, or raise the limit of open files (ulimit -n)."
 
 _OTHERWISE = SystemFailureError, "the store of device {path!r} failed: {error}", ""
 _DAMAGED = "device {path!r} is damaged: {error}"
@@ -200,4 +205,14 @@ def not_still(path: str) -> QueueError:
 def from_os(error: OSError, doing: str, path: str) -> QueueError:
     """Return the diagnostic for an error of the operating system while `doing` something with `path`."""
     reason = error.strerror or str(error)
-    return OperatingSystemError(f"{doing} {path!r} failed: {reason}", path=path)
+    advice = _DESCRIPTORS if error.errno in (errno.EMFILE, errno.ENFILE) else ""
+    return OperatingSystemError(f"{doing} {path!r} failed: {reason}", hint=advice, path=path)
+
+
+@contextlib.contextmanager
+def os_errors(doing: str, path: str) -> Iterator[None]:
+    """Raise errors of the operating system as diagnostics."""
+    try:
+        yield
+    except OSError as error:
+        raise from_os(error, doing, path) from error

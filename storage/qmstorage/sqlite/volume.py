@@ -28,7 +28,7 @@ from qmstorage.sqlite.bells import SocketBell
 from qmstorage.sqlite.beside import Beside
 from qmstorage.sqlite.committing import Committer
 from qmstorage.sqlite.line import Job, Line
-from qmstorage.sqlite.locks import same_boot
+from qmstorage.sqlite.owner_files import same_boot
 from qmstorage.sqlite.residences import Residences, memory_files
 from qmstorage.sqlite.shortcut import SqliteShortcut
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
@@ -287,7 +287,8 @@ class SqliteVolume:
 
     def bell(self, *, in_turn: bool = False) -> SocketBell:
         """Return a bell of this process."""
-        return self._beside.belfry.hang(in_turn=in_turn)
+        with translate.os_errors("waiting on device", self.path):
+            return self._beside.belfry.hang(in_turn=in_turn)
 
     def ring(self, addresses: Sequence[str], at_most: int = ALL) -> None:
         """Ring so many of the bells, of whichever process; one that is gone is passed over."""
@@ -300,7 +301,8 @@ class SqliteVolume:
 
     def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
         """Lock a private file that tells others, as long as this process lives, that it does."""
-        return self._beside.owners.new(space_id, role, now_us)
+        with translate.os_errors("attaching to device", self.path):
+            return self._beside.owners.new(space_id, role, now_us)
 
     def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:
         """Remove the private file of an owner, ours or one that died, and the bells that it has left."""
@@ -333,8 +335,18 @@ class SqliteVolume:
                     # First: those who have committed and not synced yet are served by it.
                     self._beside.log.close()
             finally:
-                self._connection.close()
+                self._close_connection()
                 self._beside.close()
+
+    def _close_connection(self) -> None:
+        """Leave the log to processes that have lost SQLite's locks: to SQLite we seem to be the last one then."""
+        with contextlib.ExitStack() as later:
+            if self._beside.owners.any_without_lock():
+                with contextlib.suppress(sqlite3.Error):
+                    reader = later.enter_context(contextlib.closing(files.connect(self.path, "ro")))
+                    # Whoever may only read removes nothing.
+                    reader.execute("PRAGMA application_id")
+            self._connection.close()
 
     def sync_all(self) -> None:
         """Bring everything that was written to the disk, also what no commit of ours has written."""
