@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from qmcore.acts import checking, forwarding, importing, outstanding, spaces
+from qmcore.acts import checking, forwarding, importing, looking, outstanding, spaces
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceInfo
 from qmcore.errors import QueueError, SystemFailureError
@@ -258,7 +258,7 @@ class Doctor:
             yield from checking.thresholds(space, queue, page_size)
             yield from _programs(space, queue)
             yield from checking.stopped(space, queue)
-            usage = volume.read(lambda unit, queue=queue: unit.usage(queue, now))  # type: ignore[misc]
+            usage = volume.read(lambda unit, queue=queue: looking.usage_in(unit, queue, now))  # type: ignore[misc]
             yield from checking.waiting(space, queue, usage, now)
         yield from checking.limits(space, patient.usage(space.name), page_size)
         yield from checking.processes(space, outstanding.attached(volume, space.id))

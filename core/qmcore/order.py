@@ -35,6 +35,10 @@ _TOP: Final = b"\x00"
 _BEFORE: Final = b"\x40"
 LAST: Final = b"\x80"
 """What every key ends with."""
+FIRST_ORDINARY: Final = _ORDINARY
+"""What is not before any ordinary key, and behind all others."""
+BEHIND_ALL: Final = b"\x81"
+"""What is behind every key."""
 _NUMBER: Final = 8
 _SEQUENCE_TOP = 2**64 - 1
 _NO_EXPIRY = b"\xff" * 8
@@ -97,6 +101,21 @@ class QueueOrder:
     def descends(self) -> bool:
         """Whether the sequence number in an ordinary key is inverted, so that the last one comes first."""
         return Criterion.LIFO in self.criteria
+
+    @property
+    def goes_by_age(self) -> bool:
+        """Whether messages stand in the order of their arrival, or of its reverse, in each priority or in all."""
+        return not self.goes_by_times
+
+    def level(self, key: bytes) -> tuple[bytes, bytes]:
+        """Return between which keys those of all messages are that stand by age with one of an ordinary key."""
+        start = key[: len(_ORDINARY) + (Criterion.PRIORITY in self.criteria)]
+        return start, (int.from_bytes(start) + 1).to_bytes(len(start))
+
+    def not_before(self, key: bytes) -> bytes:
+        """Return the key of the message that one with an ordinary key was put before, or else that very key."""
+        fields = sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria)
+        return key[: len(_ORDINARY) + fields + _NUMBER] + LAST
 
     def sequence_in(self, key: bytes) -> int:
         """Return the sequence number that a key of this order was made with."""

@@ -120,7 +120,8 @@ class QueueUsage:
     `messages` counts all: `ready`, `delayed` (not yet available) and `held` (by a transaction). `size` is bytes of
     bodies, `pages` pages of the device, those of retained messages included. `nonpersistent` are how many of the
     messages are kept in memory, in `memory_pages` pages of it. `first_us` is when the message was enqueued that is
-    first in order. What went through counts non-persistent messages since their memory was made.
+    first in order; `oldest_us` when the oldest of those that are ready was, None also where the order goes by times and
+    does not tell. What went through counts non-persistent messages since their memory was made.
     """
 
     messages: int
@@ -137,3 +138,4 @@ class QueueUsage:
     nonpersistent: int = 0
     memory_pages: int = 0
     first_us: int | None = None
+    oldest_us: int | None = None

@@ -105,6 +105,9 @@ class MessageRecords(Protocol):
     ) -> None:
         """Give a message that stays stored another order key, priority and times."""
 
+    def ready_edge(self, queue_id: int, start: bytes, end: bytes, *, last: bool) -> tuple[bytes, int] | None:
+        """Return the key of the first or last ready message from one key on and before another, and its enqueue."""
+
     def find(self, space: Space, queue_id: int, choice: Choice) -> bytes | None:
         """Return the order key of the first ready message that is chosen."""
 

@@ -16,6 +16,7 @@ from qmcore.limits import CapacityLimit, Threshold
 from qmcore.limits import Unit as LimitUnit
 from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.queue import DELAY_MAX, RETRIES_MAX, Delivery, Queue, QueueDefinition, QueueUsage
+from qmcore.times import MICROS
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -158,6 +159,16 @@ def _count(name: str, about: str, get: Callable[[QueueSubject], int]) -> Attribu
     return Attribute(name=name, kind=Kind.LONG, permissions="r--r--r--", values="0 or more", about=about, get=get)
 
 
+def _age(name: str, about: str, since: Callable[[QueueUsage], int | None]) -> Attribute[QueueSubject]:
+    def age(subject: QueueSubject) -> int:
+        micros = since(subject.usage)
+        return -1 if micros is None else max(0, subject.device.clock.now() - micros) // MICROS
+
+    return Attribute(
+        name=name, kind=Kind.LONG, permissions="r--r--r--", values="seconds, or -1 for none", about=about, get=age
+    )
+
+
 T_APPQ: MibClass[QueueSubject] = MibClass(
     name="T_APPQ",
     noun="queue",
@@ -259,5 +270,15 @@ T_APPQ: MibClass[QueueSubject] = MibClass(
             lambda subject: subject.usage.memory_pages * subject.device.info.page_size,
         ),
         _count("TA_CURNONPERSISTMSG", "Non-persistent messages.", lambda subject: subject.usage.nonpersistent),
+        _age(
+            "TA_FIRSTMSGAGE",
+            "How long ago the message was enqueued that is first in order.",
+            lambda usage: usage.first_us,
+        ),
+        _age(
+            "TA_OLDESTMSGAGE",
+            "How long ago the oldest message that is ready was enqueued, where the order does not go by times.",
+            lambda usage: usage.oldest_us,
+        ),
     ),
 )

@@ -84,9 +84,10 @@ class Look:
 class QueueFlow:
     """A queue in the last look. Rates are messages in a second since the look before, spans are seconds.
 
-    None stands for what cannot be told: rates and trend from one look, `age` of what comes next where nothing is
-    ready, `drain` where the queue does not become shorter. `depths` are those of all looks that are kept. `stopped`
-    tells that nothing can be dequeued.
+    None stands for what cannot be told: rates and trend from one look, `age` where nothing is ready, `drain` where the
+    queue does not become shorter. The age is that of the oldest message that is ready, or, with `of_first`, of the one
+    that comes next, where the order of the queue does not tell the oldest. `depths` are those of all looks that are
+    kept. `stopped` tells that nothing can be dequeued.
     """
 
     name: str
@@ -94,6 +95,7 @@ class QueueFlow:
     in_rate: float | None
     out_rate: float | None
     age: float | None
+    of_first: bool
     trend: Trend | None
     drain: float | None
     depths: tuple[int, ...]
@@ -158,12 +160,14 @@ class _Course:
         self._depths.append(usage.messages)
         self._recent.append((look.at, usage.messages))
         shrinking = _shrinking(self._recent)
+        since = usage.first_us if usage.oldest_us is None else usage.oldest_us
         return QueueFlow(
             name=self._name,
             usage=usage,
             in_rate=in_rate,
             out_rate=out_rate,
-            age=None if usage.first_us is None else max(0, look.time_us - usage.first_us) / 1e6,
+            age=None if since is None else max(0, look.time_us - since) / 1e6,
+            of_first=usage.oldest_us is None and since is not None,
             trend=_trend(shrinking),
             drain=usage.messages / shrinking if shrinking is not None and shrinking > 0 else None,
             depths=tuple(self._depths),

@@ -49,16 +49,17 @@ def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int |
     """Watch what goes through the queues of the open queue space.
 
     For each queue: its depth, which is the number of its messages, and how many of them are ready, delayed and held;
-    the messages a second that were enqueued and dequeued since the look before; the age of the message that is ready
-    and comes next; how long it will take until the queue is empty, by the last ten looks, or that it is growing, or
-    that qstop lets nothing be dequeued; how many messages were moved to an error queue since the queue was created,
-    and how many were lost, which is expired or discarded; and the course of the depth.
+    the messages a second that were enqueued and dequeued since the look before; the age of the oldest message that is
+    ready, or, where the order of the queue goes by times and does not tell it, of the first, marked 1st; how long it
+    will take until the queue is empty, by the last ten looks, or that it is growing, or that qstop lets nothing be
+    dequeued; how many messages were moved to an error queue since the queue was created, and how many were lost, which
+    is expired or discarded; and the course of the depth.
 
     At a terminal the view is renewed until it is left with q or Ctrl-C. s sorts by the next column, r the other way
     round; the arrow keys, Page Up and Page Down, Home and End reach what does not fit.
 
     Elsewhere, and for programs, there is a table for each look, and a document of its own in JSON. Rates and trends
-    need two looks. in_rate and out_rate are messages a second, age and drain seconds.
+    need two looks. in_rate and out_rate are messages a second, age and drain seconds; age_of is oldest or first.
 
         qtop -d 5
         qmadmin --format json -c "qopen QSPACE" -c "qtop -n 2 -d 10"
@@ -110,6 +111,7 @@ def _table(flow: Flow) -> Table:
             Column("lost", "Lost", right=True),
             Column("trend", "Trend"),
             Column("drain", "Drain", right=True),
+            Column("age_of", "Age of"),
         ),
         [_row(when, queue) for queue in flow.queues()],
     )
@@ -131,6 +133,7 @@ def _row(when: Moment | None, queue: QueueFlow) -> list[Value]:
         queue.lost,
         queue.trend.value if queue.trend else None,
         _short(queue.drain),
+        None if queue.age is None else "first" if queue.of_first else "oldest",
     ]
 
 

@@ -158,13 +158,14 @@ _DEPTH = _Column("Depth", 6, lambda queue, _: figures.count(queue.usage.messages
 _IN = _Column("In/s", 5, lambda queue, _: figures.rate(queue.in_rate), sort=Sort.IN)
 _OUT = _Column("Out/s", 5, lambda queue, _: figures.rate(queue.out_rate), sort=Sort.OUT)
 _AGE = _Column("Age", 6, lambda queue, _: figures.span(queue.age), sort=Sort.AGE)
+_AGE_OF_FIRST = _Column("Age", 9, lambda queue, _: "1st " * queue.of_first + figures.span(queue.age), sort=Sort.AGE)
 _DRAIN = _Column("Drain", 7, lambda queue, _: _drain(queue))
 _HELD = _Column("Held", 5, lambda queue, _: figures.count(queue.usage.held))
 _DELAYED = _Column("Delayed", 7, lambda queue, _: figures.count(queue.usage.delayed))
 _READY = _Column("Ready", 6, lambda queue, _: figures.count(queue.usage.ready))
 _MOVED = _Column("Moved", 6, lambda queue, _: figures.count(queue.usage.moved), sort=Sort.MOVED)
 _LOST = _Column("Lost", 6, lambda queue, _: figures.count(queue.lost))
-_ORDER = (_DEPTH, _READY, _DELAYED, _HELD, _IN, _OUT, _AGE, _DRAIN, _MOVED, _LOST)
+_ORDER = (_DEPTH, _READY, _DELAYED, _HELD, _IN, _OUT, _AGE, _AGE_OF_FIRST, _DRAIN, _MOVED, _LOST)
 _WANTED = (_DEPTH, _IN, _OUT, _AGE, _DRAIN, _HELD, None, _DELAYED, _MOVED, _READY, _LOST)
 """The columns by how much they are missed where the window is too narrow for all; None is the course of the depth."""
 
@@ -175,7 +176,8 @@ def _fitting(width: int, queues: Sequence[QueueFlow]) -> list[_Column]:
     name = min(max(longest, _NAME_LEAST), _NAME_ENOUGH)
     left = width - name
     chosen: list[_Column | None] = []
-    for column in _WANTED:
+    age = _AGE_OF_FIRST if any(queue.of_first for queue in queues) else _AGE
+    for column in (age if column is _AGE else column for column in _WANTED):
         wanted = len(_GAP) + (column.width if column else _COURSE_LEAST)
         if wanted > left:
             break

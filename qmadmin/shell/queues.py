@@ -236,6 +236,7 @@ def _queue_record(found: Queue, use: QueueUsage, error_queue: str, told: Sequenc
             ),
             Field("Space used", f"{use.pages} pages, {use.size} bytes", {"pages": use.pages, "bytes": use.size}),
             field("first_message", "First message", None if use.first_us is None else Moment(use.first_us)),
+            field("oldest_message", "Oldest message", None if use.oldest_us is None else Moment(use.oldest_us)),
             field("order", "Order", str(d.order)),
             field("out_of_order", "Out-of-order", str(d.out_of_order)),
             field("retries", "Retries", d.retries),

@@ -38,6 +38,7 @@ QUEUE_COLUMNS: Final = (
     number("discarded", "Messages that were given up."),
     number("moved", "Messages that were moved elsewhere."),
     Column("first_at", Kind.TIME, "When the message was enqueued that is first in order.", "UTC"),
+    Column("oldest_at", Kind.TIME, "When the oldest ready one was, where the order does not go by times.", "UTC"),
 )
 
 
@@ -61,6 +62,7 @@ def _row(space: str, queue: Queue, usage: QueueUsage) -> tuple[Any, ...]:
         *(usage.messages, usage.ready, usage.delayed, usage.held, usage.pages, usage.size),
         *(usage.enqueued, usage.dequeued, usage.expired, usage.discarded, usage.moved),
         usage.first_us,
+        usage.oldest_us,
     )
 
 

@@ -62,6 +62,18 @@ _REMOVE_DUE_BY_ID = (
     .where(given(due.c.message_id, "of_message"))
     .returning(due.c.order_key, due.c.retries, due.c.available_at)
 )
+_AT_THE_EDGE = (
+    select(ready.c.order_key, message.c.enqueued_at)
+    .join(message, ready.c.message_id == message.c.id)
+    .where(
+        given(ready.c.queue_id, "of_queue"),
+        ready.c.order_key >= bindparam("start", type_=ready.c.order_key.type),
+        ready.c.order_key < bindparam("end", type_=ready.c.order_key.type),
+    )
+    .limit(1)
+)
+_FIRST_OF = _AT_THE_EDGE.order_by(ready.c.order_key)
+_LAST_OF = _AT_THE_EDGE.order_by(ready.c.order_key.desc())
 _CHARGED = select(message.c.pages, message.c.size, message.c.expires_at).where(given(message.c.id, "of_message"))
 _TERMS = select(
     message.c.pages,
@@ -133,6 +145,11 @@ class States(Runner):
     def unmake_expiring(self, queue_id: int, message_id: int, expires_us: int) -> None:
         """Forget when the message expires."""
         self.run(_UNMAKE_EXPIRING, of_queue=queue_id, of_message=message_id, at=expires_us)
+
+    def ready_edge(self, queue_id: int, start: bytes, end: bytes, *, last: bool) -> tuple[bytes, int] | None:
+        """Return the key of the first or last ready message from one key on and before another, and its enqueue."""
+        row = self.one(_LAST_OF if last else _FIRST_OF, of_queue=queue_id, start=start, end=end)
+        return None if row is None else (bytes(row[0]), int(row[1]))
 
     def next_due(self, queue_id: int) -> int | None:
         """Return when the next message of the queue that is kept back becomes available."""

@@ -191,6 +191,8 @@ class TestQueues:
             "TA_CMDNONPERSIST": "", "TA_CMDNONPERSISTHW": "100%", "TA_CMDNONPERSISTLW": "0%", "TA_MAXRETRIES": 0,
             "TA_OUTOFORDER": "NONE", "TA_RETRYDELAY": 0, "TA_CURBLOCKS": 0, "TA_CURMSG": 0, "TA_CURNONPERSISTBYTES": 0,
             "TA_CURNONPERSISTMSG": 0,
+            "TA_FIRSTMSGAGE": -1,
+            "TA_OLDESTMSGAGE": -1,
         }  # fmt: skip
 
     SETTABLE: ClassVar = {

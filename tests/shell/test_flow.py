@@ -10,10 +10,18 @@ from qmcore.queue import QueueUsage
 SECOND = 1_000_000
 
 
-def usage(messages=0, *, first_us=None, **flow):
+def usage(messages=0, *, first_us=None, oldest_us=None, **flow):
     counts = dict.fromkeys(("enqueued", "dequeued", "expired", "discarded", "moved"), 0) | flow
     return QueueUsage(
-        messages=messages, ready=messages, delayed=0, held=0, pages=messages, size=0, first_us=first_us, **counts
+        messages=messages,
+        ready=messages,
+        delayed=0,
+        held=0,
+        pages=messages,
+        size=0,
+        first_us=first_us,
+        oldest_us=oldest_us,
+        **counts,
     )
 
 
@@ -68,8 +76,10 @@ def test_queue_that_was_made_anew_begins_anew():
     assert (queue.in_rate, queue.trend, queue.depths) == (None, None, (2,))
 
 
-def test_age_is_that_of_the_message_that_comes_next():
-    assert seen((100, usage(1, first_us=60 * SECOND))).age == 40.0
+def test_age_is_that_of_the_oldest_message_and_else_of_the_one_that_comes_next():
+    oldest, first = (seen((100, usage(1, first_us=60 * SECOND, oldest_us=at))) for at in (10 * SECOND, None))
+    assert (oldest.age, oldest.of_first) == (90.0, False)
+    assert (first.age, first.of_first) == (40.0, True)
     assert seen((100, usage(1))).age is None
     # The clock was set back.
     assert seen((100, usage(1, first_us=160 * SECOND))).age == 0

@@ -199,6 +199,7 @@ def test_queue_is_listed_in_full_in_verbose_mode(laid_out, space):
     ran = laid_out.run("qopen QSPACE\nverbose\nqinfo A\n")
     found = record(ran)
     assert TIME.fullmatch(found.pop("First message"))
+    assert TIME.fullmatch(found.pop("Oldest message"))
     assert found == {
         "Messages": "1: 1 ready, 0 delayed, 0 held",
         "Non-persistent": "0 of them, in 0 pages of memory",

@@ -1,5 +1,6 @@
 """What the live view shows in windows of some sizes."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -32,7 +33,7 @@ def look(at, stopped=None, **depths):
     pairs = []
     for number, (name, depth) in enumerate(depths.items(), 1):
         counts = {"enqueued": 10 * at + depth, "dequeued": 10 * at, "expired": 1, "discarded": 2, "moved": number}
-        use = QueueUsage(messages=depth, **NOTHING, **counts, first_us=START - number * SECOND)
+        use = QueueUsage(messages=depth, **NOTHING, **counts, oldest_us=START - number * SECOND)
         pairs.append((SimpleNamespace(name=name, id=number, dequeue_enabled=name != stopped), use))
     return Look.of(at, START + at * SECOND, pairs)
 
@@ -179,3 +180,12 @@ def test_queue_space_without_queues_says_so():
 def test_terminal_without_bars_gets_other_signs(view):
     view.bars = PLAIN_BARS
     assert any(line.startswith("BETA ") and line.rstrip().endswith("  #%") for line in drawn(view, 200))
+
+
+def test_age_of_the_first_message_is_marked_where_the_oldest_is_not_known(view):
+    made = look(2, ALPHA=9, BETA=80, GAMMA=1)
+    of_first = dataclasses.replace(made.usages["BETA"], first_us=START, oldest_us=None)
+    view.flow.add(dataclasses.replace(made, usages={**made.usages, "BETA": of_first}))
+    for width in (60, 80, 100):
+        assert "1st 2s" in next(line for line in drawn(view, width=width) if "BETA" in line)
+        assert "1st" not in next(line for line in drawn(view, width=width) if "ALPHA" in line)

@@ -57,6 +57,38 @@ class TestUsages:
             "Q": (2, 1, 0),
         }
 
+    @pytest.mark.parametrize("order", ["fifo", "lifo", "priority", "priority,lifo"])
+    @pytest.mark.parametrize("delivery", [Delivery.PERSIST, Delivery.NONPERSIST])
+    def test_the_oldest_is_told_in_every_priority(self, space, clock, order, delivery):
+        make_queue(space, "AGED", order=order, delivery=delivery, out_of_order="top,msgid", retries=9)
+        assert space.usage("AGED").oldest_us is None
+        ids, times = [], []
+        for number, priority in enumerate((50, 7, 100, 7, 50, 1, 100)):
+            ids.append(space.enqueue("AGED", "x", priority=priority))
+            times.append(next(space.messages("AGED", condition=f"msgid = '{ids[number]}'")).enqueued_us)
+            assert space.usage("AGED").oldest_us == times[0]
+            clock.advance(1)
+        space.enqueue("AGED", "later", top=True)
+        space.enqueue("AGED", "later", before=ids[0])
+        space.enqueue("AGED", "not ready", delay=1000)
+        for msgid, since in zip(ids, times, strict=True):
+            assert space.usage("AGED").oldest_us == since
+            space.dequeue("AGED", msgid=msgid)
+        assert space.usage("AGED").oldest_us > times[-1]
+
+    def test_of_several_on_top_the_first_is_the_oldest(self, space, clock):
+        for body in ("one", "two", "three"):
+            space.enqueue("Q", body, top=True)
+            clock.advance(1)
+        assert space.usage("Q").oldest_us == list(space.messages("Q"))[-1].enqueued_us
+
+    def test_no_oldest_is_told_where_the_order_goes_by_times(self, space):
+        for order in ("time", "expiration", "priority,time"):
+            make_queue(space, order, order=order)
+            space.enqueue(order, "x")
+            assert space.usage(order).oldest_us is None
+            assert space.usage(order).first_us is not None
+
     def test_they_hold_now_be_it_that_nobody_came_by(self, space, clock):
         space.enqueue("Q", "a", delay=5)
         space.enqueue("OTHER", "b", expires_in=5)

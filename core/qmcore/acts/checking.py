@@ -207,14 +207,15 @@ def stopped(space: Space, queue: Queue) -> Iterator[Finding]:
 
 
 def waiting(space: Space, queue: Queue, usage: QueueUsage, now: int) -> Iterator[Finding]:
-    """Say that the first message of a queue waits for long."""
-    if usage.first_us is not None and now - usage.first_us > DAY * MICROS:
-        days = (now - usage.first_us) // (DAY * MICROS)
+    """Say that the oldest message of a queue, or the first where the oldest is not known, waits for long."""
+    which, since = ("first", usage.first_us) if usage.oldest_us is None else ("oldest", usage.oldest_us)
+    if since is not None and now - since > DAY * MICROS:
+        days = (now - since) // (DAY * MICROS)
         yield _found(
             Severity.WARNING,
             "message-waits",
             _name(space, queue),
-            f"its first message has waited for {days} {'day' if days == 1 else 'days'}, since {show(usage.first_us)}",
+            f"its {which} message has waited for {days} {'day' if days == 1 else 'days'}, since {show(since)}",
             "See whether its consumers run; look at the messages with qlist.",
         )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from typing import TypeAlias
 
 from qmcore.acts.identifying import numbers_of
 from qmcore.acts.stores import stores
@@ -11,6 +13,7 @@ from qmcore.damage import has_no_record
 from qmcore.definitions import OpenSpace
 from qmcore.errors import SystemFailureError
 from qmcore.message import Message, MessageInfo, State
+from qmcore.order import BEHIND_ALL, FIRST_ORDINARY
 from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue, QueueUsage
 from qmcore.records import Cursor, Listing
@@ -18,17 +21,18 @@ from qmcore.selection import FIRST_CHOICE
 from qmcore.space import Space
 from qmcore.store import Store
 
+_Edge: TypeAlias = tuple[bytes, int] | None
 STORES = 2
 """How many stores a queue space may have at most."""
 
 
 def usage(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> QueueUsage:
     """Return what the queue holds and what went through it."""
-    on_disk = unit.usage(queue, now)
+    on_disk = usage_in(unit, queue, now)
     memory = unit.memory(queue.space_id)
     if memory is None:
         return on_disk
-    in_memory = memory.usage(queue, now)
+    in_memory = usage_in(memory, queue, now)
     both = {field: getattr(on_disk, field) + getattr(in_memory, field) for field in _ADDED}
     return dataclasses.replace(
         on_disk,
@@ -36,7 +40,41 @@ def usage(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> QueueUsage:
         nonpersistent=in_memory.messages,
         memory_pages=in_memory.pages,
         first_us=_first(opened.space, queue, (unit, on_disk), (memory, in_memory)),
+        oldest_us=min((use.oldest_us for use in (on_disk, in_memory) if use.oldest_us is not None), default=None),
     )
+
+
+def usage_in(store: Store, queue: Queue, now: int) -> QueueUsage:
+    """Return what one store holds of the queue, and what went through it there."""
+    return dataclasses.replace(store.usage(queue, now), oldest_us=_oldest(store, queue))
+
+
+def _oldest(store: Store, queue: Queue) -> int | None:
+    """Return when the oldest ready message was enqueued, where the order of the queue tells it."""
+    if not queue.definition.order.goes_by_age:
+        return None
+    return min((enqueued for _, enqueued in filter(None, _edges(store, queue))), default=None)
+
+
+def _edges(store: Store, queue: Queue) -> Iterator[_Edge]:
+    """Yield messages of which the oldest is one: those put on top, and two for each priority that there is."""
+    edge = store.ready_edge(queue.id, b"", BEHIND_ALL, last=False)
+    if edge is not None and edge[0] < FIRST_ORDINARY:
+        # Of those that were put on top the last is the one that was put there first.
+        yield store.ready_edge(queue.id, b"", FIRST_ORDINARY, last=True)
+        edge = store.ready_edge(queue.id, FIRST_ORDINARY, BEHIND_ALL, last=False)
+    order = queue.definition.order
+    while edge is not None:
+        level, behind = order.level(edge[0])
+        if order.descends:
+            edge = store.ready_edge(queue.id, level, behind, last=True) or edge
+        yield edge
+        beside = order.not_before(edge[0])
+        if beside != edge[0]:
+            # It was put before another one, out of the order; beside that one may be an older.
+            start, end = (level, beside[:-1]) if order.descends else (beside, behind)
+            yield store.ready_edge(queue.id, start, end, last=order.descends)
+        edge = store.ready_edge(queue.id, behind, BEHIND_ALL, last=False) if behind < BEHIND_ALL else None
 
 
 def listing(
