@@ -92,15 +92,20 @@ class Changing(SpaceHandle):
         condition: str | Condition | None = None,
         delivery: Delivery | None = None,
         progress: Progress = _untold,
+        outlived: Progress = _untold,
     ) -> int:
         """Move messages to another queue of the queue space.
 
-        They keep their priority, times and quality of service, get new identifiers and remember the old ones. Raises
-        BadQueueError where there is no such queue.
+        They keep all that their senders have asked for, their tries begin again, and they get new identifiers and
+        remember the old ones. In an error queue a message does not expire; from there it has its expiry back. Where
+        that is over by then it goes without one, and `outlived` is told of how many that was true.
+        Raises BadQueueError where there is no such queue.
         """
         chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
         now = self._device.clock.now()
-        return changing.move_to(attachment.volume, attachment.opened, chosen, target, now, progress)
+        moved = changing.move_to(attachment.volume, attachment.opened, chosen, target, now, progress)
+        outlived(moved.outlived)
+        return moved.messages
 
     def requeue(
         self,
@@ -109,13 +114,17 @@ class Changing(SpaceHandle):
         condition: str | Condition | None = None,
         delivery: Delivery | None = None,
         progress: Progress = _untold,
+        outlived: Progress = _untold,
     ) -> int:
         """Move messages back to the queues that they were moved from, as from the error queue.
 
-        Those that were never moved, or whose queue is gone, stay, and are not counted.
+        Those that were never moved, or whose queue is gone, stay, and are not counted. What becomes of the others, and
+        what `outlived` is told, is as with `move`.
         """
         chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
-        return changing.requeue(attachment.volume, attachment.opened, chosen, self._device.clock.now(), progress)
+        moved = changing.requeue(attachment.volume, attachment.opened, chosen, self._device.clock.now(), progress)
+        outlived(moved.outlived)
+        return moved.messages
 
     def _change(
         self,

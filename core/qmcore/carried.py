@@ -43,6 +43,8 @@ COLUMNS: Final = (
     "moved_at",
     "headers",
     "body",
+    "first_msgid",
+    "expires_before",
     "retries",
     "until",
     "consumed_at",

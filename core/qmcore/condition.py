@@ -59,6 +59,7 @@ PROPERTIES: Final = (
     Property("failure_queue", Kind.TEXT, "the queue for failure messages, if any are wanted"),
     Property("origin_queue", Kind.TEXT, "the queue that the message was moved from, if it was"),
     Property("origin_msgid", Kind.TEXT, "the identifier that the message had before it was moved"),
+    Property("first_msgid", Kind.TEXT, "the identifier that the message had before it was moved for the first time"),
     Property("origin_reason", Kind.TEXT, "why the message was moved: retries, expired, admin or forward"),
     Property("origin_error", Kind.TEXT, "the last error before the message was moved, if it is known"),
     Property("moved_at", Kind.TIME, "when the message was moved"),

@@ -53,13 +53,17 @@ class Reason(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a moved message came from: its queue, its identifier there, why, when (microseconds), the last error."""
+    """Where a moved message came from: its queue, its identifier there, why, when (microseconds), the last error.
+
+    `first` is the identifier that it had before it was moved for the first time: that of its enqueue.
+    """
 
     queue: str
     msgid: str
     reason: Reason
     moved_us: int
     error: str = ""
+    first: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +207,11 @@ class MessageInfo:
     origin: Origin | None
     state: State
     delivery_asked: Delivery | None = None
+
+    @property
+    def first_msgid(self) -> str:
+        """What its enqueue returned: the identifier that it had before it was moved for the first time, or has now."""
+        return self.origin.first if self.origin else self.msgid
 
     @property
     def enqueued_at(self) -> datetime:

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, TypeAlias
 
-from qmcore.message import Body, EnqueueControl, MessageInfo
+from qmcore.message import Body, EnqueueControl, MessageInfo, Reason
 
 Cursor: TypeAlias = tuple[bytes | int, int]
 """Where a listing stands."""
@@ -71,6 +71,7 @@ class Withdrawn:
     """A message that was taken out of `ready` or `due` to be given other terms, and the terms that it has.
 
     `until_us` is when it becomes available, where it is kept back; that may be later than the sender said.
+    `expires_before_us` is the expiry that it had before it went to an error queue.
     """
 
     place: Place
@@ -82,14 +83,25 @@ class Withdrawn:
     expires_us: int | None
     until_us: int | None
     origin_queue: str | None
+    expires_before_us: int | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Routing:
-    """What decides where a message goes when it leaves its queue: its priority, and the error queue that it names."""
+    """What decides where a message goes when it leaves its queue: its priority, and the error queue that it names.
+
+    `expires_before_us` is the expiry that it had before it went to an error queue.
+    """
 
     priority: int
     error_queue: str | None
+    expires_before_us: int | None
+    origin_reason: str | None
+
+    def error_queue_from(self, queue: str) -> str | None:
+        """Return the error queue that the message names, unless it stands there because it has failed before."""
+        has_failed = self.origin_reason in (Reason.RETRIES.value, Reason.EXPIRED.value)
+        return None if has_failed and self.error_queue == queue else self.error_queue
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

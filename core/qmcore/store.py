@@ -161,8 +161,20 @@ class MessageRecords(Protocol):
         were charged for. Nothing is counted.
         """
 
-    def move(self, message_id: int, *, new_id: int, queue_id: int, order_key: bytes, origin: Origin) -> None:
-        """Give a message another queue and number; it no longer expires and names no error queue."""
+    def move(
+        self,
+        message_id: int,
+        *,
+        new_id: int,
+        queue_id: int,
+        order_key: bytes,
+        origin: Origin,
+        expires_before_us: int | None,
+    ) -> None:
+        """Give a message another queue and number; it is available, and does not expire.
+
+        It remembers the expiry that it had before, and the first of its identifiers.
+        """
 
     def messages(
         self,

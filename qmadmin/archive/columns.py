@@ -9,7 +9,7 @@ from typing import Final
 from qmcore.message import State
 from qmcore.queue import Delivery
 
-MINOR: Final = 1
+MINOR: Final = 2
 """The minor version that this release writes; a later one may have more columns and more fields in the manifest."""
 
 
@@ -49,10 +49,17 @@ DELIVERIES: Final = {False: Delivery.PERSIST.value, True: Delivery.NONPERSIST.va
 
 
 def _of(
-    name: str, kind: Kind, meaning: str, unit: str = "", *, required: bool = False, carried: str | None = None
+    name: str,
+    kind: Kind,
+    meaning: str,
+    unit: str = "",
+    *,
+    required: bool = False,
+    carried: str | None = None,
+    since: int = 0,
 ) -> Column:
     """Return a column of what is carried of a message."""
-    return Column(name, kind, meaning, unit, required, name if carried is None else carried)
+    return Column(name, kind, meaning, unit, required, name if carried is None else carried, since)
 
 
 COLUMNS: Final = (
@@ -124,6 +131,8 @@ COLUMNS: Final = (
     _of("consumed_at", Kind.TIME, "Of a consumed message: when it was consumed.", "UTC"),
     _of("consumer", Kind.TEXT, "Of a consumed message: who consumed it."),
     _of("transaction", Kind.INT64, "Of a consumed message: number of the transaction in which it was, if in one."),
+    _of("first_msgid", Kind.TEXT, "Message identifier that it had before it was moved for the first time.", since=2),
+    _of("expires_before", Kind.TIME, "In an error queue: when it would have expired before.", "UTC", since=2),
 )
 
 BY_NAME: Final = {column.name: column for column in COLUMNS}

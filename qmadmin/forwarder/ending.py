@@ -113,7 +113,7 @@ def _corrid(request: Message) -> bytes:
     """Return how the client knows the reply: by its correlation identifier, or by what its enqueue returned."""
     if request.corrid is not None:
         return request.corrid
-    return (request.origin.msgid if request.origin else request.msgid).encode()
+    return request.first_msgid.encode()
 
 
 def _refuse_if_stopped(error: BadQueueError) -> None:

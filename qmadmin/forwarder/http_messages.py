@@ -139,7 +139,7 @@ def _facts(request: Message) -> dict[str, str]:
         "QM-Retries": str(request.retries),
         "QM-Urcode": str(request.urcode),
         "QM-Type": request.type,
-        "Idempotency-Key": request.origin.msgid if request.origin else request.msgid,
+        "Idempotency-Key": request.first_msgid,
     }
     return facts if request.corrid is None else facts | {"QM-Corrid": quote(request.corrid, safe="")}
 

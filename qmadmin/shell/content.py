@@ -259,6 +259,7 @@ def _facts(message: MessageInfo) -> tuple[Field, ...]:
         field("group", "Group", message.group),
         field("origin_queue", "From queue", origin.queue if origin else None),
         field("origin_msgid", "From message", origin.msgid if origin else None),
+        field("first_msgid", "First message id", origin.first if origin else None),
         field("origin_reason", "Moved because of", origin.reason.value if origin else None),
         field("moved", "Moved", Moment(origin.moved_us) if origin else None),
         field("origin_error", "Last error", (origin.error or None) if origin else None),

@@ -243,18 +243,35 @@ def _move(session: Session, given: Given) -> str | Notice:
 def qchangequeue(session: Session, newqueue: str) -> Outcome:
     """Move the selected messages of the current queue to another queue of the queue space.
 
-    They get new identifiers and remember the queue that they came from. Priority, times and delivery stay as they are,
-    and so do messages that a transaction holds.
+    They get new identifiers and remember the queue that they came from and their first identifier. Their retries begin
+    again, and all else that their senders asked for stays. In an error queue they do not expire; from there they have
+    their expiration back, and go without one where it is over by then. Messages that a transaction holds stay.
 
         qchangequeue -n errq
         qchangequeue -y errq
     """
     criteria = session.criteria
+    outlived: list[int] = []
     with _changing(session) as reached:
         count = session.opened().move(
-            session.chosen(), newqueue, condition=criteria.whole, delivery=criteria.delivery, progress=reached
+            session.chosen(),
+            newqueue,
+            condition=criteria.whole,
+            delivery=criteria.delivery,
+            progress=reached,
+            outlived=outlived.append,
         )
-    return Line(f"{number(count)} moved to queue '{newqueue}'", {"queue": newqueue, "messages": count})
+    moved = Line(f"{number(count)} moved to queue '{newqueue}'", {"queue": newqueue, "messages": count})
+    return [*_without_expiration(outlived), moved]
+
+
+def _without_expiration(outlived: list[int]) -> list[Notice]:
+    """Say of how many messages that were moved the expiration was over, if of any."""
+    count = sum(outlived)
+    if not count:
+        return []
+    has = "has" if count == 1 else "have"
+    return [Notice(Severity.WARN, f"{number(count)} {has} no expiration any more: the one of before is over")]
 
 
 @MESSAGES.command(
@@ -381,18 +398,20 @@ def _error_queue(session: Session, _given: Given) -> str:
 def qrequeue(session: Session, queue_name: str, msgid: str | None, condition: Condition | None) -> Outcome:
     """Move messages back to the queues that they came from, as from the error queue when what failed is mended.
 
-    Their retries begin anew. Those that came from nowhere, or from a queue that is gone, stay, and so do those that a
-    transaction holds.
+    Their retries begin again, and they have back the expiration that they had; where that is over they go without one.
+    Those that came from nowhere, or from a queue that is gone, stay, and so do those that a transaction holds.
 
         qrequeue -y -w "origin_reason = 'retries'" errq
     """
     space = session.opened()
     chosen = Criteria(msgid=msgid, condition=condition).whole
     found = space.count(queue_name, condition=chosen)
+    outlived: list[int] = []
     with session.progress(f"Moving messages of queue '{queue_name}' back", found, dots=False) as reached:
-        count = space.requeue(queue_name, condition=chosen, progress=reached)
+        count = space.requeue(queue_name, condition=chosen, progress=reached, outlived=outlived.append)
     moved = Line(f"{number(count)} moved back", {"queue": queue_name, "messages": count, "left": found - count})
-    if count >= found:
-        return moved
-    text = f"{number(found - count)} of queue '{queue_name}' came from no queue that there is"
-    return [Notice(Severity.WARN, text, "Move them with qchangequeue."), moved]
+    told = _without_expiration(outlived)
+    if count < found:
+        text = f"{number(found - count)} of queue '{queue_name}' came from no queue that there is"
+        told.append(Notice(Severity.WARN, text, "Move them with qchangequeue."))
+    return [*told, moved]

@@ -23,9 +23,9 @@ _KEY, _GROUP, _BODY = _AT["order_key"], _AT["group_sequence"], _AT["body"]
 _EXPIRES, _RETRIES, _UNTIL = _AT["expires_at"], _AT["retries"], _AT["until"]
 _CONSUMED, _CONSUMER, _TRANSACTION = _AT["consumed_at"], _AT["consumer"], _AT["transaction"]
 
-# What stands before and behind the group is the same in both, in the same order.
+# What stands before and behind the group is the same in both, in the same order, and so from the body on.
 _SAME: Final = ("id", "queue_id", *carried.COLUMNS[_KEY:_GROUP], "group_id", *carried.COLUMNS[_GROUP + 1 : _BODY])
-assert tuple(message.columns.keys()) == (*_SAME, "body_id", "body", "first_msgid", "expires_before")  # noqa: S101 - `_message_rows` relies on it
+assert tuple(message.columns.keys()) == (*_SAME, "body_id", *carried.COLUMNS[_BODY:_RETRIES])  # noqa: S101 - `_message_rows` relies on it
 
 _TABLES = (message, ready, due, expiring, history)
 _PUT: Final = {table.name: insert_into(table) for table in _TABLES}
@@ -202,9 +202,7 @@ class Loading(Counters, Bodies):
                 None if row[_GROUP] is None else base + row[_GROUP],
                 *row[_GROUP + 1 : _BODY],
                 None,
-                row[_BODY],
-                None,
-                None,
+                *row[_BODY:_RETRIES],
             )
             for row in rows
         ]

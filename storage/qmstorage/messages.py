@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, select, tuple_, update
+from sqlalchemy import bindparam, delete, exists, func, select, tuple_, update
 
 from qmcore.damage import NO_RECORD, damaged
 from qmcore.errors import SystemFailureError
@@ -43,7 +43,9 @@ _AMONG = select(message.c.id).where(
     given(message.c.queue_id, "of_queue"),
 )
 _GROUP_OF = select(message.c.group_id).where(_ITS_ID)
-_ROUTING = select(message.c.priority, message.c.error_queue).where(_ITS_ID)
+_ROUTING = select(message.c.priority, message.c.error_queue, message.c.expires_before, message.c.origin_reason).where(
+    _ITS_ID
+)
 _SETTLE = (
     update(message)
     .where(_ITS_ID)
@@ -64,8 +66,10 @@ _MOVE = (
         order_key=bindparam("new_key"),
         available_at=None,
         expires_at=None,
-        error_queue=None,
+        expires_before=bindparam("before"),
         group_id=None,
+        # What release 0.1.0 has moved knows the last of its identifiers only.
+        first_msgid=func.coalesce(message.c.first_msgid, message.c.origin_msgid, bindparam("from_msgid")),
         origin_queue=bindparam("from_queue"),
         origin_msgid=bindparam("from_msgid"),
         origin_reason=bindparam("reason"),
@@ -202,8 +206,20 @@ class Messages(Bodies):
                 self.discard_body(body_id)
         return sum(pages for pages, _, _ in found)
 
-    def move(self, message_id: int, *, new_id: int, queue_id: int, order_key: bytes, origin: Origin) -> None:
-        """Give a message another queue and number; it no longer expires and names no error queue."""
+    def move(
+        self,
+        message_id: int,
+        *,
+        new_id: int,
+        queue_id: int,
+        order_key: bytes,
+        origin: Origin,
+        expires_before_us: int | None,
+    ) -> None:
+        """Give a message another queue and number; it is available, and does not expire.
+
+        It remembers the expiry that it had before, and the first of its identifiers.
+        """
         self.run(
             _MOVE,
             of_message=message_id,
@@ -215,6 +231,7 @@ class Messages(Bodies):
             reason=origin.reason.value,
             error=origin.error or None,
             at=origin.moved_us,
+            before=expires_before_us,
         )
 
     def _row(self, statement: Statement, message_id: int) -> Row:

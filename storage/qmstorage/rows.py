@@ -256,7 +256,7 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
         origin_error,
         moved_at,
         headers,
-        _first_msgid,
+        first_msgid,
         _expires_before,
     ) = row
     try:
@@ -290,7 +290,8 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
         "subtype": subtype or "",
         "headers": its_headers,
         "group": None if group_id is None else space.msgid(numbers.sequence(group_id)),
-        "origin": reason and Origin(origin_queue, origin_msgid, reason, moved_at, origin_error or ""),
+        "origin": reason
+        and Origin(origin_queue, origin_msgid, reason, moved_at, origin_error or "", first_msgid or origin_msgid),
     }
 
 

@@ -83,6 +83,7 @@ _TERMS = select(
     message.c.available_at,
     message.c.expires_at,
     message.c.origin_queue,
+    message.c.expires_before,
 ).where(given(message.c.id, "of_message"))
 _AMEND = (
     update(message)
@@ -198,7 +199,7 @@ class States(Runner):
             # It has no record, so that it was found in `due`.
             self.make_due(Place(message_id, queue_id, row[0], row[1]), row[2])
             return None
-        pages, size, priority, enqueued, available, expires, origin = terms
+        pages, size, priority, enqueued, available, expires, origin, expires_before = terms
         if expires is not None:
             self.unmake_expiring(queue_id, message_id, expires)
         return Withdrawn(
@@ -211,6 +212,7 @@ class States(Runner):
             expires_us=expires,
             until_us=until,
             origin_queue=origin,
+            expires_before_us=expires_before,
         )
 
     def amend(

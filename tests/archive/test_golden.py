@@ -18,7 +18,7 @@ def test_every_field_of_each_message_of_the_golden_archive_is_read():
 
 def test_the_golden_archive_has_each_field_set_and_each_optional_one_not_set():
     for name, column in columns.BY_NAME.items():
-        if not column.carried:
+        if not column.carried or column.since > 1:
             continue
         at = fix_archive.carried.COLUMNS.index(column.carried)
         values = [row[at] for groups in GROUPS.values() for group in groups for row in group[4]]

@@ -66,8 +66,8 @@ def test_facts_of_the_message_are_in_the_headers(serve, server):
 def test_key_of_a_message_that_was_moved_is_the_one_that_it_had_before(serve, server):
     web = server()
     service = serve(web.url)
-    call(service, origin=Origin(queue="A", msgid="before", reason=Reason.RETRIES, moved_us=0))
-    assert web.seen[0].headers["Idempotency-Key"] == "before"
+    call(service, origin=Origin(queue="A", msgid="before", reason=Reason.RETRIES, moved_us=0, first="at first"))
+    assert web.seen[0].headers["Idempotency-Key"] == "at first"
     assert "QM-Corrid" not in web.seen[0].headers
 
 

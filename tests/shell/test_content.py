@@ -1,10 +1,12 @@
 """Putting messages on queues, looking into them and taking them off, as an administrator does it."""
 
+import contextlib
 import csv
 import errno
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -226,6 +228,19 @@ def test_requeueing_goes_to_where_each_message_came_from(laid_out, space):
     assert ran.out.endswith("2 messages moved back\n")
     assert "WARN: 1 message of queue 'errq' came from no queue that there is" in ran.err
     assert [space.dequeue(queue).text for queue in ("STRING", "OTHER", "errq")] == ["STRING", "OTHER", "from nowhere"]
+
+
+def test_a_message_whose_expiration_is_over_by_then_goes_without_one_and_that_is_said(laid_out, space):
+    for _ in range(2):
+        space.enqueue("STRING", "x", expires_in=3600)
+    space.move("STRING", "errq")
+    # As if that hour had passed.
+    with contextlib.closing(sqlite3.connect(laid_out.path, isolation_level=None)) as hand:
+        hand.execute("UPDATE message SET expires_before = 1000000")
+    first, _ = (info.msgid for info in space.messages("errq"))
+    ran = laid_out.run(f"qopen QSPACE\nqset errq\nqscan -m {first}\nqchangequeue -y STRING\nqrequeue -y errq\n")
+    assert ran.err.count("WARN: 1 message has no expiration any more: the one of before is over (crque, line ") == 2
+    assert [info.expires_us for info in space.messages("STRING")] == [None, None]
 
 
 def test_yes_for_all_leaves_the_answers_that_a_script_has(laid_out, space):

@@ -114,7 +114,8 @@ def test_a_row_has_everything_about_a_ready_message(space, clock):
         "reply_queue": "R", "failure_queue": "F", "error_queue": "E", "delivery_asked": "persist",
         "reply_delivery": "nonpersist", "client_id": None, "type": "VIEW", "subtype": "v", "group_sequence": None,
         "origin_queue": None, "origin_msgid": None, "origin_reason": None, "origin_error": None, "moved_at": None,
-        "body": b"\x00body", "retries": 1, "until": None, "consumed_at": None, "consumer": None, "transaction": None,
+        "body": b"\x00body", "first_msgid": None, "expires_before": None,
+        "retries": 1, "until": None, "consumed_at": None, "consumer": None, "transaction": None,
     }  # fmt: skip
 
 

@@ -112,7 +112,7 @@ class TestPreference:
         msgid = space.enqueue("Q", "a", error_queue="SECOND")
         fail(space, "Q", "first")
         (moved,) = space.browse("SECOND")
-        assert (moved.error_queue, moved.origin.queue, moved.origin.msgid) == (None, "Q", msgid)
+        assert (moved.error_queue, moved.origin.queue, moved.origin.msgid) == ("SECOND", "Q", msgid)
         for reason in ("second", "third"):
             fail(space, "SECOND", reason)
         (again,) = space.browse("OF-SPACE")

@@ -117,6 +117,22 @@ def test_messages_that_are_exported_again_from_where_they_were_imported_keep_the
                     ]
 
 
+def test_what_a_message_was_before_it_was_moved_is_the_same_there(tmp_path: Path) -> None:
+    files = Places("file", str(tmp_path / "QUE"))
+    with files.device() as first, laid_out(first, [], memory=False) as space, files.device() as second:
+        moved = space.enqueue("fifo", b"x", expires_in=600)
+        end = next(space.messages("fifo")).expires_us
+        space.move("fifo", "lifo")
+        space.move("lifo", "errors")
+        export(first.config, tmp_path / "one")
+        load_archive(tmp_path / "one", second.config, ImportOptions(start=True))
+        with second.open_space("SPACE") as there:
+            (info,) = there.messages("errors")
+            assert (info.first_msgid, info.expires_us) == (moved, None)
+            there.move("errors", "fifo")
+            assert next(there.messages("fifo")).expires_us == end
+
+
 def test_what_is_enqueued_after_an_import_comes_behind_what_was_imported_and_on_top_before_it(tmp_path: Path) -> None:
     files = Places("file", str(tmp_path / "QUE"))
     acts = [Act("enqueue", "fifo", b"1"), Act("enqueue", "fifo", b"2"), Act("enqueue", "fifo", b"0", {"top": True})]

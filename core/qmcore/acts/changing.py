@@ -7,8 +7,10 @@ message that is gone or held by the time its turn comes is passed over.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from qmcore.acts import looking
 from qmcore.acts.moving import move_as_it_is, put_back, stand
@@ -21,6 +23,8 @@ from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Cursor, Withdrawn
 from qmcore.store import Store
+
+logger = logging.getLogger("qmadmin.engine")
 
 Progress = Callable[[int], None]
 """Is told how many messages have been changed."""
@@ -51,6 +55,13 @@ def choose(
     return Chosen(name, tuple(by_store))
 
 
+class Changed(NamedTuple):
+    """How many messages were changed, and how many of them have no expiry any more because it was over."""
+
+    messages: int = 0
+    outlived: int = 0
+
+
 def change(
     volume: Volume,
     opened: OpenSpace,
@@ -61,43 +72,42 @@ def change(
 ) -> int:
     """Give the chosen messages other terms, and the places that these give them; return how many it was."""
 
-    def changed(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> int:
+    def changed(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> Changed:
         del unit
         stand(store, queue, terms(found), now)
-        return 1
+        return Changed(1)
 
-    return _in_steps(volume, opened, chosen, changed, progress)
+    return _in_steps(volume, opened, chosen, changed, progress).messages
 
 
-def move_to(volume: Volume, opened: OpenSpace, chosen: Chosen, target: str, now: int, progress: Progress) -> int:
-    """Move the chosen messages to another queue of the queue space; return how many it was.
+def move_to(volume: Volume, opened: OpenSpace, chosen: Chosen, target: str, now: int, progress: Progress) -> Changed:
+    """Move the chosen messages to another queue of the queue space.
 
-    They keep their times, get new identifiers and remember the old ones.
+    They keep their terms, get new identifiers and remember the old ones.
     """
     if target == chosen.queue:
         raise InvalidArgumentError(f"the messages are in queue {target!r} already", queue=target)
 
-    def moved(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> int:
-        move_as_it_is(unit, opened, store, queue, opened.definitions(unit).queue(target), found, now)
-        return 1
+    def moved(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> Changed:
+        known = opened.definitions(unit)
+        return Changed(1, move_as_it_is(unit, opened, store, queue, known.queue(target), found, now))
 
     volume.read(lambda unit: opened.definitions(unit).queue(target))
     return _in_steps(volume, opened, chosen, moved, progress)
 
 
-def requeue(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int, progress: Progress) -> int:
-    """Move the chosen messages back to the queues that they came from; return how many it was.
+def requeue(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int, progress: Progress) -> Changed:
+    """Move the chosen messages back to the queues that they came from.
 
-    Those that came from nowhere, or from a queue that is gone, stay where they are.
+    Those that came from nowhere, or from a queue that is gone, stay where they are, and are not counted.
     """
 
-    def moved(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> int:
+    def moved(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> Changed:
         origin = opened.definitions(unit).queues.get(found.origin_queue or "")
         if origin is None or origin == queue:
             put_back(store, found, now)
-            return 0
-        move_as_it_is(unit, opened, store, queue, origin, found, now)
-        return 1
+            return Changed()
+        return Changed(1, move_as_it_is(unit, opened, store, queue, origin, found, now))
 
     return _in_steps(volume, opened, chosen, moved, progress)
 
@@ -120,17 +130,18 @@ def _in_steps(
     volume: Volume,
     opened: OpenSpace,
     chosen: Chosen,
-    act: Callable[[Unit, Store, Queue, Withdrawn], int],
+    act: Callable[[Unit, Store, Queue, Withdrawn], Changed],
     progress: Progress,
-) -> int:
-    total = 0
+) -> Changed:
+    total = Changed()
     for store_number, numbers in enumerate(chosen.by_store):
         for start in range(0, len(numbers), _STEP):
             step = numbers[start : start + _STEP]
-            total += volume.write(
+            done = volume.write(
                 lambda unit, ids=step, at=store_number: _one_step(unit, opened, chosen.queue, at, ids, act)  # type: ignore[misc]
             )
-            progress(total)
+            total = _sum([total, done])
+            progress(total.messages)
     return total
 
 
@@ -140,13 +151,23 @@ def _one_step(
     name: str,
     store_number: int,
     numbers: array[int],
-    act: Callable[[Unit, Store, Queue, Withdrawn], int],
-) -> int:
+    act: Callable[[Unit, Store, Queue, Withdrawn], Changed],
+) -> Changed:
     queue = opened.definitions(unit).queue(name)
     store = stores(unit, queue.space_id)[store_number]
-    done = 0
-    for message_id in numbers:
-        found = store.withdraw(queue.id, message_id)
-        if found is not None:
-            done += act(unit, store, queue, found)
+    withdrawn = (store.withdraw(queue.id, message_id) for message_id in numbers)
+    done = _sum([act(unit, store, queue, found) for found in withdrawn if found is not None])
+    if done.outlived:
+        unit.afterwards(lambda: _tell_outlived(opened, name, done.outlived))
     return done
+
+
+def _sum(parts: Sequence[Changed]) -> Changed:
+    return Changed(sum(part.messages for part in parts), sum(part.outlived for part in parts))
+
+
+def _tell_outlived(opened: OpenSpace, name: str, count: int) -> None:
+    what = "1 message has" if count == 1 else f"{count} messages have"
+    logger.warning(
+        "%s left queue %r of queue space %r without an expiry: that of before is over", what, name, opened.space.name
+    )

@@ -32,21 +32,12 @@ def expire_one(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holdin
     known = opened.definitions(unit)
     if queue.definition.keep_expired:
         routing = store.routing(holding.place.message_id)
-        target = known.error_queue_for(queue, routing.error_queue)
-        if absent := known.error_queues_passed_over(queue, routing.error_queue):
+        named = routing.error_queue_from(queue.name)
+        target = known.error_queue_for(queue, named)
+        if absent := known.error_queues_passed_over(queue, named):
             _tell_passed_over(unit, opened, queue, holding, target, absent)
         if target is not None and target != queue:
-            move(
-                unit,
-                opened,
-                store,
-                queue,
-                target,
-                holding,
-                priority=routing.priority,
-                reason=Reason.EXPIRED,
-                now=now,
-            )
+            move(unit, opened, store, queue, target, holding, routing, reason=Reason.EXPIRED, now=now)
             return
     remove(unit, opened, store, queue, holding, "expired")
     _tell(unit, opened, queue, 1)

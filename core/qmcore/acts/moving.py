@@ -11,7 +11,7 @@ from qmcore.message import Origin, Reason
 from qmcore.names import storable
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import Holding, Place, Withdrawn
+from qmcore.records import Holding, Place, Routing, Withdrawn
 from qmcore.store import Store
 
 
@@ -27,19 +27,25 @@ def move(
     queue: Queue,
     target: Queue,
     holding: Holding,
+    routing: Routing,
     *,
-    priority: int,
     reason: Reason,
     now: int,
     error: str = "",
 ) -> None:
-    """Move a message that was taken out of its state. It may be consumed at once, and does not expire any more."""
+    """Move a message that was taken out of its state to an error queue. It can be consumed at once.
+
+    There it does not expire; it remembers when it would have.
+    """
     place = holding.place
     origin = Origin(queue.name, name_of(unit, opened, holding), reason, now, storable(error))
     sequence = _count_over(unit, opened, store, queue, target, holding)
-    key = target.definition.order.key(priority=priority, available_at=now, expires_at=None, sequence=sequence)
+    key = target.definition.order.key(priority=routing.priority, available_at=now, expires_at=None, sequence=sequence)
     new_id = numbers.number(opened.space.id, sequence)
-    store.move(place.message_id, new_id=new_id, queue_id=target.id, order_key=key, origin=origin)
+    before = routing.expires_before_us if holding.expires_us is None else holding.expires_us
+    store.move(
+        place.message_id, new_id=new_id, queue_id=target.id, order_key=key, origin=origin, expires_before_us=before
+    )
     store.make_ready(Place(new_id, target.id, key, 0))
     thresholds.note_departure(unit, opened, queue, store)
     thresholds.note_arrival(unit, opened, target, store, now)
@@ -47,17 +53,36 @@ def move(
 
 def move_as_it_is(
     unit: Unit, opened: OpenSpace, store: Store, queue: Queue, target: Queue, found: Withdrawn, now: int
-) -> None:
-    """Move a message for an administrator: it keeps its priority and times."""
-    place = found.place
-    holding = Holding(place, found.pages, found.size, found.expires_us)
+) -> bool:
+    """Move a message for an administrator: it keeps its terms, and its tries begin again.
+
+    In an error queue it does not expire; from there it has its expiry back. Return whether that was over by now: then
+    it has none any more.
+    """
+    holding = Holding(found.place, found.pages, found.size, found.expires_us)
     origin = Origin(queue.name, name_of(unit, opened, holding), Reason.ADMIN, now)
+    has_outlived = False
+    before = found.expires_before_us if found.expires_us is None else found.expires_us
+    if opened.definitions(unit).is_error_queue(target):
+        found = dataclasses.replace(found, expires_us=None)
+    else:
+        has_outlived = found.expires_us is None and before is not None and before <= now
+        found = dataclasses.replace(found, expires_us=None if has_outlived else before)
+        before = None
     sequence = _count_over(unit, opened, store, queue, target, holding)
     new = Place(numbers.number(opened.space.id, sequence), target.id, _key(target, found, sequence), 0)
-    store.move(place.message_id, new_id=new.message_id, queue_id=target.id, order_key=new.order_key, origin=origin)
+    store.move(
+        found.place.message_id,
+        new_id=new.message_id,
+        queue_id=target.id,
+        order_key=new.order_key,
+        origin=origin,
+        expires_before_us=before,
+    )
     _stand(store, dataclasses.replace(found, place=new), now)
     thresholds.note_departure(unit, opened, queue, store)
     thresholds.note_arrival(unit, opened, target, store, now)
+    return has_outlived
 
 
 def stand(store: Store, queue: Queue, found: Withdrawn, now: int) -> None:

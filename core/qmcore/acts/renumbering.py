@@ -15,6 +15,7 @@ from qmcore.order import QueueOrder
 _AT: Final = {name: at for at, name in enumerate(carried.COLUMNS)}
 _ENQUEUED, _AVAILABLE, _EXPIRES = _AT["enqueued_at"], _AT["available_at"], _AT["expires_at"]
 _GROUP, _UNTIL, _CONSUMED = _AT["group_sequence"], _AT["until"], _AT["consumed_at"]
+_TIMES = (_ENQUEUED, _AVAILABLE, _EXPIRES, _AT["expires_before"], _UNTIL, _CONSUMED)
 _KEY, _PAGES, _SIZE = carried.ORDER_KEY, carried.PAGES, carried.SIZE
 _HEADERS, _BODY = carried.HEADERS, carried.BODY
 assert (_KEY, _PAGES + 1) == (1, _SIZE)  # noqa: S101 - `_renumbered` relies on it
@@ -100,7 +101,7 @@ class Renumbering:
     def _shifted(self, row: Row, by_us: int) -> Row:
         changed = list(row)
         changed[_KEY] = self.order.later(row[_KEY], by_us)
-        for at in (_ENQUEUED, _AVAILABLE, _EXPIRES, _UNTIL, _CONSUMED):
+        for at in _TIMES:
             if row[at] is not None:
                 changed[at] = times.moved(row[at], by_us)
         return tuple(changed)

@@ -184,10 +184,11 @@ def _spend(
     """Part with a message that is out of tries: it goes to its error queue, if there is one."""
     verdict = ending.verdict_on(name_of(unit, opened, holding))
     routing = store.routing(holding.place.message_id)
-    target = opened.definitions(unit).error_queue_for(queue, routing.error_queue)
+    named = routing.error_queue_from(queue.name)
+    target = opened.definitions(unit).error_queue_for(queue, named)
     what = f"message {name_of(unit, opened, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
     why = "has failed for good" if verdict.final else f"is out of retries ({queue.definition.retries})"
-    absent = opened.definitions(unit).error_queues_passed_over(queue, routing.error_queue)
+    absent = opened.definitions(unit).error_queues_passed_over(queue, named)
     if target == queue:
         put_back(store, holding, holding.place.retries + 1, now, delay=_delay(unit, opened, queue, holding, ending))
     elif target is not None:
@@ -198,7 +199,7 @@ def _spend(
             queue,
             target,
             holding,
-            priority=routing.priority,
+            routing,
             reason=Reason.RETRIES,
             now=now,
             error=ending.words,
