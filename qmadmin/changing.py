@@ -6,15 +6,16 @@ import dataclasses
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from qmadmin.browsing import listed
 from qmadmin.consuming import parsed
 from qmadmin.handle import SpaceHandle
 from qmcore import times
 from qmcore.acts import changing
 from qmcore.acts.changing import Chosen, Progress
 from qmcore.checks import whole
-from qmcore.condition import Condition
-from qmcore.errors import InvalidArgumentError
-from qmcore.message import PRIORITY_RANGE
+from qmcore.condition import BY_NAME, Comparison, Condition, Operator
+from qmcore.errors import InUseError, InvalidArgumentError
+from qmcore.message import PRIORITY_RANGE, State, checked_id
 from qmcore.queue import Delivery
 from qmcore.records import Withdrawn
 
@@ -34,6 +35,17 @@ class Changing(SpaceHandle):
     def count(self, queue: str, *, condition: str | Condition | None = None, delivery: Delivery | None = None) -> int:
         """Return how many messages a change would be about."""
         return len(self._chosen(queue, condition, delivery))
+
+    def refuse_held(self, queue: str, msgid: str) -> None:
+        """Raise InUseError where a transaction holds the message of that identifier, so that it cannot be changed."""
+        its = Comparison(BY_NAME["msgid"], Operator.EQUAL, checked_id(msgid))
+        for _, info in listed(self._attachment, queue, State.HELD, its):
+            raise InUseError(
+                f"a transaction holds message {info.msgid} of queue {queue!r}",
+                hint="Wait until the transaction has ended; qprinttrans lists it.",
+                queue=queue,
+                msgid=info.msgid,
+            )
 
     def change_priority(
         self,

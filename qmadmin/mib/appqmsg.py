@@ -21,8 +21,8 @@ from qmadmin.mib.values import (
     written_moment,
 )
 from qmcore.condition import BY_NAME, And, Comparison, Condition, IsNull, Operator, Or, Value, available
-from qmcore.errors import BadMessageIdError, InUseError
-from qmcore.message import PRIORITY_RANGE, MessageInfo, State, checked_id
+from qmcore.errors import BadMessageIdError
+from qmcore.message import PRIORITY_RANGE, MessageInfo, checked_id
 from qmcore.order import Criterion
 from qmcore.queue import Delivery, Queue
 
@@ -125,16 +125,12 @@ def _delete(request: Request) -> None:
 
 def _the_message(space: QueueSpace, request: Request) -> Condition:
     """Return the condition that selects the message of a request, which has to be there and held by nobody."""
-    condition = _compared("msgid", Operator.EQUAL, request.keys["msgid"])
-    for info in space.messages(request.keys["queue"], condition=condition):
-        if info.state is State.HELD:
-            raise InUseError(
-                f"a transaction holds message {info.msgid} of queue {info.queue!r}",
-                hint="Wait until the transaction has ended.",
-                queue=info.queue,
-            )
-        return condition
-    raise _no_message(request)
+    queue, msgid = request.keys["queue"], request.keys["msgid"]
+    space.refuse_held(queue, msgid)
+    condition = _compared("msgid", Operator.EQUAL, msgid)
+    if not space.count(queue, condition=condition):
+        raise _no_message(request)
+    return condition
 
 
 def _no_message(request: Request) -> BadMessageIdError:

@@ -98,10 +98,17 @@ def _about(what: Callable[[Given], str], none: Entry, operation: str) -> Callabl
         name, criteria = session.chosen(), session.criteria
         count = session.opened().count(name, condition=criteria.whole, delivery=criteria.delivery)
         if not count:
+            _refuse_held(session, name, criteria.msgid)
             return none(operation=operation, queue=name)
         return what(given).format(f"{number(count)} of queue '{name}'")
 
     return action
+
+
+def _refuse_held(session: Session, name: str, msgid: str | None) -> None:
+    """Refuse a change of one message that a transaction holds: it is in use, and does not only fail to match."""
+    if msgid is not None:
+        session.opened().refuse_held(name, msgid)
 
 
 def _changing(session: Session) -> AbstractContextManager[Callable[[int], None]]:
@@ -321,6 +328,7 @@ def _of_queue(what: str) -> Callable[[Session, Given], str | Notice]:
         count = session.opened().count(name, condition=condition)
         retained = _retained(session, name) if given.get("retained") else 0
         if not count and not retained:
+            _refuse_held(session, name, given["msgid"])
             return Notice(Severity.INFO, f"No messages matched on queue {name}")
         more = f" and {retained} retained" if retained else ""
         return what.format(f"{number(count)}{more} of queue '{name}'")

@@ -71,6 +71,23 @@ class TestTransactions:
         held.say()
         held.expect("aborted")
 
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "qset STRING\nqscan -m {}\nqdeletemsg -y",
+            "qset STRING\nqscan -m {}\nqchangeprio -y 5",
+            "qset STRING\nqscan -m {}\nqchangequeue -y errq",
+            "qpurge -y -m {} STRING",
+            "qrequeue -y -m {} STRING",
+        ],
+    )
+    def test_a_message_that_it_holds_is_in_use_for_who_names_it(self, laid_out, held, command):
+        with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+            msgid = next(space.messages("STRING")).msgid
+        ran = laid_out.run(f"qopen QSPACE\n{command.format(msgid)}\n")
+        assert ran.err.startswith(f"ERROR: QMEINUSE: a transaction holds message {msgid} of queue 'STRING'")
+        assert ran.status == 1
+
     def test_it_is_not_rolled_back_where_the_answer_is_no_or_in_a_dry_run(self, laid_out, held):
         ran = laid_out.run("qopen QSPACE\nqpt\nqabort 0\nn\nqabort -n 0\n")
         assert "WARN: Transaction not rolled back" in ran.err
