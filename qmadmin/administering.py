@@ -84,6 +84,7 @@ class Administering(ABC):
     ) -> Space:
         """Create a queue space; its pages are rounded down to a multiple of four and cut from the device list.
 
+        A creation that was cut short, as by a power failure, is finished by the same call again.
         `initialize` allocates the disk now, and tells `progress` the percent that are done. Raises NoSpaceError where
         the device has too few free pages, InvalidArgumentError where the name is taken, OperatingSystemError where
         the disk is full.
@@ -93,7 +94,7 @@ class Administering(ABC):
 
     def refuse_space(self, definition: SpaceDefinition) -> None:
         """Raise what `create_space` would raise now for want of room or of a free name; nothing is made."""
-        spaces.refuse(self._main, definition)
+        spaces.refuse(self._main, self.volume_of, definition)
 
     def extend_space(self, name: str, pages: int, *, progress: Callable[[int], None] | None = None) -> Space:
         """Give a queue space more pages: one more extent of its file, rounded down to a multiple of four.

@@ -232,6 +232,41 @@ class TestSecondVolume:
         device.create_space(space_definition(pages=25_000))
         assert device.space("SPACE").definition.pages == 25_000
 
+    def test_the_same_creation_finishes_one_that_was_cut_short(self, device):
+        half = Extent("SPACE", 0, 1, 0, 25_000)
+        device._main.write(lambda unit: unit.add_extents([half]))
+        device.refuse_space(space_definition(pages=25_000))
+        device.create_space(space_definition(pages=25_000))
+        assert device._main.read(lambda unit: unit.extents()) == [half]
+        with device.open_space("SPACE") as space:
+            make_queue(space, retries=1)
+            assert space.enqueue("Q", "x")
+        with pytest.raises(InvalidArgumentError, match="exists already"):
+            device.create_space(space_definition(pages=25_000))
+
+    def test_another_one_is_refused_where_a_creation_was_cut_short(self, device):
+        device._main.write(lambda unit: unit.add_extents([Extent("SPACE", 0, 1, 0, 25_000)]))
+        before = device.table_of_contents()
+        for call in (device.create_space, device.refuse_space):
+            with pytest.raises(InvalidArgumentError, match="with 25000 pages was cut short") as refusal:
+                call(space_definition(pages=24_000))
+            assert "qspacedestroy" in refusal.value.hint
+        assert device.table_of_contents() == before
+
+    def test_what_another_has_finished_meanwhile_stays(self, device, file_store, tmp_path, monkeypatch):
+        volume, wanted = device.volume_of(str(tmp_path / "SECOND")), space_definition(pages=25_000)
+        write = volume.write
+
+        def finished_by_another(work, **how):
+            monkeypatch.setattr(volume, "write", write)
+            file_store.another().create_space(wanted)
+            return write(work, **how)
+
+        monkeypatch.setattr(volume, "write", finished_by_another)
+        with pytest.raises(InvalidArgumentError, match="exists already"):
+            device.create_space(wanted)
+        assert [space.name for space in device.spaces()] == ["SPACE"]
+
     def test_one_that_is_listed_and_not_recorded_is_no_queue_space_and_can_be_destroyed(self, device, tmp_path):
         """The process died after the table of contents had it and before the volume had."""
         device.create_space(space_definition("OTHER", pages=40))

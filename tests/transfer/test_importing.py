@@ -23,6 +23,7 @@ from qmadmin.transfer.selecting import Selection
 from qmadmin.transfer.units import ImportUnit
 from qmadmin.transfer.workers import Alone, Processes
 from qmcore.definitions import OpenSpace
+from qmcore.device import Extent
 from qmcore.errors import BadQueueError, BadResourceError, InUseError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.imports import ImportJob, ImportPlan
 from qmcore.port import Unit
@@ -78,6 +79,17 @@ def test_a_dry_run_changes_nothing_and_tells_what_would_be_imported(archive: Pat
     told = load_archive(archive, here.config, dry_run=True)
     assert (told.messages, [space.name for space in told.spaces]) == (6, ["ONE", "TWO"])
     assert here.spaces() == []
+
+
+def test_an_import_finishes_a_queue_space_whose_creation_was_cut_short(archive: Path, tmp_path: Path) -> None:
+    with create_device(tmp_path / "HERE", 100) as here:
+        here.create_entry(tmp_path / "SECOND", 0, 20_000)
+        # As an import leaves it that dies between the two files.
+        here._main.write(lambda unit: unit.add_extents([Extent("ONE", 0, 1, 0, 8_000)]))
+        told = load_archive(archive, here.config)
+        assert told.messages == 6
+        with here.open_space("ONE") as space:
+            assert space.usage("A").messages == 3
 
 
 def test_a_device_without_queue_spaces_goes_into_an_archive_and_out_of_it(here: Device, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def extents(
                 "space-missing",
                 f"queue space {name}",
                 "it is in the table of contents, and its file knows nothing of it: its creation was cut short",
-                "Remove it with qspacedestroy, and create it again.",
+                "Create it again as it was to be, or remove it with qspacedestroy.",
             )
         elif pages > spaces[name].definition.pages:
             yield _found(

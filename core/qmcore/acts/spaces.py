@@ -1,8 +1,8 @@
 """Acts on queue spaces.
 
 A queue space lives on one volume, and the table of contents of the device says that it exists. Where the two are
-different files, the table of contents decides: what a creation or a destruction that was cut short has left on the
-volume is swept away by the next creation.
+different files, the table of contents decides: what a destruction that was cut short has left on the volume is swept
+away by the next creation. What a creation has listed before it was cut short is finished by the same creation again.
 """
 
 from __future__ import annotations
@@ -31,27 +31,32 @@ def create(
     now: int,
     progress: Callable[[int], None] | None,
 ) -> Space:
-    """Create a queue space; its pages are rounded down to a multiple of four.
+    """Create a queue space, or finish a creation that was cut short; its pages are rounded down to a multiple of four.
 
     Where `progress` is given the disk is allocated now, and told the percent done.
     """
     wanted = dataclasses.replace(definition, pages=space.rounded_pages(definition.pages))
-    planned = main.read(lambda unit: _plan(unit, wanted)[0])
-    volume = volume_of(planned)
+    planned = _planned(main, volume_of, wanted)
+    volume = volume_of(planned.path)
     if progress is not None:
         volume.allocate_disk(wanted.pages, progress)
     incarnation = secrets.token_hex(8)
+    # What a destruction that was cut short has left there.
+    left = volume.read(lambda unit: unit.space(wanted.name))
 
     def list_extents(unit: Unit) -> None:
-        path, extents = _plan(unit, wanted)
-        if path != planned:
+        again = _plan(unit, wanted)
+        if again.path != planned.path or again.is_listed != planned.is_listed:
             raise InUseError(f"the pages for queue space {wanted.name!r} were taken by another one meanwhile")
-        unit.add_extents(extents)
+        if not planned.is_listed:
+            unit.add_extents(again.extents)
 
     def record(unit: Unit) -> Space:
-        leftover = unit.space(wanted.name)
-        if leftover is not None:
-            unit.remove_space(leftover.id)
+        present = unit.space(wanted.name)
+        if present is not None:
+            if left is None or not present.is_same_as(left):
+                raise _exists(wanted.name)
+            unit.remove_space(present.id)
         new = unit.add_space(wanted, incarnation, now)
         if progress is not None:
             unit.set_initialized(new.id)
@@ -68,15 +73,18 @@ def create(
     main.write(list_extents)
     try:
         return volume.write(record)
+    except InvalidArgumentError:
+        # Another has finished what we have listed; the extents are that one's.
+        raise
     except BaseException:
-        main.write(lambda unit: unit.remove_extents(wanted.name))
+        if not planned.is_listed:
+            main.write(lambda unit: unit.remove_extents(wanted.name))
         raise
 
 
-def refuse(main: Volume, definition: SpaceDefinition) -> None:
+def refuse(main: Volume, volume_of: VolumeOf, definition: SpaceDefinition) -> None:
     """Refuse a queue space that could not be created now."""
-    wanted = dataclasses.replace(definition, pages=space.rounded_pages(definition.pages))
-    main.read(lambda unit: _plan(unit, wanted))
+    _planned(main, volume_of, dataclasses.replace(definition, pages=space.rounded_pages(definition.pages)))
 
 
 def initialize(volume: Volume, of: Space, progress: Callable[[int], None]) -> Space:
@@ -162,15 +170,42 @@ def usage(unit: Unit, of: Space) -> SpaceUsage:
     )
 
 
-def _plan(unit: Unit, wanted: SpaceDefinition) -> tuple[str, list[Extent]]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Plan:
+    """Where a queue space gets its pages; `is_listed`: a creation that was cut short has listed them already."""
+
+    path: str
+    extents: list[Extent]
+    is_listed: bool
+
+
+def _planned(main: Volume, volume_of: VolumeOf, wanted: SpaceDefinition) -> _Plan:
+    plan = main.read(lambda unit: _plan(unit, wanted))
+    if plan.is_listed:
+        if volume_of(plan.path).read(lambda unit: unit.space(wanted.name)) is not None:
+            raise _exists(wanted.name)
+        pages = sum(extent.pages for extent in plan.extents)
+        if pages != wanted.pages:
+            raise InvalidArgumentError(
+                f"the creation of queue space {wanted.name!r} with {pages} pages was cut short",
+                hint="Create it with as many pages, or remove it with qspacedestroy.",
+                space=wanted.name,
+            )
+    return plan
+
+
+def _plan(unit: Unit, wanted: SpaceDefinition) -> _Plan:
     entries, extents = unit.entries(), unit.extents()
-    if any(extent.space == wanted.name for extent in extents):
-        raise InvalidArgumentError(f"queue space {wanted.name!r} exists already", space=wanted.name)
     if not entries:
         raise InvalidArgumentError("the device list is empty", hint="Make its first entry with crdl.")
-    chosen = device.allocate(wanted.name, wanted.pages, entries, extents)
+    listed = [extent for extent in extents if extent.space == wanted.name]
+    chosen = listed or device.allocate(wanted.name, wanted.pages, entries, extents)
     paths = {entry.index: entry.path for entry in entries}
-    return paths[chosen[0].entry], chosen
+    return _Plan(paths[chosen[0].entry], chosen, bool(listed))
+
+
+def _exists(name: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"queue space {name!r} exists already", space=name)
 
 
 def refuse_in_use(unit: Unit, found: Space, me: Owner | None = None) -> None:
