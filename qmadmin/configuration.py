@@ -17,7 +17,7 @@ names, else `$XDG_CONFIG_HOME/qmadmin/qmadmin.toml`, else `~/.config/qmadmin/qma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from qmadmin.settings import (
     SECTIONS,
@@ -29,6 +29,7 @@ from qmadmin.settings import (
     Setting,
     ShellSettings,
     Value,
+    seconds,
 )
 
 VARIABLE: Final = "QMADMIN_TOML"
@@ -219,7 +220,9 @@ def _values(section: type[Section], content: Mapping[str, Any], environ: Mapping
 
 
 def _resolved(kind: Kind, value: Value, environ: Mapping[str, str]) -> Value:
-    """Return a path as it is to be used, a list as a tuple, and anything else as it is."""
+    """Return a path and seconds as they are to be used, a list as a tuple, and anything else as it is."""
+    if kind is Kind.SECONDS:
+        return cast("Value", seconds(value))
     if kind is Kind.TEXTS and isinstance(value, (list, tuple)):
         return tuple(value)
     if kind not in (Kind.PATH, Kind.STATE_PATH) or not isinstance(value, str) or not value:

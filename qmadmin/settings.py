@@ -23,7 +23,19 @@ class Kind(enum.Enum):
     CHOICE = "one of"
     FLAG = "true or false"
     NUMBER = "whole number"
+    SECONDS = "seconds"
+    """A whole number, or a text with its unit, such as `10m`."""
     TEXTS = "list of texts"
+
+
+def seconds(value: object) -> object:
+    """Return the whole seconds of a text with a unit, such as `10m`; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    from qmcore.times import in_seconds
+
+    found = in_seconds(value)
+    return int(found) if found != value and found.isdigit() else value
 
 
 class Setting(Generic[T]):
@@ -88,6 +100,8 @@ class Setting(Generic[T]):
                 return f"one of {', '.join(self.choices)}"
             case Kind.NUMBER:
                 return f"a whole number from {self.low} to {self.high}"
+            case Kind.SECONDS:
+                return f"a whole number of seconds from {self.low} to {self.high}, or a text such as '10m'"
             case Kind.FLAG:
                 return "true or false"
             case Kind.TEXTS:
@@ -100,7 +114,8 @@ class Setting(Generic[T]):
         match self.kind:
             case Kind.FLAG:
                 return isinstance(value, bool)
-            case Kind.NUMBER:
+            case Kind.SECONDS | Kind.NUMBER:
+                value = seconds(value) if self.kind is Kind.SECONDS else value
                 return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
             case Kind.CHOICE:
                 return value in self.choices
@@ -207,19 +222,19 @@ class ForwarderSettings(Section):
 
     services = Setting(Kind.PATH, "services.toml", "The file that describes the services.", variable="QM_SERVICES")
     trantime = Setting(
-        Kind.NUMBER,
+        Kind.SECONDS,
         60,
         "How many seconds the transaction around a call may take; 0 is no limit.",
         high=SECONDS_MAX,
     )
     idletime = Setting(
-        Kind.NUMBER,
+        Kind.SECONDS,
         30,
         "The most seconds to sleep while the queues have no messages; 0 is no sleep.",
         high=SECONDS_MAX,
     )
     grace = Setting(
-        Kind.NUMBER,
+        Kind.SECONDS,
         30,
         "How many seconds calls that run are waited for at a stop; then they are ended, and their messages given back.",
         high=SECONDS_MAX,

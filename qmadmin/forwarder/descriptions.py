@@ -186,13 +186,15 @@ def description(name: str, table: Mapping[str, Any]) -> Description:
     """
     kind = _kind_of(table)
     declared = keys.keys_of(kind)
-    for word, value in table.items():
+    values: dict[str, Any] = {}
+    for word, written in table.items():
         if word not in declared:
             raise ValueError(_unknown(word, kind))
         form = declared[word].form
+        value = form.read(written)
         if not form.allows(value):
-            raise ValueError(f": {word} must be {form.allowed}, got {keys.shown(form, value)}")
-    values: dict[str, Any] = {word: tuple(value) if isinstance(value, list) else value for word, value in table.items()}
+            raise ValueError(f": {word} must be {form.allowed}, got {keys.shown(form, written)}")
+        values[word] = tuple(value) if isinstance(value, list) else value
     found = kind(name=name, **values)
     if conflict := found.conflict():
         raise ValueError(conflict if conflict.startswith(("has ", "must ")) else f": {conflict}")

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from qmcore import times
+
 _METADATA: Final = "key"
 _SHOWN_MAX: Final = 60
 
@@ -20,11 +22,15 @@ TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Form:
-    """What the value of a key may be: in words, and as a question. A `secret` value is never shown."""
+    """What the value of a key may be: in words, and as a question. A `secret` value is never shown.
+
+    `read` makes the value of what the file has.
+    """
 
     allowed: str
     allows: Callable[[Any], bool]
     secret: bool = False
+    read: Callable[[Any], Any] = lambda value: value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,11 +90,17 @@ def whole_number(low: int, high: int) -> Form:
 
 
 def seconds(high: int) -> Form:
-    """Return the form of a number of seconds, also a part of one."""
+    """Return the form of a number of seconds, also a part of one, or of text with its unit, such as `10m`."""
     return Form(
-        f"a number of seconds above 0, at most {high}",
+        f"a number of seconds above 0, at most {high}, or a text such as '10m'",
         lambda value: _is_number(value) and math.isfinite(value) and 0 < value <= high,
+        read=_in_seconds,
     )
+
+
+def _in_seconds(value: object) -> object:
+    seconds = times.in_seconds(value) if isinstance(value, str) else value
+    return value if seconds == value else float(str(seconds))
 
 
 def one_of(*choices: str) -> Form:

@@ -8,6 +8,7 @@ from typing import Final
 
 from qmadmin.forwarder.service import Body, Failure, Reply, Unavailable
 from qmadmin.settings import SECONDS_MAX
+from qmcore import times
 
 NAMES: Final = {
     "urcode": "the user return code of the reply, a whole number",
@@ -95,7 +96,7 @@ def _flag(text: str) -> bool:
 
 def _seconds(text: str) -> float:
     try:
-        seconds = float(text)
+        seconds = float(times.in_seconds(text))
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds <= SECONDS_MAX:

@@ -204,7 +204,7 @@ class Reading:
             asked = text is None
             try:
                 if text is None:
-                    text = self._asked(prompt, positional, asking)
+                    text = self._asked(prompt, positional, asking, session)
                 if text or not positional.prompt:
                     return positional.kind.read(text, self.given)
                 if self._cleared and positional.clearable:
@@ -221,10 +221,17 @@ class Reading:
         """Tell whether an option takes the place of an argument."""
         return any(option.name in positional.unless and option.flag in self._flags for option in self.command.options)
 
-    def _asked(self, prompt: str, positional: Positional, asking: Asking) -> str:
+    def _warn_of_command(self, line: str, asking: Asking, session: Session) -> None:
+        """Say how a command that is typed as an answer was understood; it may be a good one, as a name."""
+        if any(line in command.names for command in session.catalogue.commands if not command.raw and len(line) > 1):
+            asking.warn(Notice(Severity.INFO, f"{line!r} is taken for the answer; Ctrl-C leaves {self.command.name}"))
+
+    def _asked(self, prompt: str, positional: Positional, asking: Asking, session: Session) -> str:
         if positional.name in self._to_ask:
             self._to_ask.remove(positional.name)
         line = asking.ask(prompt, positional.kind)
+        if asking.patient:
+            self._warn_of_command(line.strip(words.BLANKS), asking, session)
         self._cleared = bool(line.strip(words.BLANKS))
         return words.answer(line)
 

@@ -46,6 +46,16 @@ class Bounded(click.FloatRange):
         return number
 
 
+class Shift(Bounded):
+    """A span of time in either direction: seconds, or a number with `s`, `m`, `h` or `d` behind it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        text = str(value)
+        sign = text[:1] if text[:1] in ("-", "+") else ""
+        return super().convert(sign + times.in_seconds(text.removeprefix(sign)), param, ctx)
+
+
 class ConditionText(_Type):
     """A condition of the filter language."""
 

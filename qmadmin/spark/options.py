@@ -18,6 +18,7 @@ from qmadmin.spark.kinds import (
     Memory,
     Named,
     QueueRenamed,
+    Shift,
     SpaceRenamed,
     SparkSetting,
     States,
@@ -329,8 +330,8 @@ IMPORT: Final[tuple[Declared, ...]] = (
         "shift_by",
         cls=Option,
         metavar="SECONDS",
-        type=Bounded(-_CENTURY, _CENTURY),
-        help="With --times shift: by how much, at most 100 years; less than 0 is to earlier times.",
+        type=Shift(-_CENTURY, _CENTURY),
+        help="With --times shift: by how much, such as 90, 2h or -1d, at most 100 years; less than 0 is earlier.",
         more="A time that would leave the years 1 to 9999 becomes the first or the last one that there is.",
     ),
     click.option(

@@ -2,10 +2,11 @@
 
 import os
 import sys
+import tomllib
 
 import pytest
 
-from qmadmin.forwarder.descriptions import PythonDescription
+from qmadmin.forwarder.descriptions import PythonDescription, description
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.services_file import ServicesFile
 
@@ -209,3 +210,17 @@ def test_check_tells_all_that_is_wrong_and_tries_out_the_rest(directory):
     assert ServicesFile.check("none.toml", {})[1] == ["there is no services file 'none.toml'"]
     (directory / "services.toml").write_text('[services]\nGOOD.python = "server:upper"')
     assert ServicesFile.check("services.toml", os.environ)[1] == []
+
+
+@pytest.mark.parametrize(("written", "seconds"), [("90", 90), ("'2m'", 120.0), ("'1.5h'", 5400.0), ("0.5", 0.5)])
+def test_timeout_may_have_a_unit(written, seconds):
+    assert (
+        description("A", {"url": "http://localhost/", "timeout": tomllib.loads(f"x = {written}")["x"]}).timeout
+        == seconds
+    )
+
+
+@pytest.mark.parametrize("written", ["2x", "2 m", "0s", "99999d", "120", ""])
+def test_timeout_that_is_no_span_is_refused(written):
+    with pytest.raises(ValueError, match=r"timeout must be a number of seconds above 0, .* or a text such as '10m'"):
+        description("A", {"url": "http://localhost/", "timeout": written})

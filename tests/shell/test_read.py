@@ -1,7 +1,10 @@
 """Filling the arguments of a command from words, then from answers."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, Number, QueueName, YesNo
 from qmadmin.shell.notices import InputEndedError, UsageError
@@ -39,6 +42,9 @@ def make(session, *, queue_name, high, low, note, delivery, purge, force):
 MAKE = GROUP.commands[0]
 
 
+SESSION = SimpleNamespace(catalogue=Catalogue([GROUP]))
+
+
 class Answers:
     """Answers from a list; what is asked and said is noted."""
 
@@ -66,7 +72,7 @@ def fill(line, *answers, patient=True):
     reading = Reading(MAKE)
     asking = Answers(*answers, patient=patient)
     reading.take(line)
-    return reading.fill(asking, None), asking
+    return reading.fill(asking, SESSION), asking
 
 
 def refused(line, *answers):
@@ -130,6 +136,12 @@ def test_person_who_gives_no_required_answer_is_warned_and_asked_again():
     assert given["queue_name"] == "Q1"
     assert asking.asked[:2] == ["Queue name: ", "Queue name: "]
     assert asking.warned == [(Severity.WARN, "Must specify queue name")]
+
+
+def test_person_who_types_a_command_for_an_answer_is_told_so():
+    given, asking = fill("", "make", "", "")
+    assert given["queue_name"] == "make"
+    assert asking.warned == [(Severity.INFO, "'make' is taken for the answer; Ctrl-C leaves make")]
 
 
 def test_person_is_asked_again_after_a_refused_answer():

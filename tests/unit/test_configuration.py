@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,15 @@ from qmadmin.settings import SECTIONS, Kind, Setting, ShellSettings
 from tests.fix_shell import ROOT
 
 ALL = [setting for section in SECTIONS.values() for setting in section.declared().values()]
-OTHER = {Kind.TEXT: "a word", Kind.PATH: "/a/path", Kind.STATE_PATH: "/a/path", Kind.FLAG: None, Kind.NUMBER: 7}
+SECONDS = "a whole number of seconds from 0 to 2147483647, or a text such as '10m'"
+OTHER = {
+    Kind.SECONDS: 7,
+    Kind.TEXT: "a word",
+    Kind.PATH: "/a/path",
+    Kind.STATE_PATH: "/a/path",
+    Kind.FLAG: None,
+    Kind.NUMBER: 7,
+}
 
 
 def other_than_default(setting):
@@ -153,6 +162,19 @@ def test_an_empty_file_and_empty_sections_change_nothing(write):
         assert Configuration.load(write(text)).tmqforward.trantime == 60
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("'90s'", 90), ("'10m'", 600), ("'1.5h'", 5400), ("'1d'", 86400)]
+)
+def test_seconds_may_have_a_unit(write, text, seconds):
+    assert Configuration.load(write(f"[tmqforward]\ntrantime = {text}\n")).tmqforward.trantime == seconds
+
+
+@pytest.mark.parametrize("text", ["'10x'", "'0.5s'", "'99999d'", "'60'", "''", "1.5"])
+def test_seconds_that_are_none_are_refused(write, text):
+    with pytest.raises(ConfigurationError, match=re.escape(SECONDS)):
+        Configuration.load(write(f"[tmqforward]\ntrantime = {text}\n"))
+
+
 def test_dev_null_is_a_file_without_settings(tmp_path):
     (tmp_path / ".config/qmadmin").mkdir(parents=True)
     (tmp_path / ".config/qmadmin/qmadmin.toml").write_text("this is no TOML")
@@ -276,19 +298,19 @@ def test_declaration_is_an_attribute_of_its_section():
         ("[log]\npager = 'cat'\n", "[log] has the unknown setting pager = 'cat'; it belongs to [qmadmin]"),
         (
             "[tmqforward]\ntrantime = '60'\n",
-            "trantime in [tmqforward] must be a whole number from 0 to 2147483647, got '60'",
+            f"trantime in [tmqforward] must be {SECONDS}, got '60'",
         ),
         (
             "[tmqforward]\ntrantime = true\n",
-            "trantime in [tmqforward] must be a whole number from 0 to 2147483647, got true",
+            f"trantime in [tmqforward] must be {SECONDS}, got true",
         ),
         (
             "[tmqforward]\nidletime = -1\n",
-            "idletime in [tmqforward] must be a whole number from 0 to 2147483647, got -1",
+            f"idletime in [tmqforward] must be {SECONDS}, got -1",
         ),
         (
             "[tmqforward]\nidletime = 2147483648\n",
-            "idletime in [tmqforward] must be a whole number from 0 to 2147483647, got 2147483648",
+            f"idletime in [tmqforward] must be {SECONDS}, got 2147483648",
         ),
         (
             "[qmadmin]\nhistory_lines = 0\n",
@@ -326,7 +348,7 @@ def test_declaration_is_an_attribute_of_its_section():
         ("[tmqforward]\ntrantime = " + "9" * 5000 + "\n", "is not TOML: Exceeds the limit"),
         (
             "[tmqforward]\ntrantime = 0x" + "f" * 5000 + "\n",
-            "trantime in [tmqforward] must be a whole number from 0 to 2147483647, got a number that is too long",
+            f"trantime in [tmqforward] must be {SECONDS}, got a number that is too long",
         ),
         ("[log]\n" + "x" * 70 + " = 1\n", f"[log] has the unknown setting '{'x' * 56}... = 1; there are"),
     ],
