@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from qmadmin.counting import counted
 from qmcore.acts import checking, forwarding, importing, looking, outstanding, spaces
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceInfo
@@ -306,7 +307,12 @@ class Doctor:
     ) -> Iterator[Finding]:
         strays = unit.strays()
         if strays:
-            yield _fault("file", Fault(f"{strays} messages belong to no queue space", strays))
+            yield _fault(
+                "file",
+                Fault(
+                    f"there {'is' if strays == 1 else 'are'} {counted(strays, 'message')} without a queue space", strays
+                ),
+            )
         for at, space in enumerate(here):
             queues = unit.queues(space.id)
             hidden, page_size = unit.hidden_queues(space.id), self._patient.info.page_size

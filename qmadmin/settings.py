@@ -224,13 +224,13 @@ class ForwarderSettings(Section):
     trantime = Setting(
         Kind.SECONDS,
         60,
-        "How many seconds the transaction around a call may take; 0 is no limit.",
+        "How many seconds the transaction around a call may take; 0 means no limit.",
         high=SECONDS_MAX,
     )
     idletime = Setting(
         Kind.SECONDS,
         30,
-        "The most seconds to sleep while the queues have no messages; 0 is no sleep.",
+        "The most seconds to sleep while the queues have no messages; 0 means none.",
         high=SECONDS_MAX,
     )
     grace = Setting(
@@ -246,7 +246,7 @@ class ForwarderSettings(Section):
         low=1,
         high=1000,
     )
-    total_workers = Setting(Kind.NUMBER, 0, "How many calls run at a time in all; 0 is no limit.", high=10_000)
+    total_workers = Setting(Kind.NUMBER, 0, "How many calls run at a time in all; 0 means no limit.", high=10_000)
     order = Setting(
         Kind.CHOICE,
         "auto",

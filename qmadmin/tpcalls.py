@@ -130,7 +130,7 @@ def tpterm() -> None:
 
 
 def tpbegin(timeout: float = 0, flags: int = 0) -> None:
-    """Begin a transaction of this thread; after `timeout` seconds it can only be aborted, 0 is no limit."""
+    """Begin a transaction of this thread; after `timeout` seconds it can only be aborted, 0 means no limit."""
     _check_call_flags(flags, 0)
     if _context.transaction is not None:
         raise TPException(TPEPROTO, "a transaction is open already in this thread")

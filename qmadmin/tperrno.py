@@ -119,8 +119,8 @@ QMENOTOPEN: Final = Value(
 QMETRAN: Final = errors.TransactionStartError.number
 QMEBADMSGID: Final = Value(
     errors.BadMessageIdError.number,
-    enqueue="`msgid` is no identifier, or TPQBEFOREMSGID names a message that is gone.",
-    dequeue="`msgid` is no identifier. One of a message that is gone is QMENOMSG.",
+    enqueue="`msgid` is not an identifier, or TPQBEFOREMSGID names a message that is gone.",
+    dequeue="`msgid` is not an identifier. One of a message that is gone is QMENOMSG.",
 )
 QMESYSTEM: Final = Value(
     errors.SystemFailureError.number,

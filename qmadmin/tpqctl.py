@@ -107,7 +107,7 @@ TPQDELIVERYQOS: Final = Value(
 TPQREPLYQOS: Final = Value(
     0x04000,
     enqueue="`reply_qos` says whether the reply is to be persistent.",
-    dequeue="Asks in `reply_qos` for what the sender gave, which whoever replies is to follow.",
+    dequeue="Asks in `reply_qos` for what the sender gave, which the reply is to follow.",
     keyword="reply_persistent",
 )
 TPQEXPTIME_ABS: Final = Value(
@@ -279,7 +279,7 @@ class TPQCTL:
     urcode: int = _field(
         0,
         "64 bits, signed",
-        "The user return code, a number for whoever dequeues the message. It needs no flag.",
+        "The user return code, a number for the program that dequeues the message. It needs no flag.",
     )
     appkey: int = _field(
         0,

@@ -95,7 +95,7 @@ class TransactionStartError(QueueError, name="QMETRAN", number=-4):
 class BadMessageIdError(QueueError, name="QMEBADMSGID", number=-5):
     """The message identifier is malformed, or no message of the queue has it."""
 
-    causes = "The text is no message identifier, or the message that another one was to be enqueued before is gone."
+    causes = "The text is not a message identifier, or the message that another one was to be enqueued before is gone."
     remedy = (
         "Take identifiers as they were returned; a message that is moved gets a new one. Without the other message, "
         "enqueue in the order of the queue."
@@ -164,7 +164,7 @@ class NoMessageError(QueueError, name="QMENOMSG", number=-11):
     """No message was available for dequeuing."""
 
     causes = "The queue is empty, or all of its messages are delayed, held by transactions, or not what is asked for."
-    remedy = "It is no failure. Ask again later, or wait for a message. In Python dequeue returns None instead."
+    remedy = "It is not a failure. Ask again later, or wait for a message. In Python dequeue returns None instead."
 
 
 class InUseError(QueueError, name="QMEINUSE", number=-12):

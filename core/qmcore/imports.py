@@ -57,7 +57,7 @@ class TimePolicy(enum.Enum):
     SHIFT = "shift"
     """All times of a message move by the same span, that of its consumption too; when it was moved stays."""
     RECOMPUTE = "recompute"
-    """Messages are enqueued when the import begins, and their delays and lifetimes begin anew, whole. What a retry has
+    """Messages are enqueued when the import begins, and their delays and lifetimes begin again, whole. What a retry has
     delayed comes when it would have come; what was consumed keeps its times."""
 
 

@@ -19,9 +19,9 @@ def document(data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise refused(Fault.MANIFEST, f"the manifest is no JSON: {error}") from None
+        raise refused(Fault.MANIFEST, f"the manifest is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise refused(Fault.MANIFEST, "the manifest is no JSON object")
+        raise refused(Fault.MANIFEST, "the manifest is not a JSON object")
     return found
 
 
@@ -33,7 +33,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 class Fields:
@@ -44,7 +44,7 @@ class Fields:
 
     def __init__(self, found: object, where: str, *, newer: bool) -> None:
         if not isinstance(found, dict):
-            raise refused(Fault.MANIFEST, f"{where} is no JSON object")
+            raise refused(Fault.MANIFEST, f"{where} is not a JSON object")
         self._found: dict[str, Any] = found
         self._asked: set[str] = set()
         self._newer = newer

@@ -176,7 +176,7 @@ class Manifest:
 def check_part_name(name: str) -> str:
     """Return a name if it can be a part's: small letters, digits, `_`, `-` and `.`, and `.parquet` at its end."""
     if not _PART_NAME.fullmatch(name):
-        raise refused(Fault.PART_NAME, f"{name!r} is no name that a part of an archive can have", part=name)
+        raise refused(Fault.PART_NAME, f"{name!r} is not a name that a part of an archive can have", part=name)
     return name
 
 

@@ -102,7 +102,7 @@ def _reading(entry: PartEntry) -> Iterator[None]:
             raise unreadable(entry.name, error) from None
         raise refused(
             Fault.PARQUET,
-            f"part {entry.name!r} is no Parquet file that can be read: {' '.join(str(error).split())}",
+            f"part {entry.name!r} is not a Parquet file that can be read: {' '.join(str(error).split())}",
             part=entry.name,
         ) from None
 

@@ -34,7 +34,7 @@ class Place(Files, Protocol):
     """Whether parts are written into a directory of this machine first, where no other machine can write them."""
 
     def names(self) -> list[str]:
-        """Return the names of the files; FileNotFoundError and NotADirectoryError where there is no directory."""
+        """Return the names of the files; FileNotFoundError and NotADirectoryError where there is not a directory."""
 
     def size(self, name: str) -> int:
         """Return the bytes of a file; QueueError for what is a symbolic link, or no file."""
@@ -153,4 +153,4 @@ def symbolic_link(name: str) -> Exception:
 
 def no_file(name: str) -> Exception:
     """Return the diagnostic for what has a name of a file and is none."""
-    return refused(Fault.NO_FILE, f"{name!r} of the archive is no file", part=name)
+    return refused(Fault.NO_FILE, f"{name!r} of the archive is not a file", part=name)

@@ -73,7 +73,7 @@ def check(data: bytes, seals: Mapping[str, bytes], key: bytes | None) -> None:
 def _digest(name: str, seals: Mapping[str, bytes]) -> str:
     found = _LINE.fullmatch(seals[name])
     if found is None:
-        raise refused(Fault.BAD_SEAL, f"{name} is no digest of the manifest")
+        raise refused(Fault.BAD_SEAL, f"{name} is not a digest of the manifest")
     return found[1].decode()
 
 

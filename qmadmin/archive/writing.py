@@ -205,7 +205,7 @@ def _names_in(place: Place) -> list[str]:
     try:
         return place.names()
     except NotADirectoryError:
-        raise refused(Fault.NOT_EMPTY, f"{str(place)!r} is no directory", archive=str(place)) from None
+        raise refused(Fault.NOT_EMPTY, f"{str(place)!r} is not a directory", archive=str(place)) from None
 
 
 def _not_empty(place: Place, names: list[str]) -> Exception:

@@ -18,7 +18,7 @@ _LOST_MAX: Final = 10
 """Threads whose calls do not come back, beyond which a queue is not served any more."""
 
 _LOST_SECONDS: Final = 3600.0
-"""How long it is not served then, unless the services are loaded anew."""
+"""How long it is not served then, unless the services are loaded again."""
 
 _IDLE_SECONDS: Final = 60.0
 """How long a thread that has nothing to do is kept."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
+from qmadmin.counting import counted
 from qmadmin.forwarder import metrics
 from qmadmin.forwarder.calls import Calls
 from qmadmin.forwarder.checking import missing_error_queue
@@ -80,10 +81,10 @@ class Daemon:
                 self._stop.sleep(delay)
                 delay = min(delay * 2, _LONGEST_DELAY)
         logger.info(
-            "tmqforward stopped: %s; %d messages forwarded, %d calls failed",
+            "tmqforward stopped: %s; %s forwarded, %s failed",
             self._stop.asked or ("each queue was looked at once" if self._settings.once else "its queues are empty"),
-            sum(told.successes for told in self._told()),
-            sum(told.failures for told in self._told()),
+            counted(sum(told.successes for told in self._told()), "message"),
+            counted(sum(told.failures for told in self._told()), "call"),
         )
 
     @property
@@ -233,7 +234,7 @@ class Daemon:
                 self._slots[name] = slot
                 self._figures.setdefault(name, self._new_figures(name))
         self._described = described
-        logger.info("the services are loaded anew from %r", str(described.path))
+        logger.info("the services are loaded again from %r", str(described.path))
 
     def _report(self) -> None:
         """Let others see how the queues are forwarded."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
+from qmadmin.counting import counted
 from qmadmin.forwarder.calls import Calls
 from qmadmin.forwarder.crew import Crew
 from qmcore.acts.waiting import may_pass
@@ -33,7 +34,7 @@ _LOOK_SECONDS = 0.002
 class Forwarder:
     """Forwards the messages of queues until a stop is asked for.
 
-    `idle_seconds` is the longest sleep while there are no messages; a message that comes ends it. 0 is no sleep.
+    `idle_seconds` is the longest sleep while there are no messages; a message that comes ends it. 0 means none.
     `until_empty`: it also ends when none of the queues has a message that can be dequeued. `once`: it ends when one
     message of each queue was forwarded, as far as they have any. `tick` is called about once a second.
     """
@@ -110,7 +111,7 @@ class Forwarder:
     def finish(self, seconds: float, stop_calls: Callable[[], None]) -> None:
         """Let the calls that run come to their ends, for so many seconds or until a second signal; then end them.
 
-        What has not ended by then is rolled back, which is no try.
+        What has not ended by then is rolled back, which does not count as a try.
         """
         self._end_calls(seconds, stop_calls)
         for crew in self._crews.values():
@@ -195,7 +196,8 @@ class Forwarder:
         returned = self._calls.return_all("the forwarder was stopped")
         stop_calls()
         if returned:
-            logger.warning("%d calls were ended; their messages are back in their queues", returned)
+            late = counted(returned, "call")
+            logger.warning("%s did not end in time; what they worked on is back in the queues", late)
         self._wait_for_rest(_TICK_SECONDS)
 
     def _is_at_rest(self) -> bool:

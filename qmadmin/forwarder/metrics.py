@@ -143,7 +143,8 @@ def _registry(collector: FiguresCollector) -> CollectorRegistry:
         from prometheus_client import CollectorRegistry, ProcessCollector
     except ImportError as error:
         raise StartError(
-            "metrics need the package prometheus-client, which is not installed", "Install qmadmin[metrics]."
+            "metrics need the package prometheus-client, which is not installed",
+            "Install it with: pip install prometheus-client.",
         ) from error
     registry = CollectorRegistry()
     registry.register(collector)

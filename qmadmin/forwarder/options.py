@@ -83,7 +83,7 @@ _OPTIONS: Final = (
         cls=Option,
         metavar="TRANTIME",
         setting=ForwarderSettings.trantime,
-        help="Seconds that a request may take; 0 is no limit.",
+        help="Seconds that a request may take; 0 means no limit.",
         more="They limit the transaction around the call. A call that is still running then is ended, and has failed.",
     ),
     click.option(
@@ -136,7 +136,7 @@ _OPTIONS: Final = (
         "blocktime",
         cls=Option,
         metavar="TIMEOUT",
-        help="With -n or -f: seconds that a call may take, instead of -t; 0 is no limit.",
+        help="With -n or -f: seconds that a call may take, instead of -t; 0 means no limit.",
     ),
     click.option(
         "-w",
@@ -153,7 +153,7 @@ _OPTIONS: Final = (
         metavar="NUMBER",
         type=click.IntRange(0, 10_000),
         setting=ForwarderSettings.total_workers,
-        help="Calls at a time in all; 0 is no limit.",
+        help="Calls at a time in all; 0 means no limit.",
         more="With as many as there are queues, or more, one is kept free for each queue that has none, so that a slow"
         " service does not delay the others. When all are busy, the message with the highest priority is next.",
     ),
@@ -222,7 +222,7 @@ _OPTIONS: Final = (
         metavar="[HOST:]PORT",
         setting=ForwarderSettings.metrics,
         help="Serve figures for Prometheus over HTTP.",
-        more="Without a host only programs on this machine reach them. It takes the extra qmadmin[metrics].",
+        more="Without a host only programs on this machine reach them. It requires the package prometheus-client.",
     ),
     click.option(
         "--status",

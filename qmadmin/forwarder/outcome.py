@@ -16,7 +16,7 @@ NAMES: Final = {
     "header.NAME": "a header of the reply",
     "permanent": "`true`: trying again would fail again, so that the message goes to the error queue now",
     "retry_after": "the seconds until the message is tried again, or with `unavailable` its queue",
-    "unavailable": "`true`: no message can be worked on at present; this is no try, and the queue is paused",
+    "unavailable": "`true`: no message can be worked on at present; it is not a try, and the queue is paused",
 }
 """What can be said, for the manual."""
 
@@ -65,7 +65,7 @@ class Outcome:
         name, equals, value = line.partition("=")
         name, value = name.strip(), value.strip()
         if not equals:
-            raise ValueError(f"{line!r} is no line of the form NAME=VALUE")
+            raise ValueError(f"{line!r} is not a line of the form NAME=VALUE")
         match name:
             case "urcode":
                 self.urcode = _whole(value)

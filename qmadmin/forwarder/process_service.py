@@ -267,4 +267,4 @@ def _judged(outcome: Any) -> tuple[Reply, list[Any]]:
                 permanent=permanent,
                 retry_after=retry_after,
             ) from (RemoteTracebackError(trace) if trace else None)
-    raise Failure("its process sent what is no outcome")
+    raise Failure("its process sent something that is not an outcome")

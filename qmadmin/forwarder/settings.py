@@ -28,10 +28,10 @@ Warn = Callable[[Notice], None]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where the forwarder works, on what, and how. Times are seconds; a transaction time of 0 is no limit.
+    """Where the forwarder works, on what, and how. Times are seconds; a transaction time of 0 means no limit.
 
     `queues` is empty where all services of the file are served. `workers`, `order` and `batch` hold where the services
-    file says nothing; `total_workers` 0 is no limit. `pace` is the delay of -f, None without it, and `blocktime` the
+    file says nothing; `total_workers` 0 means no limit. `pace` is the delay of -f, None without it, and `blocktime` the
     value of -b.
     """
 

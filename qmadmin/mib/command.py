@@ -83,12 +83,12 @@ def _flag(text: str) -> Flags:
         try:
             flags |= Flags[part.strip()] if not part.strip()[:1].isdigit() else Flags(int(part, 0))
         except (KeyError, ValueError):
-            raise _Unusable(f"{part!r} is no flag") from None
+            raise _Unusable(f"{part!r} is not a flag") from None
     return flags
 
 
 def _value(name: str, attribute: str, text: str) -> Value:
-    """Return a value as its attribute wants it; what is no number is left to be refused there."""
+    """Return a value as its attribute wants it; what is not a number is left to be refused there."""
     known = CLASSES[name].attribute(attribute)
     digits = text[1:] if text[:1] == "-" else text
     if known is not None and known.kind is Kind.LONG and digits.isascii() and digits.isdigit() and len(digits) < 20:

@@ -50,7 +50,7 @@ def stream(device: Where, class_name: str, keys: Values | None = None) -> Iterat
     given = _checked(of, keys or {})
     for name in given:
         if Mark.KEY not in _known(of, name).marks:
-            raise MibError(Code.TAEINVAL, name, f"{name} is no key of {of.name}, and selects nothing")
+            raise MibError(Code.TAEINVAL, name, f"{name} is not a key of {of.name}, and selects nothing")
     _require(of, given, Mark.NEEDED)
     return _selected(device, of, given)
 

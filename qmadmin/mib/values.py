@@ -109,5 +109,5 @@ def written_identifier(raw: bytes | None) -> str:
 
 def _digits(text: str, what: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise InvalidArgumentError(f"{names.shown(text)} is no number of {what}")
+        raise InvalidArgumentError(f"{names.shown(text)} is not a number of {what}")
     return int(text)

@@ -45,7 +45,7 @@ def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
     First what is quickly seen: error queues that are missing, capacity limits that can never be reached and
     commands that cannot run, limits that are near, queues that are stopped, messages that wait for long, processes
     that died, transactions that are open for long, the clock, the rights of the files, the room on the disk. On
-    PostgreSQL: dead rows, whoever keeps vacuum from removing them, settings of the server and of the tables,
+    PostgreSQL: dead rows, what keeps vacuum from removing them, settings of the server and of the tables,
     indexes, owners, rights, connections that run out. Then all that is stored is read and checked, while others
     work. Nothing is changed. In verbose mode, and in formats for programs, what is in order is told too. The exit
     status is that of an error where one is found.
@@ -62,7 +62,7 @@ def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
     told = findings if session.detailed else [found for found in findings if found.severity.value != "ok"]
     summary = f"{_count(len(worst), 'error')}, {_count(len(warnings), 'warning')}"
     if not worst and not warnings:
-        summary = "Everything that was looked at is in order"
+        summary = "No problems found"
     shown: list[Shown] = []
     if told or session.modes.format.is_for_programs:
         shown.append(_as_text(told) if session.modes.format is Format.TABLE else _as_table(told))

@@ -134,7 +134,7 @@ def _object(process: AttachedProcess, figures: Forwarding) -> dict[str, Value]:
 
 
 def _row(process: AttachedProcess, figures: Forwarding) -> tuple[Value, ...]:
-    # What seldom happens is no number where it has not, so that a narrow terminal can do without its column.
+    # What seldom happens is not a number where it has not, so that a narrow terminal can do without its column.
     return (
         figures.queue,
         process.pid,

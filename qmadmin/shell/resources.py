@@ -83,7 +83,7 @@ def ipcrm(session: Session, queue_space_name: str, force: bool) -> Outcome:
     """Remove the memory of a queue space; its non-persistent messages are lost.
 
     It is closed first if it is the one that is open. Without -f it is refused while other processes have the queue
-    space open. The memory is made anew when it is needed.
+    space open. The memory is made again when it is needed.
 
         ipcrm -y QSPACE
     """

@@ -50,7 +50,7 @@ def write(file: str, snapshot: Snapshot) -> None:
 
     path = Path(file).resolve()
     if path.exists() and not path.is_file():
-        raise UsageError(f"Failed to write the snapshot to {file}: it is no regular file")
+        raise UsageError(f"Failed to write the snapshot to {file}: it is not a regular file")
     try:
         # Whoever reads it meanwhile gets the old one or the new one.
         descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -79,7 +79,7 @@ def read(file: str) -> Snapshot | None:
     except OSError as error:
         raise UsageError(f"Failed to read the snapshot from {file}: {error.strerror}") from error
     except (ValueError, TypeError, LookupError) as error:
-        raise UsageError(f"File {file} is no snapshot that qstat has written") from error
+        raise UsageError(f"File {file} is not a snapshot that qstat has written") from error
 
 
 def _counts(found: Any) -> dict[str, Counts]:

@@ -79,7 +79,7 @@ def qexport(
 
     Others go on working meanwhile, and nothing is changed on the device. An archive can be read on any machine, and
     imported into any device, by qimport or by qmspark(1), which has more to choose from; qmadmin-archive(5) has its
-    form. The directory is no archive before all is written. It takes the extra qmadmin[archive].
+    form. The directory is not an archive until all of it is written. It requires the package pyarrow.
 
         qexport /archives/monday
         qexport -s QSPACE -q orders -w "priority > 50" /archives/orders
@@ -169,7 +169,7 @@ def qimport(
     command goes on where it was. With -e append queues get the messages some at a time after that, each once, so that
     the command as a whole is not atomic. Message identifiers stay valid. Imported queues are stopped for dequeuing
     unless -t is given. An import that was cut short is given up by qmspark import --abandon, or by --abandon-all where
-    the archive is gone. It takes the extra qmadmin[archive].
+    the archive is gone. It requires the package pyarrow.
 
         qimport /archives/monday
         qimport -s QSPACE -r COPY /archives/monday

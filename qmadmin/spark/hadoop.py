@@ -94,7 +94,7 @@ class HadoopPlace:
         """Return the names of all that is in it."""
         with self._faults():
             if not self._files.getFileStatus(self._path).isDirectory():
-                raise NotADirectoryError(errno.ENOTDIR, "it is no directory")
+                raise NotADirectoryError(errno.ENOTDIR, "it is not a directory")
             found = {each.getPath().getName(): each for each in self._files.listStatus(self._path)}
             # What is no file is told when its size is asked for.
             self._sizes = {name: each.getLen() for name, each in found.items() if each.isFile()}

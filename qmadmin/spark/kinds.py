@@ -30,19 +30,19 @@ class Age(_Type):
         seconds = times.in_seconds(str(value))
         if re.fullmatch(r"\d{1,18}(?:\.\d{1,6})?", seconds, re.ASCII) is None:
             self.fail(
-                f"{value!r} is no span of time; give seconds, or a number with s, m, h or d behind it", param, ctx
+                f"{value!r} is not a span of time; give seconds, or a number with s, m, h or d behind it", param, ctx
             )
         return float(seconds)
 
 
 class Bounded(click.FloatRange):
-    """A number between two others; what is no number, as a float can say it, is between none."""
+    """A number between two others; what is not a number, as a float can say it, is between none."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number."""
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
-            self.fail(f"{value!r} is no number", param, ctx)
+            self.fail(f"{value!r} is not a number", param, ctx)
         return number
 
 
@@ -117,7 +117,7 @@ class States(_Type):
         found = tuple(str(value).split(","))
         for word in found:
             if word not in self.words:
-                self.fail(f"{word!r} is no state; there are {', '.join(self.words)}", param, ctx)
+                self.fail(f"{word!r} is not a state; there are {', '.join(self.words)}", param, ctx)
         return found
 
     def shell_complete(
@@ -141,7 +141,7 @@ class Memory(_Type):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the size."""
         if re.fullmatch(r"[1-9]\d{0,8}[kmgt]", str(value), re.ASCII) is None:
-            self.fail(f"{value!r} is no size of memory; give a number with k, m, g or t behind it", param, ctx)
+            self.fail(f"{value!r} is not a size of memory; give a number with k, m, g or t behind it", param, ctx)
         return str(value)
 
 
@@ -207,5 +207,5 @@ class ArchivePath(Named):
         if ADDRESS.match(str(value)):
             return str(value)
         if "://" in str(value):
-            self.fail(f"{redacted(str(value))!r} is no directory for an archive", param, ctx)
+            self.fail(f"{redacted(str(value))!r} is not a directory for an archive", param, ctx)
         return super().convert(value, param, ctx)

@@ -115,7 +115,7 @@ _KEY = click.option(
     metavar="FILE",
     type=Named(dir_okay=False),
     help="The file of the key that signs the archive.",
-    more="Whoever has the same key can tell that nobody has altered the archive. It has 16 to 4096 bytes.",
+    more="Anyone with the same key can tell that nobody has altered the archive. It has 16 to 4096 bytes.",
 )
 _RATE = click.option(
     "--rate",
@@ -323,7 +323,7 @@ IMPORT: Final[tuple[Declared, ...]] = (
         help="What becomes of the times of messages [default: keep].",
         more="`shift`: all move by what has passed since the archive was made, or by what --shift-by says, so that what"
         " was to wait for an hour then waits for an hour now. `recompute`: messages are enqueued now, and their delays"
-        " and lifetimes begin anew.",
+        " and lifetimes begin again.",
     ),
     click.option(
         "--shift-by",

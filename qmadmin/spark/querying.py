@@ -102,7 +102,7 @@ def _refuse_changes(session: SparkSession, sql: str) -> None:
         parser.parsePlan("SELECT * FROM (\n" + sql.rstrip().rstrip(";") + "\n)")  # noqa: S608 - it is only parsed
     except Exception:  # noqa: BLE001 - whatever it is, it is not fit to be asked
         raise InvalidArgumentError(
-            "this is no query: it would change something", hint="Ask with SELECT, or VALUES, TABLE, WITH, DESCRIBE."
+            "this is not a query: it would change something", hint="Ask with SELECT, or VALUES, TABLE, WITH, DESCRIBE."
         ) from None
 
 

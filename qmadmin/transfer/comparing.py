@@ -108,8 +108,8 @@ def compare(
     `spaces` and `queues` give the names that they have on the device, by those in the archive, as for an import. Only
     queues of the archive are looked at, which have to be there. What transactions hold there is not. With `alone`
     the messages of the archive have to be all that are in them, unless it is one of definitions only. What time alone
-    has made of messages is no difference: that they became available, expired, or were kept for long enough after they
-    were consumed. What an earlier step of the same command has `verified` is not read again.
+    has made of messages is not a difference: that they became available, expired, or were kept for long enough after
+    they were consumed. What an earlier step of the same command has `verified` is not read again.
 
     Raises what `open_archive` and `Archive.verify_part` do of a damaged archive.
     """

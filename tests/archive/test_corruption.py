@@ -48,7 +48,7 @@ def test_a_directory_that_is_not_there_is_refused(tmp_path):
 
 def test_a_file_is_no_archive(tmp_path):
     (tmp_path / "file").write_text("")
-    with refuses("no-directory", f"the archive '{tmp_path}/file' is no directory"):
+    with refuses("no-directory", f"the archive '{tmp_path}/file' is not a directory"):
         open_archive(tmp_path / "file")
 
 
@@ -101,7 +101,7 @@ def test_a_missing_seal_is_refused(archive):
 @pytest.mark.parametrize("text", ["", "0" * 64, "0" * 63 + "  manifest.json\n", "0" * 64 + "  other.json\n"])
 def test_a_seal_that_is_none_is_refused(archive, text):
     (archive / "manifest.sha256").write_text(text)
-    with refuses("bad-seal", "manifest.sha256 is no digest of the manifest"):
+    with refuses("bad-seal", "manifest.sha256 is not a digest of the manifest"):
         open_archive(archive)
 
 
@@ -147,7 +147,7 @@ class TestSigned:
 
     def test_a_signature_that_is_none_is_refused(self, signed):
         (signed / sealing.SIGNED).write_text("?")
-        with refuses("bad-seal", "manifest.hmac is no digest of the manifest"):
+        with refuses("bad-seal", "manifest.hmac is not a digest of the manifest"):
             open_archive(signed, KEY)
 
     @pytest.mark.parametrize("size", [0, 15, 4097])
@@ -374,7 +374,7 @@ def test_a_message_in_a_state_that_nobody_knows_is_refused(archive):
 def test_a_part_that_is_cut_off_in_truth_is_refused(archive, keep):
     refitted(archive, (archive / PART).read_bytes()[:keep])
     opened = open_archive(archive)
-    with pytest.raises(QueueError, match=f"^part '{PART}' is no Parquet file that can be read: ") as told:
+    with pytest.raises(QueueError, match=f"^part '{PART}' is not a Parquet file that can be read: ") as told:
         opened.verify()
     assert told.value.facts["fault"] == "parquet"
 
@@ -383,7 +383,7 @@ def test_a_part_with_broken_pages_is_refused(archive):
     data = bytearray((archive / PART).read_bytes())
     data[4:3000] = bytes(2996)
     refitted(archive, bytes(data))
-    with pytest.raises(QueueError, match=f"^part '{PART}' is no Parquet file that can be read: "):
+    with pytest.raises(QueueError, match=f"^part '{PART}' is not a Parquet file that can be read: "):
         open_archive(archive).verify()
 
 
@@ -403,7 +403,7 @@ def test_a_part_with_broken_pages_is_refused(archive):
 )
 def test_an_illegal_name_of_a_part_is_refused(archive, name):
     resealed(archive, lambda document: of(document).update(name=name))
-    with refuses("part-name", f"{name!r} is no name that a part of an archive can have"):
+    with refuses("part-name", f"{name!r} is not a name that a part of an archive can have"):
         open_archive(archive)
 
 
@@ -430,7 +430,7 @@ def test_a_symbolic_link_to_the_archive_is_followed(archive):
 def test_a_part_that_is_no_file_is_refused(archive, make_other):
     (archive / PART).unlink()
     make_other(archive / PART)
-    with refuses("no-file", f"'{PART}' of the archive is no file"):
+    with refuses("no-file", f"'{PART}' of the archive is not a file"):
         open_archive(archive)
 
 

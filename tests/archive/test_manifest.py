@@ -112,9 +112,9 @@ def test_each_unknown_field_is_told(document):
 
 def test_text_that_is_no_json_is_told():
     for data in (b"", b"{", b"\xff", b'{"a": NaN}', b'{"a": 1, "a": 2}', b"[" * 100_000):
-        with pytest.raises(SystemFailureError, match=r"^the manifest is no JSON: "):
+        with pytest.raises(SystemFailureError, match=r"^the manifest is not JSON: "):
             manifest_file.from_json(data)
-    with refuses("manifest", "the manifest is no JSON object"):
+    with refuses("manifest", "the manifest is not a JSON object"):
         manifest_file.from_json(b"[]")
 
 
@@ -162,7 +162,7 @@ def test_text_that_is_no_json_is_told():
             "200%",
             "the definition of queue space 'QSPACE', queue 1: Invalid high threshold number: '200%'",
         ),
-        (("spaces", 0, "queues", 0), 7, "queue space 'QSPACE', queue 1 is no JSON object"),
+        (("spaces", 0, "queues", 0), 7, "queue space 'QSPACE', queue 1 is not a JSON object"),
         (("spaces", 1, "definition", "name"), "QSPACE", "the manifest has the queue space 'QSPACE' twice"),
         (
             ("spaces", 0, "queues", 1, "definition", "name"),

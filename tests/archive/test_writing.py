@@ -175,7 +175,7 @@ class TestAttempts:
         open_archive(tmp_path / "other").verify()
 
     def test_a_name_that_no_part_can_have_is_refused(self, tmp_path):
-        with refuses("part-name", "'../x.parquet' is no name that a part of an archive can have"):
+        with refuses("part-name", "'../x.parquet' is not a name that a part of an archive can have"):
             part_in(tmp_path, "../x.parquet")
 
 

@@ -70,7 +70,7 @@ def test_command_may_say_that_it_cannot_work_at_present():
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("urcode", "'urcode' is no line of the form NAME=VALUE"),
+        ("urcode", "'urcode' is not a line of the form NAME=VALUE"),
         ("urcode=x", "urcode must be a whole number, got 'x'"),
         ("code=1", "'code' is none of urcode, type, header.NAME, permanent, retry_after, unavailable"),
         ("header.=1", "'header.' is none of"),

@@ -121,7 +121,7 @@ def test_message_whose_service_fails_goes_to_the_error_queue_with_the_error_text
     assert forwarder.log().count("service 'fail' failed on message") == 3
     assert [f"try {number}: ValueError" in forwarder.log() for number in range(5)] == [False, *[True] * 3, False]
     assert "Traceback" in forwarder.log()
-    assert "1 messages forwarded, 3 calls failed" in forwarder.log()
+    assert "1 message forwarded, 3 calls failed" in forwarder.log()
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_reply_that_finds_no_room_is_no_failure_of_the_request(site):
     assert forwarder.log().count("is not served for now") == 1
     # A queue in trouble is not an empty one.
     assert forwarder.wait() == 0
-    assert "its queues are empty; 1 messages forwarded, 0 calls failed" in forwarder.log()
+    assert "its queues are empty; 1 message forwarded, 0 calls failed" in forwarder.log()
 
 
 def test_forwarder_that_others_took_for_dead_attaches_again_and_goes_on(site, space):

@@ -301,7 +301,7 @@ class TestBatches:
         forwarder = site.run("-q", "refuse,echo,steps", "-e", "--batch", "10")
         assert sorted(texts(site, "RPLYQ")) == ["a", "b", "done"]
         assert texts(site, "ERRQUE") == ["never"]
-        assert "3 messages forwarded, 1 calls failed" in forwarder.log()
+        assert "3 messages forwarded, 1 call failed" in forwarder.log()
 
     def test_what_is_left_when_calls_take_long_goes_back_untried(self, site, space):
         for number in range(3):

@@ -76,7 +76,7 @@ def paced(request):
 
 NAMES = ("answer", "slow", "fail_once", "sulk", "stubborn", "kill_once", "paced")
 SERVICES = "".join(f'[services.{name}]\npython = "server:{name}"\n' for name in NAMES)
-RELOADED = "the services are loaded anew"
+RELOADED = "the services are loaded again"
 
 
 @pytest.fixture

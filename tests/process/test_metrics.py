@@ -180,7 +180,7 @@ class TestServing:
         monkeypatch.setitem(sys.modules, "prometheus_client", None)
         with pytest.raises(StartError, match="which is not installed") as refused:
             served(Address(LOOPBACK, 0), "QSPACE", list).__enter__()
-        assert refused.value.hint == "Install qmadmin[metrics]."
+        assert refused.value.hint == "Install it with: pip install prometheus-client."
         with served(None, "QSPACE", list):
             pass
 

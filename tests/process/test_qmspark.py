@@ -105,7 +105,7 @@ class TestExport:
     def test_file_is_no_place_for_an_archive(self, qmspark):
         (qmspark.directory / "file").write_text("")
         refusal = qmspark.refusal("export", qmspark.device, qmspark.directory / "file")
-        assert "file' is no directory Name a directory that does not exist or is empty." in refusal
+        assert "file' is not a directory Name a directory that does not exist or is empty." in refusal
         nowhere = qmspark.refusal("export", qmspark.device, qmspark.directory / "none" / "archive")
         assert "No such file or directory Make the directory that it is to stand in." in nowhere
 

@@ -60,7 +60,7 @@ def reload(site, forwarder, text, said):
 def test_the_services_of_the_file_are_called_from_then_on(site, space):
     forwarder = site.start("-q", "ONE")
     assert ask(space, "ONE") == "one x"
-    reload(site, forwarder, TWO, "the services are loaded anew")
+    reload(site, forwarder, TWO, "the services are loaded again")
     assert ask(space, "ONE") == "two x"
     forwarder.stop()
 
@@ -70,7 +70,7 @@ def test_calls_that_run_end_with_the_service_that_they_began_with(site, space):
     forwarder = site.start("-q", "ONE")
     msgid = space.enqueue("ONE", "x", reply_queue="RPLYQ")
     site.wait_for_calls()
-    reload(site, forwarder, TWO, "the services are loaded anew")
+    reload(site, forwarder, TWO, "the services are loaded again")
     (site.directory / "go").touch()
     assert space.dequeue("RPLYQ", corrid=msgid, wait=60).text == "old x"
     assert ask(space, "ONE") == "two x"
@@ -79,9 +79,9 @@ def test_calls_that_run_end_with_the_service_that_they_began_with(site, space):
 def test_without_queues_named_all_services_of_the_file_are_served_and_new_ones_too(site, space):
     forwarder = site.start()
     assert ask(space, "ONE") == "one x"
-    reload(site, forwarder, ONE + '[services.NEW]\npython = "server:two"\n', "the services are loaded anew")
+    reload(site, forwarder, ONE + '[services.NEW]\npython = "server:two"\n', "the services are loaded again")
     assert (ask(space, "ONE"), ask(space, "NEW")) == ("one x", "two x")
-    reload(site, forwarder, '[services.NEW]\npython = "server:two"\n', "the services are loaded anew")
+    reload(site, forwarder, '[services.NEW]\npython = "server:two"\n', "the services are loaded again")
     space.enqueue("ONE", "unserved")
     assert ask(space, "NEW") == "two x"
     assert space.usage("ONE").messages == 1
@@ -125,7 +125,7 @@ def test_a_queue_without_a_service_is_paused_and_served_when_there_is_one(site, 
     forwarder = site.start("-q", "ONE,NEW")
     forwarder.wait_until_logged("queue 'NEW' is not served for now: services file")
     assert ask(space, "ONE") == "one x"
-    reload(site, forwarder, ONE + '[services.NEW]\npython = "server:two"\n', "the services are loaded anew")
+    reload(site, forwarder, ONE + '[services.NEW]\npython = "server:two"\n', "the services are loaded again")
     assert space.dequeue("RPLYQ", corrid=msgid, wait=60).text == "two x"
     assert eventually(lambda: space.usage("NEW").messages == 0)
 

@@ -68,7 +68,7 @@ def test_request_gets_its_reply(site, space):
     assert (reply.corrid, reply.priority, reply.urcode, reply.type) == (b"the request", 70, 0, "STRING")
     forwarder.stop()
     assert [space.usage(queue).messages for queue in ("UPPER", "RPLYQ", "ERRQUE")] == [0, 0, 0]
-    assert "1 messages forwarded, 0 calls failed" in forwarder.log()
+    assert "1 message forwarded, 0 calls failed" in forwarder.log()
     assert forwarder.said == ""
 
 

@@ -96,7 +96,7 @@ def test_sample_leaves_its_device_in_a_directory_of_the_caller(sample, tmp_path)
     assert run(sample, program, cwd=tmp_path, APPDIR="my application").returncode == 0
     assert (place / "QUE").exists()
     log = "".join(path.read_text() for path in place.glob("ULOG.*"))
-    assert "tmqforward stopped: SIGTERM; 1 messages forwarded, 0 calls failed" in log
+    assert "tmqforward stopped: SIGTERM; 1 message forwarded, 0 calls failed" in log
 
     again = run(sample, program, APPDIR=str(place))
     assert again.returncode == 2

@@ -92,7 +92,7 @@ def test_log_as_json_has_an_object_of_the_known_keys_on_each_line(laid_out):
     assert [event["level"] for event in events] == ["WARN", "INFO", "WARN", "INFO"]
     assert [event["catalogue"] for event in events] == [1602, None, None, None]
     assert {event["program"] for event in events} == {"tmqforward"}
-    assert events[-1]["text"].endswith("1 messages forwarded, 0 calls failed")
+    assert events[-1]["text"].endswith("1 message forwarded, 0 calls failed")
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ class TestResources:
 
 class TestDoctor:
     def test_in_verbose_mode_what_is_in_order_is_told_too(self, laid_out):
-        assert laid_out.run("qcheck\n").out == "Everything that was looked at is in order\n"
+        assert laid_out.run("qcheck\n").out == "No problems found\n"
         told = laid_out.run("verbose on\nqcheck\n").out.splitlines()
         well = [line.split("  ") for line in told if line.startswith("ok ")]
         assert [words[0] for words in well] == ["ok"] * 3

@@ -158,7 +158,7 @@ def test_comparison_without_a_snapshot_is_refused(busy):
 def test_file_that_is_no_snapshot_is_refused(busy, content):
     file = busy.directory / "other"
     file.write_text(content, encoding="latin-1")
-    assert f"ERROR: File {file} is no snapshot that qstat has written" in refused(busy, f"qstat -r -f {file}")
+    assert f"ERROR: File {file} is not a snapshot that qstat has written" in refused(busy, f"qstat -r -f {file}")
 
 
 def test_snapshot_of_another_queue_space_is_refused(busy):
@@ -171,6 +171,6 @@ def test_snapshot_of_another_queue_space_is_refused(busy):
 def test_snapshot_is_not_written_in_place_of_something_that_is_no_file(busy):
     pipe = busy.directory / "pipe"
     os.mkfifo(pipe)
-    assert "it is no regular file" in refused(busy, f"qstat -s -f {pipe}")
+    assert "it is not a regular file" in refused(busy, f"qstat -s -f {pipe}")
     assert pipe.is_fifo()
     assert "Failed to write the snapshot" in refused(busy, f"qstat -s -f {busy.directory}/no/where")

@@ -85,7 +85,7 @@ class TestReading:
             open_archive(place)
         assert not holds_archive(place)
         directory.touch()
-        with refuses("no-directory", f"the archive {called} is no directory"):
+        with refuses("no-directory", f"the archive {called} is not a directory"):
             open_archive(place)
         directory.unlink()
         directory.mkdir()
@@ -116,7 +116,7 @@ class TestReading:
             open_archive(place)
         (directory / PART).unlink()
         os.mkfifo(directory / PART)
-        with refuses("no-file", f"'{PART}' of the archive is no file"):
+        with refuses("no-file", f"'{PART}' of the archive is not a file"):
             open_archive(place)
 
     def test_illegal_name_of_a_part_is_refused(self, place, directory: Path):

@@ -117,7 +117,7 @@ def test_a_wrong_query_is_refused_with_the_reason_of_spark_in_one_sentence(spark
     ],
 )
 def test_what_would_change_something_is_refused(spark, sql):
-    with pytest.raises(InvalidArgumentError, match="this is no query"):
+    with pytest.raises(InvalidArgumentError, match="this is not a query"):
         ask(spark, sql)
 
 

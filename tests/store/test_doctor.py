@@ -241,7 +241,7 @@ class TestUse:
             assert findings(store.device) == []
             clock.advance(1)
             found = the_one(store.device, "transaction-long")
-            assert (found.target, "1 messages" in found.sentence) == (f"transaction {space.transactions()[0].id}", True)
+            assert (found.target, "1 message" in found.sentence) == (f"transaction {space.transactions()[0].id}", True)
 
     def test_a_clock_that_is_behind(self, store, space, clock):
         space.enqueue("Q", "x")
@@ -416,7 +416,7 @@ class TestStore:
             (("INSERT INTO message SELECT id << 3, queue_id, order_key, priority, enqueued_at, NULL, NULL, pages, size,"
              " urcode, appkey, corrid, reply_queue, failure_queue, error_queue, delivery_asked, reply_delivery,"
              " client_id, type, subtype, group_id, origin_queue, origin_msgid, origin_reason, origin_error, moved_at,"
-             " headers, body_id, body FROM message WHERE id % 65536 = 1"), "1 messages belong to no queue space"),
+             " headers, body_id, body FROM message WHERE id % 65536 = 1"), "there is 1 message without a queue space"),
         ],
     )  # fmt: skip
     def test_what_does_not_fit_together_is_told(self, broken, statement, sentence):

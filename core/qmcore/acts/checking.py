@@ -253,7 +253,7 @@ def processes(space: Space, attached: Iterable[AttachedProcess]) -> Iterator[Fin
                 "owner-dead",
                 f"queue space {space.name}",
                 f"{process}, attached since {show(process.since_us)}, is dead",
-                "Open the queue space: whoever does ends what it has left.",
+                "Open the queue space: that ends what it has left.",
             )
 
 
@@ -273,14 +273,15 @@ def forwarders(space: Space, told: Iterable[tuple[AttachedProcess, Forwarding]])
 def transactions(space: Space, infos: Iterable[TransactionInfo], now: int) -> Iterator[Finding]:
     """Say which transactions have lost their owner, and which have been open for long."""
     for info in infos:
-        has = f"it has {info.dequeued + info.locked + info.spilled} messages"
+        count = info.dequeued + info.locked + info.spilled
+        has = f"it has {count} message{'s' * (count != 1)}"
         if info.owner is None or not info.owner.alive:
             yield _found(
                 Severity.WARNING,
                 "transaction-left",
                 f"transaction {info.id}",
                 f"its process {f'({info.owner}) is dead' if info.owner else 'has left'}; {has} in {space.name}",
-                "Open the queue space: whoever does rolls it back.",
+                "Open the queue space: that rolls it back.",
             )
         elif now - info.since_us > HOUR * MICROS:
             yield _found(

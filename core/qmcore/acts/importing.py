@@ -381,7 +381,7 @@ def _refuse_incomplete(unit: Unit, job: ImportJob, hidden: dict[Source, Queue]) 
     if job_of(unit, _record_of(unit, job)).loaded != wanted_use:
         raise ProtocolError(
             "the import is not what was planned: its messages have other pages or bytes together",
-            hint="Verify the archive, give the import up, and begin it anew.",
+            hint="Verify the archive, give the import up, and begin it again.",
             archive=job.archive,
         )
 

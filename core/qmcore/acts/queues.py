@@ -45,7 +45,7 @@ def change(unit: Unit, opened: OpenSpace, definition: QueueDefinition) -> Queue:
         if was != wanted:
             raise InvalidArgumentError(
                 f"the {what} of queue {old.name!r} is {was} and cannot be changed to {wanted}",
-                hint="Destroy the queue and create it anew.",
+                hint="Destroy the queue and create it again.",
                 queue=old.name,
             )
     changed = dataclasses.replace(old, definition=definition)

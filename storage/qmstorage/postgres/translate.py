@@ -158,7 +158,7 @@ _BY_STATE: Final[dict[str, _Entry]] = {
     "58P01": _Entry(SystemFailureError, "the server of device {shown!r} misses a file: {words}"),
     "58030": _Entry(OperatingSystemError, "the server of device {shown!r} cannot read or write its disk: {words}"),
     "XX001": _Entry(SystemFailureError, "device {shown!r} is damaged: {words}", "Restore it from a backup."),
-    "XX002": _Entry(SystemFailureError, "device {shown!r} is damaged: {words}", "Have its indexes made anew: REINDEX."),
+    "XX002": _Entry(SystemFailureError, "device {shown!r} is damaged: {words}", "Rebuild its indexes: REINDEX."),
 }
 _BY_CLASS: Final[dict[str, _Entry]] = {"08": _LOST, "40": _CONFLICT, "54": _TOO_LARGE, "57": _LOST}
 """By the first two characters of the state, which are its class."""

@@ -222,5 +222,5 @@ def _write_list(part: Path, report: BackupReport) -> None:
 
 def _no_backup(source: Path, why: str) -> QueueError:
     return BadResourceError(
-        f"{str(source)!r} is no backup: {why}", hint="Name the directory that qbackup made.", path=str(source)
+        f"{str(source)!r} is not a backup: {why}", hint="Name the directory that qbackup made.", path=str(source)
     )

@@ -68,7 +68,7 @@ _SEED: Final = 0xFFFFFFFF
 """What a checksum begins with has so many bits."""
 
 _NUMBERS: Final = 1 << 60
-"""Above them a number is no number of ours: the file is damaged."""
+"""Above them a number is not a number of ours: the file is damaged."""
 
 _MAKING: Final = NUMBER
 """The byte that is locked by who makes the file, while it has another name."""
