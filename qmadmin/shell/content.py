@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from qmcore.message import Message, MessageInfo
 
 WHICH = (
-    Option("-m", "msgid", "The one of a message identifier.", MessageId(), "msgid"),
-    Option("-i", "corrid", "Those of a correlation identifier.", CorrelationId(), "corrid", excludes="-m"),
+    Option("-m", "msgid", "The message with this identifier.", MessageId(), "msgid"),
+    Option("-i", "corrid", "Messages with this correlation identifier.", CorrelationId(), "corrid", excludes="-m"),
     WHERE,
 )
 SHOWN = (
@@ -43,7 +43,7 @@ SHOWN = (
     Option(
         "-o",
         "output",
-        "Write the bodies into a file that is not there yet, one behind the other, instead of showing them.",
+        "Write the bodies into a file that is not there yet, one after the other, instead of showing them.",
         FileName(),
         "file",
     ),
@@ -122,8 +122,8 @@ def qpeek(
 ) -> Outcome:
     """Show what is in messages of a queue, which stay as they are.
 
-    In the order in which they will be dequeued; those that are not available yet or that a transaction holds come
-    behind the others.
+    They come in the order in which they will be dequeued, and those that are not available yet or that a transaction
+    holds after the others.
 
         qpeek orders
         qpeek -k 10 -w "origin_queue = 'orders'" errq

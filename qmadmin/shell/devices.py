@@ -35,8 +35,8 @@ DEVICES = Group("Devices", "devices")
     Option(
         "-s",
         "durability",
-        "What a device that is made by this has reached when a call returns: full is the disk; with relaxed, which is"
-        " faster, a power failure or the crash of the machine may lose the last fraction of a second.",
+        "How durable a device made by this is: with full, everything is on the disk when a call returns; with relaxed,"
+        " which is faster, a power failure or the crash of the machine may lose the last fraction of a second.",
         Choice("durability", device.DURABILITIES),
         metavar="full|relaxed",
         extension=True,
@@ -115,8 +115,8 @@ def _data(entry: DeviceEntry) -> dict[str, Datum]:
 def lidl(session: Session, dlindex: int | None) -> Outcome:
     """List the universal device list.
 
-    The index, name, first page and number of pages of each entry; what a commit of the device has reached, full being
-    the disk, and into how many partitions its messages are split, if they are. In verbose mode also the free space
+    It shows the index, name, first page and number of pages of each entry, whether the durability of the device is full
+    or relaxed, and into how many partitions its messages are split, if they are. In verbose mode also the free space
     map: the size and the first page of each free stretch.
 
         lidl

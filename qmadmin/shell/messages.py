@@ -313,7 +313,7 @@ def _purge(session: Session, name: str, condition: Condition | None, delivery: D
 # ---- of a queue that is named ----
 
 WHICH = (
-    Option("-m", "msgid", "The one of a message identifier.", MessageId(), "msgid", excludes="-w"),
+    Option("-m", "msgid", "The message with this identifier.", MessageId(), "msgid", excludes="-w"),
     WHERE,
 )
 """What selects messages of a queue that is named."""
@@ -362,7 +362,7 @@ def _retained(session: Session, name: str) -> int:
 def qpurge(
     session: Session, queue_name: str, msgid: str | None, condition: Condition | None, retained: bool, damaged: bool
 ) -> Outcome:
-    """Delete messages of a queue, be it the current one or not.
+    """Delete messages of a queue, whether it is the current one or not.
 
     Those that a transaction holds stay. With -d only those go whose record is gone or cannot be read, as after a
     failure of the disk; nobody else can use the volume meanwhile, and what is left is counted again.
@@ -404,7 +404,7 @@ def _error_queue(session: Session, _given: Given) -> str:
     extension=True,
 )
 def qrequeue(session: Session, queue_name: str, msgid: str | None, condition: Condition | None) -> Outcome:
-    """Move messages back to the queues that they came from, as from the error queue when what failed is mended.
+    """Move messages back to the queues that they came from, such as from the error queue once the cause is mended.
 
     Their retries begin again, and they have back the expiration that they had; where that is over they go without one.
     Those that came from nowhere, or from a queue that is gone, stay, and so do those that a transaction holds.

@@ -47,7 +47,7 @@ OPTIONS = (
     Option(
         "-d",
         "delivery",
-        "Where messages that do not say it themselves are kept: on disk (persist, the default), or in memory that is"
+        "Where messages are kept that do not say so themselves: on disk (persist, the default), or in memory that is"
         " lost on restart (nonpersist).",
         DELIVERY,
         "persist|nonpersist",
@@ -64,7 +64,7 @@ OPTIONS = (
     Option(
         "-e",
         "expiration",
-        "When messages that do not say it themselves expire: so many seconds after they were enqueued (+seconds), or"
+        "When messages expire that do not say so themselves: so many seconds after they were enqueued (+seconds), or"
         " never (none, the default). Also +10m, +2h, +1d.",
         Expiration(),
         "default_relative_expiration_time",
@@ -131,7 +131,7 @@ POSITIONALS = (
     Positional(
         "retries",
         Number("number of retries", most=queue.RETRIES_MAX),
-        "How often a message may be dequeued and rolled back and still return. Then it goes to the error queue.",
+        "How often a message may be rolled back and return to the queue. After that it goes to the error queue.",
         "Retries [default={default}]: ",
         default="0",
         notice="Default number of retries is {default}",
@@ -139,7 +139,7 @@ POSITIONALS = (
     Positional(
         "delay",
         Span("retry delay", most=queue.DELAY_MAX, not_numeric=notices.DELAY_NOT_NUMERIC),
-        "How many seconds a message that was rolled back is not available; or 10m, 2h, 1d.",
+        "How many seconds a message is not available after a rollback; or 10m, 2h, 1d.",
         "Retry delay in seconds [default={default}]: ",
         default="0",
         notice="Default retry delay is {default} seconds",

@@ -46,8 +46,8 @@ class Headers(Kind[dict[str, str]]):
 
 @CONTENT.command(
     "qput",
-    Option("-f", "file", "The message is what the file has; - is the standard input.", FileName(), "file"),
-    Option("-l", "lines", "Each line of the file is a message, without its end.", default=False),
+    Option("-f", "file", "Take the message from a file; - is the standard input.", FileName(), "file"),
+    Option("-l", "lines", "Each line of the file is a message, without its line end.", default=False),
     Option("-z", "without_body", "The message has no body, which is not the same as an empty one.", default=False),
     Option("-x", "in_hex", "The text is hexadecimal digits, two for each byte.", default=False),
     Option("-C", "type", "The type of the body: STRING where it is given as text, else CARRAY.", Words(), "type"),
@@ -63,19 +63,19 @@ class Headers(Kind[dict[str, str]]):
     ),
     Option("-e", "expires", "When it expires, in the same way, or none.", WhenOrNone(), "exptime", "default"),
     Option("-i", "corrid", "Its correlation identifier.", CorrelationId(), "corrid"),
-    Option("-d", "delivery", "Where it is kept; else the queue says it.", DELIVERY, "persist|nonpersist"),
+    Option("-d", "delivery", "Where it is kept; by default where the queue says.", DELIVERY, "persist|nonpersist"),
     Option("-r", "reply_queue", "The queue for the reply.", QueueName(), "replyq"),
     Option("-q", "reply_delivery", "Where the reply is kept.", DELIVERY, "persist|nonpersist"),
-    Option("-F", "failure_queue", "The queue for a message of failure.", QueueName(), "failureq"),
+    Option("-F", "failure_queue", "The failure queue.", QueueName(), "failureq"),
     Option("-E", "error_queue", "The error queue, instead of that of its queue.", QueueName(), "errorq"),
     Option("-u", "urcode", "The user return code.", Number("user return code", most=_INT64_MAX), "urcode", 0),
     Option("-k", "appkey", "The application key.", Number("application key", most=_INT64_MAX), "appkey", 0),
     Option("-H", "headers", "Headers, with commas between.", Headers(), "name=value"),
-    Option("-T", "top", "Before all others, if the queue allows it.", default=False),
+    Option("-T", "top", "Put it before all others, if the queue allows it.", default=False),
     Option(
         "-b",
         "before",
-        "Directly before the message of that identifier, if the queue allows it.",
+        "Put it directly before the message with this identifier, if the queue allows it.",
         MessageId(),
         "msgid",
         excludes="-T",
@@ -105,8 +105,8 @@ def qput(
 ) -> Outcome:
     r"""Enqueue a message.
 
-    It is on the disk when the command has ended. With -l the lines of a file are enqueued a thousand at a time; after
-    an error the message tells how many were.
+    The message is on the disk when the command ends. With -l the lines of a file are enqueued a thousand at a time;
+    after an error a warning says how many were enqueued.
 
         qput orders "one box of matches"
         qput -p 80 -r answers -i order\2017 -f order.json orders

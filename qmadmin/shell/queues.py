@@ -63,7 +63,8 @@ def qcreate(
 ) -> Outcome:
     """Create a queue in the open queue space.
 
-    The capacity command is for the high limit, once, and again only after the use has been down at the low limit.
+    The capacity command is run once when the use reaches the high limit, and again only after it has fallen to the low
+    limit.
 
         qcreate service1 fifo none 2 30 80% 0% ""
         qcreate -e +60 orders priority top 5 60 90m 10m "mailme orders"
@@ -296,12 +297,12 @@ def _destruction(session: Session, given: Given) -> str:
 
 @QUEUES.command(
     "qdestroy",
-    Option("-p", "purge", "Also if it holds messages; they are purged.", default=False),
+    Option("-p", "purge", "Destroy it even if it holds messages, which are purged.", default=False),
     Option(
         "-f",
         "force",
-        "Also if it holds messages, and other processes have the queue space open. A message that a transaction holds"
-        " prevents it even so.",
+        "Destroy it even if it holds messages, or other processes have the queue space open; but not while a"
+        " transaction holds one of the messages.",
         default=False,
         excludes="-p",
     ),
@@ -347,7 +348,7 @@ def _sides(what: str) -> tuple[Option, Option]:
 def qstart(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool) -> Outcome:
     """Let messages be enqueued on a queue and dequeued from it again.
 
-    Those who wait for a message of it go on waiting.
+    Processes that wait for a message of it go on waiting.
 
         qstart orders
     """

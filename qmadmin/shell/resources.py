@@ -74,7 +74,7 @@ def _refused(error: QueueError, given: Given, session: Session) -> Notice | None
 
 @SPACES.command(
     "ipcrm",
-    Option("-f", "force", "Also if processes have it open.", default=False),
+    Option("-f", "force", "Remove it even if other processes have it open.", default=False),
     Positional("queue_space_name", SpaceName(), "The queue space.", "Queue space name: "),
     confirm=Confirmation(_removal, "Memory of queue space '{queue_space_name}' not removed"),
     failure=_refused,

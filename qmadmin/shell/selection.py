@@ -21,7 +21,7 @@ SELECTION = Group("Selection of messages", "selection")
 WHERE = Option(
     "-w",
     "condition",
-    "Those for which a condition over their properties is true, such as \"priority > 50 AND header.region = 'eu'\";"
+    "Messages for which a condition over their properties is true, such as \"priority > 50 AND header.region = 'eu'\";"
     " qmadmin-queue(7) has its grammar.",
     ConditionText(),
     "condition",
@@ -53,26 +53,26 @@ def qset(session: Session, queue_name: str | None) -> Outcome:
     Option(
         "-t",
         "available",
-        "Those that become available at a time, or between two with a dash between, both among them:"
+        "Messages that become available at a time, or between two with a dash between, both included:"
         " YY[MM[DD[hh[mm[ss]]]]] or ISO 8601 in local time, or +seconds or 10m, 2h, 1d from now. One that names no time"
         " was available when it was enqueued.",
         TimeRange(),
         "deq_time1[-deq_time2]",
     ),
-    Option("-p", "priority", "Those of a priority, or between two.", PriorityRange(), "priority1[-priority2]"),
-    Option("-m", "msgid", "The one of a message identifier.", MessageId(), "msgid"),
+    Option("-p", "priority", "Messages of this priority, or between two.", PriorityRange(), "priority1[-priority2]"),
+    Option("-m", "msgid", "The message with this identifier.", MessageId(), "msgid"),
     Option(
         "-i",
         "corrid",
-        "Those of a correlation identifier. What cannot be typed in it, blanks and backslashes are written as a"
+        "Messages with this correlation identifier. What cannot be typed in it, blanks and backslashes are written as a"
         " backslash and two hexadecimal digits, as in hello\\20world.",
         CorrelationId(),
         "corrid",
     ),
-    Option("-d", "delivery", "Those that are kept on disk, or in memory.", DELIVERY, "persist|nonpersist"),
-    Option("-e", "expires", "Those that expire at a time, or between two.", TimeRange(), "exptime1[-exptime2]"),
+    Option("-d", "delivery", "Messages that are kept on disk, or in memory.", DELIVERY, "persist|nonpersist"),
+    Option("-e", "expires", "Messages that expire at a time, or between two.", TimeRange(), "exptime1[-exptime2]"),
     WHERE,
-    Positional("nothing", Choice("argument", ("none",)), "Take all criteria away.", metavar="none"),
+    Positional("nothing", Choice("argument", ("none",)), "Remove all criteria.", metavar="none"),
     needs=Needs.OPEN_SPACE,
     looks=True,
 )
@@ -90,7 +90,7 @@ def qscan(
 ) -> Outcome:
     r"""Set or print the criteria that select messages of the current queue.
 
-    A message is selected that meets all of them; without any, all are. The criteria that are set take the place of
+    Messages that meet all of them are selected; without criteria, all are. The criteria that are set take the place of
     those that were set before. They are forgotten when a queue space is opened or closed, and stay when the current
     queue is changed.
 

@@ -166,8 +166,8 @@ def _of(key: str, label: str, used: int, limit: int, unit: str = "") -> Field:
 def qopen(session: Session, queue_space_name: str) -> Outcome:
     """Open a queue space.
 
-    The one that is open is closed before, even if the other cannot be opened, so that what follows never reaches the
-    wrong one. There is no current queue then. A queue that was named as error queue but not created is warned about.
+    The queue space that is open is closed first, even if the other cannot be opened, so that later commands never reach
+    the wrong one; no queue is the current one then. A warning names an error queue that has not been created.
 
         qopen QSPACE
     """
@@ -230,7 +230,7 @@ def _number(count: int, what: str) -> str:
 
 @SPACES.command(
     "qspacedestroy",
-    Option("-f", "force", "Also if processes have it open or it holds messages.", default=False),
+    Option("-f", "force", "Destroy it even if other processes have it open or it holds messages.", default=False),
     Positional("queue_space_name", SpaceName(), "The queue space to destroy.", "Queue space name: "),
     short="qspds",
     confirm=Confirmation(

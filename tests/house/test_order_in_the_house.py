@@ -35,7 +35,8 @@ def test_every_man_page_is_installed_in_its_section():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     installed = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
     pages = [path for path in (ROOT / "man").iterdir() if re.fullmatch(r"\.\d", path.suffix)]
-    assert installed == {f"man/{page.name}": f"share/man/man{page.suffix[1:]}/{page.name}" for page in pages}
+    of_man = {source: place for source, place in installed.items() if source.startswith("man/")}
+    assert of_man == {f"man/{page.name}": f"share/man/man{page.suffix[1:]}/{page.name}" for page in pages}
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
