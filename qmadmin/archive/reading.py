@@ -137,7 +137,7 @@ def _names(place: Place) -> list[str]:
     try:
         return place.names()
     except (FileNotFoundError, NotADirectoryError) as error:
-        what = "no directory" if isinstance(error, NotADirectoryError) else "not there"
+        what = "not a directory" if isinstance(error, NotADirectoryError) else "not there"
         raise refused(Fault.NO_DIRECTORY, f"the archive {str(place)!r} is {what}", archive=str(place)) from None
     except OSError as error:
         raise part_reading.unreadable(str(place), error) from None

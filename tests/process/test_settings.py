@@ -100,8 +100,7 @@ def test_log_as_json_has_an_object_of_the_known_keys_on_each_line(laid_out):
     [
         (
             "[tmqforward]\ntrantime = '1'\n",
-            "trantime in [tmqforward] must be a whole number of seconds from 0 to 2147483647, or a text such as '10m', got"
-            " '1'",
+            "trantime in [tmqforward] must be a whole number of seconds from 0 to 2147483647",
         ),
         ("[tmqforwrad]\n", "has the unknown section [tmqforwrad]"),
         ("[", "is not TOML: "),
