@@ -41,7 +41,7 @@ class TestRefusal:
             (["show", "postgresql://ann:secret@host/a"], "'postgresql://***@host/a' is not a directory for an archive"),
             (["export", "NONE", "a"], "there is no device"),
             (["export", "--older-than", "soon", "D", "a"], "'soon' is not a span of time"),
-            (["export", "--state", "ready,gone", "D", "a"], "'gone' is no state"),
+            (["export", "--state", "ready,gone", "D", "a"], "'gone' is not a state"),
             (["export", "--where", "priority >", "D", "a"], "'--where'"),
             (["export", "--count", "0", "D", "a"], "'--count'"),
             (["export", "--definitions-only", "--messages-only", "D", "a"], "exclude each other"),

@@ -459,10 +459,10 @@ class TestRestoring:
     @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', "\udcff", '{"format": "x"}'])
     def test_what_is_no_backup_is_refused(self, target, tmp_path, content):
         target.mkdir()
-        with pytest.raises(BadResourceError, match="is no backup"):
+        with pytest.raises(BadResourceError, match="is not a backup"):
             restore_device(target, tmp_path / "NEW")
         (target / "backup.json").write_bytes(content.encode("utf-8", "surrogateescape"))
-        with pytest.raises(BadResourceError, match="is no backup"):
+        with pytest.raises(BadResourceError, match="is not a backup"):
             restore_device(target, tmp_path / "NEW")
 
     def test_one_of_a_newer_release_is_refused(self, file_store, space, target, tmp_path):
