@@ -87,6 +87,17 @@ def row(sequence, **given):
     return tuple(values.get(name) for name in carried.COLUMNS)
 
 
+ORDER = QueueOrder.parse("priority,time,lifo")
+
+
+def placed(sequence, **given):
+    """Return such a row with the place that a queue of this order gives it."""
+    values = {**PLAIN, "expires_at": None, **given}
+    at = values.get("available_at") or values["enqueued_at"]
+    key = ORDER.key(priority=values["priority"], available_at=at, expires_at=values["expires_at"], sequence=sequence)
+    return row(sequence, **{"order_key": key, **given})
+
+
 CONSUMED = {"consumed_at": NOON + 6, "consumer": "qmadmin 4711 on host", "transaction": -5, "retries": 0}
 
 GROUPS = {
@@ -110,11 +121,11 @@ GROUPS = {
             False,
             [
                 *(
-                    row(10 + at, type=kind, subtype=subtype, body=body)
+                    placed(10 + at, type=kind, subtype=subtype, body=body)
                     for at, (kind, subtype, body) in enumerate(TYPED)
                 ),
-                row(17, body=LARGE, pages=293),
-                row(18, enqueued_at=-1, expires_at=-62_135_596_800_000_000, available_at=253_402_300_799_000_000),
+                placed(17, body=LARGE, pages=293),
+                placed(18, enqueued_at=-1, expires_at=-62_135_596_800_000_000, available_at=253_402_300_799_000_000),
             ],
         ),
         ("OTHER", "GROUPED", State.READY, False, [row(21, group_sequence=20), row(22, group_sequence=20)]),
@@ -128,7 +139,7 @@ QUEUES = {
         (
             QueueDefinition(
                 name="Wärteschlange №1",
-                order=QueueOrder.parse("priority,time,lifo"),
+                order=ORDER,
                 out_of_order=OutOfOrder.TOP | OutOfOrder.MSGID,
                 retries=3,
                 retry_delay=30,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from qmcore import times
@@ -164,6 +165,15 @@ class QueueOrder:
                 later = later[:at] + _moved(field, by_us) + later[at + width :]
             at += width
         return later
+
+    def strangers(self, keys: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield those of byte strings that cannot be keys of this order."""
+        width = len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria) + _NUMBER + len(LAST)
+        first, last = _ORDINARY[0], LAST[0]
+        for key in keys:
+            # Most are ordinary ones.
+            if not (len(key) == width and key[0] == first and key[-1] == last) and not self.is_key(key):
+                yield key
 
     def is_key(self, key: bytes) -> bool:
         """Tell whether a byte string can be a key of this order."""

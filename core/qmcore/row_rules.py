@@ -6,13 +6,14 @@ What the API accepts is fulfilled by what it stores. An archive may come from an
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from qmcore import names, numbers, times
 from qmcore.carried import COLUMNS, Row
 from qmcore.errors import QueueError
-from qmcore.message import BODY_MAX, PRIORITY_RANGE, Reason, checked_id
+from qmcore.message import BODY_MAX, PRIORITY_RANGE, Reason
 from qmcore.queue import Delivery
 
 _INT64: Final = (-(2**63), 2**63 - 1)
@@ -60,7 +61,7 @@ _ANY_NUMBER: Final = Range(*_INT64, "a whole number of 64 bits")
 _QUEUE: Final = Shape(names.queue_name, "the name of a queue")
 _TYPE: Final = Shape(lambda text: names.buffer_type(text, "type"), "a type of at most 127 bytes")
 _DELIVERY: Final = Shape(Delivery, f"one of {', '.join(delivery.value for delivery in Delivery)}")
-_MSGID: Final = Shape(lambda text: checked_id(text) == text, "a message identifier")
+_MSGID: Final = Shape(re.compile("[0-9a-f]{32}").fullmatch, "a message identifier")
 _TEXT: Final = Shape(_is_named, "a text in UTF-8 without NUL characters")
 
 RULES: Final[Mapping[str, Range | Shape]] = {

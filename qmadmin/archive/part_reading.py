@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from qmadmin.archive.arrow import pa, pq
 from qmadmin.archive.columns import BY_NAME
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import PartEntry
-from qmadmin.archive.portions import COUNTED, Portions, check_nulls, count, in_order, sizes_of, slices
+from qmadmin.archive.pages import check_end
+from qmadmin.archive.portions import COUNTED, Portions, count, in_order, sizes_of, slices
 from qmadmin.archive.rows import COMMON, Standing, runs, schema, standing_of
+from qmadmin.archive.strictness import Groups, Orders
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -29,16 +32,22 @@ _PLACE: Final = ("sequence", "order_key", "retries")
 _CHUNK: Final = 2**20
 
 
-def verify_part(entry: PartEntry, opened: BinaryIO, *, newer: bool = False) -> None:
+def verify_part(
+    entry: PartEntry, opened: BinaryIO, orders: Orders = MappingProxyType({}), *, newer: bool = False
+) -> None:
     """Refuse a part that is not what the manifest says of it; its file is open for reading, and can be sought.
 
-    With `newer` columns that this release does not know are left alone, for they are of a later minor version.
+    So is one with a value that no sender could have given. `orders` are those of the queues. With `newer` columns that
+    this release does not know are left alone, for they are of a later minor version. Whatever the file says of itself,
+    it takes less than 256 MiB of memory.
     """
     _check_digest(entry, opened)
     opened.seek(0)
     portions: Portions = {}
     with _reading(entry):
-        file = pq.ParquetFile(opened)
+        check_end(entry.name, opened, entry.size)
+        groups = Groups(entry.name, opened, orders)
+        file = groups.file
         _check_schema(entry, file, newer=newer)
         if file.metadata.num_rows != entry.rows:
             raise refused(
@@ -46,11 +55,9 @@ def verify_part(entry: PartEntry, opened: BinaryIO, *, newer: bool = False) -> N
                 f"part {entry.name!r} has {file.metadata.num_rows} rows, its manifest says {entry.rows}",
                 part=entry.name,
             )
-        wanted = [*COUNTED, *_to_check_for_nulls(file)]
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group, columns=wanted, use_threads=False)
+        for group in groups.check():
+            table = file.read_row_group(group, columns=[*COUNTED], use_threads=False)
             for batch in table.combine_chunks().to_batches():
-                check_nulls(entry.name, batch)
                 count(batch, entry.name, portions)
     if in_order(portions) != entry.portions:
         raise refused(
@@ -148,12 +155,3 @@ def _check_schema(entry: PartEntry, file: ParquetFile, *, newer: bool) -> None:
 
 def _wrong_schema(entry: PartEntry, what: str) -> Exception:
     return refused(Fault.SCHEMA, f"part {entry.name!r} has {what}", part=entry.name)
-
-
-def _to_check_for_nulls(file: ParquetFile) -> list[str]:
-    """Return the columns that must have values, and of which the file itself does not say so."""
-    return [
-        field.name
-        for field in file.schema_arrow
-        if field.nullable and field.name in BY_NAME and BY_NAME[field.name].required and field.name not in COUNTED
-    ]

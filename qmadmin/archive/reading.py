@@ -15,6 +15,7 @@ from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
 from qmadmin.archive.places import Files, Place, place_at
 from qmadmin.archive.rows import Standing
+from qmadmin.archive.strictness import Orders
 from qmadmin.archive.writing import MARK
 
 if TYPE_CHECKING:
@@ -52,7 +53,14 @@ class Archive:
     def verify_part(self, entry: PartEntry) -> None:
         """Read one part, and refuse it if it is not what the manifest says."""
         with self.opened(entry) as file:
-            part_reading.verify_part(entry, file, newer=self.newer)
+            part_reading.verify_part(entry, file, self._orders(), newer=self.newer)
+
+    def _orders(self) -> Orders:
+        return {
+            (space.definition.name, queue.definition.name): queue.definition.order
+            for space in self.manifest.spaces
+            for queue in space.queues
+        }
 
     def batches(self, entry: PartEntry) -> Iterator[tuple[int, RecordBatch]]:
         """Yield the slices of a part that was verified, each with the number of its first row, counted from 0."""

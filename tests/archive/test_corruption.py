@@ -1,5 +1,6 @@
 """Whatever is wrong with an archive is told in a sentence of its own, before anything of it is used."""
 
+import hashlib
 import io
 import os
 import shutil
@@ -12,6 +13,7 @@ from qmadmin.archive import manifest_file, sealing
 from qmadmin.archive.arrow import pa, pq
 from qmadmin.archive.columns import MINOR
 from qmadmin.archive.manifest import PartEntry
+from qmadmin.archive.pages import CHUNK_BYTES
 from qmadmin.archive.part_reading import batches, verify_part
 from qmadmin.archive.reading import check_files, checked_manifest, open_archive
 from qmadmin.archive.writing import ArchiveWriter
@@ -256,7 +258,7 @@ def test_another_number_of_rows_is_refused(archive):
 
 def test_rows_of_another_queue_than_the_manifest_counts_are_refused(archive):
     table = pq.read_table(archive / PART)
-    names = ["Wärteschlange №1", *["Q"] * (table.num_rows - 1)]
+    names = ["ELSEWHERE", *["Q"] * (table.num_rows - 1)]
     refitted(archive, parquet(table.set_column(table.schema.get_field_index("queue"), "queue", pa.array(names))))
     with refuses("contents", f"part '{PART}' does not have the messages of each queue that its manifest counts"):
         open_archive(archive).verify()
@@ -368,6 +370,102 @@ def test_a_message_in_a_state_that_nobody_knows_is_refused(archive):
     refitted(archive, parquet(table.set_column(at, "state", pa.array(["held"] * table.num_rows))))
     with refuses("contents", f"part '{PART}' has a message of the state 'held' and the delivery 'persist'"):
         open_archive(archive).verify()
+
+
+WRONG_VALUES = {
+    "headers": ("[1]", "a JSON object of texts"),
+    "reply_delivery": ("perhaps", "one of persist, nonpersist, default"),
+    "delivery_asked": ("", "one of persist, nonpersist, default"),
+    "origin_reason": ("spite", "one of retries, expired, admin, forward"),
+    "origin_msgid": ("1", "a message identifier"),
+    "msgid": ("F" * 32, "a message identifier"),
+    "priority": (101, "a priority from 1 to 100"),
+    "retries": (-1, "a number from 0"),
+    "sequence": (0, "a sequence number"),
+    "pages": (0, "a number of pages, 1 or more"),
+    "corrid": (b"x" * 33, "32 bytes at most"),
+    "reply_queue": ("a\nb", "the name of a queue"),
+    "queue": ("x" * 128, "the name of a queue"),
+    "client_id": ("a\0b", "a text in UTF-8 without NUL characters"),
+    "type": ("", "a type of at most 127 bytes"),
+    "consumer": ("\0", "a text in UTF-8 without NUL characters"),
+}
+
+
+def changed(archive, name, value, **options):
+    """Give the last message of a part another value, as another program may write it."""
+    table = pq.read_table(archive / PART)
+    at = table.schema.get_field_index(name)
+    values = [*table.column(name).to_pylist()[:-1], value]
+    return parquet(table.set_column(at, name, pa.array(values, table.schema.field(name).type)), **options)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("name", WRONG_VALUES)
+def test_a_value_that_no_sender_could_give_is_refused(archive, name, packed):
+    value, what = WRONG_VALUES[name]
+    refitted(archive, changed(archive, name, value, use_dictionary=packed))
+    with refuses("contents", f"part '{PART}' has a message whose {name} is not {what}"):
+        open_archive(archive).verify()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("size", 7, "a message whose body has another size than it says"),
+        ("order_key", b"\x80", "a message at a position that the order of queue 'Q' does not know"),
+        ("origin_queue", "FROM", "a message that has a part only of where it was moved from"),
+        ("state", "consumed", "a message that is consumed and has no 'consumed_at'"),
+        ("state", "delayed", "a message that is delayed and has no 'until'"),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused(archive, name, value, what):
+    refitted(archive, changed(archive, name, value))
+    with refuses("contents", f"part '{PART}' has {what}"):
+        open_archive(archive).verify()
+
+
+class TestWhatUnpacksToMuch:
+    """A small file takes no more memory than the format allows, whatever it says of itself."""
+
+    @pytest.fixture
+    def one(self, archive):
+        return pq.read_table(archive / PART).slice(0, 1)
+
+    def many(self, table, rows, **columns):
+        for name, value in columns.items():
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, name, pa.array([value], table.schema.field(name).type))
+        return pa.concat_tables([table] * rows).combine_chunks()
+
+    def verify(self, data):
+        rows = pq.ParquetFile(io.BytesIO(data)).metadata.num_rows
+        verify_part(PartEntry(PART, rows, len(data), hashlib.sha256(data).hexdigest(), ()), io.BytesIO(data))
+
+    def test_a_row_group_of_very_many_rows_is_refused(self, one):
+        data = parquet(self.many(one, 20_000))
+        with refuses("contents", f"part '{PART}' has a row group of 20000 rows, and 16384 is the most"):
+            self.verify(data)
+
+    def test_a_body_that_a_dictionary_repeats_is_counted_each_time(self, one):
+        table = self.many(one, 20, body=bytes(2**20), size=2**20)
+        data = parquet(table, use_dictionary=True, dictionary_pagesize_limit=2**22, compression="zstd")
+        assert len(data) < 50_000
+        what = f"a row group with bodies and headers of {20 * 2**20} bytes, and {16 * 2**20} is the most"
+        with refuses("contents", f"part '{PART}' has {what}"):
+            self.verify(data)
+
+    def test_a_page_that_unpacks_to_more_than_a_body_may_have_is_refused_before_that(self, one):
+        data = parquet(self.many(one, 1, body=bytes(CHUNK_BYTES + 1)), compression="zstd")
+        what = "the column 'body' of row group 0 unpacks to more, and 32 MiB is the most"
+        with refuses("contents", f"part '{PART}' is not of the format: {what}"):
+            self.verify(data)
+
+    def test_texts_that_begin_as_the_ones_before_are_refused(self, one):
+        data = parquet(one, use_dictionary=False, column_encoding={"headers": "DELTA_BYTE_ARRAY"})
+        why = "its texts are each written as the end of the one before"
+        with refuses("parquet", f"part '{PART}' is no Parquet file that can be read: {why}"):
+            self.verify(data)
 
 
 @pytest.mark.parametrize("keep", [0, 3, 100, -9, -1])
