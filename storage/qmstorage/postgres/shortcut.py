@@ -392,4 +392,7 @@ def _nothing(queue_id: int, rows_of: list[_Row]) -> Nothing | None:
 def _message(row: _Row, departure: PlainDeparture) -> Message:
     """Return the message of a row: its columns, the body last, and its retries."""
     facts = rows.facts(row[: rows.BODY_ID], departure.space, departure.queue_name, Delivery.PERSIST)
-    return rows.to_message(facts, row[rows.BODY], row[rows.BODY + 1], State.HELD)
+    body = row[rows.BODY]
+    if (0 if body is None else len(body)) != row[rows.SIZE]:
+        raise rows.wrong_body(row, departure.space, departure.queue_name)
+    return rows.to_message(facts, body, row[rows.BODY + 1], State.HELD)
