@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from qmadmin import docstrings
 from qmadmin.settings import Setting
 
 if TYPE_CHECKING:
@@ -34,6 +35,14 @@ class Option(click.Option):
         self.summary = help
         self.more = more
         self.setting = setting
+
+
+class Documented(click.Command):
+    """A command whose help is the docstring of its function, also where Python leaves docstrings out."""
+
+    def __init__(self, *arguments: Any, **declared: Any) -> None:
+        super().__init__(*arguments, **declared)
+        self.help = self.help or docstrings.of(self.callback)
 
 
 def files(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:

@@ -19,7 +19,8 @@ import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
-from qmadmin.options import Argument, Option, files
+from qmadmin.inherited import make_fit
+from qmadmin.options import Argument, Documented, Option, files
 from qmadmin.settings import ShellSettings
 from qmadmin.shell import notices
 from qmadmin.shell.formats import Format
@@ -27,7 +28,7 @@ from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Line, Notice
 from qmadmin.shell.session import Modes, file_of
 from qmadmin.shell.status import Exit
-from qmadmin.streams import fill_standard_descriptors, leave_quietly, say
+from qmadmin.streams import leave_quietly, say
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
 
@@ -76,7 +77,7 @@ def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Com
         return []
 
 
-@click.command(options_metavar=OPTIONS)
+@click.command(cls=Documented, options_metavar=OPTIONS)
 @click.option(
     "-f",
     "--file",
@@ -193,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status. The console command `qmadmin` calls this."""
     if arguments is None:
         _look_for_little_garbage()
-    fill_standard_descriptors()
+    make_fit()
     try:
         status = qmadmin.main(arguments, prog_name="qmadmin", standalone_mode=False)
     except StartError as error:

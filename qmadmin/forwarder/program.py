@@ -16,7 +16,8 @@ from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.options import Given, with_options
 from qmadmin.forwarder.settings import Settings
-from qmadmin.options import Argument
+from qmadmin.inherited import make_fit
+from qmadmin.options import Argument, Documented
 from qmadmin.settings import ShellSettings
 from qmadmin.shell.status import Exit
 from qmadmin.streams import say
@@ -34,7 +35,7 @@ USAGE = "Usage: tmqforward [DEVICE] QSPACE [-q QUEUE[,QUEUE...]] [-t TRANTIME] [
 _PROGRAM = "tmqforward"
 
 
-@click.command(options_metavar="[-q QUEUE[,QUEUE...]] [OPTIONS]")
+@click.command(cls=Documented, options_metavar="[-q QUEUE[,QUEUE...]] [OPTIONS]")
 @with_options
 @click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version.")
 @click.help_option("-h", "--help", help="Print a summary of the options.")
@@ -120,6 +121,7 @@ def _show_status(device: str, space: str, queues: Sequence[str], form: str, conf
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status. The console command `tmqforward` calls this."""
+    make_fit()
     try:
         return _call(arguments)
     except StartError as error:

@@ -21,6 +21,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from qmadmin import docstrings
 from qmadmin.shell.kinds import Given, Kind
 from qmadmin.shell.results import Notice, Outcome
 from qmcore.errors import QueueError
@@ -159,7 +160,7 @@ class Command:
 
     @property
     def _text(self) -> list[str]:
-        return inspect.cleandoc(self.handler.__doc__ or "").splitlines() or [""]
+        return docstrings.of(self.handler).splitlines() or [""]
 
     def _option_parts(self) -> list[str]:
         shown = {
@@ -246,7 +247,7 @@ def _check(command: Command) -> None:
     rest = set(declared) - set(taken) if len(taken) < len(parameters) else set()
     if sorted(declared) != sorted([*taken, *rest]):
         raise TypeError(f"{command.name}: declared {sorted(declared)}, function takes {sorted(taken)}")
-    if not command.summary:
+    if not docstrings.is_left_out() and not command.summary:
         raise TypeError(f"{command.name}: the handler has no docstring")
     flags = [option.flag for option in command.options]
     if len(set(flags)) < len(flags):

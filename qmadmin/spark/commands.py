@@ -6,12 +6,14 @@ The jobs load Arrow, which is not loaded before a command is known to be well-fo
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from qmadmin.options import Documented
 from qmadmin.spark import arguments, options
 from qmadmin.spark.call import Call, look_at
 from qmadmin.spark.kinds import ArchivePath
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
     from qmadmin.transfer.import_planning import ImportOptions
 
 
-@click.command("export", short_help="Write queue spaces of a device into an archive.", add_help_option=False)
+_command = functools.partial(click.command, cls=Documented, add_help_option=False)
+
+
+@_command("export", short_help="Write queue spaces of a device into an archive.")
 @with_options(*options.EXPORT, *options.WORKERS, *options.OUTPUT)
 @arguments.device_and_archive
 def export(device: str | None, archive: Path | str, **given: Any) -> int:
@@ -122,7 +127,7 @@ def _move(call: Call, source: str, destination: str, place: Place, asked: Export
     call.show(moves.moved(done))
 
 
-@click.command("import", short_help="Load an archive into a device.", add_help_option=False)
+@_command("import", short_help="Load an archive into a device.")
 @with_options(*options.IMPORT, *options.WORKERS, *options.OUTPUT)
 @arguments.archive_and_device
 def load(archive: Path | str | None, device: str | None, **given: Any) -> int:
@@ -222,7 +227,7 @@ def _abandon(call: Call, destination: str, place: Place | None) -> None:
     call.show(archives.abandoned(identifier, counts, published, dry_run=call.dry_run))
 
 
-@click.command("verify", short_help="Verify an archive, and compare it with a device.", add_help_option=False)
+@_command("verify", short_help="Verify an archive, and compare it with a device.")
 @with_options(*options.VERIFY, *options.WORKERS, *options.OUTPUT)
 @arguments.archive_argument
 @arguments.device_argument("The device that is compared with the archive; none where it is left out.")
@@ -259,7 +264,7 @@ def verify(archive: Path | str, device: str | None, **given: Any) -> int:
     return call.status
 
 
-@click.command("show", short_help="Show what is in an archive.", add_help_option=False)
+@_command("show", short_help="Show what is in an archive.")
 @with_options(*options.SHOW, *options.OUTPUT)
 @arguments.archive_argument
 def show(archive: Path | str, **given: Any) -> int:
@@ -278,7 +283,7 @@ def show(archive: Path | str, **given: Any) -> int:
     return call.status
 
 
-@click.command("query", short_help="Ask about a device or an archive in SQL.", add_help_option=False)
+@_command("query", short_help="Ask about a device or an archive in SQL.")
 @with_options(*options.QUERY, *options.SPARK, *options.OUTPUT)
 @arguments.place_and_query
 def query(place: str | None, sql: str, **given: Any) -> int:

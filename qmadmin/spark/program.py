@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qmadmin.inherited import make_fit
+from qmadmin.options import Documented
 from qmadmin.shell.render import OutputLostError
 from qmadmin.shell.status import Exit
 from qmadmin.spark import commands
 from qmadmin.spark.stopping import UnusableError, listen
-from qmadmin.streams import fill_standard_descriptors, leave_quietly, say, take_every_character
+from qmadmin.streams import leave_quietly, say
 from qmadmin.version import __version__
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ logger = logging.getLogger("qmadmin.spark")
 _PROGRAM = "qmspark"
 
 
-class _InOrder(click.Group):
+class _InOrder(Documented, click.Group):
     """Commands in the order in which they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -52,8 +54,7 @@ for _command in (commands.export, commands.load, commands.verify, commands.show,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status. The console command `qmspark` calls this."""
-    fill_standard_descriptors()
-    take_every_character()
+    make_fit()
     listen()
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
