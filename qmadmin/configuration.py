@@ -87,7 +87,7 @@ def _content(environ: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     import tomllib
 
     try:
-        return file, tomllib.loads(raw.decode())
+        return file, tomllib.loads(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"settings file {file!r} is not TOML: {_first_line(error)}", file=file) from None
 

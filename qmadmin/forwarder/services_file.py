@@ -158,7 +158,7 @@ def _described(path: str) -> Iterator[tuple[str, Description | StartError]]:
 
 def _content(path: str) -> Mapping[str, Any]:
     try:
-        return tomllib.loads(Path(path).read_text("utf-8"))
+        return tomllib.loads(Path(path).read_text("utf-8-sig"))
     except FileNotFoundError:
         raise StartError(
             f"there is no services file {path!r}", "Name one with -s, or in the environment variable QM_SERVICES."

@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from urllib.parse import urlsplit
 
 import pytest
 
+from tests.fix_postgres import database_of
 from tests.fix_process import environment
 
 PROGRAMS = ["qmadmin.program", "qmadmin.forwarder.program", "qmadmin.spark.program"]
@@ -106,3 +108,43 @@ def test_a_forwarder_works_where_python_leaves_docstrings_out(site, job):
     site.services(SERVICE.format("cat"))
     assert forward(site, options=["-OO"]).returncode == 0
     assert [message.text for message in site.all_of("OUT")] == ["job"]
+
+
+def test_settings_and_services_may_begin_with_a_byte_order_mark(site, job):
+    services = SERVICE.format("cat").replace("\n", "\r\n")
+    (site.directory / "services.toml").write_bytes(b"\xef\xbb\xbf" + services.encode())
+    settings = site.directory / "settings.toml"
+    settings.write_bytes(b"\xef\xbb\xbf[tmqforward]\r\nworkers = 2\r\n")
+    done = forward(site, QMADMIN_TOML=str(settings))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [message.text for message in site.all_of("OUT")] == ["job"]
+
+
+APPLICATION = """
+import logging, os, sys
+import qmadmin
+try:
+    qmadmin.open_device(sys.argv[1]).close()
+except qmadmin.QueueError as error:
+    print(type(error).__name__)
+logging.getLogger("psycopg").warning("what the driver has to say")
+"""
+
+
+def test_the_driver_writes_nothing_on_the_standard_error_output_of_an_application(database_url, tmp_path):
+    passwords = tmp_path / "pgpass"
+    passwords.write_text("*:*:*:*:secret\n")
+    passwords.chmod(0o644)
+    where = database_of(database_url)[0].replace("+psycopg", "")
+    address = urlsplit(where)
+    nobody = f"postgresql://{address.hostname}:{address.port}{address.path}?user={address.username}&schema=nowhere"
+    done = subprocess.run(
+        [sys.executable, "-c", APPLICATION, nobody],
+        env=environment(PGPASSFILE=str(passwords), PGPASSWORD=""),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout in ("OperatingSystemError\n", "BadResourceError\n")

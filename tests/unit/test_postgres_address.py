@@ -236,3 +236,16 @@ def test_the_kernel_looks_after_connections_unless_the_url_or_a_service_says_how
     own = told("postgresql://db1/work?keepalives_idle=99&tcp_user_timeout=5")
     assert own == {"keepalives_idle": "99", "tcp_user_timeout": "5"}
     assert told("postgresql:///?service=nowhere") == {"keepalives_idle": "None", "tcp_user_timeout": "None"}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o604])
+def test_libpq_is_not_shown_a_password_file_that_it_would_complain_of(mode, tmp_path, monkeypatch):
+    file = tmp_path / "pgpass"
+    file.write_text("")
+    file.chmod(mode)
+    monkeypatch.setenv("PGPASSFILE", str(file))
+    for url in ("postgresql://db1/work", f"postgresql://db1/work?passfile={file}"):
+        address = parse(url)
+        told = conninfo.conninfo_to_dict(address.conninfo).get("passfile", str(file))
+        assert (told != str(file), bool(address.refused_file)) == (bool(mode & 0o077),) * 2
+    assert not parse("postgresql://ann:secret@db1/work").refused_file

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from qmcore import names
 from qmcore.errors import BadResourceError, InvalidArgumentError, QueueError
+from qmstorage.postgres import passfile
 
 DEFAULT_SCHEMA: Final = "qmadmin"
 DEFAULT_PORT: Final = "5432"
@@ -70,10 +71,19 @@ class Address:
         not installed.
         """
         driver = require_driver()
+        parameters = {**self._defaults(), **self._parameters, **self._without_file()}
         try:
-            return str(driver.conninfo.make_conninfo(**self._defaults(), **self._parameters))
+            return str(driver.conninfo.make_conninfo(**parameters))
         except driver.ProgrammingError:
             raise self._unknown_parameter(driver) from None
+
+    @property
+    def refused_file(self) -> str:
+        """Why the password file is passed over; empty where it is not, or no password is looked for in it."""
+        return "" if "password" in self._parameters else passfile.refused(self._parameters)
+
+    def _without_file(self) -> dict[str, str]:
+        return {"passfile": passfile.NONE} if self.refused_file else {}
 
     def sibling(self, schema: str) -> Address:
         """Return the address of another schema of the same database; InvalidArgumentError for a name that is none."""

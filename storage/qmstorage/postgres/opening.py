@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,6 +22,8 @@ from qmstorage.runner import Texts
 if TYPE_CHECKING:
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.clock import ServerClock
+
+logger = logging.getLogger("qmadmin.storage")
 
 T = TypeVar("T")
 
@@ -101,6 +104,8 @@ def read_clock(address: Address, clock: ServerClock) -> None:
 
 @contextlib.contextmanager
 def _connected(address: Address, clock: ServerClock) -> Iterator[psycopg.Connection[Any]]:
+    if refused := address.refused_file:
+        logger.warning("%s", refused)
     try:
         with contextlib.closing(watching.connected(address)) as connection:
             clock.learn(connection.reading)

@@ -285,7 +285,8 @@ class Presence:
 
     def _start(self) -> None:
         if self._thread is None:
-            threading.Thread(target=self._run, name="qmadmin-presence", daemon=True).start()
+            here = threading.get_native_id()
+            threading.Thread(target=self._run, args=(here,), name="qmadmin-presence", daemon=True).start()
 
     def _nudge(self) -> None:
         # A full socket has nudges enough, and a closed one nobody to nudge.
@@ -298,14 +299,15 @@ class Presence:
         self._nudged.close()
         self._nudger.close()
 
-    def _run(self) -> None:
+    def _run(self, starter: int) -> None:
         """Be present until closed, unless another thread is: one that an interrupt has started twice."""
         with self._lock:
             if self._thread is not None:
                 return
             self._thread = threading.current_thread()
-        # They are for the main thread, which may be asleep on a bell and has to wake up.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        # They are for the main thread, which may be asleep on a bell and has to wake up. With gevent that is this one.
+        if threading.get_native_id() != starter:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while not self._closed:
             try:
                 self._be_present()

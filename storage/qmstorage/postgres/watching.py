@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("qmadmin.storage")
 
+# An application that logs nothing gets nothing on its standard error output: what the driver has to say, we raise.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+
 T = TypeVar("T")
 
 SILENCE_SECONDS: Final = 10.0

@@ -226,7 +226,8 @@ class Calls:
         self._fds: list[int] = []
         self._path = surroundings.directory / "calls"
         if sys.platform == "linux":
-            self._poll = select.epoll()
+            # gevent takes it away, as it waits for all threads at once.
+            self._poll = select.epoll() if hasattr(select, "epoll") else None
             # There are file systems without pipes.
             with contextlib.suppress(OSError):
                 self._fds.append(_pipe(self._path, surroundings))
@@ -239,7 +240,7 @@ class Calls:
 
     def wait(self, seconds: float) -> None:
         """Sleep until a call comes or the seconds are over."""
-        if sys.platform == "linux" and self._fds:
+        if sys.platform == "linux" and self._poll is not None and self._fds:
             (fd,) = self._fds
             # Anew each time: who is called is the one that was registered first.
             self._poll.register(fd, select.EPOLLIN | select.EPOLLEXCLUSIVE)
@@ -259,7 +260,7 @@ class Calls:
         if remove:
             with contextlib.suppress(OSError):
                 self._path.unlink()
-        if sys.platform == "linux":
+        if sys.platform == "linux" and self._poll is not None:
             self._poll.close()
 
 
