@@ -87,6 +87,34 @@ def orders(engine):
         return [row[0] for row in connection.execute("SELECT text FROM orders ORDER BY id")]
 
 
+@pytest.mark.parametrize("how", ["engine", "connection", "driver"])
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_connection_in_autocommit_is_refused_and_left_as_it_was(space, plain, file_store, how, begun):
+    space.enqueue("Q", "request")
+    level = {"isolation_level": "AUTOCOMMIT"}
+    engine = create_engine(f"sqlite:///{file_store.path}", **(level if how == "engine" else {}))
+    event.listen(engine, "connect", full)
+    with engine.connect() as connection:
+        if how == "connection":
+            connection.execution_options(**level)
+        elif how == "driver":
+            connection.connection.driver_connection.isolation_level = None
+        if begun:
+            connection.execute(insert(ORDERS).values(text="before"))
+        for call in (
+            lambda: space.enqueue("Q", "x", connection=connection),
+            lambda: space.dequeue("Q", connection=connection),
+        ):
+            with pytest.raises(InvalidArgumentError, match="AUTOCOMMIT") as refusal:
+                call()
+            assert refusal.value.hint == "Use a connection with another isolation level."
+        assert connection.in_transaction() == begun
+        connection.execute(insert(ORDERS).values(text="after"))
+    engine.dispose()
+    assert orders(plain) == [*(["before"] if begun else []), "after"]
+    assert drain(space) == ["request"]
+
+
 class TestStandsOrFalls:
     def test_with_the_commit_of_a_block(self, space, engine):
         with engine.begin() as connection:

@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 
 from qmadmin import capacity
 from qmadmin.opening import open_device
-from qmcore.errors import SystemFailureError
+from qmcore.errors import InvalidArgumentError, SystemFailureError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.queue import Delivery
 from qmstorage.postgres.joining import Followers
@@ -47,6 +47,30 @@ def test_a_non_persistent_queue_takes_and_gives_messages_in_a_transaction_of_the
         connection.commit()
     assert drain(space, "MEMORY") == []
     arena.check_counters()
+
+
+def test_a_two_phase_transaction_of_the_application_is_refused_and_goes_on(arena, engine):
+    space = arena.space()
+    make_queue(space)
+    space.enqueue("Q", "request")
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text("CREATE TABLE orders (number int)"))
+        connection.commit()
+        transaction = connection.begin_twophase()
+        calls = (
+            lambda: space.enqueue("Q", "x", connection=connection),
+            lambda: space.dequeue("Q", connection=connection),
+        )
+        for call in calls:
+            with pytest.raises(InvalidArgumentError, match="is in a two-phase transaction"):
+                call()
+        connection.execute(sqlalchemy.text("INSERT INTO orders VALUES (1)"))
+        transaction.rollback()
+        assert space.dequeue("Q", connection=connection).text == "request"
+        connection.commit()
+        connection.execute(sqlalchemy.text("DROP TABLE orders"))
+        connection.commit()
+    assert drain(space) == []
 
 
 @pytest.mark.parametrize("kind", ["Cursor", "ClientCursor", "RawCursor"])

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, event
 
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
 from qmcore.port import Unit
+from qmstorage import joined
 from qmstorage.postgres import keys, slots, translate
 from qmstorage.postgres.sessions import whole_numbers
 from qmstorage.postgres.tables import quoted
@@ -36,13 +37,7 @@ _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
 
 def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], T]) -> T:
     """Run `work` in the transaction of a SQLAlchemy connection to the database of the volume."""
-    if not isinstance(connection, Connection):
-        raise InvalidArgumentError(
-            f"the connection must be a SQLAlchemy Connection, got {type(connection).__name__}",
-            hint="Of a Session, give session.connection().",
-        )
-    if connection.closed:
-        raise InvalidArgumentError("the connection is closed", hint="Give one that is open.")
+    connection = joined.checked(connection)
     driver = _driver_of(connection)
     if not connection.in_transaction():
         connection.begin()
@@ -85,10 +80,7 @@ def _driver_of(connection: Connection) -> psycopg.Connection[Any]:
             hint="Make the engine with a URL that begins with postgresql+psycopg://.",
         )
     if driver.autocommit:
-        raise InvalidArgumentError(
-            "the connection commits each statement by itself (AUTOCOMMIT), so that there is no transaction to join",
-            hint="Use a connection with another isolation level.",
-        )
+        raise joined.commits_by_itself()
     return driver
 
 

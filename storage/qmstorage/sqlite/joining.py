@@ -17,6 +17,7 @@ from sqlalchemy import Connection, event
 
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, TransactionStartError
 from qmcore.port import Unit
+from qmstorage import joined
 from qmstorage.news import News
 from qmstorage.runner import Texts
 from qmstorage.sqlite import translate
@@ -42,13 +43,7 @@ _LEGACY = -1
 
 def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Callable[[Unit], T]) -> T:
     """Run `work` in the transaction of a SQLAlchemy connection to the file of the volume."""
-    if not isinstance(connection, Connection):
-        raise InvalidArgumentError(
-            f"the connection must be a SQLAlchemy Connection, got {type(connection).__name__}",
-            hint="Of a Session, give session.connection().",
-        )
-    if connection.closed:
-        raise InvalidArgumentError("the connection is closed", hint="Give one that is open.")
+    connection = joined.checked(connection)
     driver = _driver_of(connection, volume.path)
     follower = volume.followers.get(connection)
     if follower is None:
@@ -69,8 +64,11 @@ def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Calla
 
 def _begin(connection: Connection, driver: sqlite3.Connection, cursor: sqlite3.Cursor, follower: Follower) -> None:
     """Have the driver begin a transaction, where SQLAlchemy has begun one and the driver would do so late."""
-    if not connection.in_transaction():
-        connection.begin()
+    begun = None if connection.in_transaction() else connection.begin()
+    if not (driver.in_transaction or _begins_late(driver)):
+        if begun is not None:
+            begun.rollback()
+        raise joined.commits_by_itself()
     if not driver.in_transaction:
         _in_turn(cursor, "BEGIN IMMEDIATE")
         follower.has_begun = True
