@@ -8,7 +8,6 @@ import dataclasses
 import gc
 import logging
 import os
-import shlex
 import signal
 import stat
 import sys
@@ -220,6 +219,8 @@ def _meant(error: click.NoSuchOption) -> str:
 
 def _about_second(arguments: Sequence[str]) -> str:
     """Return what to do about a second argument, which is often a command."""
+    import shlex
+
     first, *command = arguments
     return f"A command is given with -c: qmadmin {shlex.quote(first)} -c {shlex.quote(' '.join(command))}\n{USAGE}"
 
