@@ -342,7 +342,7 @@ def _take_commands(
         session = Session(
             device,
             Catalogue(),
-            _screen(out, err, settings, person=person, drawn=drawn),
+            _screen(out, err, settings, hints=person or (bool(script.commands) and err.isatty()), drawn=drawn),
             os.environ,
             modes=modes,
             settings=settings,
@@ -412,14 +412,14 @@ def _stream(stream: TextIO | None, mode: str, opened: contextlib.ExitStack) -> T
     return stream
 
 
-def _screen(out: TextIO, err: TextIO, settings: ShellSettings, *, person: bool, drawn: bool) -> Screen:
+def _screen(out: TextIO, err: TextIO, settings: ShellSettings, *, hints: bool, drawn: bool) -> Screen:
     if drawn:
         from qmadmin.shell.styled import StyledScreen
 
         return StyledScreen(out, err, os.environ, settings)
     from qmadmin.shell.render import PlainScreen
 
-    return PlainScreen(out, err, hints=person)
+    return PlainScreen(out, err, hints=hints)
 
 
 def _dialogue(source: TextIO, name: str, session: Session, *, person: bool, drawn: bool) -> Dialogue:

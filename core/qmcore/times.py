@@ -145,7 +145,7 @@ def _of_digits(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) % 2 or not 2 <= len(text) <= 12:
         raise InvalidArgumentError(
             f"the time {text!r} is not of the form YY[MM[DD[hh[mm[ss]]]]]",
-            hint="ISO 8601 is read too, such as 2026-11-25T20:00.",
+            hint="ISO 8601 is read too, such as 2026-11-25T20:00, and for a time from now +600, 10m, 2h or 1d.",
         )
     parts = [int(text[at : at + 2]) for at in range(0, len(text), 2)]
     if 38 <= parts[0] <= 69:

@@ -139,7 +139,8 @@ def _call(arguments: Sequence[str] | None) -> int:
     try:
         return tmqforward.main(arguments, prog_name=_PROGRAM, standalone_mode=False) or Exit.OK
     except click.NoSuchOption as error:
-        raise UsageError(f"Invalid option - {error.option_name}") from None
+        meant = f"; did you mean {' or '.join(error.possibilities)}?" if error.possibilities else ""
+        raise UsageError(f"Invalid option - {error.option_name}{meant}") from None
     except click.ClickException as error:
         raise UsageError(error.format_message().rstrip(".")) from None
 

@@ -211,7 +211,8 @@ class Session:
                 # Until a command opens or closes one, it is tried again: it may be created meanwhile.
                 self._usual_space = usual
         if self.space is None:
-            raise UsageError("No queue space is open", hint="Open one with qopen.")
+            also = "" if self.at_terminal else " Or start qmadmin with -s SPACE."
+            raise UsageError("No queue space is open", hint=f"Open one with qopen.{also}")
         return self.space
 
     def chosen(self) -> str:

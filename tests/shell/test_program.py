@@ -342,3 +342,11 @@ def test_errors_of_the_queue_manager_are_logged_and_those_of_the_typist_are_not(
 def test_program_that_has_nothing_to_log_makes_no_log(laid_out):
     assert laid_out.process("qopen QSPACE\nqopne\n").returncode == 1
     assert list(laid_out.directory.glob("ULOG*")) == []
+
+
+def test_person_who_gives_a_command_as_an_option_is_told_what_was_meant(laid_out, terminal):
+    screen = terminal(arguments=("-c", "qopne QSPACE", "-c", "qinfo"), columns=120)
+    assert screen.ends() == 1
+    assert "  Did you mean qopen? help lists the commands." in screen.shown
+    assert "  Open one with qopen. Or start qmadmin with -s SPACE." in screen.shown
+    assert "Did you mean" not in laid_out.process("", "-c", "qopne QSPACE").stderr

@@ -112,7 +112,7 @@ def test_keyboard_is_prompted_and_told_of_defaults_beside_the_results(laid_out):
 def test_what_a_command_needs_is_told_with_a_hint(laid_out):
     ran = laid_out.type("qinfo\nqopen QSPACE\nqlist\nqset NOPE\nqdestroy -x\n")
     assert ran.err == (
-        "ERROR: No queue space is open\n  Open one with qopen.\n"
+        "ERROR: No queue space is open\n  Open one with qopen. Or start qmadmin with -s SPACE.\n"
         "ERROR: No current queue is set\n  Set it with qset.\n"
         "ERROR: QMEBADQUEUE: there is no queue 'NOPE' in queue space 'QSPACE'\n"
         "  List the queues with qinfo, or create it with qcreate.\n"

@@ -416,7 +416,8 @@ class TestStore:
             (("INSERT INTO message SELECT id << 3, queue_id, order_key, priority, enqueued_at, NULL, NULL, pages, size,"
              " urcode, appkey, corrid, reply_queue, failure_queue, error_queue, delivery_asked, reply_delivery,"
              " client_id, type, subtype, group_id, origin_queue, origin_msgid, origin_reason, origin_error, moved_at,"
-             " headers, body_id, body, NULL, NULL FROM message WHERE id % 65536 = 1"), "there is 1 message without a queue space"),
+             " headers, body_id, body, NULL, NULL FROM message WHERE id % 65536 = 1"),
+             "there is 1 message without a queue space"),
         ],
     )  # fmt: skip
     def test_what_does_not_fit_together_is_told(self, broken, statement, sentence):
