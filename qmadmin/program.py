@@ -95,7 +95,8 @@ def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Com
     metavar="COMMAND",
     multiple=True,
     help="Take the command, and then that of the next such option.",
-    more="Further lines of it are the answers to what it asks; where one is missing, that is an error.",
+    more="Further lines of it are the answers to what it asks; where one is missing, the default of the prompt holds,"
+    " and where there is none, or a confirmation is asked for, that is an error.",
 )
 @click.option(
     "-s",

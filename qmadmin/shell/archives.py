@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.shell import figures
 from qmadmin.shell.formats import Format
@@ -123,6 +123,11 @@ def abandoned(archive: str | None, counts: Mapping[str, int], published: Sequenc
     )
 
 
+WILL_BE_STOPPED: Final = Notice(
+    Severity.INFO, "imported queues will be stopped for dequeuing", "With --start they are as they were in the archive."
+)
+
+
 def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
     """Return what is told of an import, or of one that would be."""
     rows: list[tuple[Value, ...]] = []
@@ -148,8 +153,8 @@ def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
     stopped = Notice(
         Severity.INFO, "imported queues are stopped for dequeuing", "Start them with qstart when all is well."
     )
-    new = any(mode is not Mode.APPEND for space in done.spaces for _, mode in space.queues.values())
-    return Told(title, fields, Table(columns, rows), (stopped,) if new and not (dry_run or started) else ())
+    notice = WILL_BE_STOPPED if dry_run else stopped
+    return Told(title, fields, Table(columns, rows), (notice,) if done.stops and not started else ())
 
 
 def compared(found: Compared, *, with_device: bool) -> Told:

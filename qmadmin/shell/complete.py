@@ -86,7 +86,7 @@ def _commands(session: Session, begun: str) -> list[Candidate]:
 
 def _slot(command: Command, before: Sequence[Word], at: Word) -> Kind[Any] | None:
     """Return the kind of the argument at the cursor, None if an option or nothing can stand there."""
-    kinds = {option.flag: option.kind for option in command.options}
+    kinds = {flag: option.kind for option in command.options for flag in option.flags}
     arguments, left = 0, list(before)
     while left:
         word = left.pop(0)
@@ -106,9 +106,10 @@ def _slot(command: Command, before: Sequence[Word], at: Word) -> Kind[Any] | Non
 def _flags(command: Command, before: Sequence[Word], at: Word) -> list[Candidate]:
     given = {word.text for word in before}
     return [
-        Candidate(option.flag, option.help)
+        Candidate(flag, option.help)
         for option in command.options
-        if option.flag.startswith(at.text) and option.flag not in given and at.text
+        for flag in option.flags
+        if flag.startswith(at.text) and given.isdisjoint(option.flags) and at.text
     ]
 
 

@@ -48,7 +48,13 @@ SHOWN = (
         "file",
     ),
 )
-QUEUE = Positional("queue_name", QueueName(), "The queue.", "Queue name: ")
+QUEUE = Positional(
+    "queue_name",
+    QueueName(),
+    "The queue; the current one, if one is set, where it is left out.",
+    "Queue name: ",
+    meant=lambda session: session.queue,
+)
 
 
 @putting.CONTENT.command(

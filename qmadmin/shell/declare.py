@@ -42,7 +42,7 @@ class Needs(enum.Flag):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Option:
-    """An option: a dash and a letter, before all positional arguments, never asked for.
+    """An option: a dash and a letter, or `long` in place of it; it is never asked for.
 
     Without a kind it is a flag and its value a bool. `default` is the value of an option that is not given.
     `excludes` is the flag of another option that cannot be given as well.
@@ -56,6 +56,12 @@ class Option:
     default: Any = None
     excludes: str = ""
     extension: bool = False
+    long: str = ""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """How it may be written."""
+        return (self.flag, self.long) if self.long else (self.flag,)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,8 +71,9 @@ class Positional:
     With a `prompt` it is asked for when the line does not have it. An empty answer means `default`, a text that is
     read like an answer; `notice` then says so. Where there is no default an answer is required. With `clearable` a
     pair of quotes with nothing between is no empty answer, but means the empty value. Without a prompt the argument may
-    be left out, and is None then, and so may one of which an option that is named in `unless` takes the place. A prompt
-    and a notice may name what `facts` returns, and `{default}`.
+    be left out, and is None then, and so may one of which an option that is named in `unless` takes the place. Where
+    `meant` gives a text, that holds for what the line does not have, and nothing is asked. A prompt and a notice may
+    name what `facts` returns, and `{default}`.
     """
 
     name: str
@@ -79,6 +86,7 @@ class Positional:
     facts: Callable[[Session, Given], Mapping[str, str]] | None = None
     clearable: bool = False
     unless: tuple[str, ...] = ()
+    meant: Callable[[Session], str | None] | None = None
 
     @property
     def shown(self) -> str:
@@ -164,7 +172,8 @@ class Command:
 
     def _option_parts(self) -> list[str]:
         shown = {
-            option.flag: f"{option.flag} {option.metavar}" if option.kind else option.flag for option in self.options
+            option.flag: f"{option.flag} {option.metavar}" if option.kind else "|".join(option.flags)
+            for option in self.options
         }
         excluded = {option.excludes for option in self.options}
         return [

@@ -92,7 +92,7 @@ def _with_names(command: Command) -> str:
 
 
 def _option(option: Option) -> Term:
-    shown = f"{option.flag} {option.metavar}" if option.kind else option.flag
+    shown = f"{option.flag} {option.metavar}" if option.kind else ", ".join(option.flags)
     return Term(shown, f"{option.help} {EXTENSION}" if option.extension else option.help)
 
 

@@ -108,7 +108,7 @@ class Interpreter:
 
     def _do(self, command: Command, rest: str, line: str) -> None:
         start = self._dialogue.place()
-        reading = Reading(command)
+        reading = Reading(command, self._session)
         agreed: Any = None  # stays None where what follows is broken off
         with self._reporting(command, reading.given, self._dialogue.place):
             reading.take(rest)

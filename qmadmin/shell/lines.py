@@ -46,16 +46,20 @@ class Dialogue(Asking, Protocol):
 
 
 class Script:
-    """Lines of a stream: commands, and behind a command that asks the answers, a line for each."""
+    """Lines of a stream: commands, and behind a command that asks the answers, a line for each.
+
+    With `leaves_defaults` the answers that are missing at the end are the defaults.
+    """
 
     patient = False
 
-    def __init__(self, stream: TextIO, name: str, session: Session) -> None:
+    def __init__(self, stream: TextIO, name: str, session: Session, *, leaves_defaults: bool = False) -> None:
         self._stream = stream
         self._name = name
         self._session = session
         self._number = 0
         self._unread = ""
+        self._leaves_defaults = leaves_defaults
 
     def command(self) -> str | None:
         """Return the next command line, None at the end; with echo on it is repeated."""
@@ -68,7 +72,7 @@ class Script:
         """Return the next line; with echo on, prompt and answer are repeated as a terminal would show them."""
         line = self._read()
         if line is None:
-            raise InputEndedError(prompt)
+            raise InputEndedError(prompt, leaves_defaults=self._leaves_defaults)
         self._echo(prompt + line)
         return line
 
@@ -149,7 +153,9 @@ class Commands:
     patient = False
 
     def __init__(self, commands: Sequence[str], session: Session) -> None:
-        self._scripts = iter([Script(io.StringIO(text), f"-c {names.shown(text)}", session) for text in commands])
+        self._scripts = iter(
+            [Script(io.StringIO(text), f"-c {names.shown(text)}", session, leaves_defaults=True) for text in commands]
+        )
         self._script = Script(io.StringIO(), "-c", session)
 
     def command(self) -> str | None:

@@ -60,7 +60,7 @@ def _marked(text: str) -> str:
     parts = re.findall(r"-\w(?!\w)|[\w-]+|\W", text)
     return "".join(
         rf"\fB{escaped(part)}\fR"
-        if re.fullmatch(r"-\w|off|on|all|persist|nonpersist", part)
+        if re.fullmatch(r"-\w|--\w+|off|on|all|persist|nonpersist", part)
         else rf"\fI{escaped(part)}\fR"
         if re.fullmatch(r"[\w-]+", part)
         else escaped(part)

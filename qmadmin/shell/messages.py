@@ -29,17 +29,24 @@ MESSAGES = Group("Messages", "messages")
 _SELECTED = Needs.OPEN_SPACE | Needs.CURRENT_QUEUE
 
 
-@MESSAGES.command("qlist", short="ql", needs=_SELECTED, looks=True)
-def qlist(session: Session) -> Outcome:
-    """List the selected messages of the current queue, in the order in which they will be dequeued.
+@MESSAGES.command(
+    "qlist",
+    Positional("queue_name", QueueName(), "The queue; the current one where it is left out."),
+    short="ql",
+    needs=Needs.OPEN_SPACE,
+    looks=True,
+)
+def qlist(session: Session, queue_name: str | None) -> Outcome:
+    """List the selected messages of a queue, in the order in which they will be dequeued.
 
     The message identifier, priority, retries so far, size in bytes, delivery, reply delivery where one is set, whether
     the message is ready, delayed or held by a transaction, and when it becomes available and expires, where that is
     set. In verbose mode also the correlation identifier and the time of the enqueue.
 
         qlist
+        qlist errq
     """
-    name, criteria = session.chosen(), session.criteria
+    name, criteria = queue_name or session.chosen(), session.criteria
     messages = filter(criteria.keeps, session.opened().messages(name, condition=criteria.whole))
     first = next(messages, None)
     columns = _COLUMNS if session.detailed else _COLUMNS[:_BRIEF]

@@ -85,10 +85,11 @@ class UsageError(Exception):
 
 
 class InputEndedError(Exception):
-    """The input ended where an answer was due."""
+    """The input ended where an answer was due; with `leaves_defaults` an empty one is meant, where there may be one."""
 
-    def __init__(self, prompt: str) -> None:
+    def __init__(self, prompt: str, *, leaves_defaults: bool = False) -> None:
         super().__init__(prompt)
+        self.leaves_defaults = leaves_defaults
         self.notice = Notice(
             Severity.ERROR,
             f"Input ended at the prompt '{' '.join(prompt.split())}'",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from qmadmin.shell import suggest, words
 from qmadmin.shell.kinds import CapacityCommand, Words
-from qmadmin.shell.notices import UsageError
+from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.results import Notice, Severity
 from qmcore.errors import InvalidArgumentError
 
@@ -45,7 +45,7 @@ class Reading:
     refused.
     """
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: Command, session: Session | None = None) -> None:
         self.command = command
         self.given: dict[str, Any] = {option.name: option.default for option in command.options}
         self.asked_to_confirm = False
@@ -54,7 +54,15 @@ class Reading:
         self._cleared = False
         self._flags: set[str] = set()
         self._words: dict[str, str] = {}
-        self._to_ask = [positional.name for positional in command.positionals if positional.prompt]
+        for positional in command.positionals:
+            meant = positional.meant(session) if positional.meant and session else None
+            if meant is not None:
+                self._words[positional.name] = meant
+        self._to_ask = [
+            positional.name
+            for positional in command.positionals
+            if positional.prompt and positional.name not in self._words
+        ]
 
     @property
     def unread(self) -> int:
@@ -95,7 +103,7 @@ class Reading:
                 problem = problem or error
         for positional, word in zip(self.command.positionals, arguments, strict=False):
             self._words[positional.name] = word.text
-            if positional.prompt:
+            if positional.name in self._to_ask:
                 self._to_ask.remove(positional.name)
         self._to_ask = [
             positional.name
@@ -133,11 +141,15 @@ class Reading:
 
     @property
     def _all_flags(self) -> list[str]:
-        return [option.flag for option in self.command.options]
+        return [flag for option in self.command.options for flag in option.flags]
 
     def _take_option(self, found: list[Word]) -> None:
         """Take the first word as an option: a flag, several flags in one, or an option with its value."""
         text = found.pop(0).text
+        long = next((option for option in self.command.options if option.long == text), None)
+        if long is not None:
+            self._set(long, None)
+            return
         letters = text[1:]
         while letters:
             option = self._option(f"-{letters[0]}", text)
@@ -229,7 +241,12 @@ class Reading:
     def _asked(self, prompt: str, positional: Positional, asking: Asking, session: Session) -> str:
         if positional.name in self._to_ask:
             self._to_ask.remove(positional.name)
-        line = asking.ask(prompt, positional.kind)
+        try:
+            line = asking.ask(prompt, positional.kind)
+        except InputEndedError as error:
+            if positional.required or not error.leaves_defaults:
+                raise
+            line = ""
         if asking.patient:
             self._warn_of_command(line.strip(words.BLANKS), asking, session)
         self._cleared = bool(line.strip(words.BLANKS))

@@ -110,7 +110,8 @@ def _importing(session: Session, given: Given) -> str:
 
     session.verified = Verified()
     done = _import(session, given, verified=session.verified, dry_run=True)
-    return f"Import {_count(done.messages, 'message')} of archive {done.archive} {'; '.join(_sentences(done))}"
+    stopped = "" if given["start"] or not done.stops else ", with the queues stopped for dequeuing until qstart"
+    return f"Import {_count(done.messages, 'message')} of archive {done.archive} {'; '.join(_sentences(done))}{stopped}"
 
 
 def _sentences(done: Imported) -> Sequence[str]:
@@ -141,7 +142,7 @@ def _sentences(done: Imported) -> Sequence[str]:
         "refuse",
     ),
     Option("-r", "name", "The name that the queue space gets; -s says which one is meant.", SpaceName(), "new_name"),
-    Option("-t", "start", "Let messages be dequeued where that was so in the archive.", default=False),
+    Option("-t", "start", "Let messages be dequeued where that was so in the archive.", default=False, long="--start"),
     Option("-a", "again", "Also queues that were imported from this archive before.", default=False),
     _DEFINITIONS,
     _KEY,
@@ -168,8 +169,8 @@ def qimport(
     together, when all of their messages are there. When it is cut short nobody sees anything of it, and the same
     command goes on where it was. With -e append queues get the messages some at a time after that, each once, so that
     the command as a whole is not atomic. Message identifiers stay valid. Imported queues are stopped for dequeuing
-    unless -t is given. An import that was cut short is given up by qmspark import --abandon, or by --abandon-all where
-    the archive is gone. It requires the package pyarrow.
+    unless --start is given. An import that was cut short is given up by qmspark import --abandon, or by --abandon-all
+    where the archive is gone. It requires the package pyarrow.
 
         qimport /archives/monday
         qimport -s QSPACE -r COPY /archives/monday

@@ -160,6 +160,8 @@ def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> 
 
     asked = _import_options(call, place, given)
     look_at(destination)
+    if not (asked.start or call.dry_run):
+        call.report.note(archives.WILL_BE_STOPPED)
     with (
         call.recorded(destination, f"device {destination}") as record,
         _interrupts_told(destination, place, asked),

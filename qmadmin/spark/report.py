@@ -52,6 +52,11 @@ class Report:
         with Meter(Console(file=sys.stderr, no_color=self._color == "never"), what) as reached:
             yield reached
 
+    def note(self, notice: Notice) -> None:
+        """Show a remark before the work begins."""
+        if not self._quiet:
+            self._screen.notice(notice)
+
     def show(self, told: Outcome) -> bool:
         """Show what came of it; return whether nothing of that is an error."""
         shown = told.shown(self._form)

@@ -21,7 +21,7 @@ from qmadmin.transfer.verifying import Verified
 from qmadmin.transfer.workers import Crew, Workers
 from qmcore.acts import importing as acts
 from qmcore.errors import BadResourceError, QueueError
-from qmcore.imports import ImportJob, Stage
+from qmcore.imports import ImportJob, Mode, Stage
 from qmcore.port import always
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ class Imported:
     spaces: tuple[ImportedSpace, ...]
     messages: int
     seconds: float
+
+    @property
+    def stops(self) -> bool:
+        """Whether there are queues among it that are stopped for dequeuing, unless they are started."""
+        return any(mode is not Mode.APPEND for space in self.spaces for _, mode in space.queues.values())
 
 
 def load_archive(

@@ -171,6 +171,7 @@ class TestRemoval:
 class TestImport:
     def test_what_is_imported_is_the_same_and_waits_to_be_started(self, qmspark):
         archive, there = qmspark.archive(), qmspark.empty_device()
+        assert "will be stopped for dequeuing" in qmspark.json("import", "--dry-run", archive, there).err
         said = qmspark.json("import", archive, there)
         assert [(q["queue"], q["mode"], q["messages"]) for q in said.found["queues"]] == [
             ("errq", "created", 1),
@@ -178,7 +179,7 @@ class TestImport:
         ]
         assert qmspark.messages(there) == qmspark.messages(qmspark.device)
         assert qmspark.queue(there).dequeue_enabled is False
-        assert "stopped for dequeuing" in said.err
+        assert said.err.index("will be stopped for dequeuing") < said.err.index("are stopped for dequeuing")
         with qmadmin.open_device(there) as device:
             assert device.audited(1)[0].outcome == "5 messages imported"
 

@@ -66,7 +66,7 @@ def test_import_is_recorded_with_what_it_was_about(laid_out, archive):
     ran = laid_out.run(f"qimport -y -r COPY {archive}\nformat json\nqaudit 1\n")
     (entry,) = rows(ran, "qaudit")
     assert entry["object"].startswith("Import 2 messages of archive ")
-    assert entry["object"].endswith("into the new queue space 'COPY' (2 queues created)")
+    assert entry["object"].endswith("(2 queues created), with the queues stopped for dequeuing until qstart")
     assert entry["outcome"] == f"Archive '{archive}' imported"
 
 
@@ -91,6 +91,12 @@ def test_address_is_refused_with_the_program_that_takes_it(laid_out):
 def test_started_queues_say_nothing_of_being_stopped(laid_out, archive):
     assert "stopped" in laid_out.run(f"qimport -y -r COPY {archive}\n").err
     assert laid_out.run(f"qimport -y -t -r SECOND {archive}\n").err == ""
+    assert laid_out.run(f"qimport -y --start -r THIRD {archive}\n").err == ""
+    asked = laid_out.run(f"echo\nqimport -r FOURTH {archive}\nn\nqimport --start -r FOURTH {archive}\nn\n").out
+    stopped, started = [line for line in asked.splitlines() if "(y, n" in line]
+    assert ", with the queues stopped for dequeuing until qstart? (y, n" in stopped
+    assert "stopped" not in started
+    assert "Invalid option --stat" in laid_out.run(f"qimport --stat {archive}\n").err
 
 
 def test_archive_of_a_key_is_imported_with_it(laid_out):

@@ -70,7 +70,7 @@ SYNOPSES = {
     "qset": "[queue_name]",
     "qscan": "[-t deq_time1[-deq_time2]] [-p priority1[-priority2]] [-m msgid] [-i corrid] [-d persist|nonpersist]"
     " [-e exptime1[-exptime2]] [-w condition] [none]",
-    "qlist": "",
+    "qlist": "[queue_name]",
     "qchangeprio": "[-y] [-n] [newpriority]",
     "qchangetime": "[-y] [-n] [newtime]",
     "qchangeexptime": "[-y] [-n] [newtime]",
@@ -94,8 +94,8 @@ SYNOPSES = {
     "qaudit": "[count]",
     "qexport": "[-s queue_space_name] [-q queue_name] [-w condition] [-o {refuse|leave-out|as-rolled-back}] [-d]"
     " [-k file] [directory]",
-    "qimport": "[-s queue_space_name] [-q queue_name] [-e {refuse|skip|replace|append}] [-r new_name] [-t] [-a] [-d]"
-    " [-k file] [-y] [-n] [directory]",
+    "qimport": "[-s queue_space_name] [-q queue_name] [-e {refuse|skip|replace|append}] [-r new_name] [-t|--start] [-a]"
+    " [-d] [-k file] [-y] [-n] [directory]",
     "echo": "[{off|on}]",
     "verbose": "[{off|on}]",
     "paginate": "[{off|on}]",

@@ -303,3 +303,40 @@ def test_a_message_that_names_no_time_is_selected_by_the_time_of_its_enqueue(lai
     space.enqueue("STRING", b"later", delay=1_900_000_000)
     listed = laid_out.run("format csv\nqopen QSPACE\nqset STRING\nqscan -t 00-37\nqlist\nqscan -t 2601-+0\nqlist\n").out
     assert [row["bytes"] for row in csv.DictReader(listed.splitlines()) if row["msgid"] != "msgid"] == ["1", "1"]
+
+
+def test_the_current_queue_is_meant_where_none_is_named(laid_out, space):
+    space.enqueue_many("STRING", ["one", "two"])
+    space.enqueue("errq", "three")
+    ran = laid_out.type("qopen QSPACE\nqset STRING\nqpeek -x\nqget\nqlist errq\nqpeek errq\nqset\n")
+    assert ran.status == 0
+    assert "Queue name" not in ran.both
+    assert ran.out.count("\none\n") == 1
+    assert ran.out.count("\nthree\n") == 1
+    assert ran.out.endswith("Current queue is 'STRING'\n")
+    assert [message.size for message in space.messages("STRING")] == [3]
+    without = laid_out.run("qopen QSPACE\nqlist errq\nqlist\nqpeek\nerrq\n")
+    assert without.err == "ERROR: No current queue is set (crque, line 3)\n"
+    assert without.out.count("ready") == 2
+
+
+def test_a_queue_that_nothing_asks_for_passes_no_answer_over(laid_out):
+    ran = laid_out.run("qopen QSPACE\nqset STRING\nqpeek -z\nql\n")
+    assert "Passed over" not in ran.err
+    assert "Passed over" in laid_out.run("qopen QSPACE\nqpeek -z\nSTRING\n").err
+
+
+def test_the_default_of_a_prompt_holds_where_a_command_among_the_arguments_has_no_answer(laid_out, space):
+    space.enqueue("STRING", b"x")
+    space.move("STRING", "errq")
+    ran = laid_out.process(None, "-c", "qopen QSPACE", "-c", "qrequeue -y", "-c", "qcreate NEW")
+    assert (ran.stderr, ran.returncode) == ("", 0)
+    assert space.queue("NEW").definition.retries == 0
+    assert space.usage("STRING").messages == 1
+    for command, prompt in (
+        ("qdestroy", "Queue name:"),
+        ("qpurge STRING", "Purge 1 message of queue 'STRING'? (y, n [default=n]):"),
+    ):
+        ran = laid_out.process(None, "-c", "qopen QSPACE", "-c", command)
+        assert f"ERROR: Input ended at the prompt '{prompt}'" in ran.stderr
+    assert "Input ended" in laid_out.process("qopen QSPACE\nqcreate MORE\n").stderr, "a script may be cut short"
