@@ -19,6 +19,7 @@ from qmcore.times import Clock, SystemClock
 if TYPE_CHECKING:
     from qmadmin.maker import VolumeMaker
     from qmcore.port import Volume
+    from qmcore.upgrade import UpgradePlan
     from qmstorage.postgres.address import Address
 
 
@@ -142,6 +143,65 @@ def read_backup(backup: str | os.PathLike[str]) -> BackupReport:
     from qmstorage.sqlite.backups import read_list
 
     return read_list(Path(backup))
+
+
+def plan_upgrade(path_or_url: str | os.PathLike[str]) -> UpgradePlan:
+    """Return what an upgrade of a device to the schema version of this release would do; nothing is changed.
+
+    Raises BadResourceError where there is no device or a file of it is missing, ReleaseError for a newer one.
+    """
+    address = address_of(path_or_url)
+    if address is not None:
+        _SchemaMaker.require_driver()
+        from qmstorage.postgres import upgrading as of_schemas
+
+        return of_schemas.plan(address)
+    from qmstorage.sqlite import upgrading as of_files
+
+    return of_files.plan(path_of(path_or_url))
+
+
+def upgrade_device(
+    path_or_url: str | os.PathLike[str],
+    plan: UpgradePlan,
+    backup: str | os.PathLike[str] | None,
+    *,
+    progress: Callable[[int], None] | None = None,
+    clock: Clock | None = None,
+) -> None:
+    """Bring a device to the schema version of this release: all its volumes together, or none.
+
+    `backup` is where it is saved before, which must not exist: a directory that qrestore takes, and for a device on
+    PostgreSQL a file that pg_restore takes; None where it was saved otherwise. `progress` gets percent.
+
+    Raises InUseError where processes are attached, and for a file where any program has it open; BadResourceError
+    where the backup exists; SystemFailureError where a file is damaged; OperatingSystemError where the disk is full or
+    the rights are missing. The device is then as it was.
+    """
+    plan.refuse_attached()
+    told = progress or (lambda _percent: None)
+    target = None if backup is None else Path(os.path.abspath(backup))
+    address = address_of(path_or_url)
+    if address is None:
+        from qmstorage.sqlite import upgrading as of_files
+
+        of_files.upgrade(plan, target, (clock or SystemClock()).now(), told)
+    else:
+        from qmstorage.postgres import upgrading as of_schemas
+
+        if target is not None:
+            of_schemas.dump(address, plan, target)
+        of_schemas.upgrade(address, plan)
+    told(100)
+
+
+def can_back_up(path_or_url: str | os.PathLike[str]) -> bool:
+    """Return whether an upgrade can save the device itself: for one on PostgreSQL that takes pg_dump."""
+    if address_of(path_or_url) is None:
+        return True
+    from qmstorage.postgres import upgrading as of_schemas
+
+    return of_schemas.can_dump()
 
 
 def path_of(path_or_url: str | os.PathLike[str]) -> str:
@@ -274,7 +334,7 @@ class _SchemaMaker:
     def clock(self) -> Clock:
         """Return the clock of the server."""
         if not self._clock.is_set:
-            self._require_driver()
+            self.require_driver()
             from qmstorage.postgres.opening import read_clock
 
             read_clock(self._address, self._clock)
@@ -286,14 +346,14 @@ class _SchemaMaker:
 
     def open(self, path: str) -> Volume:
         """Open the volume in a schema."""
-        self._require_driver()
+        self.require_driver()
         from qmstorage.postgres.opening import open_volume
 
         return open_volume(self._at(path), self._clock)
 
     def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
         """Make a volume of a device, for the role that the device is for."""
-        self._require_driver()
+        self.require_driver()
         from qmstorage.postgres.opening import create_volume
 
         return create_volume(self._at(path), self._clock, info, main=main, group=info.group)
@@ -326,7 +386,7 @@ class _SchemaMaker:
         )
 
     @staticmethod
-    def _require_driver() -> None:
+    def require_driver() -> None:
         """Refuse with a sentence where the driver is missing, before anything imports it."""
         from qmstorage.postgres.address import require_driver
 

@@ -130,6 +130,35 @@ def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Com
     more="Answers that a script has for them are passed over.",
 )
 @click.option(
+    "--upgrade",
+    cls=Option,
+    is_flag=True,
+    help="Bring the device to the schema version of this release.",
+    more="Every process has to leave it first. It is saved before, and asked about unless -y is given. All its volumes"
+    " are upgraded together, or none, whatever happens in between; at the end stands how to go back.",
+)
+@click.option(
+    "--plan",
+    cls=Option,
+    is_flag=True,
+    help="With --upgrade: say what would be done, and do nothing.",
+)
+@click.option(
+    "--backup",
+    cls=Option,
+    metavar="PATH",
+    help="With --upgrade: where the device is saved before.",
+    more="It must not exist. Without the option it is a name of the device's with date and time, beside the device, and"
+    " for a device on PostgreSQL, which pg_dump saves, in the current directory.",
+)
+@click.option(
+    "--backed-up",
+    cls=Option,
+    is_flag=True,
+    help="With --upgrade: the device was saved otherwise.",
+    more="It is not saved again then. Where pg_dump is not installed nothing else can be done on PostgreSQL.",
+)
+@click.option(
     "--mib",
     "request",
     cls=Option,
@@ -159,6 +188,10 @@ def qmadmin(
     form: str | None,
     stop_on_error: bool,
     yes: bool,
+    upgrade: bool,
+    plan: bool,
+    backup: str | None,
+    backed_up: bool,
     request: str | None,
     arguments: tuple[str, ...],
 ) -> Exit:
@@ -168,7 +201,16 @@ def qmadmin(
     variable QMCONFIG names it. Commands come from the terminal, or line by line from the standard input or FILE. The
     command help lists them, and the manual page qmadmin(1) describes them.
     """
-    _refuse_together({"-c": bool(commands), "-f": command_file is not None, "--mib": request is not None})
+    _refuse_together(
+        {
+            "-c": bool(commands),
+            "-f": command_file is not None,
+            "--mib": request is not None,
+            "--upgrade": upgrade,
+        }
+    )
+    _refuse_together({"--backup": backup is not None, "--backed-up": backed_up})
+    _refuse_without(upgrade, {"--plan": plan, "--backup": backup is not None, "--backed-up": backed_up})
     configuration = _settings()
     requested: list[str] = []
     if request is not None:
@@ -182,6 +224,10 @@ def qmadmin(
     check_status(device)
     if requested:
         return _carry_out(device, requested, configuration)
+    if upgrade:
+        from qmadmin.upgrade import Choices, run
+
+        return run(device, Choices(plan=plan, yes=yes, backup=backup, backed_up=backed_up), sys.stdout)
     script = Given(None if command_file == "-" else command_file, commands)
     usual = configuration.qmadmin
     modes = Modes(echo=usual.echo, verbose=usual.verbose, yes=yes, stop_on_error=stop_on_error)
@@ -290,6 +336,13 @@ def _refuse_together(given: Mapping[str, bool]) -> None:
     first, second, *_ = [*(flag for flag, is_given in given.items() if is_given), "", ""]
     if second:
         raise StartError(UsageError(f"Options {first} and {second} exclude each other").notice)
+
+
+def _refuse_without(upgrade: bool, given: Mapping[str, bool]) -> None:
+    """Refuse options that say something of an upgrade where none is asked for."""
+    for flag, is_given in given.items():
+        if is_given and not upgrade:
+            raise StartError(UsageError(f"Option {flag} belongs to --upgrade, which is missing").notice)
 
 
 def _settings() -> Configuration:

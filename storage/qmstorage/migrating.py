@@ -1,26 +1,40 @@
-"""Bringing the tables of a volume to a schema version. Alembic loads only here, never where a device is opened."""
+"""The statements that bring the tables of a volume to a schema version.
+
+Alembic makes them of the steps in `migrations`, and loads only here, never where a device is opened. Whoever runs them
+holds the volume alone, and begins and commits the transaction.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import io
 
 from alembic import command
 from alembic.config import Config
 
 from qmstorage.schema import REVISION
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
+
+class _Statements(io.StringIO):
+    """A stream that alembic writes statements to, each in one write with a semicolon and a blank line behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[str] = []
+
+    def write(self, text: str) -> int:
+        """Take one statement."""
+        self.written.append(text.strip().removesuffix(";"))
+        return len(text)
 
 
-def migrate(connection: Connection, revision: str = REVISION, *, schema: str | None = None) -> None:
-    """Bring the tables behind a connection to a revision, from whichever they have; from none they are created.
+def statements(dialect: str, found: int, *, schema: str | None = None) -> list[str]:
+    """Return the statements that bring tables from the version `found`, 0 for none, to that of this release, in order.
 
-    `schema` is the one that they are in, for SQLite the name of an attached file. The caller holds the volume alone,
-    begins the transaction and commits it.
+    `dialect` is "sqlite" or "postgresql"; `schema` is where the tables are, for SQLite the name of an attached file.
     """
-    config = Config()
+    out = _Statements()
+    config = Config(output_buffer=out)
     config.set_main_option("script_location", "qmstorage:migrations")
-    config.attributes["connection"] = connection
-    config.attributes["schema"] = schema
-    command.upgrade(config, revision)
+    config.attributes.update(dialect=dialect, schema=schema)
+    command.upgrade(config, f"{f'{found:04d}' if found else 'base'}:{REVISION}", sql=True)
+    return [text for text in out.written if text and not text.startswith("--")]

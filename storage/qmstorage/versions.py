@@ -12,13 +12,15 @@ def refuse_other(found: int, path: str) -> None:
     """Raise ReleaseError for a volume of another schema version; `path` is what the volume is called."""
     if found > schema.VERSION:
         raise ReleaseError(
-            f"device {path!r} has schema version {found}, newer than version {schema.VERSION} of this release",
-            hint="Use the release of qmadmin that wrote it, or a newer one.",
+            f"device {path!r} has schema version {found}, newer than version {schema.VERSION} of this release:"
+            " use the release of qmadmin that wrote it, or a newer one",
+            hint="qmadmin --version tells what is installed.",
             path=path,
         )
     if found < schema.VERSION:
         raise ReleaseError(
-            f"device {path!r} has schema version {found}, older than version {schema.VERSION} of this release",
-            hint=f"Upgrade it: qmadmin --upgrade {shlex.quote(path)}",
+            f"device {path!r} has schema version {found}, older than version {schema.VERSION} of this release:"
+            f" upgrade it with qmadmin --upgrade {shlex.quote(path)}",
+            hint="It is saved before; --plan says what will be done.",
             path=path,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -17,32 +17,17 @@ from alembic.script import ScriptDirectory
 
 import qmadmin
 from qmstorage import schema
-from qmstorage.migrating import migrate
-
-
-def tables(path: Path) -> dict[str, str]:
-    """Return what SQLite says of each table and index, blanks folded."""
-    with sqlite3.connect(path) as connection:
-        found = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-    connection.close()
-    return {name: normal(sql) for name, sql in found}
-
-
-def normal(sql: str) -> str:
-    """Fold the blanks, and order the constraints, which mean the same in any order."""
-    head, _, rest = re.sub(r"\s+", " ", sql).partition("(")
-    body, _, tail = rest.rpartition(")")
-    parts = sorted(part.strip() for part in re.split(r",(?![^(]*\))", body))
-    return f"{head.strip()} ({', '.join(parts)}) {tail.strip()}"
+from qmstorage.migrating import statements
+from tests.fix_release import tables
 
 
 @pytest.fixture
 def migrated(tmp_path: Path) -> Path:
     path = tmp_path / "migrated"
-    engine = sa.create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
-        migrate(connection)
-    engine.dispose()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for text in statements("sqlite", 0):
+            connection.execute(text)
+        connection.commit()
     return path
 
 
@@ -72,13 +57,8 @@ def test_the_version_is_recorded_where_alembic_looks_for_it(made: str, request: 
     engine.dispose()
 
 
-def test_migrating_what_is_up_to_date_changes_nothing(fresh: Path) -> None:
-    before = tables(fresh)
-    engine = sa.create_engine(f"sqlite:///{fresh}")
-    with engine.begin() as connection:
-        migrate(connection)
-    engine.dispose()
-    assert tables(fresh) == before
+def test_what_is_up_to_date_takes_no_statement() -> None:
+    assert statements("sqlite", schema.VERSION) == []
 
 
 def test_the_newest_step_is_the_version_that_this_release_reads() -> None:

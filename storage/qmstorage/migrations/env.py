@@ -1,4 +1,4 @@
-"""Runs the steps on the connection that the caller has put into the configuration; alembic runs this file."""
+"""Writes the statements of the steps to the stream of the configuration; alembic runs this file."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from alembic import context
 from qmstorage.schema import metadata
 
 context.configure(
-    connection=context.config.attributes["connection"],
+    dialect_name=context.config.attributes["dialect"],
+    dialect_opts={"paramstyle": "named"},
+    output_buffer=context.config.output_buffer,
     target_metadata=metadata,
     version_table_schema=context.config.attributes["schema"],
-    # SQLite can change little of a table in place; alembic then makes it anew and copies the rows.
-    render_as_batch=True,
+    # The transaction is the caller's.
+    transactional_ddl=False,
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -54,8 +54,8 @@ def open_volume(address: Address, clock: ServerClock) -> PostgresVolume:
     Raises BadResourceError where there is none, ReleaseError for a newer one or a server that is too old,
     OperatingSystemError where the server cannot be reached or refuses.
     """
-    with _connected(address, clock) as connection:
-        _check_version(connection, address)
+    with connected(address, clock) as connection:
+        versions.refuse_other(version_of(connection, address), address.shown)
         _check_encoding(connection, address, new=False)
         durability = _scalar(connection, f"SELECT durability FROM {quoted(address.schema)}.device")  # noqa: S608 - a name of ours
         readonly = bool(_scalar(connection, "SELECT pg_is_in_recovery()")) or not _may_write(connection, address)
@@ -75,7 +75,7 @@ def create_volume(
     `group` is a role that gets the rights to use it.
     Raises BadResourceError where the schema is there, and holds something.
     """
-    with _connected(address, clock) as connection:
+    with connected(address, clock) as connection:
         translate.refuse_old_server(connection.info.server_version, address.shown)
         _check_encoding(connection, address, new=True)
         with connection.transaction():
@@ -95,7 +95,7 @@ def create_volume(
 
 def read_clock(address: Address, clock: ServerClock) -> None:
     """Set a clock by that of the server."""
-    with _connected(address, clock):
+    with connected(address, clock):
         return
 
 
@@ -103,7 +103,8 @@ def read_clock(address: Address, clock: ServerClock) -> None:
 
 
 @contextlib.contextmanager
-def _connected(address: Address, clock: ServerClock) -> Iterator[psycopg.Connection[Any]]:
+def connected(address: Address, clock: ServerClock) -> Iterator[psycopg.Connection[Any]]:
+    """Give a connection to the database of a device; what the driver raises becomes an error of the queue manager."""
     if refused := address.refused_file:
         logger.warning("%s", refused)
     try:
@@ -116,14 +117,15 @@ def _connected(address: Address, clock: ServerClock) -> Iterator[psycopg.Connect
         raise translate.from_psycopg(error, address.shown) from error
 
 
-def _check_version(connection: psycopg.Connection[Any], address: Address) -> None:
+def version_of(connection: psycopg.Connection[Any], address: Address) -> int:
+    """Return the schema version of a volume; refuse what is not a volume, and a server that is too old."""
     translate.refuse_old_server(connection.info.server_version, address.shown)
     table = f"{quoted(address.schema)}.alembic_version"
     both = f"SELECT to_regclass('{table}') IS NOT NULL AND to_regclass('{quoted(address.schema)}.device') IS NOT NULL"
     if not _scalar(connection, both):
         raise translate.not_a_device(address.shown)
     found = _scalar(connection, f"SELECT version_num FROM {table}")  # noqa: S608 - names of ours
-    versions.refuse_other(int(found), address.shown)
+    return int(found)
 
 
 def _check_encoding(connection: psycopg.Connection[Any], address: Address, *, new: bool) -> None:
@@ -152,9 +154,10 @@ def _make_memory_again(connection: psycopg.Connection[Any], address: Address) ->
     name = memory_schema(address.schema)
     if _scalar(connection, _HAS_MEMORY, [name]):
         return
-    # Who may take on another role: servers before 16 tell no more than who is a member of it.
-    right = "SET" if connection.info.server_version >= _TELLS_WHO_MAY_SET_ROLE else "MEMBER"
-    ((owner, may_be_owner),) = connection.execute(_OWNER, [right, address.schema])
+    found = owner_of(connection, address.schema)
+    if found is None:
+        raise translate.not_a_device(address.shown)
+    owner, may_be_owner = found
     if not may_be_owner:
         raise OperatingSystemError(
             f"device {address.shown!r} lacks its schema {name!r}, for non-persistent messages",
@@ -170,6 +173,13 @@ def _make_memory_again(connection: psycopg.Connection[Any], address: Address) ->
         connection.execute(";\n".join(tables.creation_of_memory(address.schema)), prepare=False)
         for (writer,) in connection.execute(_WRITERS, [address.schema, f"{quoted(address.schema)}.message"]).fetchall():
             _grant(connection, quoted(name), writer)
+
+
+def owner_of(connection: psycopg.Connection[Any], schema: str) -> tuple[str, bool] | None:
+    """Return the role that owns a schema, and whether we may act as it; None where there is no such schema."""
+    # Who may take on another role: servers before 16 tell no more than who is a member of it.
+    right = "SET" if connection.info.server_version >= _TELLS_WHO_MAY_SET_ROLE else "MEMBER"
+    return connection.execute(_OWNER, [right, schema]).fetchone()
 
 
 def _make_schemas(connection: psycopg.Connection[Any], address: Address) -> None:

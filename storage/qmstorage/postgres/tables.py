@@ -6,7 +6,7 @@ A volume is a schema. Non-persistent messages stand in tables of the same names 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
-from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DDLElement
 
 from qmstorage.schema import (
     IN_MEMORY,
@@ -36,7 +36,7 @@ from qmstorage.schema import (
 )
 
 if TYPE_CHECKING:
-    from sqlalchemy import Index, Table
+    from sqlalchemy import Column, Index, Table
 
 # SQLAlchemy's dialects are not typed.
 DIALECT: Final = PGDialect_psycopg()  # type: ignore[no-untyped-call]
@@ -115,6 +115,12 @@ def creation_of_memory(schema: str) -> Iterator[str]:
         yield from _table(table, memory_schema(schema), unlogged=True)
     # A row that is there says that the tables are as they were when it was written: a crash of the server empties all.
     yield f"CREATE UNLOGGED TABLE {quoted(memory_schema(schema))}.residence (space_id INTEGER PRIMARY KEY)"
+
+
+def adding(column: Column[Any], schema: str) -> str:
+    """Return the statement that adds a column to its table in a schema."""
+    text = CreateColumn(column).compile(dialect=_DDL)
+    return f"ALTER TABLE {quoted(schema)}.{column.table.name} ADD COLUMN {text}"
 
 
 def indexes_of(name: str, schema: str) -> dict[str, str]:

@@ -61,19 +61,13 @@ def back_up(
 
     `volumes` are by their paths in the device list.
     """
-    if target.exists() or target.is_symlink():
-        raise BadResourceError(
-            f"{str(target)!r} exists already, and a backup never overwrites", hint="Name another.", path=str(target)
-        )
+    refuse_existing(target)
     try:
         with contextlib.ExitStack() as stack:
             part = stack.enter_context(parts.part_beside(target))
             moment, taken = _taken_at_once(list(volumes.values()), now, stack)
             report = _copied(list(volumes), taken, part, target, moment, progress)
-            _write_list(part, report)
-            # A directory takes the place of an empty one only.
-            part.joinpath("files").rename(target)
-            parts.sync(target.parent)
+            finish(part, report, target)
     except OSError as error:
         raise translate.from_os(error, "making the backup", str(target)) from error
     progress(100)
@@ -208,6 +202,22 @@ def _counted(unit: Unit) -> Contents:
         messages=sum(unit.level(space.id).messages for space in spaces),
         transactions=sum(unit.transaction_count(space.id) for space in spaces),
     )
+
+
+def refuse_existing(target: Path) -> None:
+    """Refuse a backup that is there already."""
+    if target.exists() or target.is_symlink():
+        raise BadResourceError(
+            f"{str(target)!r} exists already, and a backup never overwrites", hint="Name another.", path=str(target)
+        )
+
+
+def finish(part: Path, report: BackupReport, target: Path) -> None:
+    """Write the list of the files that a hidden directory has, and give it the name of the backup."""
+    _write_list(part, report)
+    # A directory takes the place of an empty one only.
+    part.joinpath("files").rename(target)
+    parts.sync(target.parent)
 
 
 def _write_list(part: Path, report: BackupReport) -> None:

@@ -131,15 +131,18 @@ def remove_files(path: str) -> None:
     shutil.rmtree(run_directory(path), ignore_errors=True)
 
 
-def checked(connection: sqlite3.Connection, path: str) -> sqlite3.Connection:
-    """Return the connection if it leads to a device that this release can read and write."""
-    if not _is_marked(connection):
-        raise translate.not_a_device(path)
-    versions.refuse_other(_version(connection, path), path)
+def checked(connection: sqlite3.Connection, path: str, *, older: bool = False) -> sqlite3.Connection:
+    """Return the connection if it leads to a device that this release can read and write, or to an `older` one."""
+    found = version_of(connection, path)
+    if not (older and found < schema.VERSION):
+        versions.refuse_other(found, path)
     return connection
 
 
-def _version(connection: sqlite3.Connection, path: str) -> int:
+def version_of(connection: sqlite3.Connection, path: str) -> int:
+    """Return the schema version of a device; refuse what is not a device."""
+    if not _is_marked(connection):
+        raise translate.not_a_device(path)
     row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     if row is None or not str(row[0]).isdecimal():
         raise SystemFailureError(
@@ -237,8 +240,8 @@ def patience(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reading(path: str) -> Iterator[sqlite3.Connection]:
-    """Give a connection to an existing device that is only read, and make no file beside it.
+def reading(path: str, *, older: bool = False) -> Iterator[sqlite3.Connection]:
+    """Give a connection to an existing device that is only read, also to an `older` one, and make no file beside it.
 
     Where the device was not open at first, and was written meanwhile, the error has the fact `changed`.
     """
@@ -246,7 +249,7 @@ def reading(path: str) -> Iterator[sqlite3.Connection]:
     before = _contents(path)
     try:
         with contextlib.closing(connect(path, mode)) as connection:
-            yield checked(connection, path)
+            yield checked(connection, path, older=older)
     except translate.FAILURES as error:
         _refuse_changed(path, mode, before)
         raise translate.from_sqlite(error, path) from error
@@ -255,7 +258,8 @@ def reading(path: str) -> Iterator[sqlite3.Connection]:
 
 
 def _mode_to_read(path: str) -> str:
-    if not Path(f"{path}-wal").exists():
+    # Where an upgrade was killed there is a journal, by which whoever may write the file undoes it first.
+    if not any(Path(path + end).exists() for end in ("-wal", "-journal")):
         # While nobody has the device open it does not change, and SQLite would make files to share it.
         return "immutable"
     # Those that root makes get the owner of the device, those of others do not.

@@ -22,6 +22,7 @@ from qmstorage.sqlite import files, parts, translate
 from qmstorage.sqlite.backups import Contents, contents_of, read_list
 from qmstorage.sqlite.replaced import Replaced, replaced
 from qmstorage.sqlite.residences import remove_memories
+from qmstorage.sqlite.upgrading import upgrade_copy
 
 _LEAP = 2**32
 """Sequence numbers that are passed over, so that none is given again which was given after the backup was made."""
@@ -142,6 +143,7 @@ def _made(
             progress((at * 100 + percent) * 99 // (100 * len(copies)))
 
         _copy(source, copy, step)
+        upgrade_copy(copy.made)
         incarnations |= _settled(copy.made, places, leap, group_id)
         total += contents_of(copy.made, lambda percent, step=step: step(60 + percent * 4 // 10))  # type: ignore[misc]
         parts.digest_of(copy.made)

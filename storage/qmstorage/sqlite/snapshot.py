@@ -123,7 +123,7 @@ class SqliteSnapshot:
 
         with self._in_use() as connection:
             try:
-                _copy(connection, path, progress)
+                copy(connection, path, progress)
             except sqlite3.Error as error:
                 # Whatever goes wrong with the source is found by its own checks.
                 raise translate.from_copying(error, path) from error
@@ -200,12 +200,15 @@ class SqliteSnapshot:
                 raise translate.from_sqlite(error, self._path) from error
 
 
-def _copy(source: sqlite3.Connection, path: str, progress: Callable[[int, int, int], None]) -> None:
+def copy(
+    source: sqlite3.Connection, path: str, progress: Callable[[int, int, int], None], *, name: str = "main"
+) -> None:
+    """Write all of a file, or of one that is attached by a name, to an empty one; `progress` as sqlite3's backup."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
         # Nobody sees the file before it is whole.
         target.execute("PRAGMA journal_mode = OFF")
         target.execute("PRAGMA synchronous = OFF")
-        source.backup(target, pages=_PAGES_AT_A_TIME, progress=progress, sleep=0)
+        source.backup(target, pages=_PAGES_AT_A_TIME, progress=progress, name=name, sleep=0)
 
 
 def integrity(connection: sqlite3.Connection, step: Callable[[int], None]) -> Iterator[str]:

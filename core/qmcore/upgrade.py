@@ -1,0 +1,50 @@
+"""What an upgrade of a device to the schema version of this release would do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from qmcore.errors import InUseError
+
+COPIED_EACH_SECOND = 50_000_000
+"""Bytes of a device that are copied and checked in a second, by a careful guess: what a plan tells goes by it."""
+
+_NAMED = 5
+"""Processes that a refusal names."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradePlan:
+    """An upgrade before it is done.
+
+    `path` is what the device is called, `version` the schema version that it has and `target` that of this release;
+    they are equal where there is nothing to do. `volumes` are the paths of all volumes, the device itself first, each
+    with its bytes. `attached` are the processes that keep the device from being upgraded. `backup_command` is what
+    saves a device that cannot be copied by us, empty where it can.
+    """
+
+    path: str
+    version: int
+    target: int
+    volumes: tuple[tuple[str, int], ...]
+    attached: tuple[str, ...] = ()
+    backup_command: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all volumes, which is the room that a backup of them takes at most."""
+        return sum(size for _, size in self.volumes)
+
+    def refuse_attached(self) -> None:
+        """Raise InUseError where processes are attached, and name them."""
+        if self.attached:
+            more = len(self.attached) - _NAMED
+            who = ", ".join(self.attached[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+            raise InUseError(
+                f"device {self.path!r} has processes attached: {who}", hint="End them first.", path=self.path
+            )
+
+    @property
+    def seconds(self) -> int:
+        """About how long the backup takes; the upgrade itself is done in an instant, however much is stored."""
+        return 1 + self.size // COPIED_EACH_SECOND

@@ -1,0 +1,197 @@
+"""Upgrading the schemas of a device to the schema version of this release, in one transaction."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from qmcore.errors import BadResourceError, InUseError, OperatingSystemError
+from qmcore.records import Owner
+from qmcore.upgrade import UpgradePlan
+from qmstorage import migrating, schema
+from qmstorage.postgres import keys, living, opening, tables
+from qmstorage.postgres.clock import ServerClock
+from qmstorage.postgres.tables import memory_schema, quoted
+
+if TYPE_CHECKING:
+    from qmstorage.postgres.address import Address
+
+_LOCK_SECONDS: Final = 5
+"""How long those who are at work on the device may take to come to an end."""
+
+_ENTRIES: Final = "SELECT path FROM {}.entry WHERE dlindex > 0 ORDER BY dlindex"
+_OWNERS: Final = "SELECT id, space_id, process, pid, host, boot, lock, role, since FROM {}.owner ORDER BY since"
+_OF_OWNER: Final = tuple(field.name for field in dataclasses.fields(Owner))
+_SIZE: Final = """
+SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::int8 FROM pg_class
+WHERE relkind = 'r' AND relnamespace::regnamespace::text = ANY(%s)
+"""
+_COLUMNS: Final = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+_GRANTED: Final = """
+SELECT DISTINCT pg_get_userbyid(grantee) FROM pg_class, aclexplode(relacl)
+WHERE oid = %s::regclass AND privilege_type = 'INSERT' AND grantee NOT IN (0, relowner)
+"""
+"""The roles that may write a table, besides its owner."""
+
+
+def plan(address: Address) -> UpgradePlan:
+    """Return what an upgrade of the device in a schema would do. Nothing is changed."""
+    with opening.connected(address, ServerClock()) as connection:
+        version = opening.version_of(connection, address)
+        schemas = _schemas(connection, address)
+        return UpgradePlan(
+            path=address.shown,
+            version=version,
+            target=schema.VERSION,
+            volumes=tuple((name, _size(connection, name)) for name in schemas),
+            attached=_attached(connection, schemas),
+            backup_command=_shown(_dump_command(schemas, Path("FILE"), ["'URL of the database'"])),
+        )
+
+
+def can_dump() -> bool:
+    """Tell whether pg_dump is installed, which alone can save a device on PostgreSQL."""
+    return shutil.which("pg_dump") is not None
+
+
+def dump(address: Address, wanted: UpgradePlan, target: Path) -> None:
+    """Save the schemas of a device with pg_dump as the file `target`, which must not exist.
+
+    Raises OperatingSystemError where pg_dump refuses, as one that is older than the server does.
+    """
+    parameters: dict[str, Any] = conninfo_to_dict(address.conninfo)
+    password = parameters.pop("password", None)
+    environment = os.environ | ({} if password is None else {"PGPASSWORD": str(password)})
+    command = _dump_command([name for name, _ in wanted.volumes], target, [f"--dbname={make_conninfo(**parameters)}"])
+    # Made by us, so that nobody else can read it from the first byte on.
+    target.touch(mode=0o600, exist_ok=False)
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    if done.returncode:
+        target.unlink(missing_ok=True)
+        said = done.stderr.strip().splitlines() or ["it gave no reason"]
+        raise OperatingSystemError(
+            f"pg_dump has saved nothing of device {address.shown!r}: {said[-1]}",
+            hint="Save it otherwise, and say so with --backed-up.",
+            path=address.shown,
+        )
+
+
+def upgrade(address: Address, wanted: UpgradePlan) -> None:
+    """Upgrade all schemas of a device in one transaction, with the rights of whoever may write it.
+
+    Raises InUseError where processes are attached or others are at work for long, OperatingSystemError where this
+    role does not own the schemas.
+    """
+    schemas = [name for name, _ in wanted.volumes]
+    with opening.connected(address, ServerClock()) as connection, connection.transaction():
+        owners = {name: _owner(connection, address, name) for name in schemas}
+        _take_alone(connection, address, schemas)
+        dataclasses.replace(wanted, attached=_attached(connection, schemas)).refuse_attached()
+        for name, owner in owners.items():
+            # What is made is the owner's, whoever makes it.
+            connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(owner)))
+            for text in _statements(connection, address.sibling(name), name):
+                connection.execute(text, prepare=False)
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+
+
+def _schemas(connection: psycopg.Connection[Any], address: Address) -> list[str]:
+    rows = connection.execute(_ENTRIES.format(quoted(address.schema))).fetchall()
+    found = list(dict.fromkeys([address.schema, *(path for (path,) in rows if path != address.shown)]))
+    for name in found:
+        if opening.owner_of(connection, name) is None:
+            raise BadResourceError(
+                f"schema {name!r} of device {address.shown!r} is missing, and all are upgraded together or none",
+                hint="Restore it, or let chdl tell the device of another place.",
+                path=address.shown,
+            )
+    return found
+
+
+def _size(connection: psycopg.Connection[Any], name: str) -> int:
+    ((size,),) = connection.execute(_SIZE, [[name, memory_schema(name)]]).fetchall()
+    return int(size)
+
+
+def _attached(connection: psycopg.Connection[Any], schemas: Iterable[str]) -> tuple[str, ...]:
+    """Return the processes that are attached to queue spaces in the schemas, and live, the longest first."""
+    owners = [
+        Owner(**dict(zip(_OF_OWNER, row, strict=True)))
+        for name in schemas
+        for row in connection.execute(_OWNERS.format(quoted(name))).fetchall()
+    ]
+    return tuple(map(str, living.alive(owners, connection))) if owners else ()
+
+
+def _owner(connection: psycopg.Connection[Any], address: Address, name: str) -> str:
+    """Return the role that owns a schema; refuse where this one may not act as it."""
+    found = opening.owner_of(connection, name)
+    owner, is_ours = found or ("nobody", False)
+    if not is_ours:
+        raise OperatingSystemError(
+            f"schema {name!r} of device {address.shown!r} belongs to {owner}, who alone can upgrade it",
+            hint=f"Connect as {owner}.",
+            path=address.shown,
+        )
+    return owner
+
+
+def _take_alone(connection: psycopg.Connection[Any], address: Address, schemas: Sequence[str]) -> None:
+    """Keep everybody out of the schemas until the transaction ends."""
+    connection.execute(f"SET LOCAL lock_timeout = {_LOCK_SECONDS * 1000}")
+    try:
+        for name in schemas:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [keys.key(name, keys.Kind.VOLUME, 0)])
+            connection.execute(f"LOCK TABLE {quoted(name)}.owner IN ACCESS EXCLUSIVE MODE")
+    except psycopg.errors.LockNotAvailable as error:
+        raise InUseError(
+            f"device {address.shown!r} is in use: others have been at work on it for {_LOCK_SECONDS} seconds",
+            hint="End them first; pg_stat_activity names them.",
+            path=address.shown,
+        ) from error
+
+
+def _statements(connection: psycopg.Connection[Any], address: Address, name: str) -> Iterator[str]:
+    """Yield what brings one volume to the version of this release."""
+    found = opening.version_of(connection, address)
+    if found == schema.VERSION:
+        return
+    yield from migrating.statements("postgresql", found, schema=name)
+    memory = memory_schema(name)
+    for table in schema.IN_MEMORY:
+        present = {column for (column,) in connection.execute(_COLUMNS, [memory, table.name]).fetchall()}
+        # None at all where a restore has left the tables out: whoever opens the device next makes them.
+        for column in table.columns if present else ():
+            if column.name not in present:
+                yield tables.adding(column, memory)
+    # Tables that the steps have made are for those who may write the others.
+    for (role,) in connection.execute(_GRANTED, [f"{quoted(name)}.message"]).fetchall():
+        yield (
+            sql.SQL("GRANT ALL ON ALL TABLES IN SCHEMA {} TO {}")
+            .format(sql.Identifier(name), sql.Identifier(role))
+            .as_string(connection)
+        )
+
+
+def _dump_command(schemas: Sequence[str], target: Path, where: Sequence[str]) -> list[str]:
+    named = [f"--schema={each}" for name in schemas for each in (name, memory_schema(name))]
+    return ["pg_dump", "--format=custom", *named, f"--file={target}", *where]
+
+
+def _shown(command: Sequence[str]) -> str:
+    return " ".join(command)

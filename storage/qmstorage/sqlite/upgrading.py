@@ -1,0 +1,264 @@
+"""Upgrading the files of a device to the schema version of this release: all of them together, or none.
+
+SQLite commits a transaction over several attached files as a whole where each of them has a rollback journal; in WAL
+mode it does so in each file for itself. So the files leave WAL mode for the time of the upgrade, which succeeds only
+where nobody else has them open, and a kill at any point leaves journals by which whoever opens a file next undoes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from qmcore.backup import BackupReport, BackupVolume
+from qmcore.errors import BadResourceError, InUseError, OperatingSystemError, SystemFailureError
+from qmcore.upgrade import UpgradePlan
+from qmstorage import schema
+from qmstorage.runner import Texts
+from qmstorage.sqlite import backups, files, locks, parts, snapshot, translate
+from qmstorage.sqlite.unit import SqliteUnit
+
+_SECONDS = 1.0
+"""How long those who are just leaving are waited for."""
+
+
+def plan(path: str) -> UpgradePlan:
+    """Return what an upgrade of the device in a file would do. Nothing is changed."""
+    files.refuse_unusable(path)
+    path = os.path.realpath(path)
+    _undo_what_was_cut_short(path)
+    with files.reading(path, older=True) as connection:
+        version = files.version_of(connection, path)
+        rows = connection.execute("SELECT path FROM entry WHERE dlindex > 0 ORDER BY dlindex").fetchall()
+    others = dict.fromkeys(os.path.realpath(row[0]) for row in rows)
+    volumes = [path, *(other for other in others if other != path)]
+    for volume in volumes:
+        if not Path(volume).is_file():
+            raise BadResourceError(
+                f"file {volume!r} of device {path!r} is missing, and its files are upgraded together or not at all",
+                hint="Bring it back from where it is; chdl tells the device of a new place.",
+                path=volume,
+            )
+        _undo_what_was_cut_short(volume)
+    return UpgradePlan(
+        path=path,
+        version=version,
+        target=schema.VERSION,
+        volumes=tuple((volume, _size(volume)) for volume in volumes),
+        attached=tuple(who for volume in volumes for who in _attached(volume)),
+    )
+
+
+def upgrade(wanted: UpgradePlan, backup: Path | None, now_us: int, progress: Callable[[int], None]) -> None:
+    """Save all files of a device as the directory `backup`, unless it is None, and upgrade them.
+
+    `progress` gets percent. Raises InUseError where somebody has the device open, BadResourceError where the backup
+    exists, SystemFailureError where a file is damaged, OperatingSystemError where the disk is full; the device is then
+    as it was.
+    """
+    wanted.refuse_attached()
+    if not all(os.access(volume, os.W_OK) for volume, _ in wanted.volumes):
+        raise OperatingSystemError(f"device {wanted.path!r} cannot be written by this user", path=wanted.path)
+    if backup is not None:
+        backups.refuse_existing(backup)
+    try:
+        with contextlib.ExitStack() as stack:
+            groups = [stack.enter_context(_taken_alone(group)) for group in _groups(wanted.volumes)]
+            if backup is not None:
+                _back_up(wanted, groups, backup, now_us, progress)
+            for group in groups:
+                group.upgrade()
+            # One that SQLite cannot commit together with the device is as good as upgraded: it is finished by the next
+            # attempt, because the device comes last.
+            for group in reversed(groups):
+                group.commit()
+    except OSError as error:
+        raise translate.from_os(error, "upgrading device", wanted.path) from error
+
+
+def upgrade_copy(path: Path) -> None:
+    """Upgrade a file that nobody else has, as one that is made of a backup."""
+    with contextlib.closing(files.connect(str(path), "rw")) as connection:
+        found = files.version_of(connection, str(path))
+        connection.execute("BEGIN IMMEDIATE")
+        for text in _steps(found):
+            connection.execute(text)
+        connection.execute("COMMIT")
+
+
+def _undo_what_was_cut_short(path: str) -> None:
+    """Have SQLite take a file back to before an upgrade that was killed, if there was one."""
+    if Path(f"{path}-journal").exists() and os.access(path, os.W_OK):
+        with contextlib.closing(files.connect(path, "rw")) as connection, _refusing(path):
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+
+
+def _steps(found: int, name: str | None = None) -> list[str]:
+    if found == schema.VERSION:
+        return []
+    # Alembic takes a tenth of a second to load, which a restore of a backup of this release has no need for.
+    from qmstorage import migrating
+
+    return migrating.statements("sqlite", found, schema=name)
+
+
+class _Group:
+    """Files that are upgraded in one transaction of a connection to which they are attached."""
+
+    def __init__(self, paths: Sequence[str], connection: sqlite3.Connection) -> None:
+        self.paths = dict(zip(("main", *(f"volume_{at}" for at in range(1, len(paths)))), paths, strict=True))
+        self.connection = connection
+
+    def take(self) -> None:
+        """Let nobody write to the files, or refuse: until the commit somebody may still look at them."""
+        self.connection.execute(f"PRAGMA busy_timeout = {round(_SECONDS * 1000)}")
+        for name, path in self.paths.items():
+            if name != "main":
+                self.connection.execute(f"ATTACH ? AS {name}", (path,))
+            with _refusing(path):
+                # This goes well only where nobody else has the file open.
+                self.connection.execute(f"PRAGMA {name}.journal_mode = DELETE")
+                # The removal of a journal is the commit, which has to be on the disk before the log can begin.
+                self.connection.execute(f"PRAGMA {name}.synchronous = EXTRA")
+        # It reads at first, because SQLite copies nothing that it writes to; who reads in this mode keeps writers away.
+        self.connection.execute("BEGIN")
+        for name, path in self.paths.items():
+            with _refusing(path):
+                self.connection.execute(f"SELECT id FROM {name}.device").fetchone()  # noqa: S608 - a name of ours
+
+    def upgrade(self) -> None:
+        """Bring the tables of all files to the version of this release, in the transaction that is open."""
+        steps = []
+        for name in self.paths:
+            (found,) = self.connection.execute(f"SELECT version_num FROM {name}.alembic_version").fetchone()  # noqa: S608 - ours
+            steps += _steps(int(found), name)
+        with _refusing(self.paths["main"]):
+            for text in steps:
+                self.connection.execute(text)
+
+    def commit(self) -> None:
+        """Have it all on the disk."""
+        with _refusing(self.paths["main"]):
+            self.connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Let go of the files, which are in WAL mode again; what was not committed is undone."""
+        with contextlib.suppress(sqlite3.Error):
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            for name in self.paths:
+                # Whoever opens a file next does it else.
+                self.connection.execute(f"PRAGMA {name}.journal_mode = WAL")
+        self.connection.close()
+        for path in self.paths.values():
+            files.share_beside(path)
+
+
+@contextlib.contextmanager
+def _taken_alone(paths: Sequence[str]) -> Iterator[_Group]:
+    group = _Group(paths, files.connect(paths[0], "rw"))
+    with contextlib.closing(group):
+        group.take()
+        yield group
+
+
+@contextlib.contextmanager
+def _refusing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        if not translate.is_blocked(error):
+            raise translate.from_sqlite(error, path) from error
+        raise InUseError(
+            f"device {path!r} is open in another program{_holders(path)}", hint="Close it there first.", path=path
+        ) from error
+
+
+def _groups(volumes: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
+    """Yield the files by which fit on one connection, the device in the first."""
+    with contextlib.closing(sqlite3.connect(files.MEMORY)) as connection:
+        most = 1 + connection.getlimit(sqlite3.SQLITE_LIMIT_ATTACHED)
+    paths = [path for path, _ in volumes]
+    for start in range(0, len(paths), most):
+        yield paths[start : start + most]
+
+
+def _holders(path: str) -> str:
+    """Return which processes have a file open, as far as the system tells us."""
+    wanted, found = files.identity(path), []
+    for directory in Path("/proc").glob("[0-9]*/fd"):
+        with contextlib.suppress(OSError):
+            pid = int(directory.parent.name)
+            if pid != os.getpid() and any(_leads_to(link, wanted) for link in directory.iterdir()):
+                found.append(pid)
+    return f": process {', '.join(map(str, sorted(found)))}" if found else ""
+
+
+def _leads_to(link: Path, wanted: tuple[int, int] | None) -> bool:
+    with contextlib.suppress(OSError):
+        return files.identity(str(link)) == wanted
+    return False
+
+
+def _attached(path: str) -> Iterator[str]:
+    """Yield the processes that are attached to the queue spaces of a file, and live."""
+    probe = locks.OwnerFiles(files.surroundings(path))
+    with files.reading(path, older=True) as connection:
+        unit = SqliteUnit(connection.cursor(), Texts(files.DIALECT))
+        for space in unit.spaces():
+            yield from (str(owner) for owner in unit.owners(space.id) if probe.is_alive(owner))
+
+
+def _size(path: str) -> int:
+    return sum(Path(path + end).stat().st_size for end in ("", "-wal") if Path(path + end).exists())
+
+
+# ---- backup ----------------------------------------------------------------------------------------------------------
+
+
+def _back_up(
+    wanted: UpgradePlan, groups: Sequence[_Group], target: Path, now_us: int, progress: Callable[[int], None]
+) -> None:
+    """Save the files, which nobody can change meanwhile, as qbackup does."""
+    sources = [(group.connection, name, path) for group in groups for name, path in group.paths.items()]
+    listed: list[BackupVolume] = []
+    total, share = backups.Contents(), 95 // len(sources)
+    with parts.part_beside(target) as part:
+        directory = part / "files"
+        directory.mkdir(mode=0o700)
+        for at, (connection, name, path) in enumerate(sources):
+            copy = directory / ("device" if at == 0 else f"volume-{at}")
+            copy.touch(mode=files.PRIVATE_MODE)
+            snapshot.copy(connection, str(copy), lambda *_: None, name=name)
+            total += _contents(copy)
+            listed.append(BackupVolume(file=copy.name, path=path, size=_size(str(copy)), sha256=parts.digest_of(copy)))
+            progress((at + 1) * share)
+        (device_id,) = sources[0][0].execute("SELECT id FROM main.device").fetchone()
+        report = BackupReport(
+            path=str(target),
+            device=wanted.path,
+            device_id=device_id,
+            made_us=now_us,
+            volumes=tuple(listed),
+            spaces=total.spaces,
+            messages=total.messages,
+            transactions=total.transactions,
+        )
+        backups.finish(part, report, target)
+
+
+def _contents(copy: Path) -> backups.Contents:
+    """Return what a copy has, which may be of an older version; refuse one that is damaged."""
+    with contextlib.closing(files.connect(str(copy), "immutable")) as connection:
+        for damage in snapshot.integrity(connection, lambda _percent: None):
+            raise SystemFailureError(
+                f"the store is damaged: {damage}", hint="Look at the device with qcheck.", path=str(copy)
+            )
+        counted = (
+            "SELECT (SELECT count(*) FROM space), coalesce((SELECT sum(messages) FROM counter"
+            " WHERE queue_id = 0 AND space_id > 0), 0), (SELECT count(*) FROM trans)"
+        )
+        return backups.Contents(*connection.execute(counted).fetchone())
