@@ -79,7 +79,8 @@ class Doctor:
         where: dict[str, tuple[Volume, Space]] = {}
         yield from self._guarded("space-unreadable", names, lambda name: self._locate(name, where))
         if only is None:
-            yield from self._part("device", "rights, files and pages are in order", self._device)
+            well = f"it has schema version {self._patient.info.schema_version}; rights, files and pages are in order"
+            yield from self._part("device", well, self._device)
         for name, (volume, space) in where.items():
             yield from self._part(
                 f"queue space {name}",

@@ -9,7 +9,6 @@ import gc
 import logging
 import os
 import signal
-import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
@@ -24,15 +23,16 @@ from qmadmin.settings import ShellSettings
 from qmadmin.shell import notices
 from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Line, Notice
+from qmadmin.shell.results import Line
 from qmadmin.shell.session import Modes, file_of
 from qmadmin.shell.status import Exit
+from qmadmin.starting import OPTIONS, USAGE, StartError, check_status, refuse_together, refuse_without
 from qmadmin.streams import leave_quietly, say
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from types import FrameType
 
     from click.shell_completion import CompletionItem
@@ -48,17 +48,6 @@ _NO_DEVICE = (
     "Name the device, a file that need not exist yet or a URL of PostgreSQL, as in: qmadmin QUE\n"
     "The environment variable QMCONFIG may name it too."
 )
-OPTIONS = "[-f FILE | -c COMMAND ...] [OPTION ...]"
-USAGE = f"Usage: qmadmin {OPTIONS} [DEVICE]"
-
-
-class StartError(Exception):
-    """The program cannot start. `more` is what helps to mend it."""
-
-    def __init__(self, notice: Notice, more: str = USAGE) -> None:
-        super().__init__(notice.text)
-        self.notice = notice
-        self.more = more
 
 
 def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -201,7 +190,7 @@ def qmadmin(
     variable QMCONFIG names it. Commands come from the terminal, or line by line from the standard input or FILE. The
     command help lists them, and the manual page qmadmin(1) describes them.
     """
-    _refuse_together(
+    refuse_together(
         {
             "-c": bool(commands),
             "-f": command_file is not None,
@@ -209,8 +198,8 @@ def qmadmin(
             "--upgrade": upgrade,
         }
     )
-    _refuse_together({"--backup": backup is not None, "--backed-up": backed_up})
-    _refuse_without(upgrade, {"--plan": plan, "--backup": backup is not None, "--backed-up": backed_up})
+    refuse_together({"--backup": backup is not None, "--backed-up": backed_up})
+    refuse_without(upgrade, {"--plan": plan, "--backup": backup is not None, "--backed-up": backed_up})
     configuration = _settings()
     requested: list[str] = []
     if request is not None:
@@ -278,46 +267,6 @@ def _look_for_little_garbage() -> None:
     atexit.register(gc.freeze)
 
 
-def check_status(device: str) -> None:
-    """Refuse a device that cannot be one, or that belongs to somebody else who lets nobody read it.
-
-    It may be a file, a slice of a disk, or a name that is still free in a directory that exists. Only its status is
-    looked at: a process that has a device open must not open and close its file.
-    """
-    path = file_of(device)
-    if path is None:
-        _check_url(device)
-        return
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        if path.parent.is_dir():
-            return
-        raise StartError(
-            notices.NO_STATUS(device=device), f"The directory '{path.parent}' does not exist; create it first."
-        ) from None
-    except OSError as error:
-        raise StartError(notices.NO_STATUS(device=device), f"{error.strerror}.") from None
-    if stat.S_ISDIR(found.st_mode):
-        raise StartError(notices.NO_STATUS(device=device), "It is a directory; name a file in it.")
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISBLK(found.st_mode) or stat.S_ISCHR(found.st_mode)):
-        raise StartError(notices.NO_STATUS(device=device), "It is neither a file nor a slice of a disk.")
-    if found.st_uid != os.geteuid() and not (found.st_size and os.access(path, os.R_OK)):
-        raise StartError(
-            notices.NOT_THE_OWNER(user=os.geteuid(), owner=found.st_uid), f"Run qmadmin as the owner of '{device}'."
-        )
-
-
-def _check_url(device: str) -> None:
-    """Refuse a URL that is malformed, or of a kind that is not supported; nobody is asked about it yet."""
-    from qmadmin.opening import path_of
-
-    try:
-        path_of(device)
-    except QueueError as error:
-        raise StartError(UsageError(error.message).notice, error.hint) from None
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Given:
     """Where the commands come from, by the options: a file, or the options themselves, or else the standard input."""
@@ -329,20 +278,6 @@ class Given:
     def on_stdin(self) -> bool:
         """Whether the standard input has the commands."""
         return self.file is None and not self.commands
-
-
-def _refuse_together(given: Mapping[str, bool]) -> None:
-    """Refuse options that say from where the commands come, if there are two of them."""
-    first, second, *_ = [*(flag for flag, is_given in given.items() if is_given), "", ""]
-    if second:
-        raise StartError(UsageError(f"Options {first} and {second} exclude each other").notice)
-
-
-def _refuse_without(upgrade: bool, given: Mapping[str, bool]) -> None:
-    """Refuse options that say something of an upgrade where none is asked for."""
-    for flag, is_given in given.items():
-        if is_given and not upgrade:
-            raise StartError(UsageError(f"Option {flag} belongs to --upgrade, which is missing").notice)
 
 
 def _settings() -> Configuration:

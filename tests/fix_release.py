@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from qmstorage.sqlite.locks import this_boot
+from qmstorage.sqlite.owner_files import this_boot
 
 RELEASE = Path(__file__).parent / "migration" / "release-0.1.0"
 CONTENT = {

@@ -29,7 +29,8 @@ class DeviceInfo:
     """What a device records about itself; `id` is its own and found again in each of its volumes.
 
     `commands` tells whether the capacity commands of its queues run. `partitions` is into how many tables the messages
-    of each volume are split; 0 is one table, which is not split.
+    of each volume are split; 0 is one table, which is not split. `schema_version` is that of its tables, 0 before they
+    are made.
     """
 
     id: str
@@ -39,6 +40,7 @@ class DeviceInfo:
     created_at: int
     commands: bool = True
     partitions: int = 0
+    schema_version: int = 0
 
     def __post_init__(self) -> None:
         if self.durability not in DURABILITIES:

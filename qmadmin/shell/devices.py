@@ -116,8 +116,8 @@ def lidl(session: Session, dlindex: int | None) -> Outcome:
     """List the universal device list.
 
     It shows the index, name, first page and number of pages of each entry, whether the durability of the device is full
-    or relaxed, and into how many partitions its messages are split, if they are. In verbose mode also the free space
-    map: the size and the first page of each free stretch.
+    or relaxed, into how many partitions its messages are split, if they are, and the version of its schema. In verbose
+    mode also the free space map: the size and the first page of each free stretch.
 
         lidl
         lidl 0
@@ -133,14 +133,23 @@ def lidl(session: Session, dlindex: int | None) -> Outcome:
         Column("size", "Size", right=True),
         Column("durability", "Durability"),
         Column("partitions", "Partitions", right=True),
+        Column("schema_version", "Schema", right=True),
     )
     rows = [
-        (entry.index, entry.path, entry.offset, entry.pages, info.durability, info.partitions or None)
+        (
+            entry.index,
+            entry.path,
+            entry.offset,
+            entry.pages,
+            info.durability,
+            info.partitions or None,
+            info.schema_version,
+        )
         for entry in entries
     ]
     if info.partitions or session.modes.format.is_for_programs:
         return Table(columns, rows)
-    return Table(columns[:-1], [row[:-1] for row in rows])
+    return Table((*columns[:-2], columns[-1]), [(*row[:-2], row[-1]) for row in rows])
 
 
 def _in_full(session: Session, entry: DeviceEntry) -> list[str]:
@@ -153,6 +162,7 @@ def _in_full(session: Session, entry: DeviceEntry) -> list[str]:
         f"      start:  {entry.offset}",
         f"      size:   {entry.pages}",
         f"      durability: {info.durability}",
+        f"      schema:     {info.schema_version}",
         *([f"      partitions: {info.partitions}"] if info.partitions else []),
         (
             f"      free space map({len(free)} {'entry' if len(free) == 1 else 'entries'} used"

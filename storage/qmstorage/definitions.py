@@ -30,6 +30,7 @@ from qmcore.space import Space, SpaceDefinition
 from qmstorage.counters import Counters
 from qmstorage.runner import Row, given, insert_into
 from qmstorage.schema import (
+    VERSION,
     adopted,
     chunk,
     counter,
@@ -155,6 +156,8 @@ class Definitions(Counters):
             commands=bool(row[5]),
             created_at=row[6],
             partitions=row[7],
+            # A device of another version is not opened.
+            schema_version=VERSION,
         )
 
     def add_device(self, info: DeviceInfo, *, main: bool) -> None:

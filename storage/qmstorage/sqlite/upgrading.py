@@ -18,7 +18,8 @@ from qmcore.errors import BadResourceError, InUseError, OperatingSystemError, Sy
 from qmcore.upgrade import UpgradePlan
 from qmstorage import schema
 from qmstorage.runner import Texts
-from qmstorage.sqlite import backups, files, locks, parts, snapshot, translate
+from qmstorage.sqlite import backups, files, parts, snapshot, translate
+from qmstorage.sqlite.owner_files import OwnerFiles
 from qmstorage.sqlite.unit import SqliteUnit
 
 _SECONDS = 1.0
@@ -205,7 +206,7 @@ def _leads_to(link: Path, wanted: tuple[int, int] | None) -> bool:
 
 def _attached(path: str) -> Iterator[str]:
     """Yield the processes that are attached to the queue spaces of a file, and live."""
-    probe = locks.OwnerFiles(files.surroundings(path))
+    probe = OwnerFiles(files.surroundings(path))
     with files.reading(path, older=True) as connection:
         unit = SqliteUnit(connection.cursor(), Texts(files.DIALECT))
         for space in unit.spaces():
