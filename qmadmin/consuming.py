@@ -304,7 +304,7 @@ class Consuming(SpaceHandle):
             self._device.clock,
             seconds,
             stop,
-            look_after=lambda: attachment.look_after(unchanged=True),
+            look_after=lambda: attachment.look_after(waits=True, unchanged=True),
             in_turn=in_turn,
         )
 

@@ -55,9 +55,12 @@ class Attachment:
         """Who we are to others; a device that is open for reading only has nobody attached."""
         return self.opened.owner
 
-    def look_after(self, *, now: bool = False, unchanged: bool = False, connection: object = None) -> None:
-        """End what others have left behind, if that was not done in the last second.
+    def look_after(
+        self, *, now: bool = False, waits: bool = False, unchanged: bool = False, connection: object = None
+    ) -> None:
+        """Do what is due and end what others have left behind, if that was not done in the last second.
 
+        Of what is due in each queue whoever waits does all, and whoever is about to do something else does one step.
         Where the volume is `unchanged` since the last time, nobody can have taken us for dead meanwhile.
         Not inside a transaction of the application, which `connection` is for: that would have to end before.
         """
@@ -68,13 +71,13 @@ class Attachment:
         if not self.volume.readonly and not self.volume.is_joined(connection):
             self._next_upkeep = moment + _UPKEEP_SECONDS
             self.owed.roll_back_all()
-            if not self._is_attached(now=now, unchanged=unchanged) and self.opened.me is not None:
+            if not self._is_attached(now=now, waits=waits, unchanged=unchanged) and self.opened.me is not None:
                 self._attach_again(self.opened.me)
 
-    def _is_attached(self, *, now: bool, unchanged: bool) -> bool:
+    def _is_attached(self, *, now: bool, waits: bool, unchanged: bool) -> bool:
         """End what others have left, where it is our turn or has to be `now`; tell whether others take us for alive."""
         if self.volume.take_turn(self.opened.space.id, self._clock.now()) or now:
-            return upkeep.end_what_was_left(self.volume, self.opened, self._clock)
+            return upkeep.look_after(self.volume, self.opened, self._clock, one_step=not waits)
         me = self.opened.me
         return unchanged or me is None or self.volume.read(lambda unit: unit.is_attached(me.id))
 

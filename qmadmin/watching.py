@@ -46,7 +46,7 @@ class QueueWatch(watching.Watch):
         """
         # A full disk is told by those who take messages, and keeps nobody from looking.
         with contextlib.suppress(OperatingSystemError):
-            self._attachment.look_after()
+            self._attachment.look_after(waits=True)
         while True:
             seen = self._volume.read(lambda unit: watching.look(unit, self._opened, names, self._clock.now()))
             if not self.hang(seen.empty):

@@ -106,6 +106,9 @@ class HistoryRecords(Protocol):
     def recall(self, space: Space, queue: Queue, message_id: int, since_us: int) -> Message | None:
         """Return a retained message with its body, if it was consumed since a time."""
 
+    def first_consumed(self) -> list[tuple[int, int]]:
+        """Return when the first of the retained messages of each queue was consumed, of all queues that have any."""
+
     def has_outlived(self, queue_id: int, before_us: int) -> bool:
         """Tell whether the queue has retained messages that were consumed before a time."""
 

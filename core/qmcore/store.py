@@ -91,6 +91,9 @@ class MessageRecords(Protocol):
     def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
         """Tell whether the queue has messages that became available, and ones that expired."""
 
+    def first_moments(self) -> list[tuple[int, int]]:
+        """Return when the next messages of each queue become available and expire, of all queues that have any."""
+
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""
 

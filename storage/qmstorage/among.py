@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Boolean, ColumnClause, ColumnElement, Select, Table, select
+from sqlalchemy import Boolean, ColumnClause, ColumnElement, Select, Table, func, select
 from sqlalchemy.ext.compiler import compiles
 
 from qmstorage.schema import message
@@ -132,3 +132,16 @@ def _among(element: Among, compiler: SQLCompiler, **options: Any) -> str:
 def _among_on_postgresql(element: Among, compiler: SQLCompiler, **options: Any) -> str:
     column = compiler.process(element.column, **options)
     return f"{column} = ANY (ARRAY{compiler.process(element.chosen.scalar_subquery(), **options)})"
+
+
+def first_of_each(table: Table, moment: ColumnElement[int]) -> Select[tuple[int, int]]:
+    """Return the statement for the first moment of each queue in a table, which has an index by queue and moment.
+
+    It goes from one queue to the next in that index, whatever the number of rows of each.
+    """
+    queue = table.c.queue_id
+    found = select(func.min(queue).label("id")).cte(f"queue_in_{table.name}", recursive=True)
+    following = select(func.min(queue)).where(queue > found.c.id).scalar_subquery()
+    found = found.union_all(select(following).where(found.c.id.is_not(None)))
+    first = select(func.min(moment)).where(queue == found.c.id).scalar_subquery()
+    return select(found.c.id, first).where(found.c.id.is_not(None))

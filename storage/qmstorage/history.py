@@ -13,7 +13,7 @@ from qmcore.queue import Queue
 from qmcore.records import Cursor, Place, Role, Use
 from qmcore.space import Space
 from qmstorage import conditions, rows
-from qmstorage.among import Named
+from qmstorage.among import Named, first_of_each
 from qmstorage.holding import Holdings
 from qmstorage.runner import given, insert_into, written
 from qmstorage.schema import held, history, message
@@ -52,6 +52,7 @@ _IS_RETAINED = select(history.c.message_id).where(
     _OF_QUEUE, given(history.c.message_id, "of_message"), history.c.consumed_at >= bindparam("since")
 )
 _OUTLIVED = (_OF_QUEUE, history.c.consumed_at < bindparam("before"))
+_FIRST_CONSUMED = first_of_each(history, history.c.consumed_at)
 _HAS_OUTLIVED = select(history.c.message_id).where(*_OUTLIVED).limit(1)
 _FORGET = (
     delete(history)
@@ -115,6 +116,10 @@ class History(Holdings):
         if self.one(_IS_RETAINED, of_queue=of.id, of_message=message_id, since=since_us) is None:
             return None
         return self.stored(space, of.name, message_id, State.CONSUMED)
+
+    def first_consumed(self) -> list[tuple[int, int]]:
+        """Return when the first of the retained messages of each queue was consumed, of all queues that have any."""
+        return [(queue_id, consumed) for queue_id, consumed in self.all(_FIRST_CONSUMED)]
 
     def has_outlived(self, queue_id: int, before_us: int) -> bool:
         """Tell whether the queue has retained messages that were consumed before a time."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, delete, exists, select, tuple_, update
+from sqlalchemy import bindparam, delete, exists, select, tuple_, union_all, update
 
 from qmcore.records import Holding, Place, Withdrawn
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import choosing
-from qmstorage.among import Among, Where
+from qmstorage.among import Among, Where, first_of_each
 from qmstorage.runner import Row, Runner, given, insert_into
 from qmstorage.schema import due, expiring, message, ready
 
@@ -27,6 +27,7 @@ _NEXT_DUE = select(due.c.available_at).where(given(due.c.queue_id, "of_queue")).
 _HAS_DUE = exists().where(given(due.c.queue_id, "of_queue"), due.c.available_at <= bindparam("now"))
 _HAS_EXPIRED = exists().where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
 PENDING_WORK = select(_HAS_DUE, _HAS_EXPIRED)
+_FIRST_MOMENTS = union_all(first_of_each(due, due.c.available_at), first_of_each(expiring, expiring.c.expires_at))
 _RELEASE = (
     delete(due)
     .where(
@@ -161,6 +162,10 @@ class States(Runner):
         """Tell whether the queue has messages that became available, and ones that expired."""
         available, expired = self.all(PENDING_WORK, of_queue=queue_id, now=now_us)[0]
         return bool(available), bool(expired)
+
+    def first_moments(self) -> list[tuple[int, int]]:
+        """Return when the next messages of each queue become available and expire, of all queues that have any."""
+        return [(queue_id, moment) for queue_id, moment in self.all(_FIRST_MOMENTS)]
 
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from qmcore.acts import following, thresholds
 from qmcore.acts.expiry import expire
-from qmcore.acts.retention import forget_outlived, has_outlived
+from qmcore.acts.retention import forget_outlived, has_outlived, kept_from
 from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
-from qmcore.errors import BadQueueError, OperatingSystemError, OutcomeUnknownError, SystemFailureError
+from qmcore.errors import BadQueueError, OperatingSystemError, OutcomeUnknownError, QueueError, SystemFailureError
 from qmcore.port import Unit, Volume, always
 from qmcore.queue import Queue
 from qmcore.records import Outcome, Owner, TransactionRecord
@@ -44,41 +46,79 @@ def freshen_now(volume: Volume, opened: OpenSpace, name: str, now: int) -> None:
     def pending(unit: Unit) -> bool:
         return _has_work(unit, opened.definitions(unit).queue(name), now)
 
-    def step(unit: Unit) -> bool:
-        queue = opened.definitions(unit).queue(name)
-        return freshen(unit, opened, queue, now) and _forget(unit, opened, queue, now)
-
     if volume.read(pending) and not volume.readonly and not volume.is_joined():
-        while not volume.write(step, durable=False, concurrent=True, repeatable=always):
-            pass
+        freshen_each(volume, opened, [name], now)
 
 
 def freshen_all(volume: Volume, opened: OpenSpace, now: int) -> None:
     """Do the same in all queues that have something to do."""
+    freshen_each(volume, opened, volume.read(lambda unit: queues_with_work(unit, opened, now)), now)
 
-    def pending(unit: Unit) -> list[str]:
-        queues = opened.definitions(unit).queues
-        return [name for name, queue in queues.items() if _has_work(unit, queue, now)]
 
-    for name in volume.read(pending):
+def freshen_each(volume: Volume, opened: OpenSpace, names: Iterable[str], now: int, *, one_step: bool = False) -> None:
+    """Release and remove what is due and expired in queues: all of it, or of each queue one step."""
+
+    def step(unit: Unit, name: str) -> bool:
+        queue = opened.definitions(unit).queue(name)
+        return freshen(unit, opened, queue, now) and _forget(unit, opened, queue, now)
+
+    for name in names:
         # It may be destroyed by now.
         with contextlib.suppress(BadQueueError):
-            freshen_now(volume, opened, name, now)
+            while not volume.write(partial(step, name=name), durable=False, concurrent=True, repeatable=always):
+                if one_step:
+                    break
+
+
+def queues_with_work(unit: Unit, opened: OpenSpace, now: int) -> list[str]:
+    """Return the names of the queues in which something is due or has expired, or whose retention is over for some."""
+    known = opened.definitions(unit)
+    due = {queue_id for store in stores(unit, known.space.id) for queue_id, at in store.first_moments() if at <= now}
+    for queue_id, consumed in unit.first_consumed():
+        queue = known.by_id.get(queue_id)
+        before = None if queue is None else kept_from(queue.definition.retention, now)
+        if before is not None and consumed < before:
+            due.add(queue_id)
+    return [known.by_id[queue_id].name for queue_id in sorted(due & known.by_id.keys())]
 
 
 def _forget(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> bool:
     return forget_outlived(unit, opened, queue, now, STEP) < STEP
 
 
-def end_what_was_left(volume: Volume, opened: OpenSpace, clock: Clock) -> bool:
-    """Roll back the transactions of processes that died or left, and those whose time is over.
+def look_after(volume: Volume, opened: OpenSpace, clock: Clock, *, one_step: bool) -> bool:
+    """Do what is due in all queues, or one step of it, and end what others have left: all that one look finds.
 
     Return whether this process is recorded as attached, as it is unless others have taken it for dead.
     """
+    due: list[str] = []
+
+    def looked(unit: Unit) -> None:
+        due[:] = queues_with_work(unit, opened, clock.now())
+
+    attached = end_what_was_left(volume, opened, clock, looked)
+    for name in due:
+        # What is in the way there is told to those who use that queue.
+        with contextlib.suppress(QueueError):
+            freshen_each(volume, opened, [name], clock.now(), one_step=one_step)
+    return attached
+
+
+def end_what_was_left(
+    volume: Volume, opened: OpenSpace, clock: Clock, looked: Callable[[Unit], None] = lambda _unit: None
+) -> bool:
+    """Roll back the transactions of processes that died or left, and those whose time is over.
+
+    `looked` is called in the look for them. Return whether this process is recorded as attached, as it is unless others
+    have taken it for dead.
+    """
     space_id = opened.space.id
-    owners, records, left = volume.read(
-        lambda unit: (unit.owners(space_id), unit.transactions(space_id), _is_left_behind(unit, opened))
-    )
+
+    def look(unit: Unit) -> tuple[list[Owner], list[TransactionRecord], bool]:
+        looked(unit)
+        return unit.owners(space_id), unit.transactions(space_id), _is_left_behind(unit, opened)
+
+    owners, records, left = volume.read(look)
     living = volume.living(owners)
     dead = [owner for owner in owners if owner.id not in living]
     doomed = _doomed(volume, owners, dead, records, clock.steady())
