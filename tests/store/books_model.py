@@ -197,8 +197,10 @@ class Model:
         return transaction.deadline is not None and transaction.deadline <= self.now()
 
     def look(self) -> None:
-        """End the transactions whose time is over."""
+        """End the transactions whose time is over, and do what is due in all queues."""
         self.give_back_all([each for each in self.transactions if self.overdue(each)], FAILED)
+        for queue in self.queues:
+            self.freshen(queue)
 
     # ---- enqueuing ---------------------------------------------------------------------------------------------------
 
@@ -460,7 +462,9 @@ class Model:
         error_queues = {self.error_queue, *(queue.error_queue for queue in self.queues.values())}
         if own.name in error_queues:
             return own.name
-        wanted = (message.error_queue, own.error_queue, self.error_queue)
+        # What has failed, and stands where it named, is not sent there again.
+        has_failed = message.origin is not None and message.error_queue == own.name
+        wanted = ("" if has_failed else message.error_queue, own.error_queue, self.error_queue)
         return next((name for name in wanted if name and name in self.queues), None)
 
     def _move(self, message: Expected, target: str, reason: str, batch: int) -> None:
@@ -471,7 +475,7 @@ class Model:
         message.origin = (message.queue, message.msgid, reason)
         message.msgid = ""
         message.queue, message.expires, message.available, message.retries = target, None, None, 0
-        message.error_queue = message.group = None
+        message.group = None
         message.moved = batch
         message.path = (self._root(self.queues[target], message.asked.priority, None, None, batch),)
 
