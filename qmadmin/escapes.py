@@ -10,6 +10,13 @@ from qmcore.errors import InvalidArgumentError
 _HEX = "0123456789abcdefABCDEF"
 
 
+def printable(text: str) -> str:
+    """Return the text with everything that cannot be printed escaped, so that no name can drive the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 def escaped(identifier: bytes) -> str:
     """Return an identifier as text that `unescaped` reads back."""
     return "".join(chr(byte) if 0x20 < byte < 0x7F and byte != 0x5C else f"\\{byte:02x}" for byte in identifier)

@@ -4,7 +4,8 @@
 
 Time and date are local. ULOGPFX, or `prefix` in the section [log] of the settings, names another prefix than `./ULOG`.
 With `format = "json"` there each line is a JSON object with the keys `JSON_KEYS`. Nothing is made before the first
-event. The prefix `-` is no file, but the standard error output.
+event, and a file whose name is gone, or is another file by now, is made again for the next one. The prefix `-` is no
+file, but the standard error output.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import threading
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
+from qmadmin.escapes import printable
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
@@ -51,15 +53,23 @@ JSON_KEYS: Final = {
 class UlogHandler(logging.Handler):
     """Writes the events of a program to its ULOG.
 
-    A record may carry `catalogue`, the number of its sentence in the message catalogue. Programs that share a file do
-    not mix their lines. A file that cannot be written is warned about once, on `errors`, and is nobody's failure. With
-    `as_json` each line is a JSON object.
+    A record may carry `catalogue`, the number of its sentence in the message catalogue, and `mistyped`, where somebody
+    has named what is not there: where `named` is false, as nobody has said where the log is to be, no file is made for
+    that alone. Programs that share a file do not mix their lines. A file that cannot be written is warned about once,
+    on `errors`, and is nobody's failure. With `as_json` each line is a JSON object.
     """
 
     def __init__(
-        self, program: str, prefix: str = PREFIX, *, as_json: bool = False, errors: TextIO | None = None
+        self,
+        program: str,
+        prefix: str = PREFIX,
+        *,
+        as_json: bool = False,
+        errors: TextIO | None = None,
+        named: bool = True,
     ) -> None:
         super().__init__()
+        self._named = named
         self._program = program
         self._prefix = prefix
         self.as_json = as_json
@@ -67,6 +77,7 @@ class UlogHandler(logging.Handler):
         self._host = socket.gethostname()
         self._path = ""
         self._file = -1
+        self._identity: tuple[int, int] | None = None
         self._warned_of = ""
 
     def path(self, moment: datetime) -> str:
@@ -79,7 +90,9 @@ class UlogHandler(logging.Handler):
         path = self.path(moment)
         try:
             line = self._json(record, moment) if self.as_json else self._line(record, moment)
-            if path != self._path:
+            if path != self._path or self._is_moved(path):
+                if not self._named and getattr(record, "mistyped", False) and not os.path.exists(path):  # noqa: PTH110
+                    return
                 self._open(path)
             # One call, so that a line of another process never stands inside of this one.
             os.write(self._file, line.encode(errors="backslashreplace") + b"\n")
@@ -98,8 +111,18 @@ class UlogHandler(logging.Handler):
         if path == TO_STDERR:
             self._file = os.dup(_STDERR)
         else:
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self._path = path
+            # What goes wrong with a message may quote it.
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._path, self._identity = path, _identity(os.fstat(self._file))
+
+    def _is_moved(self, path: str) -> bool:
+        """Tell whether somebody has taken the file away, or put another in its place, as a rotation does."""
+        if path == TO_STDERR:
+            return False
+        try:
+            return _identity(os.stat(path)) != self._identity  # noqa: PTH116 - one look for each event
+        except OSError:
+            return True
 
     def _shut(self) -> None:
         if self._file >= 0:
@@ -123,7 +146,7 @@ class UlogHandler(logging.Handler):
         where = f"{moment:%H%M%S}.{self._host}!{self._program}.{os.getpid()}.{threading.get_native_id()}"
         catalogue = f" {CATALOGUE}:{number}:" if number else ""
         level = _LEVELS.get(record.levelname, record.levelname)
-        return f"{where}:{catalogue} {level}: " + " | ".join(self._text(record).splitlines())
+        return f"{where}:{catalogue} {level}: " + " | ".join(map(_shown, self._text(record).splitlines()))
 
     def _json(self, record: logging.LogRecord, moment: datetime) -> str:
         facts = (
@@ -143,6 +166,15 @@ class UlogHandler(logging.Handler):
         """Return the sentence, and the traceback beneath it, without passwords."""
         trace = (self.formatter or _FORMATTER).formatException(record.exc_info) if record.exc_info else ""
         return redacted(f"{record.getMessage()}\n{trace}" if trace else record.getMessage())
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _shown(line: str) -> str:
+    """Return a line that drives no terminal: what senders and services say may hold anything."""
+    return "\t".join(map(printable, line.split("\t")))
 
 
 _STDERR = 2
@@ -165,7 +197,7 @@ def install(
     """
     form = form or (log.format if log else "text")
     prefix = environ.get("ULOGPFX") or (log.prefix if log else PREFIX)
-    handler = UlogHandler(program, prefix, as_json=form == "json", errors=errors)
+    handler = UlogHandler(program, prefix, as_json=form == "json", errors=errors, named=prefix != PREFIX)
     handler.setLevel(level)
     logger = logging.getLogger("qmadmin")
     logger.addHandler(handler)

@@ -11,6 +11,10 @@ HIDDEN: Final = "***"
 _DATABASE: Final = r"\b(postgres(?:ql)?(?:\+\w+)?://)(\S*)"
 _NO_PORT: Final = r"(?!\[)[^:/@?]*:(?!\*|\d*(?:[/?,'\")]|$))"
 _OTHER_URL: Final = r"(\b\w[\w+.-]{0,30}://)[^\s/?#'\"@:]*:[^\s/?#'\"]*@"
+_MISTYPED: Final = r"(\b(?:pos|pg)[\w+]*[:;/\\]{1,3})(?!//)[^\s:@'\"]*:[^\s'\"]*@"
+"""What was meant for a URL of PostgreSQL and is not one, as `postgresql//ann:secret@host` or `postgres:ann:x@host`."""
+_IN_PATH: Final = r"(/)[^\s/?#'\"@:]+:[^\s/?#'\"]*@"
+"""The same of any kind, as it stands where it is taken for the name of a file."""
 _QUOTED: Final = r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
 _WORD: Final = r"[^\s&'\"][^\s&]*?(?=['\",;)]{0,4}(?:[\s&]|$))"
 _PARAMETER: Final = rf"(password\s*=\s*)(?:{_QUOTED}|{_WORD})"
@@ -31,11 +35,15 @@ def redacted(text: str) -> str:
 
     In a URL of PostgreSQL the user goes too, and the values of all parameters that are not known to be harmless: what
     was meant for a password may stand there under a wrong name. In other URLs user and password go where there are
-    both. Of `password=...`, as libpq and the environment know it, the value goes.
+    both, and so they do in what looks like a mistyped one. Of `password=...`, as libpq and the environment know it, the
+    value goes.
     """
     if "://" in text:
         text = re.sub(_DATABASE, _without_user, text, flags=re.IGNORECASE)
         text = re.sub(_OTHER_URL, rf"\1{HIDDEN}@", text)
+    if "@" in text and ":" in text:
+        text = re.sub(_MISTYPED, rf"\1{HIDDEN}@", text, flags=re.IGNORECASE)
+        text = re.sub(_IN_PATH, rf"\1{HIDDEN}@", text)
     if "=" in text:
         text = re.sub(_PARAMETER, rf"\1{HIDDEN}", text, flags=re.IGNORECASE)
     return text

@@ -104,7 +104,8 @@ def _forward(settings: Settings) -> int:
     try:
         daemon.run()
     except StartError as error:
-        logger.error("%s", error)  # noqa: TRY400 - whose fault it is stands in the sentence
+        # Whose fault it is stands in the sentence.
+        logger.error("%s", error, extra={"mistyped": True})  # noqa: TRY400
         raise
     except Exception:
         logger.exception("the forwarder failed")

@@ -198,7 +198,7 @@ def _sink(output: str | None) -> Iterator[_Sink | None]:
         return
     path = Path(output)
     try:
-        with path.open("xb", buffering=0) as stream:
+        with open(path, "xb", buffering=0, opener=_for_us_only) as stream:
             _sync_directory(path.parent)
             sink = _Sink(stream)
             try:
@@ -211,6 +211,11 @@ def _sink(output: str | None) -> Iterator[_Sink | None]:
         raise UsageError(f"File {output} exists already", hint="Name one that does not, or remove it.") from None
     except OSError as error:
         raise UsageError(f"Failed to write {output}: {error.strerror}") from None
+
+
+def _for_us_only(path: str, flags: int) -> int:
+    """Open a file that only its user can read, whatever the umask says: the device has the same bodies so."""
+    return os.open(path, flags, 0o600)
 
 
 def _sync_directory(directory: Path) -> None:

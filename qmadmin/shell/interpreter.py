@@ -20,7 +20,7 @@ from qmadmin.shell.read import Reading
 from qmadmin.shell.render import OutputLostError
 from qmadmin.shell.results import Line, Notice, Outcome, Result, Rounds, Severity, Shown, Table
 from qmadmin.shell.status import Exit
-from qmcore.errors import QueueError
+from qmcore.errors import BadQueueError, BadResourceError, QueueError
 
 if TYPE_CHECKING:
     from qmadmin.shell.lines import Dialogue
@@ -253,7 +253,12 @@ class Interpreter:
         except (UsageError, InputEndedError) as error:
             self._complain(error.notice, place())
         except QueueError as error:
-            self._complain(self._refused(command, given, error), place(), logged=True)
+            self._complain(
+                self._refused(command, given, error),
+                place(),
+                logged=True,
+                mistyped=isinstance(error, BadResourceError | BadQueueError),
+            )
         except OutputLostError:
             raise
         except OSError as error:
@@ -272,13 +277,13 @@ class Interpreter:
             return notice
         return Notice(sentence.severity, f"{sentence.text}: {notice.text}", notice.hint, sentence.number)
 
-    def _complain(self, notice: Notice, place: str, *, logged: bool = False) -> None:
+    def _complain(self, notice: Notice, place: str, *, logged: bool = False, mistyped: bool = False) -> None:
         for remark in self._session.take_remarks():
             self._notice(remark)
         notice = notices.bounded(notice)
         self._session.status = Exit.FAILED
         if logged:
-            log.error("%s", notice.text, extra={"catalogue": notice.number})
+            log.error("%s", notice.text, extra={"catalogue": notice.number, "mistyped": mistyped})
         self._notice(notice, place)
 
     def _notice(self, notice: Notice, place: str = "") -> None:

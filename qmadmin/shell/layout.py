@@ -13,6 +13,7 @@ import textwrap
 import unicodedata
 from typing import TYPE_CHECKING, TypeAlias
 
+from qmadmin.escapes import printable
 from qmadmin.shell import words
 from qmadmin.shell.results import (
     Column,
@@ -74,13 +75,6 @@ def _sentence(text: str, width: int | None) -> list[str]:
     if width is None or columns(text) <= width:
         return [text]
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-
-
-def printable(text: str) -> str:
-    """Return the text with everything that cannot be printed escaped, so that no name can drive the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def columns(text: str) -> int:

@@ -7,9 +7,10 @@ import enum
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from qmadmin.escapes import printable
 from qmadmin.shell import figures
 from qmadmin.shell.flow import Flow, QueueFlow, Trend
-from qmadmin.shell.layout import columns, printable
+from qmadmin.shell.layout import columns
 from qmcore import times
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import os
 import shutil
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
+from qmadmin.escapes import printable
 from qmadmin.shell import layout
 from qmadmin.shell.formats import CsvTable, Format
 
@@ -77,7 +78,7 @@ def lines(results: Iterable[Result], form: Format, out: IO[str]) -> Iterator[lis
 def sentence(notice: Notice, place: str = "") -> str:
     """Return a notice in one line, without its hint."""
     where = f" ({place})" if place else ""
-    return f"{notice.severity.value}: {layout.printable(notice.text)}{where}"
+    return f"{notice.severity.value}: {printable(notice.text)}{where}"
 
 
 @dataclasses.dataclass(slots=True)
@@ -102,7 +103,7 @@ class PlainScreen:
 
     def notice(self, notice: Notice, place: str = "") -> None:
         """Write a notice, behind everything that was shown before it."""
-        hint = f"\n  {layout.printable(notice.hint)}" if self.hints and notice.hint else ""
+        hint = f"\n  {printable(notice.hint)}" if self.hints and notice.hint else ""
         self.prompt(f"{sentence(notice, place)}{hint}\n")
 
     def prompt(self, text: str) -> None:

@@ -17,6 +17,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from qmadmin.configuration import Configuration
+from qmadmin.escapes import printable
 from qmadmin.shell import layout, render
 from qmadmin.shell.bars import STYLES, Bar
 from qmadmin.shell.formats import Format
@@ -83,7 +84,7 @@ class StyledScreen:
         text = Text(sentence(notice, place))
         text.stylize(severity, 0, len(severity) + 1)
         if notice.hint:
-            text.append(f"\n  {layout.printable(notice.hint)}", style="hint")
+            text.append(f"\n  {printable(notice.hint)}", style="hint")
         self._plain.prompt(_drawn(self._err, text, window(self._err.file).columns) + "\n")
 
     def prompt(self, text: str) -> None:
@@ -103,7 +104,7 @@ class StyledScreen:
         if not self._err.is_terminal:
             return None
         self._plain.flush()
-        return Bar(self._err, layout.printable(what), total)
+        return Bar(self._err, printable(what), total)
 
     def flush(self) -> None:
         """Bring everything out."""

@@ -137,3 +137,17 @@ def test_a_module_that_appears_later_is_found_without_a_reload(site, space):
     forwarder.wait_until_logged("module 'later' cannot be imported")
     (site.directory / "later.py").write_text("def call(request):\n    return 'found'\n")
     assert space.dequeue("RPLYQ", corrid=msgid, wait=60).text == "found"
+
+
+def test_the_log_is_begun_again_after_a_rotation_also_when_the_reload_is_refused(site, space):
+    forwarder = site.start("-q", "ONE")
+    (log,) = site.directory.glob("ULOG.*")
+    log.rename(site.directory / "rotated")
+    before = (site.directory / "rotated").read_text()
+    reload(site, forwarder, "no TOML", "the services file is not loaded")
+    assert "the services file is not loaded" in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
+    log.unlink()
+    reload(site, forwarder, TWO, "the services are loaded")
+    assert ask(space, "ONE") == "two x"
+    assert (site.directory / "rotated").read_text() == before

@@ -162,6 +162,8 @@ def test_what_is_not_there_is_named(site, space, arguments, sentence, hint):
     first, *more = done.stderr.splitlines()
     assert first == f"ERROR: {sentence}"
     assert [line.startswith(hint or "nothing") for line in more] == [True] * bool(hint)
+    assert list(site.directory.glob("ULOG.*")) == []
+    run(site, "QUE", *arguments, ULOGPFX="./ULOG")
     (log,) = site.directory.glob("ULOG.*")
     assert f"ERROR: {sentence}" in log.read_text()
 

@@ -145,11 +145,13 @@ def test_one_message_is_taken_by_what_is_asked_for(shown, space):
 
 
 def test_bodies_go_into_a_file_that_is_new(laid_out, shown, space):
-    file = laid_out.directory / "out"
+    file, peeked = laid_out.directory / "out", laid_out.directory / "peeked"
     for body in (b"one", b"\0two"):
         space.enqueue("STRING", body)
+    shown(f"qpeek -o {peeked} STRING")
     assert shown(f"qget -k 5 -o {file} STRING")["rows"] == [{"queue": "STRING", "messages": 2, "file": str(file)}]
     assert file.read_bytes() == b"one\0two"
+    assert [each.stat().st_mode & 0o777 for each in (file, peeked)] == [0o600, 0o600]
     space.enqueue("STRING", b"three")
     refused = shown(f"qget -o {file} STRING", status=1)
     assert refused["notices"][0]["text"] == f"File {file} exists already"

@@ -210,7 +210,10 @@ def test_the_session_shows_the_device_without_it():
 
 
 def test_a_capacity_command_gets_all_it_takes_to_connect_and_nobody_sees_it(shell, own_login):
-    shell.environ["QMCONFIG"] = own_login
+    settings = shell.directory / "settings.toml"
+    settings.write_text(f"[capacity]\ndevices = [{json.dumps(own_login)}]\n")
+    settings.chmod(0o600)
+    shell.environ |= {"QMCONFIG": own_login, "QMADMIN_TOML": str(settings)}
     ran = shell.process(
         f"""\
 crdl {own_login} 0 2000

@@ -339,6 +339,13 @@ def test_errors_of_the_queue_manager_are_logged_and_those_of_the_typist_are_not(
     assert ": QM_CAT:1216: ERROR: Queue creation failed for queue STRING: QMEINVAL: " in second
 
 
+@pytest.mark.parametrize("line", ["qopen QSPACEE", "qopen QSPACE\nqinfo NOPE", "qopen QSPACE\nqset NOPE"])
+def test_a_mistyped_name_makes_no_log_in_the_directory_in_which_somebody_is(laid_out, line):
+    del laid_out.environ["ULOGPFX"]
+    assert laid_out.process(f"{line}\n").returncode == 1
+    assert list(laid_out.directory.glob("ULOG*")) == []
+
+
 def test_program_that_has_nothing_to_log_makes_no_log(laid_out):
     assert laid_out.process("qopen QSPACE\nqopne\n").returncode == 1
     assert list(laid_out.directory.glob("ULOG*")) == []

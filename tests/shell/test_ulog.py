@@ -114,6 +114,58 @@ def test_event_that_cannot_be_put_into_words_is_no_failure(handler, tmp_path, mo
     assert (tmp_path / "ULOG.030925").read_text().count("\n") == 1
 
 
+@pytest.mark.parametrize("rotated", ["moved", "moved, and a new one made", "removed"])
+def test_a_file_that_was_rotated_away_is_begun_again_with_the_next_event(handler, tmp_path, rotated):
+    log, old = tmp_path / "ULOG.030925", tmp_path / "old"
+    handler.emit(event("before"))
+    if rotated == "removed":
+        log.unlink()
+    else:
+        log.rename(old)
+    if rotated == "moved, and a new one made":
+        log.touch()
+    handler.emit(event("after"))
+    handler.emit(event("later"))
+    assert [line.rpartition(": ")[2] for line in log.read_text().splitlines()] == ["after", "later"]
+    if old.exists():
+        assert old.read_text().endswith("before\n")
+
+
+def test_a_file_that_was_emptied_goes_on(handler, tmp_path):
+    handler.emit(event("before"))
+    os.truncate(tmp_path / "ULOG.030925", 0)
+    handler.emit(event("after"))
+    assert (tmp_path / "ULOG.030925").read_text().startswith("120001.")
+
+
+def test_only_its_user_can_read_it_whatever_the_umask_says(handler, tmp_path):
+    before = os.umask(0o002)
+    try:
+        handler.emit(event("may quote a message"))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "ULOG.030925").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_senders_say_drives_no_terminal(handler, tmp_path):
+    handler.emit(event("cannot read x\x1b[2J\x1b]0;title\x07\x9b31m\x7f\t\u202eGrüße\r\nsecond \x1b"))
+    text = (tmp_path / "ULOG.030925").read_text(encoding="utf-8")
+    assert text.endswith(
+        r"cannot read x\x1b[2J\x1b]0;title\x07\x9b31m\x7f" + "\t" + r"\u202eGrüße | second \x1b" + "\n"
+    )
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_mistyped_name_makes_no_file_where_nobody_has_said_where_the_log_is(tmp_path, named):
+    handler = ulog.UlogHandler("qmtest", str(tmp_path / "ULOG"), named=named)
+    handler.emit(event("there is no device 'QUEE'", mistyped=True))
+    assert bool(list(tmp_path.iterdir())) is named
+    handler.emit(event("the disk is full"))
+    handler.emit(event("there is no device 'QUEE'", mistyped=True))
+    handler.close()
+    assert (tmp_path / "ULOG.030925").read_text().count("QUEE") == (2 if named else 1)
+
+
 def test_time_and_day_are_local(handler, tmp_path, monkeypatch):
     monkeypatch.setenv("TZ", "XYZ-14")
     time.tzset()
