@@ -7,14 +7,12 @@ id finds its row by arithmetic. Times are UTC microseconds.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
-    CheckConstraint,
     Column,
-    ForeignKey,
     Index,
     Integer,
     LargeBinary,
@@ -24,10 +22,45 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    UniqueConstraint,
     literal_column,
     text,
 )
+
+from qmstorage.definition_tables import NARROW, NUMBER, device, entry, extent, metadata, queue, space
+
+__all__ = [
+    "APPLICATION_ID",
+    "IN_MEMORY",
+    "IS_LOCKED",
+    "REVISION",
+    "VERSION",
+    "adopted",
+    "audit",
+    "chunk",
+    "counter",
+    "device",
+    "due",
+    "entry",
+    "expiring",
+    "extent",
+    "forwarding",
+    "held",
+    "highest",
+    "history",
+    "import_batch",
+    "import_job",
+    "message",
+    "metadata",
+    "owner",
+    "queue",
+    "ready",
+    "residence",
+    "space",
+    "threshold",
+    "trans",
+    "version",
+    "waiter",
+]
 
 VERSION: Final = 2
 """The schema version that this release reads and writes; revision `0002` of the migrations."""
@@ -37,125 +70,10 @@ REVISION: Final = f"{VERSION:04d}"
 APPLICATION_ID: Final = 0x514D4131
 """What marks an SQLite file as ours in its header ("QMA1")."""
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "%(table_name)s_%(column_0_N_name)s",
-        "uq": "%(table_name)s_%(column_0_N_name)s_key",
-        "ck": "%(table_name)s_%(constraint_name)s_check",
-        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
-        "pk": "%(table_name)s_pkey",
-    }
-)
-
-_Number = BigInteger().with_variant(Integer(), "sqlite")
-"""64 bits; SQLite makes only a column that is declared INTEGER its row number."""
-
-_NARROW: Final[dict[str, Any]] = {"sqlite_with_rowid": False}
-"""Rows are kept in the primary key itself."""
-
-device = Table(
-    "device",
-    metadata,
-    Column("id", Text, primary_key=True, comment="random; the same in every volume of the device"),
-    Column("main", Boolean, nullable=False, comment="true in the file that QMCONFIG names"),
-    Column("page_size", Integer, nullable=False),
-    Column("durability", Text, nullable=False, comment="full, or relaxed: no fsync per commit"),
-    Column("group_name", Text, nullable=False, comment="group that may read and write; empty: the owner only"),
-    Column("commands", Boolean, nullable=False, comment="whether capacity commands run"),
-    Column("created_at", BigInteger, nullable=False),
-    Column("partitions", Integer, nullable=False, comment="tables that messages are split into; 0: not split"),
-    Column("home", Text, comment="the database that the volume was last written in; none on SQLite"),
-)
-
-entry = Table(
-    "entry",
-    metadata,
-    Column("dlindex", Integer, primary_key=True, autoincrement=False),
-    Column("path", Text, nullable=False),
-    Column("first_page", BigInteger, nullable=False),
-    Column("pages", BigInteger, nullable=False),
-)
-
-extent = Table(
-    "extent",
-    metadata,
-    Column("space", Text, nullable=False),
-    Column("number", Integer, nullable=False),
-    Column("dlindex", Integer, nullable=False),
-    Column("first_page", BigInteger, nullable=False),
-    Column("pages", BigInteger, nullable=False),
-    PrimaryKeyConstraint("space", "number"),
-    UniqueConstraint("dlindex", "first_page"),
-)
-
-space = Table(
-    "space",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
-    Column("incarnation", Text, nullable=False, comment="first half of the message ids"),
-    Column("ipc_key", BigInteger, nullable=False),
-    Column("pages", BigInteger, nullable=False),
-    Column("queues", BigInteger, nullable=False),
-    Column("transactions", BigInteger, nullable=False),
-    Column("processes", BigInteger, nullable=False),
-    Column("messages", BigInteger, nullable=False),
-    Column("error_queue", Text, nullable=False),
-    Column("blocking", BigInteger, nullable=False),
-    Column("actions", BigInteger, nullable=False),
-    Column("memory", BigInteger, nullable=False),
-    Column("overflow", BigInteger, nullable=False),
-    Column("handles", BigInteger, nullable=False),
-    Column("cursors", BigInteger, nullable=False),
-    Column("owners", BigInteger, nullable=False),
-    Column("temporary_queues", BigInteger, nullable=False),
-    Column("filter_memory", BigInteger, nullable=False),
-    Column("initialized", Boolean, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    CheckConstraint("id BETWEEN 1 AND 32767", name="id"),
-)
-
-queue = Table(
-    "queue",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("space_id", Integer, ForeignKey("space.id"), nullable=False),
-    Column("name", Text, nullable=False),
-    Column("ordering", Text, nullable=False),
-    Column("out_of_order", Text, nullable=False),
-    Column("retries", BigInteger, nullable=False),
-    Column("retry_delay", BigInteger, nullable=False, comment="seconds"),
-    Column("high", Text, nullable=False),
-    Column("low", Text, nullable=False),
-    Column("command", Text, nullable=False),
-    Column("memory_high", Text, nullable=False),
-    Column("memory_low", Text, nullable=False),
-    Column("memory_command", Text, nullable=False),
-    Column("delivery", Text, nullable=False, comment="default: persist or nonpersist"),
-    Column("expiration", BigInteger, comment="default lifetime in seconds"),
-    Column("error_queue", Text, comment="instead of the queue space's"),
-    Column("keep_expired", Boolean, nullable=False, comment="expired messages go to the error queue"),
-    Column("grouping", Boolean, nullable=False, comment="messages of one transaction stay together"),
-    Column("retention", BigInteger, nullable=False, comment="seconds that consumed messages are kept; -1: forever"),
-    Column("enqueue_enabled", Boolean, nullable=False),
-    Column("dequeue_enabled", Boolean, nullable=False),
-    Column("version", BigInteger, nullable=False, comment="another number after each change"),
-    Column("created_at", BigInteger, nullable=False),
-    Column(
-        "import_id",
-        BigInteger,
-        nullable=False,
-        comment="0; else the import that fills it, less than 0 where it replaced it: hidden",
-    ),
-    UniqueConstraint("space_id", "name", "import_id"),
-    # A number that was a destroyed queue's must not find that queue's leftovers in another process's memory.
-    sqlite_autoincrement=True,
-)
-
 message = Table(
     "message",
     metadata,
-    Column("id", _Number, primary_key=True, autoincrement=False, comment="space << 48 | sequence"),
+    Column("id", NUMBER, primary_key=True, autoincrement=False, comment="space << 48 | sequence"),
     Column("queue_id", Integer, nullable=False),
     Column("order_key", LargeBinary, nullable=False),
     Column("priority", SmallInteger, nullable=False),
@@ -216,7 +134,7 @@ ready = Table(
     Column("message_id", BigInteger, nullable=False),
     Column("retries", Integer, nullable=False),
     PrimaryKeyConstraint("queue_id", "order_key"),
-    **_NARROW,
+    **NARROW,
 )
 
 due = Table(
@@ -228,7 +146,7 @@ due = Table(
     Column("order_key", LargeBinary, nullable=False),
     Column("retries", Integer, nullable=False),
     PrimaryKeyConstraint("queue_id", "available_at", "message_id"),
-    **_NARROW,
+    **NARROW,
 )
 Index("due_by_message", due.c.message_id)
 
@@ -240,7 +158,7 @@ expiring = Table(
     Column("message_id", BigInteger, nullable=False),
     PrimaryKeyConstraint("queue_id", "expires_at", "message_id"),
     comment="messages with an expiry that no transaction holds",
-    **_NARROW,
+    **NARROW,
 )
 
 held = Table(
@@ -258,7 +176,7 @@ held = Table(
     Column("delay", BigInteger, comment="of one that is to be enqueued: from the commit, microseconds"),
     Column("lifetime", BigInteger, comment="of one that is to be enqueued: from the commit, microseconds"),
     PrimaryKeyConstraint("queue_id", "trans_id", "message_id"),
-    **_NARROW,
+    **NARROW,
 )
 IS_LOCKED: Final = held.c.role == literal_column("2")
 """Written out, or the index of those which are locked cannot be used."""
@@ -274,7 +192,7 @@ history = Table(
     Column("trans_id", BigInteger),
     PrimaryKeyConstraint("queue_id", "consumed_at", "message_id"),
     comment="messages that are kept after they were consumed",
-    **_NARROW,
+    **NARROW,
 )
 Index("history_by_message", history.c.message_id)
 
@@ -302,7 +220,7 @@ counter = Table(
         comment="of the queue space: the most messages at one time",
     ),
     PrimaryKeyConstraint("space_id", "queue_id", "slot"),
-    **_NARROW,
+    **NARROW,
 )
 
 highest = Table(
@@ -313,7 +231,7 @@ highest = Table(
     Column("value", BigInteger, nullable=False, comment="the most at one time"),
     PrimaryKeyConstraint("space_id", "resource"),
     comment="how much of a queue space's limits was in use at most; messages are counted in counter",
-    **_NARROW,
+    **NARROW,
 )
 
 threshold = Table(
@@ -331,7 +249,7 @@ threshold = Table(
 trans = Table(
     "trans",
     metadata,
-    Column("id", _Number, primary_key=True, autoincrement=False, comment="random, so that none is used twice"),
+    Column("id", NUMBER, primary_key=True, autoincrement=False, comment="random, so that none is used twice"),
     Column("space_id", Integer, nullable=False),
     Column("owner_id", BigInteger, nullable=False),
     Column("state", Text, nullable=False, comment="active, prepared, committed (until memory follows), or heuristic"),
@@ -345,7 +263,7 @@ trans = Table(
 owner = Table(
     "owner",
     metadata,
-    Column("id", _Number, primary_key=True, autoincrement=False),
+    Column("id", NUMBER, primary_key=True, autoincrement=False),
     Column("space_id", Integer, nullable=False),
     Column("process", Text, nullable=False, comment="process id and start time"),
     Column("pid", BigInteger, nullable=False),
@@ -363,7 +281,7 @@ waiter = Table(
     Column("address", Text, nullable=False),
     Column("owner_id", BigInteger, nullable=False),
     PrimaryKeyConstraint("queue_id", "address"),
-    **_NARROW,
+    **NARROW,
 )
 
 forwarding = Table(
@@ -390,7 +308,7 @@ forwarding = Table(
     Column("changed_us", BigInteger, nullable=False),
     PrimaryKeyConstraint("owner_id", "queue_id"),
     comment="what forwarders tell of their work on queues, for as long as they are attached",
-    **_NARROW,
+    **NARROW,
 )
 
 adopted = Table(
@@ -408,7 +326,7 @@ adopted = Table(
 import_job = Table(
     "import_job",
     metadata,
-    Column("id", _Number, primary_key=True, autoincrement=False, comment="random, so that none is used twice"),
+    Column("id", NUMBER, primary_key=True, autoincrement=False, comment="random, so that none is used twice"),
     Column("space_id", Integer, nullable=False),
     Column("archive", Text, nullable=False, comment="the identifier of the archive"),
     Column("plan", Text, nullable=False, comment="JSON: what is imported, and as what"),
@@ -430,13 +348,13 @@ import_batch = Table(
     Column("size", BigInteger, nullable=False),
     PrimaryKeyConstraint("import_id", "part", "first_row"),
     comment="what of an archive is loaded, until its import is done",
-    **_NARROW,
+    **NARROW,
 )
 
 audit = Table(
     "audit",
     metadata,
-    Column("id", _Number, primary_key=True, comment="grows: the newest is never deleted"),
+    Column("id", NUMBER, primary_key=True, comment="grows: the newest is never deleted"),
     Column("at", BigInteger, nullable=False),
     Column("user_name", Text, nullable=False),
     Column("uid", BigInteger, nullable=False),

@@ -74,8 +74,7 @@ class Presence:
     ) -> None:
         """Take also `outlived`, which gives the statement that records that owners by their keys live on.
 
-        It is run when they have outlived the server, which has a new boot then. `clock` is set by what the server says
-        now and then.
+        It is run when they have outlived the server, which has a new boot then. `clock` is set by the server's now.
         """
         self._clock = clock or ServerClock()
         self._connect = connect
