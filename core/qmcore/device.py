@@ -181,7 +181,8 @@ def _no_room(pages: int, path: str | None, entries: Sequence[DeviceEntry], exten
     hint = "List more pages with crdl, or destroy a queue space."
     if path is not None:
         detail = f"; {most} are free"
-        hint = f"List more pages of {path!r} with crdl: a queue space stays in the file that it is in."
+        end = max((entry.end for entry in own), default=0)
+        hint = f"A queue space stays in its file. Give that more pages first: crdl {path} {end} {pages - most}"
         best = max((entry for entry in entries if entry.path != path), key=free.__getitem__, default=None)
         if best is not None and free[best] >= pages:
             detail += f", and entry {best.index} of the device list, with {free[best]}, is the other file {best.path!r}"

@@ -187,6 +187,7 @@ class TestExtendingInAnotherFile:
         assert (refusal.value.used, refusal.value.limit, refusal.value.wanted) == (40, 100, 64)
         other = f"60 are free, and entry 2 of the device list, with 1000, is the other file {str(tmp_path / 'C')!r}"
         assert other in refusal.value.message
+        assert refusal.value.hint.endswith(f"crdl {tmp_path / 'B'} 100 4")
         device.create_entry(tmp_path / "B", 100, 4)
         assert device.extend_space("OTHER", 64).definition.pages == 104
 
