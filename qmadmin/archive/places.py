@@ -34,7 +34,7 @@ class Place(Files, Protocol):
     """Whether parts are written into a directory of this machine first, where no other machine can write them."""
 
     def names(self) -> list[str]:
-        """Return the names of the files; FileNotFoundError and NotADirectoryError where there is not a directory."""
+        """Return the names of the files; FileNotFoundError and NotADirectoryError where there is no directory."""
 
     def size(self, name: str) -> int:
         """Return the bytes of a file; QueueError for what is a symbolic link, or no file."""

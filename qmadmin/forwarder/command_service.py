@@ -75,7 +75,7 @@ class CommandService:
         program, *arguments = described.command
         where = None if described.directory is None else str(Path(directory, described.directory))
         if where is not None and not Path(where).is_dir():
-            raise StartError(f"service {described.name!r}: there is not a directory {described.directory!r}")
+            raise StartError(f"service {described.name!r}: there is no directory {described.directory!r}")
         own = dict(environ) | dict(described.environment or {})
         found = _found(program, directory, own)
         if found is None:

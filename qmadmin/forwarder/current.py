@@ -102,7 +102,7 @@ def space() -> QueueSpace:
     this = _here()
     if not this.is_here or this.space is None:
         raise ProtocolError(
-            "the queue space of a call is not to be had in a coroutine or a worker process",
+            "the queue space of a call is not available in a coroutine or a worker process",
             hint="Enqueue with qmadmin.forwarder.enqueue.",
         )
     return this.space

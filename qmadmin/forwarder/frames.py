@@ -44,7 +44,7 @@ class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _PLAIN:
             return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
+        raise pickle.UnpicklingError(f"{module}.{name} is not a plain value")
 
 
 def _received(connection: socket.socket, left: Callable[[], float]) -> bytearray:

@@ -80,7 +80,7 @@ class Settings:
         if order is Order.STRICT and workers > 1:
             raise StartError(
                 f"service {said.name!r} has {workers} workers, and a strict order takes one",
-                "Have one worker, or another order.",
+                "Use one worker, or another order.",
             )
         return Terms(
             seconds=min(said.timeout or math.inf, self.call_seconds),

@@ -151,7 +151,7 @@ def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
     )
     columns = (*_PLACE, Column("mode", "How"), _MESSAGES, _BYTES, Column("archived_as", "In the archive"))
     stopped = Notice(
-        Severity.INFO, "imported queues are stopped for dequeuing", "Start them with qstart when all is well."
+        Severity.INFO, "imported queues are stopped for dequeuing", "Start them with qstart once you have checked them."
     )
     notice = WILL_BE_STOPPED if dry_run else stopped
     return Told(title, fields, Table(columns, rows), (notice,) if done.stops and not started else ())

@@ -33,7 +33,7 @@ def split(line: str) -> list[Word]:
     if open_quote:
         raise UsageError(
             f"The quote {open_quote} is not closed: {line[words[-1].start :]}",
-            hint=f"Write {open_quote} at the end of the argument, or leave it away.",
+            hint=f"Write {open_quote} at the end of the argument, or leave it out.",
         )
     return words
 

@@ -34,7 +34,7 @@ def _checked_headers(text: str) -> object:
     except ValueError:
         values = None
     if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-        raise InvalidArgumentError(f"the headers {names.shown(text)} are no JSON object whose values are texts")
+        raise InvalidArgumentError(f"the headers {names.shown(text)} are not a JSON object whose values are texts")
     return EnqueueControl(headers=values)
 
 

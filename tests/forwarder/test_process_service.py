@@ -159,7 +159,7 @@ def test_failures_come_back_as_they_were_raised(serve):
     assert str(failure_of(service, "exit")) == "SystemExit: enough"
     told = "Failure: no; its body is int, and not bytes, str or None"
     assert str(failure_of(service, "nonsense")) == told
-    assert str(failure_of(service, "headers")) == "its reply cannot be read: server.Wrong is no plain value"
+    assert str(failure_of(service, "headers")) == "its reply cannot be read: server.Wrong is not a plain value"
 
 
 def test_answer_that_is_no_reply_is_a_failure(serve):
@@ -242,7 +242,7 @@ def test_messages_that_it_enqueues_belong_to_the_transaction_of_the_call(serve, 
 
 
 def test_what_only_the_module_of_the_service_knows_does_not_come_back(serve, queues):
-    with pytest.raises(Failure, match=r"^its reply cannot be read: server\.Text is no plain value$"):
+    with pytest.raises(Failure, match=r"^its reply cannot be read: server\.Text is not a plain value$"):
         call_in(queues, serve("strange"))
     assert "server" not in sys.modules
 

@@ -92,7 +92,7 @@ def services(directory, text, *names, **settings):
         ("[services.S]\ncommand = ['true']\nenvironment = {'a=b' = 'c'}", f"{S}: environment must be a table of text"),
         ("[services.S]\ncommand = ['true']\nenvironment = {a = 1}", f"{S}: environment must be a table of text such a"),
         ("[services.S]\ncommand = ['true']\ndirectory = ''", f"{S}: directory must be the name of a directory, got ''"),
-        ("[services.S]\ncommand = ['true']\ndirectory = 'x'", "service 'S': there is not a directory 'x'"),
+        ("[services.S]\ncommand = ['true']\ndirectory = 'x'", "service 'S': there is no directory 'x'"),
         ("[services.S]\ncommand = ['./folder']", "service 'S': command './folder' was not found, or may not be run"),
         ("[services.S]\ncommand = ['no-such-tool']", "service 'S': command 'no-such-tool' was not found, or may not"),
         ("[services.S]\ncommand = ['./server.py']", "service 'S': command './server.py' was not found, or may not be"),

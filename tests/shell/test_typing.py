@@ -136,7 +136,7 @@ def test_answer_with_a_quote_that_is_not_closed_is_asked_again(laid_out):
     ran = laid_out.type("qopen\n'QSPACE\n\"Q\"SPACE\n'QSPACE'\n")
     assert ran.err == (
         "ERROR: The quote ' is not closed: 'QSPACE\n"
-        "  Write ' at the end of the argument, or leave it away. Ctrl-C leaves qopen.\n"
+        "  Write ' at the end of the argument, or leave it out. Ctrl-C leaves qopen.\n"
         'ERROR: Must have white space following quoted string: "Q"SPACE\n'
         '  Separate arguments by blanks; a quote inside is \\". Ctrl-C leaves qopen.\n'
     )

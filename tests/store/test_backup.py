@@ -280,7 +280,7 @@ class TestSeveralFiles:
         device.backup(target)
         home = tmp_path / "home"
         home.mkdir()
-        with pytest.raises(BadResourceError, match=r"there is not a directory '.*/home/sub' for 'MORE'"):
+        with pytest.raises(BadResourceError, match=r"there is no directory '.*/home/sub' for 'MORE'"):
             restore_device(target, home / "QUE2")
         assert names(home) == []
 

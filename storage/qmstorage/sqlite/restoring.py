@@ -119,7 +119,7 @@ def _placed(listed: BackupReport, target: Path) -> Iterator[tuple[BackupVolume, 
         taken.add(place)
         if not place.parent.is_dir():
             raise BadResourceError(
-                f"there is not a directory {str(place.parent)!r} for {place.name!r}, a file of the device",
+                f"there is no directory {str(place.parent)!r} for {place.name!r}, a file of the device",
                 hint="Make the directory first.",
                 path=str(place),
             )
