@@ -162,7 +162,7 @@ def test_messages_that_it_enqueues_belong_to_the_transaction_of_the_call(serve, 
 
 def test_queue_space_is_not_to_be_had_in_a_coroutine(serve, queues):
     async def function(request):
-        with pytest.raises(ProtocolError, match="not to be had in a coroutine"):
+        with pytest.raises(ProtocolError, match="not available in a coroutine"):
             space()
 
     call_in(queues, serve(function))

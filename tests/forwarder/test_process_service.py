@@ -233,7 +233,7 @@ def test_messages_that_it_enqueues_belong_to_the_transaction_of_the_call(serve, 
         ("none", Failure, "its message for queue 'NONE' cannot be enqueued: there is no queue 'NONE'"),
         ("wrong", Failure, "TypeError: got an unexpected keyword argument 'prority'"),
         ("stopped", Unavailable, "its message for queue 'STOPPED' cannot be enqueued now: "),
-        ("space", Failure, "ProtocolError: the queue space of a call is not to be had"),
+        ("space", Failure, "ProtocolError: the queue space of a call is not available"),
     ):
         with pytest.raises(kind) as raised:
             call_in(queues, service, body)
