@@ -269,6 +269,12 @@ class ForwarderSettings(Section):
         " empty is nowhere.",
         default_help="none",
     )
+    log_level = Setting(
+        Kind.CHOICE,
+        "info",
+        "From which level up the forwarder and its services log, and show at a terminal; `debug` tells of each call.",
+        choices=("debug", "info", "warning", "error"),
+    )
 
 
 class CapacitySettings(Section):

@@ -71,7 +71,7 @@ class UlogHandler(logging.Handler):
         super().__init__()
         self._named = named
         self._program = program
-        self._prefix = prefix
+        self.prefix = prefix
         self.as_json = as_json
         self._errors = errors
         self._host = socket.gethostname()
@@ -82,7 +82,7 @@ class UlogHandler(logging.Handler):
 
     def path(self, moment: datetime) -> str:
         """Return the file of the events of a day."""
-        return TO_STDERR if self._prefix == TO_STDERR else f"{self._prefix}.{moment:%m%d%y}"
+        return TO_STDERR if self.prefix == TO_STDERR else f"{self.prefix}.{moment:%m%d%y}"
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write an event."""
@@ -145,8 +145,7 @@ class UlogHandler(logging.Handler):
         number = getattr(record, "catalogue", None)
         where = f"{moment:%H%M%S}.{self._host}!{self._program}.{os.getpid()}.{threading.get_native_id()}"
         catalogue = f" {CATALOGUE}:{number}:" if number else ""
-        level = _LEVELS.get(record.levelname, record.levelname)
-        return f"{where}:{catalogue} {level}: " + " | ".join(map(_shown, self._text(record).splitlines()))
+        return f"{where}:{catalogue} {word_of(record)}: " + " | ".join(map(_shown, self._text(record).splitlines()))
 
     def _json(self, record: logging.LogRecord, moment: datetime) -> str:
         facts = (
@@ -155,7 +154,7 @@ class UlogHandler(logging.Handler):
             self._program,
             os.getpid(),
             threading.get_native_id(),
-            _LEVELS.get(record.levelname, record.levelname),
+            word_of(record),
             record.name,
             getattr(record, "catalogue", None),
             self._text(record),
@@ -177,6 +176,11 @@ def _shown(line: str) -> str:
     return "\t".join(map(printable, line.split("\t")))
 
 
+def word_of(record: logging.LogRecord) -> str:
+    """Return the word for how grave an event is."""
+    return _LEVELS.get(record.levelname, record.levelname)
+
+
 _STDERR = 2
 _LEVELS = {"WARNING": "WARN", "CRITICAL": "ERROR"}
 _FORMATTER = logging.Formatter()
@@ -190,8 +194,11 @@ def install(
     form: str = "",
     level: int = logging.INFO,
     errors: TextIO | None = None,
+    logger: logging.Logger | None = None,
 ) -> UlogHandler:
     """Send what this process logs under `qmadmin`, from `level` up, to the ULOG that the environment or `log` names.
+
+    With another `logger` it is what is logged under that one.
 
     `form`, "text" or "json", wins over what `log` says about it.
     """
@@ -199,7 +206,7 @@ def install(
     prefix = environ.get("ULOGPFX") or (log.prefix if log else PREFIX)
     handler = UlogHandler(program, prefix, as_json=form == "json", errors=errors, named=prefix != PREFIX)
     handler.setLevel(level)
-    logger = logging.getLogger("qmadmin")
+    logger = logger or logging.getLogger("qmadmin")
     logger.addHandler(handler)
     logger.setLevel(min(level, logger.level or level))
     return handler

@@ -25,7 +25,8 @@ class Batch:
     """Messages that were dequeued in one transaction, each of which may take so many seconds.
 
     `call` makes a call, queues the reply and returns how long the call took. `failed` is told of a failure, and says
-    whether the messages behind it may go on. `ended` says that no further call is to be begun.
+    whether the messages behind it may go on; `succeeded` of a message that is done with, and how long its call took.
+    `ended` says that no further call is to be begun.
     """
 
     transaction: Transaction
@@ -34,6 +35,7 @@ class Batch:
     figures: Figures
     call: Callable[[Call], float]
     failed: Callable[[Call, Failure], bool]
+    succeeded: Callable[[str, float], None]
     ended: Callable[[], bool]
 
     def work(self) -> None:
@@ -42,7 +44,7 @@ class Batch:
         Raises Unavailable and QueueError, after the commit of what was done before, where a call could not be made or
         its reply not be queued at present; AbortedError, and whatever else a call raises, where nothing is done.
         """
-        took: list[float] = []
+        took: list[tuple[str, float]] = []
         try:
             trouble = self._call_each(took)
             self.transaction.commit()
@@ -50,12 +52,13 @@ class Batch:
             for _ in took:
                 self.figures.abandoned()
             raise
-        for seconds in took:
+        for msgid, seconds in took:
             self.figures.succeeded(seconds)
+            self.succeeded(msgid, seconds)
         if trouble is not None:
             raise trouble
 
-    def _call_each(self, took: list[float]) -> Exception | None:
+    def _call_each(self, took: list[tuple[str, float]]) -> Exception | None:
         """Call one after the other; return what kept it from going on."""
         end = time.monotonic() + _BEGIN_SECONDS
         for number, request in enumerate(self.requests):
@@ -64,7 +67,7 @@ class Batch:
                 break
             call, marks = Call(request, self.seconds), self.transaction.marks()
             try:
-                took.append(self.call(call))
+                took.append((request.msgid, self.call(call)))
             except Failure as failure:
                 goes_on = self.failed(call, failure)
                 self._give_back(call, failure, marks)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from qmadmin.forwarder.process_service import RemoteTracebackError
+from qmadmin.shell.figures import duration
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -53,6 +54,11 @@ class FailureLog:
                 return
             self._told += 1
             logger.warning("service %r failed on %s", self._queue, what, exc_info=self._traceback(failure.__cause__))
+
+    def succeeded(self, msgid: str, seconds: float) -> None:
+        """Tell of a call that succeeded, where each is told of."""
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("service %r has done message %s in %s", self._queue, msgid, duration(round(seconds * 1e6)))
 
     def dropped(self, msgid: str, what: str, queue: str) -> None:
         """Tell that the reply, or the failure, to a message is dropped for want of its queue: once an hour for each."""

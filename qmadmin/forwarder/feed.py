@@ -200,6 +200,7 @@ class Feed:
             self.figures.abandoned()
             raise
         self.figures.succeeded(took)
+        self.log.succeeded(call.request.msgid, took)
         return turn
 
     def _commit(self, request: Message, answer: Answer | None, work: _Work) -> _Turn | None:
@@ -235,7 +236,8 @@ class Feed:
             self._ask_for_order()
             return False
 
-        Batch(work.transaction, requests, self.terms.seconds, self.figures, call, failed, work.worker.has_ended).work()
+        terms = work.transaction, requests, self.terms.seconds, self.figures
+        Batch(*terms, call, failed, self.log.succeeded, work.worker.has_ended).work()
 
     def _call(
         self, call: Call, work: _Work, answer: Callable[[Message, Reply], T], *, collects: bool = False

@@ -38,6 +38,8 @@ class Given:
     check: bool
     services: str | None
     log_format: str | None
+    log_level: str | None
+    verbose: bool
     metrics: str | None
     status: bool
     form: str | None
@@ -215,6 +217,22 @@ _OPTIONS: Final = (
         metavar="|".join(LogSettings.format.choices),
         setting=LogSettings.format,
         help=LogSettings.format.help,
+    ),
+    click.option(
+        "--log-level",
+        "log_level",
+        cls=Option,
+        type=click.Choice(ForwarderSettings.log_level.choices),
+        metavar="|".join(ForwarderSettings.log_level.choices),
+        setting=ForwarderSettings.log_level,
+        help=ForwarderSettings.log_level.help,
+    ),
+    click.option(
+        "-v",
+        "--verbose",
+        cls=Option,
+        is_flag=True,
+        help="Tell of each call, as --log-level debug does.",
     ),
     click.option(
         "--metrics",

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from qmadmin.forwarder import current, frames, tracing
 from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder.program_log import LogTerms, terms_of_this_process
 from qmadmin.forwarder.service import STOPS, Call, Failure, Reply, Unavailable, too_late
 
 START_SECONDS: Final = 60.0
@@ -148,7 +149,7 @@ class ProcessService:
         except OSError as error:
             raise Unavailable(f"a worker process cannot be started: {error.strerror}") from error
         try:
-            fault = worker.prepare(self._start, seconds)
+            fault = worker.prepare((*self._start, terms_of_this_process()), seconds)
         except TimeoutError:
             fault = f"service {self._start[2]!r}: its module was not loaded within {seconds:g} seconds"
         except (EOFError, OSError):
@@ -197,7 +198,7 @@ class _Worker:
         """Whether the process has not ended."""
         return self._process.poll() is None
 
-    def prepare(self, start: tuple[list[str], str, str], seconds: float) -> str:
+    def prepare(self, start: tuple[list[str], str, str, LogTerms | None], seconds: float) -> str:
         """Tell it its function; return what is wrong with that, or nothing."""
         end = time.monotonic() + seconds
 

@@ -12,6 +12,7 @@ import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
+from qmadmin.forwarder import program_log
 from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.options import Given, with_options
@@ -68,17 +69,23 @@ def tmqforward(arguments: tuple[str, ...], **given: Any) -> int:
         raise UsageError("--format is for --status")
     if options.check:
         return _check(options.settings(device, space, configuration.tmqforward, _warn))
-    form = options.log_format or ""
-    log = ulog.install(_PROGRAM, os.environ, log=configuration.log, form=form, errors=sys.stderr)
+    log = program_log.begin(
+        os.environ,
+        configuration.log,
+        form=options.log_format or "",
+        level="debug" if options.verbose else options.log_level or configuration.tmqforward.log_level,
+        errors=sys.stderr,
+        at_terminal=sys.stderr.isatty(),
+    )
     settings = options.settings(device, space, configuration.tmqforward, _warn)
     _tell_of_log(log.path(datetime.now().astimezone()))
     return _forward(settings)
 
 
 def _tell_of_log(path: str) -> None:
-    """Say at a terminal where to look: the forwarder itself says nothing there."""
+    """Say at a terminal where all of it is to be found, tracebacks too."""
     if path != ulog.TO_STDERR and sys.stderr.isatty():
-        say(f"{_PROGRAM}: what happens is in {os.path.abspath(path)}; Ctrl-C stops it")
+        say(f"{_PROGRAM}: what happens is in {os.path.abspath(path)} too; Ctrl-C stops it")
 
 
 def _check(settings: Settings) -> int:
@@ -148,8 +155,10 @@ def _call(arguments: Sequence[str] | None) -> int:
 
 def _warn(notice: Notice) -> None:
     """Warn on the terminal, and in the log where there is one."""
-    say(f"{notice.severity.value}: {notice.text}")
-    if not logger.hasHandlers():
+    terms = program_log.terms_of_this_process()
+    if terms is None or not (terms.at_terminal or terms.prefix == ulog.TO_STDERR):
+        say(f"{notice.severity.value}: {notice.text}")
+    if terms is None:
         return
     logger.warning("%s", notice.text, extra={"catalogue": notice.number})
 

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.forwarder import current, frames
+from qmadmin.forwarder import current, frames, program_log
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.functions import described, failure_of, find_function, is_coroutine_function, reply_of
 from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
@@ -47,8 +47,10 @@ def main(connection: int, lifeline: int) -> None:
 
 
 def _work(link: socket.socket) -> None:
-    path, target, name = frames.receive(link, _for_ever)
+    path, target, name, log = frames.receive(link, _for_ever)
     sys.path[:] = path
+    if log is not None:
+        program_log.go_on(program_log.LogTerms(*log))
     try:
         function = _callable(find_function(target, name))
     except StartError as error:

@@ -251,7 +251,9 @@ def test_forwarder_beyond_the_processes_of_the_queue_space_is_refused(site):
 def test_at_a_terminal_it_is_told_where_the_log_is(site, space):
     command = site.command("-q", "STRING", "-e")
     terminal = pexpect.spawn(command[0], command[1:], cwd=str(site.directory), env=environment(), timeout=60)
-    terminal.expect(rf"tmqforward: what happens is in {re.escape(str(site.directory))}/ULOG\.\d+; Ctrl-C stops it\r\n")
+    terminal.expect(
+        rf"tmqforward: what happens is in {re.escape(str(site.directory))}/ULOG\.\d+ too; Ctrl-C stops it\r\n"
+    )
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert terminal.exitstatus == 0

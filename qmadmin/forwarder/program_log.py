@@ -1,0 +1,77 @@
+"""Where the forwarder, its worker processes and its services say what happens: in the log, and at a terminal."""
+
+from __future__ import annotations
+
+import logging
+import os
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from qmadmin import ulog
+from qmadmin.escapes import printable
+from qmadmin.streams import say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+    from qmadmin.settings import LogSettings
+
+PROGRAM: Final = "tmqforward"
+
+
+class LogTerms(NamedTuple):
+    """What a process logs, and where; `level` is a number of `logging`."""
+
+    prefix: str
+    as_json: bool
+    level: int
+    at_terminal: bool
+
+
+class AtTerminal(logging.Handler):
+    """Shows events to the person at the terminal, a line for each, without tracebacks, which are in the log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show an event."""
+        try:
+            moment = datetime.fromtimestamp(record.created).astimezone()
+            text = " | ".join(record.getMessage().splitlines())
+            say(f"{moment:%H:%M:%S} {ulog.word_of(record)}: {printable(text)}")
+        except Exception:  # noqa: BLE001 - logging's own way with an event that cannot be formatted
+            self.handleError(record)
+
+
+def begin(
+    environ: Mapping[str, str], log: LogSettings, *, form: str, level: str, errors: TextIO, at_terminal: bool
+) -> ulog.UlogHandler:
+    """Log what this process says from a level up, its services included; at a terminal that is seen there too."""
+    root = logging.getLogger()
+    handler = ulog.install(PROGRAM, environ, log=log, form=form, level=_number(level), errors=errors, logger=root)
+    if at_terminal and handler.prefix != ulog.TO_STDERR:
+        root.addHandler(AtTerminal(_number(level)))
+    return handler
+
+
+def terms_of_this_process() -> LogTerms | None:
+    """Return what this process logs; None where it has not begun to."""
+    handlers = logging.getLogger().handlers
+    for handler in handlers:
+        if isinstance(handler, ulog.UlogHandler):
+            prefix = handler.prefix if handler.prefix == ulog.TO_STDERR else os.path.abspath(handler.prefix)
+            at_terminal = any(isinstance(other, AtTerminal) for other in handlers)
+            return LogTerms(prefix, handler.as_json, handler.level, at_terminal)
+    return None
+
+
+def go_on(terms: LogTerms) -> None:
+    """Log in a worker process as the forwarder does."""
+    root = logging.getLogger()
+    root.setLevel(terms.level)
+    root.addHandler(ulog.UlogHandler(PROGRAM, terms.prefix, as_json=terms.as_json))
+    if terms.at_terminal:
+        root.addHandler(AtTerminal(terms.level))
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
