@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from qmcore import names, numbers, times
-from qmcore.carried import COLUMNS, Row
+from qmcore.carried import COLUMNS, SEQUENCE, Row
+from qmcore.damage import damaged
 from qmcore.errors import QueueError
 from qmcore.message import BODY_MAX, PRIORITY_RANGE, Reason
 from qmcore.queue import Delivery
@@ -120,6 +121,11 @@ REQUIRED: Final = (
 TOGETHER: Final = ("origin_queue", "origin_msgid", "origin_reason", "moved_at")
 """What a message that was moved has all of, and every other none of."""
 
+_DOUBTFUL: Final = {
+    name: COLUMNS.index(name) for name in ("delivery_asked", "reply_delivery", "origin_reason", "headers")
+}
+"""What a damaged message may have in a column of any store."""
+
 _RULES: Final = [(at, name, RULES[name], name in REQUIRED) for at, name in enumerate(COLUMNS) if name in RULES]
 _TOGETHER: Final = [COLUMNS.index(name) for name in TOGETHER]
 
@@ -136,3 +142,12 @@ def fault_of(row: Row) -> str | None:
     if len({row[at] is None for at in _TOGETHER}) > 1:
         return "it has a part only of where it was moved from"
     return None
+
+
+def refuse_damaged(rows: Sequence[Row], queue: str, msgid: Callable[[int], str]) -> None:
+    """Refuse messages of a queue of which one is damaged; `msgid` names them by their sequence numbers."""
+    for name, at in _DOUBTFUL.items():
+        for value in {row[at] for row in rows}:
+            if value is not None and not RULES[name].holds(value):
+                sequence = next(row[SEQUENCE] for row in rows if row[at] == value)
+                raise damaged(sequence, f"its {name} is not {RULES[name].what}", msgid=msgid(sequence), queue=queue)

@@ -21,6 +21,7 @@ from qmcore.acts.stores import stores
 from qmcore.carried import SIZE, Row
 from qmcore.errors import SystemFailureError
 from qmcore.message import State
+from qmcore.row_rules import refuse_damaged
 from qmcore.space import Space
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def _batches(
     unit: Unit, space: Space, queue: Queue, run: Run, condition: Condition | None, *, body: bool = True
 ) -> Iterator[RecordBatch]:
     for rows in _rows(unit, space, queue, run, condition, body=body):
+        # What nobody could import is told of where it can still be mended.
+        refuse_damaged(rows, queue.name, space.msgid)
         yield batch_of(space.name, run.queue, state_in_archive(run.state), run.memory, rows, space.msgid)
 
 

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from qmadmin import SystemFailureError
+from qmadmin.transfer.exporting import export
 from qmcore.findings import Severity
 from tests.fix_postgres import but_for_this_server
 from tests.fix_store import bodies_held, drain, make_queue
@@ -185,6 +186,16 @@ def test_a_page_of_nothing_but_damaged_messages_does_not_end_a_listing(shared_st
     space.enqueue("Q", "whole", urcode=7)
     shared_store.by_hand("UPDATE message SET headers = '?' WHERE urcode = 0")
     assert [info.urcode for info in space.messages("Q")] == [7]
+
+
+def test_an_export_tells_of_it_where_it_can_be_mended(shared_store, space, tmp_path):
+    space.enqueue("Q", "a", headers={"kind": "order"})
+    space.enqueue("OTHER", "whole")
+    shared_store.by_hand(NOT_JSON)
+    with pytest.raises(SystemFailureError, match="of queue 'Q' is damaged: its headers is not a JSON object"):
+        export(shared_store.path, tmp_path / "archive")
+    space.purge_damaged("Q")
+    export(shared_store.path, tmp_path / "again")
 
 
 def test_headers_that_cannot_be_read_have_no_header_and_hinder_no_condition(file_store):
