@@ -16,9 +16,10 @@ DAMAGE_HINT: Final = (
 )
 
 
-def damaged(number: int, what: str, *, msgid: str = "", queue: str = "") -> SystemFailureError:
+def damaged(number: object, what: str, *, msgid: str = "", queue: str = "") -> SystemFailureError:
     """Return the diagnostic for the message with this number; `msgid` and `queue` name it where they are known."""
-    whose = repr(msgid) if msgid else f"with the sequence number {numbers.sequence(number)}"
+    sequence = numbers.sequence(number) if isinstance(number, int) else number
+    whose = repr(msgid) if msgid else f"with the sequence number {sequence!r}"
     where = f" of queue {queue!r}" if queue else ""
     sentence = f"the message {whose}{where} is damaged: {what}"
     return SystemFailureError(sentence, hint=DAMAGE_HINT, damaged=number, recorded=what != NO_RECORD)

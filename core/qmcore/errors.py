@@ -106,12 +106,12 @@ class SystemFailureError(QueueError, name="QMESYSTEM", number=-6):
     """The queue manager itself failed; the log has the details."""
 
     causes = (
-        "The file is damaged, or could not be brought to the disk; another program kept it locked for 30 seconds; or "
-        "as many wait for messages as the queue space has actions for."
+        "The file, or a message in it, is damaged, or it could not be brought to the disk; another program kept it "
+        "locked for 30 seconds; or as many wait for messages as the queue space has actions for."
     )
     remedy = (
         "It depends on the message: give the queue space more actions, let a stopped process that holds the file go "
-        "on or end it, restore a damaged file from a backup."
+        "on or end it, remove damaged messages with qpurge -d, restore a damaged file from a backup."
     )
 
 

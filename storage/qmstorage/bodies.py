@@ -21,7 +21,7 @@ _READ = select(chunk.c.content).where(given(chunk.c.body_id, "of_body")).order_b
 _REMOVE = delete(chunk).where(given(chunk.c.body_id, "of_body"))
 
 
-def incomplete(body_id: int, found: int, size: int) -> SystemFailureError:
+def incomplete(body_id: object, found: int, size: int) -> SystemFailureError:
     """Return the diagnostic for a body that is kept apart and has not as many bytes as it should have."""
     return damaged(body_id, f"its body has {found} bytes, and should have {size}")
 

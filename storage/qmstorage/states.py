@@ -200,9 +200,9 @@ class States(Runner):
                 return None
             until = row[2]
         terms = self.one(_TERMS, of_message=message_id)
-        if terms is None:
-            # It has no record, so that it was found in `due`.
-            self.make_due(Place(message_id, queue_id, row[0], row[1]), row[2])
+        if terms is None or not _are_numbers(terms[:4]):
+            # It is damaged, and stays where it is.
+            self._stand_again(Place(message_id, queue_id, row[0], row[1]), until)
             return None
         pages, size, priority, enqueued, available, expires, origin, expires_before = terms
         if expires is not None:
@@ -267,17 +267,28 @@ class States(Runner):
     def charged(self, place: Place) -> Holding | None:
         """Return a message that was taken out of its state, with what it is charged for; None without a record."""
         row = self.one(_CHARGED, of_message=place.message_id)
-        return None if row is None else Holding(place, *row)
+        return None if row is None or not _are_numbers(row[:2]) else Holding(place, *row)
+
+    def _stand_again(self, place: Place, until: int | None) -> None:
+        if until is None:
+            self.make_ready(place)
+        else:
+            self.make_due(place, until)
 
     def _taken_out(self, queue_id: int, number: int) -> Holding | None:
         """Take a message out of `ready` or `due`, whichever it is in; None where it is damaged."""
         charged = self.one(_CHARGED, of_message=number)
-        if charged is None:
+        if charged is None or not _are_numbers(charged[:2]):
             return None
         row = self.one(_REMOVE_READY_BY_ID, of_queue=queue_id, of_message=number)
         if row is None:
             row = self.one(_REMOVE_DUE_BY_ID, of_message=number)
         return None if row is None else Holding(Place(number, queue_id, row[0], row[1]), *charged)
+
+
+def _are_numbers(values: Row) -> bool:
+    """Return whether values of a record are what they have to be: SQLite keeps whatever stands in a damaged file."""
+    return all(isinstance(value, int) for value in values)
 
 
 def _in_order(queue_id: int, rows: list[tuple[int, bytes, int]]) -> list[Place]:

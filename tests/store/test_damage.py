@@ -208,6 +208,21 @@ def test_headers_that_cannot_be_read_have_no_header_and_hinder_no_condition(file
     assert space.dequeue("Q", condition="header.kind = 'order'").text == "b"
 
 
+@pytest.mark.parametrize("column", ["pages", "size", "priority", "enqueued_at", "body_id"])
+def test_a_number_that_is_a_text_costs_its_message_alone(file_store, column):
+    space = file_store.space(error_queue="")
+    for name in ("Q", "OTHER"):
+        make_queue(space, name, retries=1)
+    for body in "abc":
+        space.enqueue("Q", body)
+    file_store.by_hand(f"UPDATE message SET {column} = 'x' WHERE id = {ITS}")
+    assert space.move("Q", "OTHER") in (2, 3)
+    assert [space.content(info).text for info in [*space.messages("OTHER")][-2:]] == ["b", "c"]
+    assert space.purge("Q") + space.purge_damaged("OTHER") == 1
+    assert drain(space, "OTHER") == ["b", "c"]
+    assert bad(file_store) == []
+
+
 class TestTextsThatAreNone:
     """SQLite keeps whatever bytes a text has; PostgreSQL refuses them."""
 
