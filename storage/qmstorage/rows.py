@@ -236,7 +236,7 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
         enqueued_at,
         available_at,
         expires_at,
-        _pages,
+        pages,
         size,
         urcode,
         appkey,
@@ -264,8 +264,8 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
         asked = Delivery(delivery_asked) if delivery_asked else None
         for_replies = Delivery(reply_delivery) if reply_delivery else None
         reason = Reason(origin_reason) if origin_queue else None
-        if its_headers.__class__ is not dict:
-            raise TypeError("the headers are not a JSON object")
+        if its_headers.__class__ is not dict or (pages + size).__class__ is not int:
+            raise TypeError("a value of the record is of another kind")
     except (ValueError, TypeError, RecursionError) as error:
         raise _unreadable(row, space, queue) from error
     return {

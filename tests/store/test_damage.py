@@ -223,6 +223,16 @@ def test_a_number_that_is_a_text_costs_its_message_alone(file_store, column):
     assert bad(file_store) == []
 
 
+@pytest.mark.parametrize("column", ["pages", "size"])
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+def test_a_charge_that_is_a_text_is_told_of(file_store, column, act):
+    space = file_store.space(error_queue="")
+    make_queue(space, "Q", retries=1)
+    space.enqueue("Q", "a")
+    file_store.by_hand(f"UPDATE message SET {column} = 'x'")
+    refused(lambda: act(space))
+
+
 class TestTextsThatAreNone:
     """SQLite keeps whatever bytes a text has; PostgreSQL refuses them."""
 
