@@ -166,4 +166,4 @@ def _too_large(part: str, what: str, most: int) -> Exception:
 
 
 def _unreadable(part: str, why: str) -> Exception:
-    return refused(Fault.PARQUET, f"part {part!r} is no Parquet file that can be read: {why}", part=part)
+    return refused(Fault.PARQUET, f"part {part!r} is not a Parquet file that can be read: {why}", part=part)

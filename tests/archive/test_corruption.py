@@ -464,7 +464,7 @@ class TestWhatUnpacksToMuch:
     def test_texts_that_begin_as_the_ones_before_are_refused(self, one):
         data = parquet(one, use_dictionary=False, column_encoding={"headers": "DELTA_BYTE_ARRAY"})
         why = "its texts are each written as the end of the one before"
-        with refuses("parquet", f"part '{PART}' is no Parquet file that can be read: {why}"):
+        with refuses("parquet", f"part '{PART}' is not a Parquet file that can be read: {why}"):
             self.verify(data)
 
 
