@@ -116,12 +116,14 @@ def _fields_of(call: str) -> set[str]:
 
 
 def _arguments(function: Callable[..., Any]) -> Iterator[str]:
+    """Yield the arguments behind the object, with a star before those that have to be named."""
+    by_name = False
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        if parameter.kind is parameter.KEYWORD_ONLY and not by_name:
+            by_name = True
+            yield "*"
         name = rf"\fI{escaped(parameter.name)}\fR"
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            yield f"{name}={escaped(repr(parameter.default))}"
-        else:
-            yield name
+        yield name if parameter.default is parameter.empty else f"{name}={escaped(repr(parameter.default))}"
 
 
 def _items(function: Callable[..., Any]) -> list[tuple[str, str]]:

@@ -27,6 +27,8 @@ class SpaceSubject:
     processes: int
     extents: int
     has_memory: bool
+    asked_to_initialize: bool
+    """Whether the request wanted the disk to be allocated."""
 
     @property
     def state(self) -> str:
@@ -34,7 +36,7 @@ class SpaceSubject:
         return "ACT" if self.processes else "OPE" if self.has_memory else "INA"
 
 
-def _look(device: Device, space: Space) -> SpaceSubject:
+def _look(device: Device, space: Space, *, asked: bool = False) -> SpaceSubject:
     rows = device.table_of_contents()
     return SpaceSubject(
         device=device,
@@ -43,6 +45,7 @@ def _look(device: Device, space: Space) -> SpaceSubject:
         processes=sum(process.alive for process in device.attached(space.name)),
         extents=sum(row.name.rpartition(".")[0] == space.name for row in rows),
         has_memory=bool(device.memory_files(space.name)),
+        asked_to_initialize=asked,
     )
 
 
@@ -62,7 +65,7 @@ def _create(request: Request) -> SpaceSubject:
     fields = _fields(request)
     initialize = fields.pop("initialize", False)
     definition = SpaceDefinition(name=request.keys["space"], **fields)
-    return _look(request.device, request.device.create_space(definition, initialize=initialize))
+    return _look(request.device, request.device.create_space(definition, initialize=initialize), asked=initialize)
 
 
 def _change(request: Request) -> SpaceSubject:
@@ -80,7 +83,7 @@ def _change(request: Request) -> SpaceSubject:
     changed = device.change_space(dataclasses.replace(present, **fields), initialize=initialize)
     if wanted > present.pages:
         changed = device.extend_space(name, wanted - present.pages)
-    return _look(device, changed)
+    return _look(device, changed, asked=initialize)
 
 
 def _open(request: Request) -> SpaceSubject:
@@ -218,8 +221,8 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
             kind=Kind.STRING,
             permissions="rw-r--r--",
             values="Y, N; default N",
-            about="Whether the disk for its pages is allocated now.",
-            get=lambda _subject: "N",
+            about="Whether the disk for its pages is allocated now. A SET answers what was given, a GET always N.",
+            get=lambda subject: "Y" if subject.asked_to_initialize else "N",
             field="initialize",
             read=lambda text: word("Y", "N")(text) == "Y",
         ),

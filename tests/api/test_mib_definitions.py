@@ -89,7 +89,8 @@ class TestQueueSpaces:
         refused("TAEINVAL", name, mib.set, device, "T_APPQSPACE", NEW_SPACE | {name: value})
 
     def test_initializing_it(self, device):
-        assert mib.set(device, "T_APPQSPACE", NEW_SPACE | {"TA_FORCEINIT": "Y"})["TA_PERCENTINIT"] == 100
+        given = mib.set(device, "T_APPQSPACE", NEW_SPACE | {"TA_FORCEINIT": "Y"})
+        assert (given["TA_PERCENTINIT"], given["TA_FORCEINIT"]) == (100, "Y")
         other = {"TA_APPQSPACENAME": "OTHER"}
         mib.set(device, "T_APPQSPACE", NEW_SPACE | other)
         assert mib.set(device, "T_APPQSPACE", other | {"TA_FORCEINIT": "Y"})["TA_PERCENTINIT"] == 100

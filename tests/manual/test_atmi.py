@@ -117,3 +117,18 @@ def test_attributes_and_methods_that_the_pages_name_are_there():
     others += section(ROOT / "man" / "tpenqueue.3", "PYTHON").rpartition(".PP\n")[2]
     assert len(bold_words(others)) == 7
     assert [name for name in bold_words(others) if not hasattr(QueueSpace, name)] == []
+
+
+@pytest.mark.parametrize("call", METHODS)
+def test_what_has_to_be_named_stands_behind_a_star(call):
+    """Each call that a page shows with its arguments is as the function is."""
+    page = (ROOT / f"man/tp{call}.3").read_text()
+    functions = {name: getattr(tpcalls, name) for name in tpcalls.__all__ if inspect.isfunction(getattr(tpcalls, name))}
+    functions[f"space.{call}"] = METHODS[call]
+    shown = dict(re.findall(r"^\\fB([\w.]+)\\fR\((.*\\fI.*)\)$", page, re.MULTILINE))
+    assert {"tpinit", f"tp{call}", f"space.{call}"} <= set(shown)
+    for name, text in shown.items():
+        parameters = [each for each in inspect.signature(functions[name]).parameters.values() if each.name != "self"]
+        named = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        expected = [each.name for each in parameters if each.name not in named] + ["*"] * bool(named) + named
+        assert re.findall(r"(?<=\\fI)\w+|\*", text) == expected, name
