@@ -218,7 +218,7 @@ class Consuming(SpaceHandle):
             seconds = min(seconds, transaction.remaining())
 
         def attempt(attachment: Attachment) -> list[Message] | Nothing:
-            if attachment.owed:
+            if attachment.owed.left:
                 attachment.owed.finish(queue)
             now = self._device.clock.now()
             if transaction is None:

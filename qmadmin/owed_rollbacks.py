@@ -20,28 +20,22 @@ logger = logging.getLogger("qmadmin.transaction")
 
 
 class OwedRollbacks:
-    """What this process has to roll back in a queue space. It stands here before it is begun, and until it is done.
-
-    It is true where there is any.
-    """
+    """What this process has to roll back in a queue space. It stands here before it is begun, and until it is done."""
 
     def __init__(self, volume: Volume, opened: OpenSpace, clock: Clock) -> None:
         self._volume = volume
         self._opened = opened
         self._clock = clock
-        self._owed: dict[int, tuple[Branch, Ending]] = {}
-        """By the number of the transaction."""
+        self.left: dict[int, tuple[Branch, Ending]] = {}
+        """Those that are not done, by the number of the transaction."""
         self._at_work: set[int] = set()
         """Those of them that a thread is rolling back."""
         self._told: set[int] = set()
         """Those of them of which the log says why they are put off."""
 
-    def __bool__(self) -> bool:
-        return bool(self._owed)
-
     def add(self, branch: Branch, ending: Ending) -> None:
         """Note what is to be rolled back; whoever notes it first says how it ends."""
-        self._owed.setdefault(branch.id, (branch, ending))
+        self.left.setdefault(branch.id, (branch, ending))
 
     def roll_back(self, branch: Branch, ending: Ending) -> None:
         """Roll back what was noted. Where the store refuses, as on a full disk, it stays noted, and the log says so."""
@@ -52,7 +46,7 @@ class OwedRollbacks:
 
     def roll_back_all(self) -> None:
         """Roll back all that was noted, as far as the store lets us; whoever comes by has nothing to do with it."""
-        for branch, ending in self._owed.copy().values():
+        for branch, ending in self.left.copy().values():
             try:
                 self._roll_back(branch, ending)
             except Exception as error:  # noqa: BLE001 - whoever comes by has nothing to do with it
@@ -63,7 +57,7 @@ class OwedRollbacks:
 
         Raises the refusal where the disk is full, the store away, or others are in the way: nothing may be taken then.
         """
-        for branch, ending in self._left(queue):
+        for branch, ending in self._having(queue):
             try:
                 self._roll_back(branch, ending)
             except QueueError as refusal:
@@ -73,16 +67,16 @@ class OwedRollbacks:
 
     def finish_on(self, unit: Unit, queue: str) -> None:
         """Do the same in a transaction of the application. It may not commit, so that all stays noted."""
-        for branch, ending in self._left(queue):
+        for branch, ending in self._having(queue):
             rolling_back.undo(unit, branch, self._clock.now(), ending)
 
-    def _left(self, queue: str) -> list[tuple[Branch, Ending]]:
+    def _having(self, queue: str) -> list[tuple[Branch, Ending]]:
         """Return what nobody is rolling back and has messages of the queue, as far as it is known which."""
         known = self._opened.known
         found = None if known is None else known.queues.get(queue)
         return [
             (branch, ending)
-            for branch, ending in self._owed.copy().values()
+            for branch, ending in self.left.copy().values()
             if branch.id not in self._at_work and (found is None or found.id in branch.queue_ids)
         ]
 
@@ -92,7 +86,7 @@ class OwedRollbacks:
             rolling_back.roll_back(self._volume, branch, self._clock.now(), ending)
         finally:
             self._at_work.discard(branch.id)
-        self._owed.pop(branch.id, None)
+        self.left.pop(branch.id, None)
         self._told.discard(branch.id)
 
     def _tell_once(self, branch: Branch, error: Exception) -> None:

@@ -311,7 +311,7 @@ class Transaction:
     def _check_thread(self) -> None:
         if self._pid != os.getpid():
             raise ProtocolError(f"the transaction belongs to process {self._pid}, from which this one was forked")
-        if not self.is_here:
+        if self.thread != threading.get_ident():
             raise ProtocolError(open_transactions.ANOTHER_THREAD, hint=open_transactions.STAY_IN_THREAD)
 
     def _abort(self, cause: Cause, reason: str, *, of_the_store: bool = False) -> NoReturn:
