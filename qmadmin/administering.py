@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from qmcore.acts import growing, looking, redefining, spaces, upkeep
 from qmcore.definitions import OpenSpace
-from qmcore.errors import OperatingSystemError
+from qmcore.device import MissingVolume
+from qmcore.errors import OperatingSystemError, QueueError
 from qmcore.port import Volume
 from qmcore.queue import Queue, QueueUsage
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
@@ -38,10 +39,29 @@ class Administering(ABC):
         """Return the volume behind a path of the device list."""
 
     def spaces(self) -> list[Space]:
-        """Return the queue spaces of the device by name; one whose creation was cut short is not among them."""
-        places = self._main.read(lambda unit: [(name, spaces.path_of(unit, name)) for name in spaces.names(unit)])
+        """Return the queue spaces of the device by name.
+
+        One whose creation was cut short is not among them, nor one on a volume that is missing.
+        """
+        missing = {name for volume in self.missing_volumes() for name in volume.spaces}
+        places = [(name, path) for name, path in self._main.read(spaces.places) if name not in missing]
         found = [self.volume_of(path).read(lambda unit, name=name: unit.space(name)) for name, path in places]  # type: ignore[misc]
         return [space for space in found if space is not None]
+
+    def missing_volumes(self) -> list[MissingVolume]:
+        """Return the files or schemas of the device list that cannot be opened, and the queue spaces on them.
+
+        Everything else goes on without them.
+        """
+        paths, places = self._main.read(lambda unit: ([entry.path for entry in unit.entries()], spaces.places(unit)))
+        missing = []
+        for path in dict.fromkeys(paths):
+            try:
+                self.volume_of(path).check_place()
+            except QueueError as error:
+                there = tuple(name for name, its in places if its == path)
+                missing.append(MissingVolume(path, there, error.message, error.hint))
+        return missing
 
     def space(self, name: str) -> Space:
         """Return what is defined about a queue space, or raise BadResourceError."""

@@ -16,7 +16,7 @@ from qmcore.attached import AttachedProcess, MemoryFile
 from qmcore.audit import KEPT, AuditEntry, kept_text
 from qmcore.backup import BackupReport
 from qmcore.checks import whole
-from qmcore.device import DeviceEntry, DeviceInfo
+from qmcore.device import DeviceEntry, DeviceInfo, MissingVolume
 from qmcore.errors import InvalidArgumentError, OperatingSystemError
 from qmcore.findings import Finding
 from qmcore.port import Volume
@@ -49,6 +49,10 @@ class Care(abc.ABC):
     @abc.abstractmethod
     def volume_of(self, path: str) -> Volume:
         """Return the volume behind a path of the device list."""
+
+    @abc.abstractmethod
+    def missing_volumes(self) -> list[MissingVolume]:
+        """Return the files or schemas of the device list that cannot be opened, and the queue spaces on them."""
 
     @abc.abstractmethod
     def space_usage(self, name: str) -> SpaceUsage:
@@ -107,6 +111,8 @@ class Care(abc.ABC):
         that moment is settled. Non-persistent messages are not in it. The copies are looked at before the directory
         gets its name; until then, and when anything fails, there is nothing of that name. `progress` gets percent.
 
+        A file that is missing is not in it, which the faults of the report tell.
+
         Raises BadResourceError where the directory exists, OperatingSystemError where the disk is full or the device
         is open for reading only, SystemFailureError where the device is damaged.
         """
@@ -114,8 +120,12 @@ class Care(abc.ABC):
             raise InvalidArgumentError("a device in memory has no files that could be backed up")
         self.refuse_readonly()
         paths = [entry.path for entry in self.entries()] or [self.path]
-        volumes = {path: self.volume_of(path) for path in paths}
-        return self._maker.back_up(volumes, os.path.abspath(directory), self.clock.now, progress or (lambda _: None))
+        missing = {volume.path: volume for volume in self.missing_volumes()}
+        volumes = {path: self.volume_of(path) for path in paths if path not in missing}
+        target, told = os.path.abspath(directory), progress or (lambda _percent: None)
+        report = self._maker.back_up(volumes, target, self.clock.now, told)
+        faults = tuple(f"{volume}; it is not in the backup" for volume in missing.values())
+        return dataclasses.replace(report, faults=(*faults, *report.faults))
 
     def refuse_readonly(self) -> None:
         """Raise OperatingSystemError where the device is open for reading only."""

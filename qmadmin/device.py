@@ -191,15 +191,29 @@ class Device(Administering, Care):
             raise InvalidArgumentError(
                 f"the first entry of the device list must be the device itself, {self.path!r}, got {file!r}"
             )
-        if present and file != present[0].path:
+        if any(entry.path == file for entry in present):
+            # Where it is missing, an empty one must not take its place.
+            self.volume_of(file)
+        elif present:
             self._ensure_volume(file)
         return self._main.write(lambda unit: devices.add_entry(unit, file, offset, pages))
 
     def rename_entry(self, index: int, path: str | os.PathLike[str]) -> DeviceEntry:
-        """Give an entry of the device list another path, as after its file was moved."""
+        """Give an entry of the device list another path, as after its file was moved, or before it is.
+
+        Raises BadResourceError where something is at that path that is not a volume of this device.
+        """
         self._main.read(lambda unit: devices.find_entry(unit, index))
         file = self._maker.path_of(path)
+        if index == 0:
+            self._refuse_other_device(file)
+        elif self._maker.is_there(file):
+            self._refuse_stranger(file)
         return self._main.write(lambda unit: devices.rename_entry(unit, index, file))
+
+    def is_there(self, path: str) -> bool:
+        """Return whether anything is at a path of the device list: a file, or on PostgreSQL a schema."""
+        return path == self.path or self._maker.is_there(path)
 
     def remove_entry(self, index: int, *, dry_run: bool = False) -> DeviceEntry:
         """Remove an entry from the device list; refused with InUseError while a queue space uses it.
@@ -248,7 +262,7 @@ class Device(Administering, Care):
             if not entries or path == entries[0].path:
                 return self._main
             if path not in self._volumes:
-                self._volumes[path] = self._checked(self._maker.open(path))
+                self._volumes[path] = self._checked(self._opened(path))
             return self._volumes[path]
 
     def attachment(self, name: str, role: str) -> Attachment:
@@ -335,12 +349,41 @@ class Device(Administering, Care):
             if path not in self._volumes:
                 self._volumes[path] = self._checked(self._maker.open_or_create(path, self.info))
 
+    def _refuse_other_device(self, file: str) -> None:
+        """Refuse, for the first entry, what is there and not the device itself."""
+        if file != self.path and self._maker.is_there(file) and not self._maker.are_same(file, self.path):
+            raise BadResourceError(
+                f"{file!r} is not device {self.path!r}, which the first entry of its list names",
+                hint="Name the path that the device has now, or will have.",
+                path=file,
+            )
+
+    def _refuse_stranger(self, file: str) -> None:
+        with contextlib.closing(self._maker.open(file)) as volume:
+            if volume.read(lambda unit: unit.device()).id != self.info.id:
+                raise _of_another(file, self.path)
+
     def _checked(self, volume: Volume) -> Volume:
         info = volume.read(lambda unit: unit.device())
         if info.id != self.info.id:
             volume.close()
-            raise BadResourceError(f"{volume.path!r} belongs to another device than {self.path!r}", path=volume.path)
+            raise _of_another(volume.path, self.path)
         return volume
+
+    def _opened(self, path: str) -> Volume:
+        """Open a volume that the device list names."""
+        try:
+            return self._maker.open(path)
+        except BadResourceError as error:
+            raise BadResourceError(
+                f"{error.message}, though the device list of {self.path!r} names it",
+                hint="Put it back, as from a backup, or tell by chdl where it is now.",
+                path=path,
+            ) from error
+
+
+def _of_another(path: str, device: str) -> BadResourceError:
+    return BadResourceError(f"{path!r} belongs to another device than {device!r}", path=path)
 
 
 def _leave(attachments: dict[str, Attachment], volumes: dict[str, Volume], pid: int) -> None:

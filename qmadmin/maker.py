@@ -35,6 +35,12 @@ class VolumeMaker(Protocol):
     def open(self, path: str) -> Volume:
         """Open a volume."""
 
+    def is_there(self, path: str) -> bool:
+        """Return whether there is anything at the path of a volume."""
+
+    def are_same(self, path: str, other: str) -> bool:
+        """Return whether two paths lead to the same thing, which is there."""
+
     def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
         """Make a volume of a device."""
 

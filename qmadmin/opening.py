@@ -278,6 +278,14 @@ class _FileMaker:
 
         return open_volume(path, readonly=self._readonly)
 
+    def is_there(self, path: str) -> bool:
+        """Return whether there is anything of that name."""
+        return os.path.lexists(path)
+
+    def are_same(self, path: str, other: str) -> bool:
+        """Return whether two names lead to the same file."""
+        return Path(path).samefile(other)
+
     def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
         """Make a volume of a device, for the group that the device is for."""
         from qmstorage.sqlite.opening import create_volume
@@ -350,6 +358,17 @@ class _SchemaMaker:
         from qmstorage.postgres.opening import open_volume
 
         return open_volume(self._at(path), self._clock)
+
+    def is_there(self, path: str) -> bool:
+        """Return whether there is a schema of that name."""
+        self.require_driver()
+        from qmstorage.postgres.opening import has_schema
+
+        return has_schema(self._at(path), self._clock)
+
+    def are_same(self, path: str, other: str) -> bool:
+        """Return whether two names are those of one schema."""
+        return self._at(path) == self._at(other)
 
     def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
         """Make a volume of a device, for the role that the device is for."""

@@ -50,6 +50,20 @@ class DeviceInfo:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class MissingVolume:
+    """A file or schema of the device list that cannot be opened, the queue spaces on it, why, and what to do."""
+
+    path: str
+    spaces: tuple[str, ...]
+    reason: str
+    advice: str
+
+    def __str__(self) -> str:
+        there = f" with queue space{'s' * (len(self.spaces) > 1)} {', '.join(self.spaces)}" if self.spaces else ""
+        return f"{self.path!r}{there} cannot be opened: {self.reason}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class DeviceEntry:
     """One entry of the device list: `pages` pages of the file `path`, from page `offset`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from qmcore.space import ACTIONS_DEFAULT, Space, SpaceDefinition, SpaceUsage, ro
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
+
+logger = logging.getLogger("qmadmin.mib")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,8 @@ def _look(device: Device, space: Space, *, asked: bool = False) -> SpaceSubject:
 
 def _select(request: Request) -> Iterator[SpaceSubject]:
     wanted, state = request.keys.get("space"), request.keys.get("state")
+    for volume in request.device.missing_volumes():
+        logger.warning("%s", volume)
     for space in request.device.spaces():
         if wanted in (None, space.name):
             found = _look(request.device, space)

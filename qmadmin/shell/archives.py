@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.shell import figures
 from qmadmin.shell.formats import Format
+from qmadmin.shell.notices import of_missing
 from qmadmin.shell.results import Column, Field, Moment, Notice, Record, Severity, Shown, Table, Value, field
 from qmcore.imports import Mode
 from qmcore.message import State
@@ -70,13 +71,16 @@ def written(done: Exported) -> Told:
     if done.place is None:
         fields = (field("messages", "Messages", done.messages), _hidden(dry_run=manifest.source.device))
         return Told(
-            "Dry run, nothing is written", fields, _queues(manifest, done.counts, done.sizes), _left_out(manifest)
+            "Dry run, nothing is written",
+            fields,
+            _queues(manifest, done.counts, done.sizes),
+            (*of_missing(done.missing), *_left_out(manifest)),
         )
     return Told(
         f"Archive '{done.place}'",
         (_hidden(path=str(done.place)), *_identity(manifest, done.place), *_pace(done.messages, done.seconds)),
         _queues(manifest, done.counts),
-        _left_out(manifest),
+        (*of_missing(done.missing), *_left_out(manifest)),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Words
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Column, Datum, Line, Outcome, Table, Verbatim
+from qmadmin.shell.results import Column, Datum, Line, Notice, Outcome, Severity, Table, Verbatim
 from qmcore import device
 from qmcore.device import FULL
 from qmcore.errors import InvalidArgumentError
@@ -194,14 +194,17 @@ def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:
     """Change the name of an entry in the universal device list.
 
     This is needed after a file has been moved: pages are not reached under the old name any more. The file itself is
-    not touched.
+    not touched. What is at the new path must be the file of this device; where nothing is yet, that is told.
 
         chdl 1 /var/qm/moved
     """
     before = _entry(session, dlindex)
     entry = session.device.rename_entry(dlindex, newdevice)
     text = f"Renamed device {before.path} to {entry.path}, entry {entry.index} on {session.device.path}"
-    return Line(text, _data(entry))
+    if session.device.is_there(entry.path):
+        return Line(text, _data(entry))
+    absent = Notice(Severity.WARN, f"nothing is at {entry.path!r} yet", "Move the file there.")
+    return [absent, Line(text, _data(entry))]
 
 
 @DEVICES.command(

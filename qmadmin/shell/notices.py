@@ -7,8 +7,10 @@ manual page.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from qmadmin.shell.results import Notice, Severity
+from qmcore.device import MissingVolume
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,6 +24,11 @@ class Entry:
     def __call__(self, **facts: object) -> Notice:
         """Return the notice with the facts filled in."""
         return Notice(self.severity, self.form.format(**facts), number=self.number)
+
+
+def of_missing(volumes: Iterable[MissingVolume]) -> list[Notice]:
+    """Return what is told of volumes that are missing, where everything else goes on."""
+    return [Notice(Severity.WARN, str(volume), volume.advice) for volume in volumes]
 
 
 def _error(number: int, form: str) -> Entry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qmadmin.shell import notices
@@ -105,12 +106,19 @@ def qspacelist(session: Session, queue_space_name: str) -> Outcome:
 
         qspacelist QSPACE
     """
-    spaces = [session.device.space(queue_space_name)] if queue_space_name else session.device.spaces()
+    if queue_space_name:
+        spaces, missing = [session.device.space(queue_space_name)], []
+    else:
+        spaces, missing = session.device.spaces(), notices.of_missing(session.device.missing_volumes())
+    return [*missing, *_listed(session, spaces, in_full=bool(queue_space_name))]
+
+
+def _listed(session: Session, spaces: Sequence[Space], *, in_full: bool) -> Sequence[Shown]:
     if not spaces:
-        return Notice(Severity.INFO, f"device {session.path!r} has no queue space")
-    if queue_space_name or session.detailed:
+        return [Notice(Severity.INFO, f"device {session.path!r} has no queue space")]
+    if in_full or session.detailed:
         return [_space_record(space, session.device.space_usage(space.name)) for space in spaces]
-    return Table(
+    table = Table(
         (
             Column("queue_space", "Queue space"),
             Column("ipckey", "IPC key", right=True),
@@ -126,6 +134,7 @@ def qspacelist(session: Session, queue_space_name: str) -> Outcome:
             for d in (space.definition for space in spaces)
         ],
     )
+    return [table]
 
 
 def _space_record(space: Space, usage: SpaceUsage) -> Record:

@@ -17,6 +17,7 @@ from qmadmin.transfer.picture import pictured
 from qmadmin.transfer.telling import Progress, tell_no_one, told_by
 from qmadmin.transfer.units import ExportUnit, size_runs, write_part
 from qmadmin.transfer.workers import Alone, Crew, Processes, Workers, cores
+from qmcore.device import MissingVolume
 
 SMALL = 20_000
 """Messages that one process has exported or imported before others would have started."""
@@ -35,6 +36,8 @@ class Exported:
     counts: Mapping[Standing, int]
     seconds: float
     sizes: Mapping[Standing, int] | None = None
+    missing: Sequence[MissingVolume] = ()
+    """Files or schemas of the device that cannot be opened: what is on them is not in the archive."""
 
     @property
     def messages(self) -> int:
@@ -65,6 +68,7 @@ def export(
     """
     asked, place, began = options or ExportOptions(), place_at(where), time.monotonic()
     with open_device(config) as device:
+        missing = device.missing_volumes()
         names = asked.selection.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
         if workers is None or place.staged:
             messages = sum(device.space_usage(name).messages for name in names)
@@ -75,7 +79,8 @@ def export(
             whence = Source(device.path, device.info.id, device.kind, device.info.page_size, moment)
             if dry_run:
                 sizes = _sizes(plan, crew, list(plan.units(asked, workers.count)), progress) if sized else None
-                return Exported(None, plan.manifest(whence, asked, ()), plan.counts(), time.monotonic() - began, sizes)
+                manifest = plan.manifest(whence, asked, ())
+                return Exported(None, manifest, plan.counts(), time.monotonic() - began, sizes, missing)
             writer = ArchiveWriter.create(place, asked.key, again=asked.again)
             try:
                 tasks = [(str(writer.staging), unit) for unit in plan.units(asked, workers.count)]
@@ -86,7 +91,7 @@ def export(
             except BaseException:
                 writer.discard()
                 raise
-    return Exported(place, manifest, plan.counts(), time.monotonic() - began)
+    return Exported(place, manifest, plan.counts(), time.monotonic() - began, missing=missing)
 
 
 def _sizes(plan: Plan, crew: Crew, units: Sequence[ExportUnit], progress: Progress) -> dict[Standing, int]:

@@ -147,8 +147,9 @@ class TestCreating:
 
     def test_a_device_that_is_there_is_left_alone(self, tmp_path, device_file):
         before = contents(tmp_path)
-        with pytest.raises(BadResourceError):
+        with pytest.raises(BadResourceError, match="is a qmadmin device already") as refusal:
             create_device(device_file, 100)
+        assert refusal.value.hint.startswith("Open it")
         assert contents(tmp_path) == before
 
     def test_a_directory_is_refused(self, tmp_path):

@@ -377,6 +377,7 @@ def test_entries_are_renamed_and_removed(laid_out):
     assert f"Destroy device list entry 1, {moved}, offset 100, size 500? (y, n [default=n]): y\n" in ran.out
     assert f"Destroyed device {moved}, offset 100, size 500 on {laid_out.device}\n" in ran.out
     errors = ran.err.splitlines()
+    assert errors.pop(0) == f"WARN: nothing is at '{moved}' yet (crque, line 2)"
     assert errors[0] == (f"ERROR: QMEINVAL: the device list of '{laid_out.device}' has no entry 1 (crque, line 8)")
     assert errors[1].startswith("ERROR: QMEINUSE: ")
     assert errors[2].startswith("ERROR: QMEINVAL: ")

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from qmadmin import mib
-from qmadmin.opening import create_device, open_device
+from qmadmin.opening import create_device, open_device, restore_device
 from qmcore.device import ENTRIES_MAX, Extent, PageRange
 from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, NoSpaceError, Resource
+from qmcore.findings import Severity
 from tests.fix_store import drain, make_queue, space_definition
 
 
@@ -223,6 +224,55 @@ class TestSecondVolume:
         with pytest.raises(BadResourceError, match=r"there is no device '.*/SECOND'"):
             again.open_space("SPACE")
         assert len(again.entries()) == 2
+
+    def test_all_else_goes_on_without_its_file_and_names_it(self, file_store, device, tmp_path):
+        device.create_space(space_definition("HERE", pages=40))
+        device.create_space(space_definition("THERE", pages=25_000))
+        device.close()
+        second = tmp_path / "SECOND"
+        lost = second.rename(tmp_path / "LOST")
+        again = file_store.another()
+        assert [space.name for space in again.spaces()] == ["HERE"]
+        (missing,) = again.missing_volumes()
+        assert (missing.path, missing.spaces) == (str(second), ("THERE",))
+        assert missing.advice == "Put it back, as from a backup, or tell by chdl where it is now."
+        assert [found["TA_APPQSPACENAME"] for found in mib.get(again, "T_APPQSPACE")] == ["HERE"]
+        report = again.backup(tmp_path / "backup")
+        assert [volume.path for volume in report.volumes] == [again.path]
+        assert report.faults[0].startswith(f"'{second}' with queue space THERE cannot be opened")
+        assert {found.advice for found in again.check() if found.severity is Severity.ERROR} == {missing.advice}
+        with pytest.raises(BadResourceError) as refusal:
+            again.create_entry(second, 30_000, 100)
+        assert refusal.value.hint == missing.advice
+        assert not second.exists(), "nothing takes its place"
+        again.rename_entry(1, lost)
+        assert [space.name for space in again.spaces()] == ["HERE", "THERE"]
+        assert again.missing_volumes() == []
+
+    def test_what_was_missing_is_missing_in_a_device_that_is_restored(self, file_store, device, tmp_path):
+        device.create_space(space_definition("THERE", pages=25_000))
+        device.close()
+        lost = (tmp_path / "SECOND").rename(tmp_path / "LOST")
+        file_store.another().backup(tmp_path / "backup")
+        lost.rename(tmp_path / "SECOND")
+        (tmp_path / "elsewhere").mkdir()
+        restore_device(tmp_path / "backup", tmp_path / "elsewhere" / "QUE")
+        with open_device(tmp_path / "elsewhere" / "QUE") as restored:
+            assert [missing.path for missing in restored.missing_volumes()] == [str(tmp_path / "elsewhere" / "SECOND")]
+
+    def test_an_entry_is_given_the_path_of_nothing_that_is_not_a_volume_of_the_device(self, device, tmp_path):
+        create_device(tmp_path / "ANOTHER", 100).close()
+        letter = tmp_path / "letter"
+        letter.write_text("dear reader")
+        before = device.entries()
+        for index in (0, 1):
+            for path in (tmp_path / "ANOTHER", letter, tmp_path, "/dev/null"):
+                with pytest.raises(BadResourceError):
+                    device.rename_entry(index, path)
+        assert device.entries() == before
+        assert letter.read_text() == "dear reader"
+        assert device.rename_entry(1, tmp_path / "later").path == str(tmp_path / "later")
+        assert not device.is_there(str(tmp_path / "later"))
 
     def test_a_creation_that_was_cut_short_is_swept_away_by_the_next_one(self, device, tmp_path):
         """The process died after the volume had the queue space and before the table of contents had it."""

@@ -155,6 +155,11 @@ def names(unit: Unit) -> list[str]:
     return sorted({extent.space for extent in unit.extents()})
 
 
+def places(unit: Unit) -> list[tuple[str, str]]:
+    """Return the names of the queue spaces of the device, each with the path of the device list that it is on."""
+    return [(name, path_of(unit, name)) for name in names(unit)]
+
+
 def usage(unit: Unit, of: Space) -> SpaceUsage:
     """Return how much of each limit of a queue space is in use."""
     level, memory = unit.level(of.id), unit.memory(of.id)

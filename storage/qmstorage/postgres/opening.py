@@ -93,6 +93,13 @@ def create_volume(
     return PostgresVolume(address, clock, durable=info.durability != RELAXED, home=home)
 
 
+def has_schema(address: Address, clock: ServerClock) -> bool:
+    """Return whether the schema is there, whatever is in it."""
+    with connected(address, clock) as connection:
+        found = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [address.schema])
+        return found.fetchone() is not None
+
+
 def read_clock(address: Address, clock: ServerClock) -> None:
     """Set a clock by that of the server."""
     with connected(address, clock):

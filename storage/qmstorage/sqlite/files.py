@@ -326,6 +326,8 @@ def _refuse_other_content(path: str) -> None:
         # A file of SQLite without tables is what a crash in the middle of a creation leaves.
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
             return
+        if _is_marked(connection):
+            raise translate.exists_already(path)
     raise BadResourceError(
         f"{path!r} exists and is not a qmadmin device",
         hint="Name a file that does not exist yet; this one is left alone.",

@@ -104,14 +104,10 @@ def _made_way_for(target: Path, *, force: bool) -> Iterator[Replaced]:
 
 def _placed(listed: BackupReport, target: Path) -> Iterator[tuple[BackupVolume, Path]]:
     """Yield each file with the place that it gets: as the files lay around the device, they lie around the new one."""
-    home, taken = Path(listed.device).parent, {target}
+    taken = {target}
     yield listed.volumes[0], target
     for volume in listed.volumes[1:]:
-        was = Path(volume.path)
-        if Path(listed.device) == target:
-            wanted = was
-        else:
-            wanted = target.parent / (was.relative_to(home) if was.is_relative_to(home) else was.name)
+        wanted = _around(listed, target, Path(volume.path))
         place, number = wanted, 1
         while place in taken or any(os.path.lexists(f"{place}{end}") for end in ("", "-wal", "-shm", "-journal")):
             number += 1
@@ -126,6 +122,14 @@ def _placed(listed: BackupReport, target: Path) -> Iterator[tuple[BackupVolume, 
         yield volume, place
 
 
+def _around(listed: BackupReport, target: Path, was: Path) -> Path:
+    """Return the path of a file that lies around the new device as it lay around the old one."""
+    home = Path(listed.device).parent
+    if Path(listed.device) == target:
+        return was
+    return target.parent / (was.relative_to(home) if was.is_relative_to(home) else was.name)
+
+
 def _made(
     source: Path,
     listed: BackupReport,
@@ -136,6 +140,11 @@ def _made(
     """Make all files under hidden names and look at them; return the incarnations of the queue spaces in them."""
     leap = _LEAP * (1 + secrets.randbelow(_LEAPS))
     places = {copy.source.path: str(copy.place) for copy in copies}
+
+    def place(path: str) -> str:
+        # A file that was missing when the backup was made is missing again, unless it is put back there.
+        return places.get(path) or str(_around(listed, copies[0].place, Path(path)))
+
     total, incarnations = Contents(), set()
     for at, copy in enumerate(copies):
 
@@ -144,7 +153,7 @@ def _made(
 
         _copy(source, copy, step)
         upgrade_copy(copy.made)
-        incarnations |= _settled(copy.made, places, leap, group_id)
+        incarnations |= _settled(copy.made, place, leap, group_id)
         total += contents_of(copy.made, lambda percent, step=step: step(60 + percent * 4 // 10))  # type: ignore[misc]
         parts.digest_of(copy.made)
     if (total.spaces, total.messages, total.transactions) != (listed.spaces, listed.messages, listed.transactions):
@@ -162,13 +171,13 @@ def _copy(source: Path, copy: _Copy, step: Callable[[int], None]) -> None:
         raise _damaged(source, f"its file {copy.source.file!r} is not what it was when the backup was made")
 
 
-def _settled(made: Path, places: dict[str, str], leap: int, group_id: Callable[[str], int | None]) -> set[str]:
+def _settled(made: Path, place: Callable[[str], str], leap: int, group_id: Callable[[str], int | None]) -> set[str]:
     """Let a copy be the device's at its new place, where nobody is attached; return its queue spaces' incarnations."""
     with contextlib.closing(files.connect(str(made), "rw")) as connection:
         files.checked(connection, str(made))
         connection.execute("BEGIN IMMEDIATE")
         for index, path in connection.execute("SELECT dlindex, path FROM entry").fetchall():
-            connection.execute("UPDATE entry SET path = ? WHERE dlindex = ?", (places[path], index))
+            connection.execute("UPDATE entry SET path = ? WHERE dlindex = ?", (place(path), index))
         # Of the others nothing has to be ended.
         connection.execute("DELETE FROM owner WHERE id NOT IN (SELECT owner_id FROM trans)")
         connection.execute("UPDATE owner SET boot = ?, process = ?", (_ELSEWHERE, _ELSEWHERE))

@@ -116,6 +116,15 @@ def not_a_device(path: str) -> QueueError:
     return BadResourceError(NOT_A_DEVICE.format(path=path), hint=NAME_ANOTHER, path=path)
 
 
+def exists_already(path: str) -> QueueError:
+    """Return the diagnostic for a device that is to be created, and is there."""
+    return BadResourceError(
+        f"{path!r} is a qmadmin device already",
+        hint="Open it, or name a file that does not exist yet; this one is left alone.",
+        path=path,
+    )
+
+
 def read_only(path: str) -> QueueError:
     """Return the diagnostic for a write to a device that is open for reading only."""
     owner = other_owner(path)
