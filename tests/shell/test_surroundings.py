@@ -193,7 +193,9 @@ def test_nothing_but_the_device_has_to_be_in_the_environment(laid_out):
     done = run(laid_out, b"qopen QSPACE\nqset NOPE\n!echo $QMCONFIG\n", environ=bare)
     assert done.stdout.decode() == f"Queue space 'QSPACE' opened\n{laid_out.device}\n"
     assert done.stderr.decode() == MISSING.format("NOPE", 2)
-    # The log is in the current directory then.
+    # A mistyped name leaves no log behind; else the log is in the current directory then.
+    assert list(laid_out.directory.glob("ULOG.*")) == []
+    run(laid_out, b"qopen QSPACE\nqcreate STRING fifo none 0 0 100% 0% ''\n", environ=bare)
     assert list(laid_out.directory.glob("ULOG.*"))
 
 
@@ -282,6 +284,6 @@ def test_hangup_leaves_the_device_usable(laid_out, terminal):
 def test_files_of_a_device_that_are_removed_meanwhile_are_told_in_a_sentence(laid_out):
     directory = laid_out.directory / "QUE-run"
     ran = laid_out.run(f"qopen QSPACE\nqclose\n! rm -r '{directory}'\nqopen QSPACE\nlidl\n")
-    assert "ERROR: qopen failed: No such file or directory: '" in ran.err
+    assert "failed: No such file or directory" in ran.err
     assert "failed inside" not in ran.err
     assert ran.out.endswith(" 2000  full             2\n")
