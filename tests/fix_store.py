@@ -222,7 +222,8 @@ def file_store(tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
 def trusted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Let this user's settings say that the capacity commands of the test's device may run; return the file."""
     stores = request.node.callspec.params.values() if hasattr(request.node, "callspec") else ()
-    path = device_path("postgres" if "postgres" in stores else "file", request, tmp_path)
+    on_server = "postgres" in stores or "database_url" in request.fixturenames
+    path = device_path("postgres" if on_server else "file", request, tmp_path)
     return name_for_commands(tmp_path, monkeypatch, devices=[path])
 
 

@@ -467,7 +467,7 @@ class TestAfterwards:
         engine.dispose()
 
     @pytest.fixture
-    def started(self, monkeypatch):
+    def started(self, monkeypatch, trusted):
         events = []
         monkeypatch.setattr(capacity, "start", events.append)
         return events

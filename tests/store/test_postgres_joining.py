@@ -199,6 +199,7 @@ def test_functions_that_others_have_made_are_not_called(arena, engine, trap):
     assert drain(space) == ["a", "b"]
 
 
+@pytest.mark.usefixtures("trusted")
 def test_a_capacity_command_waits_for_its_own_transaction_and_for_no_other(arena, engine, monkeypatch):
     started = []
     monkeypatch.setattr(capacity, "start", started.append)
