@@ -48,6 +48,8 @@ _GAP = "  "
 _NOTHING = "-"
 _VALUE_LEAST = 16
 """Columns that a value needs to be wrapped in; in less it is left to the terminal."""
+_CUT_LEAST = 8
+"""Columns that a value keeps which is cut."""
 _SAMPLE = 500
 """Rows that the widths of the columns are taken from. A queue may have millions; they are not kept to be measured."""
 
@@ -109,13 +111,35 @@ def _table(table: Table, width: int | None) -> Iterator[list[Span]]:
         shown, sample = _without_empty(shown, sample)
     widths = _widths(shown, sample)
     titles = [column.title for column in shown]
-    everything = itertools.chain(sample, rows)
+    everything: Iterable[Sequence[str]] = itertools.chain(sample, rows)
     if width is not None and _total(widths) > width:
-        return _blocks(titles, everything, width)
+        fitting = _cut_to_fit(shown, widths, width)
+        if fitting is None:
+            return _blocks(titles, everything, width)
+        widths = fitting
+        everything = ([shortened(text, most) for text, most in zip(row, fitting, strict=True)] for row in everything)
     right = [column.right for column in shown]
     return itertools.chain(
         [[(_row(titles, widths, right), HEAD)]], ([(_row(row, widths, right), PLAIN)] for row in everything)
     )
+
+
+def _cut_to_fit(shown: Sequence[Column], widths: Sequence[int], width: int) -> list[int] | None:
+    """Return the widths of columns of which one is cut so that all fit; None where that is not enough."""
+    fitting = [
+        max(_CUT_LEAST, wide - max(0, _total(widths) - width)) if column.cut else wide
+        for column, wide in zip(shown, widths, strict=True)
+    ]
+    return fitting if _total(fitting) <= width else None
+
+
+def shortened(text: str, width: int) -> str:
+    """Return as much of a text as so many columns hold."""
+    if columns(text) <= width:
+        return text
+    while columns(text) > width - 1:
+        text = text[:-1]
+    return f"{text}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -67,11 +67,15 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its key for programs, its title, and whether its values are numbers, which stand right."""
+    """A column of a table: its key for programs, its title, and whether its values are numbers, which stand right.
+
+    With `cut` its values are cut short where a terminal is too narrow for them.
+    """
 
     key: str
     title: str
     right: bool = False
+    cut: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -90,6 +90,8 @@ class Session:
         self.transactions: tuple[str, ...] = ()
         """The transactions of the last listing, by their indexes."""
         self.remarks: list[Notice] = []
+        self.told: set[str] = set()
+        """What a person at a terminal was warned of since the queue space was opened."""
         self.draw: Callable[[Sequence[Result]], None] = screen.show
         """Shows results before the command has ended, in the format of the session."""
         self.snapshots: dict[str, Snapshot] = {}
@@ -196,6 +198,7 @@ class Session:
         space, self.space, self.queue, self.criteria = self.space, None, None, Criteria()
         self._usual_space = ""
         self.transactions = ()
+        self.told.clear()
         if space is None:
             return ""
         space.close()

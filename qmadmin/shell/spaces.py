@@ -200,13 +200,16 @@ def qclose(session: Session) -> Outcome:
 
 
 def missing_error_queue(session: Session) -> list[Notice]:
-    """Return warnings where the open queue space, or one of its queues, names an error queue that is not created."""
+    """Return warnings where the open queue space, or one of its queues, names an error queue that is not created.
+
+    At a terminal each comes once while the queue space is open.
+    """
     space = session.opened()
     queues = space.queues()
     named = [(f"queue space '{space.name}'", space.definition.error_queue)]
     named += [(f"queue '{queue.name}'", queue.definition.error_queue) for queue in queues]
     there = {queue.name for queue in queues}
-    return [
+    found = [
         Notice(
             Severity.WARN,
             f"error queue '{name}' of {whose} is not created: messages out of retries will be lost",
@@ -215,6 +218,10 @@ def missing_error_queue(session: Session) -> list[Notice]:
         for whose, name in named
         if name and name not in there
     ]
+    if session.at_terminal:
+        found = [notice for notice in found if notice.text not in session.told]
+        session.told |= {notice.text for notice in found}
+    return found
 
 
 def _destruction(session: Session, given: Given) -> str:

@@ -70,7 +70,7 @@ SYNOPSES = {
     "qset": "[queue_name]",
     "qscan": "[-t deq_time1[-deq_time2]] [-p priority1[-priority2]] [-m msgid] [-i corrid] [-d persist|nonpersist]"
     " [-e exptime1[-exptime2]] [-w condition] [none]",
-    "qlist": "[queue_name]",
+    "qlist": "[-b] [-k count] [queue_name]",
     "qchangeprio": "[-y] [-n] [newpriority]",
     "qchangetime": "[-y] [-n] [newtime]",
     "qchangeexptime": "[-y] [-n] [newtime]",

@@ -1,12 +1,21 @@
 """What the listing commands say of devices, queue spaces, queues and messages."""
 
 import contextlib
+import io
+import json
 import re
 
 import pytest
 
 from qmadmin import open_device
 from qmadmin.escapes import escaped
+from qmadmin.shell import messages
+from qmadmin.shell.catalogue import Catalogue
+from qmadmin.shell.formats import Format
+from qmadmin.shell.interpreter import Interpreter
+from qmadmin.shell.lines import Script
+from qmadmin.shell.session import Modes, Session
+from qmadmin.shell.styled import StyledScreen
 from qmcore.message import EnqueueControl
 from qmcore.queue import Delivery
 
@@ -323,3 +332,62 @@ def test_partitions_of_a_file_are_refused_in_a_sentence(shell):
     ran = shell.run(f"crdl -H 8 {shell.device} 0 2000\n")
     assert "ERROR: QMEINVAL: messages in a file are not split into partitions" in ran.err
     assert not shell.path.exists()
+
+
+def at_terminal(shell, script):
+    """Run a script in this process as what a person types; return what is shown, and what is said beside it."""
+    out, err = io.StringIO(), io.StringIO()
+    screen = StyledScreen(out, err, {"NO_COLOR": "1"})
+    modes = Modes(format=Format.TABLE)
+    session = Session(shell.device, Catalogue(), screen, shell.environ, modes=modes, at_terminal=True)
+    with contextlib.closing(session):
+        Interpreter(session, Script(io.StringIO(script), "x", session)).run()
+    return out.getvalue(), err.getvalue()
+
+
+def test_bodies_are_listed_one_line_for_each(laid_out, space, monkeypatch):
+    monkeypatch.setattr(messages, "_BODY_MOST", 2000)
+    space.enqueue("STRING", "first line\nsecond \x1b[31m " + "ä" * 300)
+    space.enqueue("STRING", b"\x00\xff" * 200, delay=3600)
+    space.enqueue("STRING", b"")
+    space.enqueue("STRING", b"x" * 2001)
+    documents = laid_out.run("format json\nqopen QSPACE\nqlist -b STRING\nqlist -b -k 2 STRING\n").out.splitlines()[2:]
+    rows, two = (json.loads(document)["rows"] for document in documents)
+    assert [list(row) for row in rows] == [["msgid", "state", "bytes", "beginning"]] * 4
+    assert rows[0]["beginning"].startswith("first line\nsecond \x1b[31m ä")
+    assert [row["beginning"] for row in rows[1:]] == ["", None, "00ff" * 100]
+    assert two == rows[:2]
+    for width in (60, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        shown, _ = at_terminal(laid_out, "qopen QSPACE\nqlist -b STRING\n")
+        lines = shown.splitlines()[1:]
+        assert len(lines) == 5
+        assert all(len(line) <= width for line in lines)
+        assert lines[1].split()[3] == "first"
+        assert lines[1].endswith("\N{HORIZONTAL ELLIPSIS}") == (width < 200)
+        assert "\x1b" not in "".join(lines)
+
+
+def test_a_listing_at_a_terminal_ends_after_some_messages_and_says_so(laid_out, space, monkeypatch):
+    monkeypatch.setattr(messages, "_AT_A_TERMINAL", 3)
+    space.enqueue_many("STRING", ["x"] * 3)
+    script = "qopen QSPACE\nqlist STRING\n"
+    assert at_terminal(laid_out, script)[1] == ""
+    space.enqueue("STRING", "x")
+    shown, said = at_terminal(laid_out, script)
+    assert shown.count("ready") == 3
+    assert said == "INFO: the first 3 messages are shown\n  All: qlist -k 0\n"
+    for option in ("-k 0", "-k 9"):
+        shown, said = at_terminal(laid_out, f"qopen QSPACE\nqlist {option} STRING\n")
+        assert (shown.count("ready"), said) == (4, "")
+    assert laid_out.run(script).out.count("ready") == 4
+
+
+def test_a_missing_error_queue_is_told_once_at_a_terminal(laid_out, terminal):
+    laid_out.run("qopen QSPACE\nqdestroy -y errq\n")
+    screen = terminal(columns=120)
+    screen.at_prompt()
+    for line in ("qopen QSPACE", "qinfo", "qinfo"):
+        screen.enter(line)
+    assert screen.shown.count("is not created") == 1
+    assert laid_out.run("qopen QSPACE\nqinfo\n").err.count("is not created") == 2
