@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmadmin.shell import help as help_text
 from qmadmin.shell.declare import Group, Positional
 from qmadmin.shell.formats import Format
 from qmadmin.shell.interrupts import left_to_the_child
-from qmadmin.shell.kinds import Choice, HelpTopic, Words
+from qmadmin.shell.kinds import Choice, FileName, HelpTopic, Words
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Line, Notice, Outcome, Severity
 
@@ -130,6 +132,29 @@ def help_(session: Session, topic: str | None) -> Outcome:
     if groups:
         return help_text.overview(groups)
     return help_text.about(session.catalogue.named(topic))
+
+
+@SESSION.command(
+    "source",
+    Positional("file", FileName(), "The command file.", "Command file: "),
+    extension=True,
+)
+def source(session: Session, file: str) -> Outcome:
+    """Run the commands of a file, as qmadmin -f does, and go on.
+
+    An error is told with the file and its line. Under --stop-on-error it ends the file, and at a terminal nothing else;
+    so does Ctrl-C.
+
+        source nightly.qm
+    """
+    from qmadmin.shell.lines import Script
+
+    try:
+        text = Path(file).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise UsageError(f"Failed to open command file {file}: {error.strerror}") from None
+    session.named = Script(io.StringIO(text), file, session)
+    return None
 
 
 @SESSION.command("quit", short="q exit \\q")

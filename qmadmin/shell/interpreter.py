@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qmadmin.shell")
 
+_FILES_MOST = 16
+"""How many command files may be run one in the other."""
+
 
 class Interpreter:
     """Takes the commands of one dialogue for one session."""
@@ -35,6 +38,8 @@ class Interpreter:
     def __init__(self, session: Session, dialogue: Dialogue) -> None:
         self._session = session
         self._dialogue = dialogue
+        self._waiting: list[Dialogue] = []
+        """Those that go on when the command file has ended that one of their commands named."""
         self._document: Document | None = None
         self._csv: CsvTable | None = None
         session.draw = self._draw
@@ -46,17 +51,57 @@ class Interpreter:
             try:
                 line = self._dialogue.command()
                 if line is None:
-                    break
-                self.obey(line)
+                    if not self._waiting:
+                        break
+                    self._dialogue = self._waiting.pop()
+                    continue
+                failed = self._fails(line)
                 session.screen.flush()
-                if session.modes.stop_on_error and session.status is not Exit.OK and not self._dialogue.patient:
-                    break
+                if failed and session.modes.stop_on_error and not self._dialogue.patient:
+                    if not self._first.patient:
+                        break
+                    self._return_to_the_first()
+                self._begin_what_was_named()
             except KeyboardInterrupt:
-                if not self._dialogue.patient:
+                if not self._first.patient:
                     return Exit.INTERRUPTED
+                self._return_to_the_first()
                 session.previous = ""
                 self._dialogue.interrupted()
         return session.status
+
+    def _fails(self, line: str) -> bool:
+        """Do what a command line says; tell whether it was refused, which the exit status tells of the whole."""
+        before, self._session.status = self._session.status, Exit.OK
+        try:
+            self.obey(line)
+        finally:
+            failed = self._session.status is not Exit.OK
+            if not failed:
+                self._session.status = before
+        return failed
+
+    @property
+    def _first(self) -> Dialogue:
+        """Where the commands come from, but for the files that they name."""
+        return self._waiting[0] if self._waiting else self._dialogue
+
+    def _return_to_the_first(self) -> None:
+        """Give up the command files that are being run."""
+        self._dialogue = self._first
+        self._waiting.clear()
+
+    def _begin_what_was_named(self) -> None:
+        """Take the next commands from the file that the last one named, and go on here behind them."""
+        script, self._session.named = self._session.named, None
+        if script is None:
+            return
+        if len(self._waiting) == _FILES_MOST:
+            text = f"More than {_FILES_MOST} command files name each other"
+            self._complain(Notice(Severity.ERROR, text), self._dialogue.place())
+            return
+        self._waiting.append(self._dialogue)
+        self._dialogue = script
 
     def obey(self, line: str) -> None:
         """Do what a command line says, and show what comes of it, be it an error."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from qmadmin.device import Device
     from qmadmin.settings import ShellSettings
     from qmadmin.shell.catalogue import Catalogue
+    from qmadmin.shell.lines import Dialogue
     from qmadmin.shell.render import Screen
     from qmadmin.shell.results import Result
     from qmadmin.shell.snapshots import Snapshot
@@ -95,6 +96,8 @@ class Session:
         self.draw: Callable[[Sequence[Result]], None] = screen.show
         """Shows results before the command has ended, in the format of the session."""
         self.snapshots: dict[str, Snapshot] = {}
+        self.named: Dialogue | None = None
+        """The command file whose commands come next."""
         self.verified: Verified | None = None
         """What the confirmation of a command has verified for the command itself."""
         self.previous = ""

@@ -101,6 +101,7 @@ SYNOPSES = {
     "paginate": "[{off|on}]",
     "format": "[{table|plain|json|csv}]",
     "help": "[{topic|command|commands|all}]",
+    "source": "[file]",
     "quit": "",
 }
 
@@ -172,6 +173,7 @@ PROMPTS = {
     "qchangequeue": ["New queue name: "],
     "qrequeue": ["Queue name [default={default}]: "],
     "qput": ["Queue name: ", "Message text: "],
+    "source": ["Command file: "],
     **{key: ["Queue name: "] for key in ("qdestroy", "qstart", "qstop", "qpurge", "qget", "qpeek")},
 }
 

@@ -1,11 +1,20 @@
 """Scripts on a real device: results, errors with their place, and what happens to answers that nobody asks for."""
 
+import contextlib
 import grp
+import io
+import json
 import os
 
 import pytest
 
 from qmadmin import open_device
+from qmadmin.shell.catalogue import Catalogue
+from qmadmin.shell.interpreter import Interpreter
+from qmadmin.shell.lines import Script
+from qmadmin.shell.render import PlainScreen
+from qmadmin.shell.session import Modes, Session
+from tests.fix_shell import Typed
 
 
 def test_empty_script_does_nothing_and_makes_nothing(shell):
@@ -450,3 +459,44 @@ def test_bug_is_one_line_with_a_reference_and_the_session_goes_on(laid_out, monk
     assert any(reference in record.getMessage() and record.exc_info for record in caplog.records)
     assert ran.out.endswith("Current queue is 'STRING'\n")
     assert ran.status == 1
+
+
+def test_a_file_of_commands_is_run_and_the_script_goes_on(laid_out):
+    (laid_out.directory / "inner").write_text("qset NOPE\nqset errq\nqset\n")
+    (laid_out.directory / "outer").write_text(f"source {laid_out.directory}/inner\nqset STRING\n")
+    ran = laid_out.run(f"qopen QSPACE\nsource\n{laid_out.directory}/outer\nqset\n")
+    assert [line for line in ran.out.splitlines() if "Current" in line] == [
+        f"Current queue is '{name}'" for name in ("errq", "errq", "STRING", "STRING")
+    ]
+    assert ran.err.endswith(f"({laid_out.directory}/inner, line 1)\n")
+    assert ran.status == 1
+
+
+def test_a_file_of_commands_is_refused_where_there_is_none_or_it_names_itself(laid_out):
+    ran = laid_out.run(f"source {laid_out.directory}/none\nlidl\n")
+    assert ran.err == (
+        f"ERROR: Failed to open command file {laid_out.directory}/none: No such file or directory (crque, line 1)\n"
+    )
+    (laid_out.directory / "again").write_text(f"source {laid_out.directory}/again\n")
+    ran = laid_out.run(f"source {laid_out.directory}/again\nlidl\n")
+    assert ran.err.startswith("ERROR: More than 16 command files name each other (")
+    assert laid_out.device in ran.out
+
+
+def test_in_json_each_command_of_a_file_has_its_document(laid_out):
+    (laid_out.directory / "file").write_text("qopen QSPACE\nqset errq\n")
+    ran = laid_out.run(f"format json\nsource {laid_out.directory}/file\nqset\n")
+    found = [json.loads(line)["command"] for line in ran.out.splitlines()[1:]]
+    assert found == ["source", "qopen", "qset", "qset"]
+
+
+def test_an_error_ends_the_file_and_at_a_terminal_nothing_else(laid_out):
+    (laid_out.directory / "file").write_text("qset NOPE\nqset errq\n")
+    for dialogue, ended in ((Script, True), (Typed, False)):
+        screen = PlainScreen(io.StringIO(), io.StringIO())
+        session = Session(laid_out.device, Catalogue(), screen, laid_out.environ, modes=Modes(stop_on_error=True))
+        lines = io.StringIO(f"qopen QSPACE\nsource {laid_out.directory}/file\nqset STRING\n")
+        with contextlib.closing(session):
+            assert Interpreter(session, dialogue(lines, "x", session)).run() == 1
+        assert "errq'" not in screen.out.getvalue()
+        assert ("Current queue is 'STRING'" not in screen.out.getvalue()) == ended
