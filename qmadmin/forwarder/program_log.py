@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from qmadmin import ulog
 from qmadmin.escapes import printable
-from qmadmin.streams import say
+from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,12 +34,18 @@ class LogTerms(NamedTuple):
 class AtTerminal(logging.Handler):
     """Shows events to the person at the terminal, a line for each, without tracebacks, which are in the log."""
 
+    def __init__(self, stream: TextIO, level: int) -> None:
+        super().__init__(level)
+        self._stream = stream
+
     def emit(self, record: logging.LogRecord) -> None:
         """Show an event."""
         try:
             moment = datetime.fromtimestamp(record.created).astimezone()
             text = " | ".join(record.getMessage().splitlines())
-            say(f"{moment:%H:%M:%S} {ulog.word_of(record)}: {printable(text)}")
+            line = f"{moment:%H:%M:%S} {ulog.word_of(record)}: {printable(text)}"
+            with contextlib.suppress(OSError):
+                print(redacted(line), file=self._stream, flush=True)
         except Exception:  # noqa: BLE001 - logging's own way with an event that cannot be formatted
             self.handleError(record)
 
@@ -49,7 +57,7 @@ def begin(
     root = logging.getLogger()
     handler = ulog.install(PROGRAM, environ, log=log, form=form, level=_number(level), errors=errors, logger=root)
     if at_terminal and handler.prefix != ulog.TO_STDERR:
-        root.addHandler(AtTerminal(_number(level)))
+        root.addHandler(AtTerminal(errors, _number(level)))
     return handler
 
 
@@ -70,7 +78,7 @@ def go_on(terms: LogTerms) -> None:
     root.setLevel(terms.level)
     root.addHandler(ulog.UlogHandler(PROGRAM, terms.prefix, as_json=terms.as_json))
     if terms.at_terminal:
-        root.addHandler(AtTerminal(terms.level))
+        root.addHandler(AtTerminal(sys.stderr, terms.level))
 
 
 def _number(level: str) -> int:
