@@ -37,17 +37,13 @@ def _no_number(text: str) -> NoReturn:
 
 
 class Fields:
-    """The fields of one JSON object; `where` says in sentences which object it is.
+    """The fields of one JSON object; `where` says in sentences which object it is."""
 
-    With `newer` fields that nobody has asked for are left alone, for they are of a later minor version.
-    """
-
-    def __init__(self, found: object, where: str, *, newer: bool) -> None:
+    def __init__(self, found: object, where: str) -> None:
         if not isinstance(found, dict):
             raise refused(Fault.MANIFEST, f"{where} is not a JSON object")
         self._found: dict[str, Any] = found
         self._asked: set[str] = set()
-        self._newer = newer
         self.where = where
 
     def wrong(self, name: str, wanted: str) -> NoReturn:
@@ -122,7 +118,7 @@ class Fields:
 
     def part(self, name: str, where: str) -> Fields:
         """Return the fields of an object in this one."""
-        return Fields(self.object(name), where, newer=self._newer)
+        return Fields(self.object(name), where)
 
     def parts(self, name: str, where: str) -> Iterator[Fields]:
         """Yield the fields of each object of a list; `where` is what each of them is, counted from 1."""
@@ -130,10 +126,9 @@ class Fields:
         if not isinstance(value, list):
             self.wrong(name, "a list")
         for at, found in enumerate(value, 1):
-            yield Fields(found, f"{where} {at}", newer=self._newer)
+            yield Fields(found, f"{where} {at}")
 
     def end(self) -> None:
         """Refuse fields that nobody has asked for."""
         for name in self._found.keys() - self._asked:
-            if not self._newer:
-                raise refused(Fault.MANIFEST, f"{self.where} has the unknown field {name!r}", field=name)
+            raise refused(Fault.MANIFEST, f"{self.where} has the unknown field {name!r}", field=name)

@@ -52,8 +52,8 @@ def to_json(manifest: Manifest) -> bytes:
 def from_json(data: bytes) -> Manifest:
     """Read the file of a manifest; each fault is told in a sentence of its own."""
     found = document(data)
-    newer = _minor(found) > MINOR
-    fields = Fields(found, "the manifest", newer=newer)
+    minor = _minor(found)
+    fields = Fields(found, "the manifest")
     for known in ("format", "version"):
         fields.given(known)
     fields.word("bodies", (OCTETS,))
@@ -64,7 +64,7 @@ def from_json(data: bytes) -> Manifest:
         release=fields.text("release"),
         source=_source(fields.part("source", "the source of the manifest")),
         selection=fields.object("selection"),
-        content=_content(fields) if _minor(found) >= _CONTENT_SINCE else Content.ALL,
+        content=_content(fields) if minor >= _CONTENT_SINCE else Content.ALL,
         spaces=tuple(_space(each) for each in fields.parts("spaces", "queue space")),
         parts=tuple(_part(each) for each in fields.parts("parts", "part")),
     )
@@ -81,6 +81,12 @@ def _minor(found: Mapping[str, Any]) -> int:
         raise refused(
             Fault.VERSION,
             f"the archive has version {version!r} of the format, this release reads version {VERSION}",
+            hint=f"Use {_release(found)} or a newer one.",
+        )
+    if isinstance(minor, int) and minor > MINOR:
+        raise refused(
+            Fault.VERSION,
+            f"the archive has version {version}.{minor} of the format, this release reads up to {VERSION}.{MINOR}",
             hint=f"Use {_release(found)} or a newer one.",
         )
     return minor if isinstance(minor, int) else 0

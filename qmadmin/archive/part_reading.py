@@ -32,14 +32,11 @@ _PLACE: Final = ("sequence", "order_key", "retries")
 _CHUNK: Final = 2**20
 
 
-def verify_part(
-    entry: PartEntry, opened: BinaryIO, orders: Orders = MappingProxyType({}), *, newer: bool = False
-) -> None:
+def verify_part(entry: PartEntry, opened: BinaryIO, orders: Orders = MappingProxyType({})) -> None:
     """Refuse a part that is not what the manifest says of it; its file is open for reading, and can be sought.
 
-    So is one with a value that no sender could have given. `orders` are those of the queues. With `newer` columns that
-    this release does not know are left alone, for they are of a later minor version. Whatever the file says of itself,
-    it takes less than 256 MiB of memory.
+    So is one with a value that no sender could have given. `orders` are those of the queues. Whatever the file
+    says of itself, it takes less than 256 MiB of memory.
     """
     _check_digest(entry, opened)
     opened.seek(0)
@@ -48,7 +45,7 @@ def verify_part(
         check_end(entry.name, opened, entry.size)
         groups = Groups(entry.name, opened, orders)
         file = groups.file
-        _check_schema(entry, file, newer=newer)
+        _check_schema(entry, file)
         if file.metadata.num_rows != entry.rows:
             raise refused(
                 Fault.ROWS,
@@ -140,10 +137,10 @@ def wrong_size(entry: PartEntry, size: int) -> Exception:
     return refused(Fault.SIZE, f"part {entry.name!r} has {size} bytes, its manifest says {entry.size}", part=entry.name)
 
 
-def _check_schema(entry: PartEntry, file: ParquetFile, *, newer: bool) -> None:
+def _check_schema(entry: PartEntry, file: ParquetFile) -> None:
     found = {}
     for field in file.schema_arrow:
-        if field.name in found or (field.name not in BY_NAME and not newer):
+        if field.name in found or field.name not in BY_NAME:
             raise _wrong_schema(entry, f"a column {field.name!r} that is not of the format")
         found[field.name] = field.type
     for field in schema():

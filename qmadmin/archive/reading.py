@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qmadmin.archive import manifest_file, part_reading, sealing
-from qmadmin.archive.columns import MINOR
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
 from qmadmin.archive.places import Files, Place, place_at
@@ -38,11 +37,6 @@ class Archive:
     files: Files
     manifest: Manifest
 
-    @property
-    def newer(self) -> bool:
-        """Tell whether it was written by a release that knows more columns and fields."""
-        return self.manifest.minor > MINOR
-
     def verify(self, progress: Callable[[PartEntry], None] = lambda _entry: None) -> Report:
         """Read all parts, and refuse the first that is not what the manifest says; `progress` is told each other."""
         for entry in self.manifest.parts:
@@ -53,7 +47,7 @@ class Archive:
     def verify_part(self, entry: PartEntry) -> None:
         """Read one part, and refuse it if it is not what the manifest says."""
         with self.opened(entry) as file:
-            part_reading.verify_part(entry, file, self._orders(), newer=self.newer)
+            part_reading.verify_part(entry, file, self._orders())
 
     def _orders(self) -> Orders:
         return {
