@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from qmadmin.counting import counted
 from qmadmin.shell import figures
 from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import of_missing
@@ -312,8 +313,3 @@ def _sentences(left: Any) -> Sequence[str]:
 def _hidden(**data: Any) -> Field:
     """Return what is for programs only."""
     return Field("", None, data)
-
-
-def counted(count: int, what: str) -> str:
-    """Return a number of things in words."""
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -6,6 +6,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING
 
+from qmadmin.counting import counted
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.formats import Format
 from qmadmin.shell.kinds import FileName, Given, Number, SpaceName
@@ -60,7 +61,7 @@ def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
     worst = [found for found in findings if found.severity.value == "error"]
     warnings = [found for found in findings if found.severity.value == "warning"]
     told = findings if session.detailed else [found for found in findings if found.severity.value != "ok"]
-    summary = f"{_count(len(worst), 'error')}, {_count(len(warnings), 'warning')}"
+    summary = f"{counted(len(worst), 'error')}, {counted(len(warnings), 'warning')}"
     if not worst and not warnings:
         summary = "No problems found"
     shown: list[Shown] = []
@@ -68,7 +69,7 @@ def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
         shown.append(_as_text(told) if session.modes.format is Format.TABLE else _as_table(told))
     shown.append(Line(summary))
     if worst:
-        shown.append(Notice(Severity.ERROR, f"qcheck has found {_count(len(worst), 'error')}"))
+        shown.append(Notice(Severity.ERROR, f"qcheck has found {counted(len(worst), 'error')}"))
     return shown
 
 
@@ -99,10 +100,6 @@ def _as_text(findings: list[Finding]) -> Prose:
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 @CARE.command(
@@ -201,7 +198,7 @@ def _when(report: BackupReport) -> str:
 
 
 def _holds(report: BackupReport) -> str:
-    return f"{_count(report.spaces, 'queue space')} and {_count(report.messages, 'message')}"
+    return f"{counted(report.spaces, 'queue space')} and {counted(report.messages, 'message')}"
 
 
 @CARE.command(

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from qmadmin.counting import counted
 from qmadmin.escapes import escaped
 from qmadmin.shell import notices
 from qmadmin.shell.criteria import Criteria
@@ -145,7 +146,7 @@ def _only_for_programs(session: Session, table: Table) -> list[Table]:
 
 def number(count: int) -> str:
     """Return a number of messages in words."""
-    return f"{count} message{'' if count == 1 else 's'}"
+    return counted(count, "message")
 
 
 def _about(what: Callable[[Given], str], none: Entry, operation: str) -> Callable[[Session, Given], str | Notice]:

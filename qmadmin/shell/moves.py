@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from qmadmin.shell.archives import Told, counted, written
+from qmadmin.counting import counted
+from qmadmin.shell.archives import Told, written
 from qmadmin.shell.results import Field, Notice, Severity, field
 from qmcore.redacted import redacted
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from qmadmin.counting import counted
 from qmadmin.shell import forwarding, notices, parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
 from qmadmin.shell.interrupts import let_through
@@ -292,7 +293,7 @@ def _destruction(session: Session, given: Given) -> str:
     count = session.opened().usage(name).messages
     if count == 0:
         return f"Destroy queue '{name}'"
-    return f"Destroy queue '{name}' with {count} message{'' if count == 1 else 's'}"
+    return f"Destroy queue '{name}' with {counted(count, 'message')}"
 
 
 @QUEUES.command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from qmadmin.counting import counted
 from qmadmin.shell import notices
 from qmadmin.shell import space_parameters as parameters
 from qmadmin.shell.declare import Confirmation, Failure, Group, Needs, Option, Positional
@@ -236,12 +237,8 @@ def _destruction(session: Session, given: Given) -> str:
     if not usage.queues:
         return f"Destroy queue space '{name}'"
     return (
-        f"Destroy queue space '{name}' with {_number(usage.queues, 'queue')} and {_number(usage.messages, 'message')}"
+        f"Destroy queue space '{name}' with {counted(usage.queues, 'queue')} and {counted(usage.messages, 'message')}"
     )
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 @SPACES.command(

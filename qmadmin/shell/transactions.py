@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from qmadmin.counting import counted
 from qmadmin.shell.declare import Confirmation, Group, Needs, Positional
 from qmadmin.shell.kinds import Candidate, Given, Number
 from qmadmin.shell.notices import UsageError
@@ -104,7 +105,7 @@ def _meant(session: Session, given: Given) -> TransactionInfo:
 def _described(info: TransactionInfo) -> str:
     count = info.dequeued + info.locked + info.spilled
     whose = f" of {info.owner}" if info.owner else ""
-    return f"transaction {info.index} ({info.id}){whose} with {count} message{'' if count == 1 else 's'}"
+    return f"transaction {info.index} ({info.id}){whose} with {counted(count, 'message')}"
 
 
 @TRANSACTIONS.command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.counting import counted
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import Choice, FileName, Given, QueueName, SpaceName
@@ -111,7 +112,8 @@ def _importing(session: Session, given: Given) -> str:
     session.verified = Verified()
     done = _import(session, given, verified=session.verified, dry_run=True)
     stopped = "" if given["start"] or not done.stops else ", with the queues stopped for dequeuing until qstart"
-    return f"Import {_count(done.messages, 'message')} of archive {done.archive} {'; '.join(_sentences(done))}{stopped}"
+    messages = counted(done.messages, "message")
+    return f"Import {messages} of archive {done.archive} {'; '.join(_sentences(done))}{stopped}"
 
 
 def _sentences(done: Imported) -> Sequence[str]:
@@ -121,8 +123,8 @@ def _sentences(done: Imported) -> Sequence[str]:
     told = []
     for space in done.spaces:
         modes = [mode for _, mode in space.queues.values()]
-        what = [f"{_count(modes.count(mode), 'queue')} {MODES[mode]}" for mode in Mode if mode in modes]
-        what += [f"{_count(len(space.skipped), 'queue')} skipped"] if space.skipped else []
+        what = [f"{counted(modes.count(mode), 'queue')} {MODES[mode]}" for mode in Mode if mode in modes]
+        what += [f"{counted(len(space.skipped), 'queue')} skipped"] if space.skipped else []
         new = "the new " if space.created else ""
         told.append(f"into {new}queue space '{space.name}' ({', '.join(what) or 'no queue'})")
     return told
@@ -263,7 +265,3 @@ def _key_in(file: str | None) -> bytes | None:
     from qmadmin.archive.sealing import key_of
 
     return None if file is None else key_of(Path(file))
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from qmadmin.counting import counted
 from qmadmin.options import Documented
 from qmadmin.spark import arguments, options
 from qmadmin.spark.call import Call, look_at
@@ -100,7 +101,7 @@ def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptio
         if not (asked.again and holds_archive(place)):
             exported = exporting.export(source, place, asked, workers=workers, progress=progress)
         removed = moving.remove_exported(place, source, key=asked.key, workers=workers, progress=progress)
-        record(f"{archives.counted(removed.removed, 'message')} removed")
+        record(f"{counted(removed.removed, 'message')} removed")
     if exported is not None:
         told = archives.written(exported)
     else:
@@ -109,7 +110,7 @@ def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptio
 
 
 def _move(call: Call, source: str, destination: str, place: Place, asked: ExportOptions, *, start: bool) -> None:
-    from qmadmin.shell import archives, moves
+    from qmadmin.shell import moves
     from qmadmin.transfer import moving
     from qmadmin.transfer.import_planning import ImportOptions
 
@@ -122,8 +123,8 @@ def _move(call: Call, source: str, destination: str, place: Place, asked: Export
         done = moving.move(
             source, destination, place, exporting=asked, importing=landing, workers=workers, progress=progress
         )
-        record(f"{archives.counted(done.removed.removed, 'message')} moved")
-        record_there(f"{archives.counted(done.imported.messages, 'message')} imported")
+        record(f"{counted(done.removed.removed, 'message')} moved")
+        record_there(f"{counted(done.imported.messages, 'message')} imported")
     call.show(moves.moved(done))
 
 
@@ -170,7 +171,7 @@ def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> 
         done = importing.load_archive(
             place, destination, asked, workers=workers, progress=progress, dry_run=call.dry_run
         )
-        record(f"{archives.counted(done.messages, 'message')} imported")
+        record(f"{counted(done.messages, 'message')} imported")
     call.show(archives.brought(done, dry_run=call.dry_run, started=asked.start))
 
 
@@ -224,7 +225,7 @@ def _abandon(call: Call, destination: str, place: Place | None) -> None:
     with call.recorded(destination, f"device {destination}") as record:
         call.changes()
         counts = {name: importing.abandon(destination, name, identifier, dry_run=call.dry_run) for name in names}
-        record(f"{archives.counted(sum(counts.values()), 'import')} abandoned")
+        record(f"{counted(sum(counts.values()), 'import')} abandoned")
     published = [name for name in importing.merging(destination, identifier) if name in names]
     call.show(archives.abandoned(identifier, counts, published, dry_run=call.dry_run))
 
