@@ -128,20 +128,42 @@ _ISO = re.compile(r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?) 
 def parse_absolute(text: str) -> int:
     """Return the time that `YY[MM[DD[hh[mm[ss]]]]]` or ISO 8601 stands for, as qmadmin(1) reads it.
 
-    Without a zone it is local time. Parts left out take their smallest value; years 00-37 are 2000-2037 and 70-99 are
-    1970-1999.
+    Without a zone it is local time; one that the clock skips is refused, and of one that comes twice the first is
+    meant. Parts left out take their smallest value; years 00-37 are 2000-2037 and 70-99 are 1970-1999.
     """
-    found = _ISO.fullmatch(text)
-    if found is None:
-        return _of_digits(text)
     try:
-        moment = datetime.fromisoformat("".join(part for part in found.groups() if part))
-        return from_datetime(moment if moment.tzinfo else moment.astimezone())
+        moment = _read(text)
+        return from_datetime(moment if moment.tzinfo else _here(moment))
     except (ValueError, OverflowError) as error:
         raise InvalidArgumentError(f"the time {text!r} does not exist: {error}") from None
 
 
-def _of_digits(text: str) -> int:
+def comes_twice(text: str) -> bool:
+    """Return whether a time is one of those that the clock goes through a second time, when it is put back."""
+    try:
+        moment = _read(text)
+        return moment.tzinfo is None and _here(moment) != moment.replace(fold=1).astimezone()
+    except (ValueError, OverflowError, InvalidArgumentError):
+        return False
+
+
+def _read(text: str) -> datetime:
+    """Return what is written, in its zone, or without one where none is written."""
+    found = _ISO.fullmatch(text)
+    if found is None:
+        return _of_digits(text)
+    return datetime.fromisoformat("".join(part for part in found.groups() if part))
+
+
+def _here(moment: datetime) -> datetime:
+    """Return a time of this machine's zone, the first where it comes twice; ValueError for one that is skipped."""
+    found = moment.astimezone()
+    if found.replace(tzinfo=None) != moment:
+        raise ValueError("the clock is put forward past it")
+    return found
+
+
+def _of_digits(text: str) -> datetime:
     if not text.isascii() or not text.isdigit() or len(text) % 2 or not 2 <= len(text) <= 12:
         raise InvalidArgumentError(
             f"the time {text!r} is not of the form YY[MM[DD[hh[mm[ss]]]]]",
@@ -152,16 +174,22 @@ def _of_digits(text: str) -> int:
         raise InvalidArgumentError(f"the year {text[:2]} of the time {text!r} is not one of 00-37 and 70-99")
     full = [parts[0] + (2000 if parts[0] < 70 else 1900), *parts[1:]]
     full += [1, 1, 0, 0, 0][len(full) - 1 :]
+    return datetime(*full)  # type: ignore[arg-type]  # noqa: DTZ001 - it is local
+
+
+def local(micros: int) -> datetime:
+    """Return the aware datetime in local time; in UTC where the local one would leave the years 1 to 9999."""
+    moment = to_datetime(micros)
     try:
-        local = datetime(*full).astimezone()  # type: ignore[arg-type]
-    except ValueError as error:
-        raise InvalidArgumentError(f"the time {text!r} does not exist: {error}") from None
-    return from_datetime(local)
+        return moment.astimezone()
+    except (OverflowError, ValueError):
+        return moment
 
 
 def show(micros: int) -> str:
     """Return the time in local time with its zone, to the second."""
-    return to_datetime(micros).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+    moment = local(micros)
+    return f"{moment.year:04}{moment:-%m-%d %H:%M:%S %z}"
 
 
 def iso(micros: int) -> str:

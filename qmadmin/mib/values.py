@@ -93,7 +93,7 @@ def instant_or_never(text: str) -> int | str:
 
 def written_moment(micros: int | None) -> str:
     """Return a time as `YYMMDDhhmmss` in local time; nothing for none."""
-    return "" if micros is None else times.to_datetime(micros).astimezone().strftime("%y%m%d%H%M%S")
+    return "" if micros is None else times.local(micros).strftime("%y%m%d%H%M%S")
 
 
 def identifier(text: str) -> bytes:

@@ -44,6 +44,10 @@ class Kind(abc.ABC, Generic[T]):
     def read(self, text: str, given: Given, /) -> T:
         """Return the value, or raise UsageError or InvalidArgumentError."""
 
+    def doubt(self, _text: str, /) -> str:
+        """Return what there is to say of a text that was read and may not mean what was meant; empty for nothing."""
+        return ""
+
     def candidates(self, _session: Session, _begun: str, /) -> Iterable[Candidate]:
         """Return values that could be meant; the caller drops those that do not begin with `begun`."""
         return ()

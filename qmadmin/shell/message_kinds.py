@@ -87,6 +87,10 @@ class TimeRange(Kind[Range]):
         found = _range(text, "times", lambda part: _micros(part, given))
         return Range(found.low, found.high + _SECOND - 1, text)
 
+    def doubt(self, text: str, /) -> str:
+        """Say of a time that comes twice which one is taken."""
+        return _doubt(text)
+
 
 def _range(text: str, what: str, read: Callable[[str], int]) -> Range:
     low, high = _ends(text, read)
@@ -106,6 +110,12 @@ def _ends(text: str, read: Callable[[str], int]) -> tuple[int, int]:
                 raise
     value = read(text)
     return value, value
+
+
+def _doubt(text: str) -> str:
+    return (
+        f"the time {text} comes twice, as the clock is put back; the first is taken" if times.comes_twice(text) else ""
+    )
 
 
 def _is_span(text: str) -> bool:
@@ -131,6 +141,10 @@ class When(Kind[datetime | timedelta]):
             return timedelta(seconds=_seconds(text, given))
         return times.to_datetime(times.parse_absolute(text))
 
+    def doubt(self, text: str, /) -> str:
+        """Say of a time that comes twice which one is taken."""
+        return _doubt(text)
+
 
 class WhenOrNone(Kind[datetime | timedelta | None]):
     """The same, or `none`."""
@@ -138,6 +152,10 @@ class WhenOrNone(Kind[datetime | timedelta | None]):
     def read(self, text: str, given: Given, /) -> datetime | timedelta | None:
         """Return the span, the time, or None."""
         return None if text.lower() == "none" else When().read(text, given)
+
+    def doubt(self, text: str, /) -> str:
+        """Say of a time that comes twice which one is taken."""
+        return _doubt(text)
 
 
 class ConditionText(Kind["Condition"]):

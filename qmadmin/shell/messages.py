@@ -19,6 +19,7 @@ from qmadmin.shell.message_kinds import MessageId, When, WhenOrNone
 from qmadmin.shell.notices import Entry, UsageError
 from qmadmin.shell.results import Column, Line, Moment, Notice, Outcome, Severity, Table, Value
 from qmadmin.shell.selection import WHERE
+from qmcore import times
 from qmcore.message import PRIORITY_RANGE
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ def _when(given: Given) -> str:
         return "never"
     if isinstance(when, timedelta):
         return f"{when // timedelta(seconds=1)} seconds from now" if when else "now"
-    return f"at {when.astimezone().strftime('%Y-%m-%d %H:%M:%S')}"
+    return f"at {times.show(times.from_datetime(when)).rpartition(' ')[0]}"
 
 
 def _move(session: Session, given: Given) -> str | Notice:

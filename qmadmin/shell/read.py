@@ -53,6 +53,7 @@ class Reading:
         self._torn = False
         self._cleared = False
         self._flags: set[str] = set()
+        self._doubts: list[str] = []
         self._words: dict[str, str] = {}
         for positional in command.positionals:
             meant = positional.meant(session) if positional.meant and session else None
@@ -119,6 +120,8 @@ class Reading:
         """Read all positional arguments, asking for those that the line did not have, and return all values."""
         for positional in self.command.positionals:
             self.given[positional.name] = self._value(positional, asking, session)
+        for doubt in self._doubts:
+            session.remarks.append(Notice(Severity.WARN, doubt))
         return self.given
 
     def again(self, notice: Notice) -> Notice:
@@ -181,6 +184,12 @@ class Reading:
             if other.flag in self._flags and (other.excludes == option.flag or option.excludes == other.flag):
                 raise UsageError(f"Options {other.flag} and {option.flag} exclude each other", hint=self._usage)
         self.given[option.name] = True if option.kind is None or text is None else option.kind.read(text, self.given)
+        if option.kind is not None and text is not None:
+            self._note_doubt(option.kind, text)
+
+    def _note_doubt(self, kind: Kind[Any], text: str) -> None:
+        if doubt := kind.doubt(text):
+            self._doubts.append(doubt)
 
     # ---- positional arguments ----
 
@@ -218,7 +227,9 @@ class Reading:
                 if text is None:
                     text = self._asked(prompt, positional, asking, session)
                 if text or not positional.prompt:
-                    return positional.kind.read(text, self.given)
+                    value = positional.kind.read(text, self.given)
+                    self._note_doubt(positional.kind, text)
+                    return value
                 if self._cleared and positional.clearable:
                     return ""
                 return self._default(positional, asking, session)

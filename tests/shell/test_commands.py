@@ -1,5 +1,7 @@
 """Every command as a whole: names, texts, and the faces that are made of its declaration."""
 
+import time
+
 import pytest
 
 from qmadmin.shell import help as help_text
@@ -305,3 +307,31 @@ def test_help_of_a_topic_lists_its_commands_alone(shell, topic):
 def test_help_commands_lists_all(shell):
     listed = plain(shell.run("help commands\n").out)
     assert all(plain(command.synopsis) in listed for command in CATALOGUE.commands)
+
+
+class TestTimesAroundTheChangeOfTheClock:
+    @pytest.fixture(autouse=True)
+    def _in_berlin(self, monkeypatch):
+        monkeypatch.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+        monkeypatch.undo()
+        time.tzset()
+
+    def test_one_that_is_skipped_is_refused_and_nothing_is_enqueued(self, laid_out):
+        ran = laid_out.run("qopen QSPACE\nqput -t 2703280230 STRING x\nqset STRING\nqlist\n")
+        assert "the time '2703280230' does not exist: the clock is put forward past it" in ran.err
+        assert "no messages matched" in ran.both
+
+    def test_of_one_that_comes_twice_the_first_is_taken_and_it_says_so(self, laid_out):
+        ran = laid_out.run("qopen QSPACE\nqput -t 2710310230 STRING x\nqset STRING\nqlist\n")
+        assert (
+            ran.err
+            == "WARN: the time 2710310230 comes twice, as the clock is put back; the first is taken (crque, line 2)\n"
+        )
+        assert "2027-10-31T02:30:00+0200" in ran.out
+
+    def test_far_ones_are_listed(self, laid_out):
+        ran = laid_out.run("qopen QSPACE\nqput -e 9999-12-31T23:59:58Z STRING x\nqset STRING\nqlist\nqpeek STRING\n")
+        assert ran.err == ""
+        assert "9999-12-31T23:59:58+0000" in ran.out

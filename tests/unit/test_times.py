@@ -191,3 +191,41 @@ def test_the_clock_of_the_machine_says_the_time_and_goes_forward():
     before = time.time()
     assert before - 1 <= clock.now() / times.MICROS <= time.time() + 1
     assert clock.monotonic() <= clock.monotonic()
+
+
+class TestWhereTheClockIsSet:
+    """In Berlin: from 2 to 3 in spring, and back in autumn."""
+
+    @pytest.fixture(autouse=True)
+    def _in_berlin(self, monkeypatch):
+        monkeypatch.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+        monkeypatch.undo()
+        time.tzset()
+
+    @pytest.mark.parametrize("text", ["270328020000", "2703280230", "2027-03-28T02:59:59", "2027-03-28 02:30"])
+    def test_a_time_that_is_skipped_is_refused(self, text):
+        with pytest.raises(InvalidArgumentError, match="does not exist: the clock is put forward past it"):
+            times.parse_absolute(text)
+        assert not times.comes_twice(text)
+
+    @pytest.mark.parametrize(("text", "utc"), [("2703280159", (0, 59)), ("2703280300", (1, 0))])
+    def test_those_around_it_are_read(self, text, utc):
+        assert times.parse_absolute(text) == times.from_datetime(datetime(2027, 3, 28, *utc, tzinfo=UTC))
+
+    @pytest.mark.parametrize("text", ["2710310230", "2027-10-31T02:30"])
+    def test_of_a_time_that_comes_twice_the_first_is_meant(self, text):
+        assert times.comes_twice(text)
+        assert times.parse_absolute(text) == times.from_datetime(datetime(2027, 10, 31, 0, 30, tzinfo=UTC))
+
+    @pytest.mark.parametrize("text", ["2710310300", "2710310159", "2027-10-31T02:30+01:00", "soon", "2703280230"])
+    def test_no_other_does(self, text):
+        assert not times.comes_twice(text)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York", "Pacific/Kiritimati"], indirect=True)
+@pytest.mark.parametrize("micros", [times.EARLIEST, times.LATEST, 0])
+def test_each_time_can_be_shown_in_each_zone(zone, micros):
+    assert times.from_datetime(times.local(micros)) == micros
+    assert times.show(micros)[:4] in ("0001", "1969", "1970", "9999")
