@@ -4,6 +4,7 @@ import contextlib
 import os
 import pty
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import qmadmin
 from qmadmin.opening import plan_upgrade
 from qmcore.errors import ReleaseError
 from qmstorage import schema
+from tests.fix_disk import fill
 from tests.fix_release import CONTENT, contents, environment, set_version, tables, versions
 
 _ATTACHED = """
@@ -211,6 +213,30 @@ def test_a_damaged_device_is_not_upgraded(old_device):
     assert "the store is damaged" in ran.stderr
     assert versions(old_device, old_device.parent / "second") == ["0001", "0001"]
     assert not list(old_device.parent.glob("*backup*"))
+
+
+def test_a_full_disk_for_the_backup_leaves_the_device_as_it_is(old_device, small_disk):
+    fill(small_disk)
+    ran = run("--upgrade", "-y", "--backup", small_disk / "saved", old_device)
+    assert ran.returncode == 1
+    assert "no room left" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert versions(old_device, old_device.parent / "second") == ["0001", "0001"]
+    assert [path.name for path in small_disk.iterdir()] == ["filling"]
+
+
+def test_a_full_disk_of_the_device_leaves_it_as_it_is(old_device, small_disk, tmp_path):
+    place = small_disk / "QUE"
+    shutil.copy(old_device, place)
+    with contextlib.closing(sqlite3.connect(place)) as connection:
+        connection.execute("UPDATE entry SET path = ? WHERE dlindex = 0", (str(place),))
+        connection.commit()
+    fill(small_disk)
+    ran = run("--upgrade", "-y", "--backup", tmp_path / "saved", place)
+    assert ran.returncode == 1
+    assert "Traceback" not in ran.stderr
+    (small_disk / "filling").unlink()
+    assert versions(place, old_device.parent / "second") == ["0001", "0001"]
 
 
 def test_a_backup_is_never_overwritten(old_device, tmp_path):

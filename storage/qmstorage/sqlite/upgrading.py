@@ -117,9 +117,9 @@ class _Group:
         """Let nobody write to the files, or refuse: until the commit somebody may still look at them."""
         self.connection.execute(f"PRAGMA busy_timeout = {round(_SECONDS * 1000)}")
         for name, path in self.paths.items():
-            if name != "main":
-                self.connection.execute(f"ATTACH ? AS {name}", (path,))
             with _refusing(path):
+                if name != "main":
+                    self.connection.execute(f"ATTACH ? AS {name}", (path,))
                 # This goes well only where nobody else has the file open.
                 self.connection.execute(f"PRAGMA {name}.journal_mode = DELETE")
                 # The removal of a journal is the commit, which has to be on the disk before the log can begin.
@@ -160,7 +160,8 @@ class _Group:
 
 @contextlib.contextmanager
 def _taken_alone(paths: Sequence[str]) -> Iterator[_Group]:
-    group = _Group(paths, files.connect(paths[0], "rw"))
+    with _refusing(paths[0]):
+        group = _Group(paths, files.connect(paths[0], "rw"))
     with contextlib.closing(group):
         group.take()
         yield group
@@ -233,7 +234,10 @@ def _back_up(
         for at, (connection, name, path) in enumerate(sources):
             copy = directory / ("device" if at == 0 else f"volume-{at}")
             copy.touch(mode=files.PRIVATE_MODE)
-            snapshot.copy(connection, str(copy), lambda *_: None, name=name)
+            try:
+                snapshot.copy(connection, str(copy), lambda *_: None, name=name)
+            except sqlite3.Error as error:
+                raise translate.from_copying(error, str(target)) from error
             total += _contents(copy)
             listed.append(BackupVolume(file=copy.name, path=path, size=_size(str(copy)), sha256=parts.digest_of(copy)))
             progress((at + 1) * share)
