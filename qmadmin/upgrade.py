@@ -51,7 +51,7 @@ def _run(device: str, choices: Choices, out: TextIO) -> Exit:
         print(f"Device {plan.path} has schema version {plan.version} already, that of this release.", file=out)
         return Exit.OK
     backup = _backup_of(device, plan, choices)
-    print(_told(plan, backup), file=out)
+    print(_told(plan, backup), file=out, flush=True)
     if choices.plan:
         return Exit.OK
     plan.refuse_attached()

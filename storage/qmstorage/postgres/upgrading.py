@@ -117,7 +117,7 @@ def _schemas(connection: psycopg.Connection[Any], address: Address) -> list[str]
         if opening.owner_of(connection, name) is None:
             raise BadResourceError(
                 f"schema {name!r} of device {address.shown!r} is missing, and all are upgraded together or none",
-                hint="Restore it, or let chdl tell the device of another place.",
+                hint="Restore it, or tell the device of its new name with chdl of the release that made it.",
                 path=address.shown,
             )
     return found

@@ -40,7 +40,7 @@ def plan(path: str) -> UpgradePlan:
         if not Path(volume).is_file():
             raise BadResourceError(
                 f"file {volume!r} of device {path!r} is missing, and its files are upgraded together or not at all",
-                hint="Bring it back from where it is; chdl tells the device of a new place.",
+                hint="Bring it back, or tell the device of its new place with chdl of the release that made it.",
                 path=volume,
             )
         _undo_what_was_cut_short(volume)
