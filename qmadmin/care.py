@@ -183,7 +183,7 @@ class Care(abc.ABC):
     def audited(self, limit: int | None = None) -> list[AuditEntry]:
         """Return the destructive commands that were recorded, the newest first; at most `limit`, 1 or more."""
         if limit is not None:
-            whole(limit, "number of commands", 1, NUMBER_MAX)
+            limit = whole(limit, "number of commands", 1, NUMBER_MAX)
         return self._main.read(lambda unit: unit.audited(limit or KEPT))
 
     def _found(self, name: str) -> tuple[Volume, Space]:

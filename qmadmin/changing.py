@@ -57,9 +57,9 @@ class Changing(SpaceHandle):
         progress: Progress = _untold,
     ) -> int:
         """Give messages another priority, 1 to 100."""
-        whole(priority, "priority", *PRIORITY_RANGE)
+        number = whole(priority, "priority", *PRIORITY_RANGE)
         return self._change(
-            queue, condition, delivery, lambda found: dataclasses.replace(found, priority=priority), progress
+            queue, condition, delivery, lambda found: dataclasses.replace(found, priority=number), progress
         )
 
     def change_availability(

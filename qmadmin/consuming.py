@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from qmadmin.browsing import BrowseCursor
@@ -12,7 +13,7 @@ from qmadmin.producing import refuse_both
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import holding, plain, upkeep, waiting
-from qmcore.checks import whole
+from qmcore.checks import number_of, whole
 from qmcore.condition import Condition
 from qmcore.condition_text import parse
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
@@ -46,7 +47,7 @@ class Consuming(SpaceHandle):
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
         condition: str | Condition | None = None,
-        wait: float | None = None,
+        wait: float | timedelta | None = None,
         stop: Callable[[], bool] | None = None,
         transactional: bool = True,
         connection: Connection | None = None,
@@ -87,7 +88,7 @@ class Consuming(SpaceHandle):
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
         condition: str | Condition | None = None,
-        wait: float | None = None,
+        wait: float | timedelta | None = None,
         transactional: bool = True,
         connection: Connection | None = None,
     ) -> list[Message]:
@@ -96,7 +97,7 @@ class Consuming(SpaceHandle):
         They are taken together or not at all. In a queue that groups messages they are of one group. `wait` is for
         the first of them. The other arguments, and the errors, are those of `dequeue`.
         """
-        whole(limit, "number of messages to dequeue", 1, MANY_MAX)
+        limit = whole(limit, "number of messages to dequeue", 1, MANY_MAX)
         selection = selected(None, corrid, corrid_like, condition)
         return self._take(queue, selection, limit, wait, transactional=transactional, connection=connection)
 
@@ -108,7 +109,7 @@ class Consuming(SpaceHandle):
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
         condition: str | Condition | None = None,
-        wait: float | None = None,
+        wait: float | timedelta | None = None,
         transactional: bool = True,
         connection: Connection | None = None,
     ) -> MessageInfo | None:
@@ -125,7 +126,7 @@ class Consuming(SpaceHandle):
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
         condition: str | Condition | None = None,
-        wait: float | None = None,
+        wait: float | timedelta | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Message | None:
         """Look at a message and keep it from all others until the transaction ends.
@@ -152,7 +153,7 @@ class Consuming(SpaceHandle):
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
         condition: str | Condition | None = None,
-        wait: float | None = None,
+        wait: float | timedelta | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Message | None:
         """Look at a message, which stays where it is, and may be gone the next moment.
@@ -168,7 +169,7 @@ class Consuming(SpaceHandle):
         found = self._wait_for(attempt, seconds_of(wait), stop)
         return None if isinstance(found, Nothing) else found
 
-    def listen(self, queues: Sequence[str], *, wait: float | None = None) -> str | None:
+    def listen(self, queues: Sequence[str], *, wait: float | timedelta | None = None) -> str | None:
         """Return the first of the queues that has a message to dequeue; nothing is taken.
 
         Queues that come first in the list are preferred. None is returned where none had a message in time. Raises
@@ -201,7 +202,7 @@ class Consuming(SpaceHandle):
         queue: str,
         selection: Selection,
         limit: int,
-        wait: float | None,
+        wait: float | timedelta | None,
         *,
         transactional: bool = True,
         connection: Connection | None = None,
@@ -356,7 +357,8 @@ def seconds_of(wait: object) -> float:
     """Return how long to wait; None is not at all."""
     if wait is None:
         return 0.0
+    seconds = wait.total_seconds() if isinstance(wait, timedelta) else number_of(wait)
     # Not a number is not from 0 on either.
-    if isinstance(wait, (int, float)) and wait >= 0:
-        return float(wait)
-    raise InvalidArgumentError(f"the seconds to wait must be a number from 0 on, got {wait!r}")
+    if seconds is not None and seconds >= 0:
+        return float(seconds)
+    raise InvalidArgumentError(f"the seconds to wait must be a number from 0 on, or a timedelta, got {wait!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from qmadmin import tracing
 from qmadmin.handle import SpaceHandle
@@ -21,12 +21,13 @@ from qmcore.queue import Delivery
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+    from typing_extensions import Buffer
 
     from qmadmin.device import Attachment
     from qmadmin.transaction import Transaction
 
-Body = bytes | bytearray | memoryview | str | None
-"""What an application may send: a str is sent as UTF-8; None is a message without a body."""
+Body: TypeAlias = "Buffer | str | None"
+"""What an application may send: any buffer, such as bytes; a str is sent as UTF-8; None is a message without a body."""
 
 
 _NO_TIMES: Final = (None, None, None, None)
@@ -253,12 +254,23 @@ def _bytes_of(body: Body) -> tuple[message.Body, str]:
         return body, "CARRAY"
     if isinstance(body, str):
         return names.encoded(body, "body"), "STRING"
-    if isinstance(body, (bytearray, memoryview)):
+    try:
         view = memoryview(body)
-        return view.cast("B") if view.c_contiguous else view.tobytes(), "CARRAY"
-    raise InvalidArgumentError(
-        f"the body must be bytes, str or None, got {type(body).__name__}", hint="Encode it, for example as JSON."
-    )
+    except TypeError:
+        raise InvalidArgumentError(
+            f"the body must be bytes, another buffer, str or None, got {type(body).__name__}",
+            hint="Encode it, for example as JSON.",
+        ) from None
+    return _flat(view), "CARRAY"
+
+
+def _flat(view: memoryview) -> memoryview | bytes:
+    """Return the bytes of a buffer of whatever form, copied only where they do not lie one behind the other."""
+    try:
+        return view.cast("B") if view.c_contiguous else view.tobytes()
+    except (TypeError, ValueError, NotImplementedError):
+        # An empty one of several dimensions, or one of numbers of another machine.
+        return view.tobytes()
 
 
 def _delivery(persistent: bool | None) -> Delivery | None:

@@ -97,7 +97,9 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         """Let messages be enqueued on a queue again, and dequeued from it."""
         self._switch(name, enqueue=True if enqueue else None, dequeue=True if dequeue else None)
 
-    def stop_queue(self, name: str, *, enqueue: bool = True, dequeue: bool = True, wait: float | None = None) -> None:
+    def stop_queue(
+        self, name: str, *, enqueue: bool = True, dequeue: bool = True, wait: float | timedelta | None = None
+    ) -> None:
         """Let no message be enqueued on a queue, or dequeued from it: both are refused with BadQueueError.
 
         Transactions that hold a message of the queue are waited for, `wait` seconds at most (None or 0: not at all);

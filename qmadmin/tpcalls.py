@@ -405,10 +405,13 @@ def _buffer(data: object) -> tuple[bytes | None, str]:
     """Return the content of a buffer and its type."""
     if data is None or isinstance(data, bytes):
         return data, "CARRAY"
-    if isinstance(data, (bytearray, memoryview)):
-        return bytes(data), "CARRAY"
     if not isinstance(data, str):
-        raise TPException(TPEINVAL, f"the data must be bytes, str or None, got {type(data).__name__}")
+        try:
+            return memoryview(data).tobytes(), "CARRAY"  # type: ignore[arg-type]
+        except TypeError:
+            raise TPException(
+                TPEINVAL, f"the data must be bytes, another buffer, str or None, got {type(data).__name__}"
+            ) from None
     try:
         return names.encoded(data, "data"), "STRING"
     except InvalidArgumentError as error:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from qmcore import names, times
-from qmcore.checks import whole
+from qmcore.checks import index_of, whole
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.queue import Delivery
 
@@ -99,6 +99,8 @@ class EnqueueControl:
         whole(self.priority, "priority", *PRIORITY_RANGE)
         whole(self.urcode, "user return code", *_INT64)
         whole(self.appkey, "application key", *_INT64)
+        if not type(self.priority) is type(self.urcode) is type(self.appkey) is int:
+            self._keep_ints()
         self._check_times()
         if self.client_id != "":
             names.plain(self.client_id, "client identifier")
@@ -118,6 +120,11 @@ class EnqueueControl:
                 names.queue_name(name, what)
         if self.top and self.before is not None:
             raise InvalidArgumentError("a message goes to the top or before another one, not both")
+
+    def _keep_ints(self) -> None:
+        """Let no number of another type, such as one of numpy, get to a store."""
+        for field in ("priority", "urcode", "appkey"):
+            object.__setattr__(self, field, index_of(getattr(self, field)))
 
     def _check_times(self) -> None:
         if self.delay is not None and self.available_us is not None:

@@ -40,9 +40,7 @@ def command(text: str) -> str:
 
 def correlation_id(value: bytes | str) -> bytes:
     """Return the identifier without its NUL padding: at most 32 bytes, a str taken as UTF-8."""
-    if not isinstance(value, (bytes, bytearray, memoryview, str)):
-        raise InvalidArgumentError(f"the correlation identifier must be bytes or str, got {value!r}")
-    raw = encoded(value, "correlation identifier") if isinstance(value, str) else bytes(value)
+    raw = encoded(value, "correlation identifier") if isinstance(value, str) else _bytes_of(value)
     stripped = raw.rstrip(b"\0")
     if len(stripped) > CORRELATION_ID_MAX:
         raise InvalidArgumentError(
@@ -50,6 +48,13 @@ def correlation_id(value: bytes | str) -> bytes:
             hint="Shorten it, or put the long form into a header.",
         )
     return stripped
+
+
+def _bytes_of(value: object) -> bytes:
+    try:
+        return memoryview(value).tobytes()  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgumentError(f"the correlation identifier must be bytes or str, got {value!r}") from None
 
 
 def plain(text: object, what: str) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 
 from qmcore import names
-from qmcore.checks import whole
+from qmcore.checks import keep_whole
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import Threshold
 from qmcore.order import OutOfOrder, QueueOrder
@@ -73,16 +73,16 @@ class QueueDefinition:
                 )
         names.command(self.threshold.command)
         names.command(self.memory_threshold.command)
-        whole(self.retries, f"number of retries of queue {self.name!r}", 0, RETRIES_MAX)
-        whole(self.retry_delay, f"retry delay of queue {self.name!r} in seconds", 0, DELAY_MAX)
+        keep_whole(self, "retries", f"number of retries of queue {self.name!r}", 0, RETRIES_MAX)
+        keep_whole(self, "retry_delay", f"retry delay of queue {self.name!r} in seconds", 0, DELAY_MAX)
         if self.expiration is not None:
-            whole(self.expiration, f"default expiration of queue {self.name!r} in seconds", 0, EXPIRATION_MAX)
+            keep_whole(self, "expiration", f"default expiration of queue {self.name!r} in seconds", 0, EXPIRATION_MAX)
         if self.delivery not in KEPT:
             raise InvalidArgumentError(f"queue {self.name!r} needs a delivery of its own: persist or nonpersist")
         if self.grouping and self.delivery is Delivery.NONPERSIST:
             raise InvalidArgumentError(f"queue {self.name!r} cannot group non-persistent messages")
         if self.retention != FOREVER:
-            whole(self.retention, f"retention of queue {self.name!r} in seconds", 0, RETENTION_MAX)
+            keep_whole(self, "retention", f"retention of queue {self.name!r} in seconds", 0, RETENTION_MAX)
 
 
 _KINDS: dict[str, type] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from qmcore import names
 from qmcore.carried import Adopted
-from qmcore.checks import whole
+from qmcore.checks import keep_whole
 from qmcore.errors import InvalidArgumentError
 from qmcore.identifiers import Identifiers
 from qmcore.message import message_id
@@ -59,7 +59,7 @@ class SpaceDefinition:
             names.queue_name(self.error_queue, "error queue name")
         for field, least in _LEAST.items():
             what = field.replace("_", " ")
-            whole(getattr(self, field), f"{what} of queue space {self.name!r}", least, NUMBER_MAX)
+            keep_whole(self, field, f"{what} of queue space {self.name!r}", least, NUMBER_MAX)
         if self.pages <= self.overhead:
             raise InvalidArgumentError(
                 f"queue space {self.name!r} needs more than {self.overhead} pages for {self.queues} queues,"

@@ -8,6 +8,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from qmcore.checks import number_of
 from qmcore.errors import InvalidArgumentError
 
 MICROS = 1_000_000
@@ -76,11 +77,12 @@ def span(value: float | timedelta, what: str) -> int:
     if isinstance(value, timedelta):
         micros = value // timedelta(microseconds=1)
     else:
-        if not isinstance(value, (int, float)):
+        seconds = number_of(value)
+        if seconds is None:
             raise InvalidArgumentError(f"the {what} must be a number of seconds or a timedelta, got {value!r}")
-        if not math.isfinite(value):
+        if not math.isfinite(seconds):
             raise InvalidArgumentError(f"the {what} must be a finite number of seconds, got {value}")
-        micros = round(value * MICROS)
+        micros = round(seconds * MICROS)
     return checked_span(micros, what)
 
 

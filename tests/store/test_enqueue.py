@@ -1,7 +1,9 @@
 """What goes in with a message comes out with it; what cannot go in is refused and leaves nothing behind."""
 
+import array
 import itertools
 import math
+import mmap
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -125,7 +127,7 @@ def test_a_body_of_more_than_64_mib_is_refused(space):
 
 @pytest.mark.parametrize("body", [5, ["x"], object()])
 def test_a_body_that_is_no_bytes_is_refused(space, body):
-    with pytest.raises(InvalidArgumentError, match="must be bytes, str or None"):
+    with pytest.raises(InvalidArgumentError, match="must be bytes, another buffer, str or None"):
         space.enqueue("Q", body)
 
 
@@ -294,3 +296,63 @@ def test_a_message_stands_before_another_one_also_behind_such_as_ask_for_nothing
         msgid = space.enqueue("BEFORE", text)
     space.enqueue("BEFORE", "b", before=msgid)
     assert drain(space, "BEFORE") == ["a", "b", "c"]
+
+
+class NumberOfNumpy:
+    """What numpy.int64 is to others: a whole number that is not an int."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __index__(self):
+        return self._value
+
+    __int__ = __index__
+
+    def __float__(self):
+        return float(self._value)
+
+
+class NumberOfHalf:
+    """What numpy.float32 is to others."""
+
+    def __float__(self):
+        return 0.5
+
+
+class TestNumbersAndBuffersOfDataPrograms:
+    def test_whole_numbers_of_other_types_are_taken_and_kept_as_int(self, space):
+        seven = NumberOfNumpy(7)
+        space.enqueue("Q", "x", priority=seven, urcode=seven, expires_in=seven)
+        (message,) = space.dequeue_many("Q", NumberOfNumpy(3))
+        assert (message.priority, message.urcode, type(message.priority)) == (7, 7, int)
+        made = make_queue(space, "OTHER", retries=seven, retry_delay=seven).definition
+        assert (made.retries, type(made.retries), made.retry_delay) == (7, int, 7)
+
+    @pytest.mark.parametrize("body", [array.array("B", b"abcd"), array.array("i", [1, 2]), mmap.mmap(-1, 4)], ids=repr)
+    def test_every_buffer_is_a_body(self, space, body):
+        space.enqueue("Q", body)
+        with space.transaction():
+            space.enqueue("Q", body)
+        assert [message.body for message in space.dequeue_many("Q", 9)] == [bytes(memoryview(body))] * 2
+
+    def test_a_wait_may_be_a_timedelta(self, space):
+        assert space.dequeue("Q", wait=timedelta(0)) is None
+        assert space.dequeue("Q", wait=NumberOfNumpy(0)) is None
+        with pytest.raises(InvalidArgumentError, match="or a timedelta"):
+            space.dequeue("Q", wait=timedelta(seconds=-1))
+
+    def test_other_numbers_are_spans(self, space, clock):
+        space.enqueue("Q", "x", delay=NumberOfHalf())
+        assert space.dequeue("Q") is None
+        clock.advance(0.5)
+        assert space.dequeue("Q").text == "x"
+
+    @pytest.mark.parametrize(
+        "control",
+        [{"priority": "7"}, {"priority": 7.0}, {"priority": True}, {"delay": "7"}, {"urcode": NumberOfHalf()}],
+    )
+    def test_what_is_no_number_is_refused(self, space, control):
+        with pytest.raises(InvalidArgumentError):
+            space.enqueue("Q", "x", **control)
+        assert space.usage("Q").messages == 0

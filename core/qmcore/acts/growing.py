@@ -27,7 +27,7 @@ def extend(main: Volume, volume: Volume, opened: OpenSpace, pages: int, progress
     `progress` told the percent done.
     """
     name = opened.space.name
-    whole(pages, f"number of pages for queue space {name!r}", PAGE_QUANTUM, NUMBER_MAX)
+    pages = whole(pages, f"number of pages for queue space {name!r}", PAGE_QUANTUM, NUMBER_MAX)
     more = rounded_pages(pages)
     main.read(lambda unit: _plan(unit, name, more))
     if opened.space.initialized:
