@@ -9,7 +9,7 @@ import pytest
 
 from qmadmin import open_device
 from qmadmin.escapes import escaped
-from qmadmin.shell import messages
+from qmadmin.shell import listing
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.formats import Format
 from qmadmin.shell.interpreter import Interpreter
@@ -346,7 +346,7 @@ def at_terminal(shell, script):
 
 
 def test_bodies_are_listed_one_line_for_each(laid_out, space, monkeypatch):
-    monkeypatch.setattr(messages, "_BODY_MOST", 2000)
+    monkeypatch.setattr(listing, "_BODY_MOST", 2000)
     space.enqueue("STRING", "first line\nsecond \x1b[31m " + "ä" * 300)
     space.enqueue("STRING", b"\x00\xff" * 200, delay=3600)
     space.enqueue("STRING", b"")
@@ -369,7 +369,7 @@ def test_bodies_are_listed_one_line_for_each(laid_out, space, monkeypatch):
 
 
 def test_a_listing_at_a_terminal_ends_after_some_messages_and_says_so(laid_out, space, monkeypatch):
-    monkeypatch.setattr(messages, "_AT_A_TERMINAL", 3)
+    monkeypatch.setattr(listing, "_AT_A_TERMINAL", 3)
     space.enqueue_many("STRING", ["x"] * 3)
     script = "qopen QSPACE\nqlist STRING\n"
     assert at_terminal(laid_out, script)[1] == ""

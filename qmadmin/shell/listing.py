@@ -1,0 +1,133 @@
+"""The command that lists messages, and the chapter that it opens."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from qmadmin.escapes import escaped
+from qmadmin.shell import notices
+from qmadmin.shell.declare import Group, Needs, Option, Positional
+from qmadmin.shell.kinds import Number, QueueName
+from qmadmin.shell.results import Column, Moment, Notice, Outcome, Severity, Table, Value
+
+if TYPE_CHECKING:
+    from qmadmin.shell.session import Session
+    from qmadmin.space import QueueSpace
+    from qmcore.message import MessageInfo
+
+MESSAGES = Group("Messages", "messages")
+
+
+@MESSAGES.command(
+    "qlist",
+    Option("-b", "bodies", "The beginning of each body instead of all else.", default=False, extension=True),
+    Option(
+        "-k",
+        "count",
+        "How many messages at most, 0 for all. Where it is left out, 1000 at a terminal, and elsewhere all.",
+        Number("number of messages"),
+        "count",
+        extension=True,
+    ),
+    Positional("queue_name", QueueName(), "The queue; the current one where it is left out."),
+    short="ql",
+    needs=Needs.OPEN_SPACE,
+    looks=True,
+)
+def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | None) -> Outcome:
+    """List the selected messages of a queue, in the order in which they will be dequeued.
+
+    The message identifier, priority, retries so far, size in bytes, delivery, reply delivery where one is set, whether
+    the message is ready, delayed or held by a transaction, and when it becomes available and expires, where that is
+    set. In verbose mode also the correlation identifier and the time of the enqueue. With -b there is one line for each
+    message at any width: identifier, state, bytes, and the body from its beginning, as far as it fits; qpeek shows all
+    of it. Of a body above 1 MiB nothing is shown.
+
+        qlist
+        qlist -b -k 20 errq
+    """
+    name, criteria = queue_name or session.chosen(), session.criteria
+    messages = filter(criteria.keeps, session.opened().messages(name, condition=criteria.whole))
+    first = next(messages, None)
+    columns = _OF_BODIES if bodies else _COLUMNS if session.detailed else _COLUMNS[:_BRIEF]
+    if first is None:
+        return [notices.NO_MESSAGES_MATCHED(queue=name), *_only_for_programs(session, Table(columns, ()))]
+    found: Iterable[MessageInfo] = itertools.chain([first], messages)
+    more: list[Notice] = []
+    if count is None and session.at_terminal and not session.modes.format.is_for_programs:
+        seen = list(itertools.islice(found, _AT_A_TERMINAL + 1))
+        if len(seen) > _AT_A_TERMINAL:
+            more = [Notice(Severity.INFO, f"the first {_AT_A_TERMINAL} messages are shown", "All: qlist -k 0")]
+        found = seen[:_AT_A_TERMINAL]
+    elif count:
+        found = itertools.islice(found, count)
+    space = session.opened()
+    rows = (_beginning(space, message) if bodies else _row(message)[: len(columns)] for message in found)
+    return [Table(columns, rows), *more]
+
+
+def _beginning(space: QueueSpace, message: MessageInfo) -> list[Value]:
+    """Return the row of a message with its body, as far as one line may show it."""
+    found = space.content(message) if message.size <= _BODY_MOST else None
+    body = None if found is None else found.body
+    return [message.msgid, message.state.value, message.size, None if body is None else _in_a_line(body)]
+
+
+def _in_a_line(body: bytes) -> str:
+    beginning = body[:_BODY_SHOWN]
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(beginning)
+    except UnicodeDecodeError:
+        return beginning.hex()
+
+
+_COLUMNS = (
+    Column("msgid", "Message id"),
+    Column("priority", "Prio", right=True),
+    Column("retries", "Retries", right=True),
+    Column("bytes", "Bytes", right=True),
+    Column("delivery", "Delivery"),
+    Column("reply_delivery", "Reply"),
+    Column("state", "State"),
+    Column("available", "Available"),
+    Column("expires", "Expires"),
+    Column("corrid", "Correlation id"),
+    Column("enqueued", "Enqueued"),
+)
+_OF_BODIES = (
+    Column("msgid", "Message id"),
+    Column("state", "State"),
+    Column("bytes", "Bytes", right=True),
+    Column("beginning", "Body", cut=True),
+)
+_BODY_SHOWN = 200
+"""How many bytes of a body are shown at most."""
+_BODY_MOST = 1 << 20
+"""Bytes of a body that is read for that."""
+_AT_A_TERMINAL = 1000
+"""How many messages are listed at a terminal where nothing else is asked for."""
+_BRIEF = 9
+"""How many of the columns are shown when verbose mode is off."""
+
+
+def _row(message: MessageInfo) -> list[Value]:
+    return [
+        message.msgid,
+        message.priority,
+        message.retries,
+        message.size,
+        message.delivery.value,
+        message.reply_delivery.value if message.reply_delivery else None,
+        message.state.value,
+        None if message.available_us is None else Moment(message.available_us),
+        None if message.expires_us is None else Moment(message.expires_us),
+        None if message.corrid is None else escaped(message.corrid),
+        Moment(message.enqueued_us),
+    ]
+
+
+def _only_for_programs(session: Session, table: Table) -> list[Table]:
+    return [table] if session.modes.format.is_for_programs else []
