@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable
@@ -26,10 +27,11 @@ _LOG: Final = "-wal"
 _BELONGINGS: Final = (_FILE, _LOG, "-shm", files.RUN)
 """How the names end of what belongs to a device; processes share all of it, or none."""
 
-_PATIENCE_SECONDS: Final = 5.0
+_PATIENCE_SECONDS: Final = 15.0
 """How long others are waited for who are just opening or closing the file, or have not noticed yet that it is lost."""
 
-_PAUSE: Final = 0.005
+_PAUSE, _PAUSES = 0.002, 16
+"""Seconds between two looks, at least, and how many times as long at most."""
 
 
 def refuse_others(path: str) -> None:
@@ -59,7 +61,8 @@ def _comes_true(question: Callable[[], bool]) -> bool:
     while not question():
         if time.monotonic() > end:
             return False
-        time.sleep(_PAUSE)
+        # Those who ask at the same moment are in each other's way, so that none of them may ask again with another.
+        time.sleep(_PAUSE * (1 + secrets.randbelow(_PAUSES)))
     return True
 
 
