@@ -9,6 +9,7 @@ import pwd
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+from qmadmin.commands import refusal
 from qmadmin.maker import VolumeMaker
 from qmcore import names
 from qmcore.acts import forwarding, outstanding, spaces
@@ -76,9 +77,7 @@ class Care(abc.ABC):
 
     def refusal(self, volume: Volume, command: str) -> str:
         """Return the same for a command that stands in a volume."""
-        from qmadmin import trust
-
-        return trust.refusal(self._maker, (self.path, volume.path), command)
+        return refusal(self._maker, (self.path, volume.path), command)
 
     def attached(self, name: str) -> list[AttachedProcess]:
         """Return who is attached to a queue space, the longest first, with those who died and were not noticed yet."""

@@ -10,8 +10,9 @@ from qmcore.errors import QueueError
 from qmcore.queue import Delivery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from qmadmin.maker import VolumeMaker
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit, Volume
     from qmcore.queue import Queue
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("qmadmin.capacity")
 
 _ADVICE = "name the device or the command in [capacity] of your settings, qmadmin.toml(5)"
+
+
+def refusal(maker: VolumeMaker, paths: Sequence[str], command: str) -> str:
+    """Return why a capacity command that stands in the last of the paths is not run as this user; empty where it is."""
+    from qmadmin import trust
+
+    return trust.refusal(maker, paths, command)
 
 
 class Commands:

@@ -13,7 +13,7 @@ from typing import Self
 
 from qmadmin.administering import Administering
 from qmadmin.care import MEMORY, Care
-from qmadmin.commands import Commands
+from qmadmin.commands import Commands, refusal
 from qmadmin.maker import VolumeMaker
 from qmadmin.owed_rollbacks import OwedRollbacks
 from qmadmin.space import QueueSpace
@@ -330,11 +330,11 @@ class Device(Administering, Care):
     def _attach(self, name: str, role: str) -> Attachment:
         volume = self.volume_of_space(name)
         found = volume.read(lambda unit: spaces.find(unit, name))
+        # Not a method of the device, which would keep it from being forgotten.
+        refused = functools.partial(refusal, self._maker, (self.path, volume.path))
         opened = OpenSpace(
             found,
-            Commands(
-                self._maker.config_of(self.path), self._main, volume, found, functools.partial(self.refusal, volume)
-            ).start,
+            Commands(self._maker.config_of(self.path), self._main, volume, found, refused).start,
             self.info.page_size,
         )
         if not volume.readonly:
