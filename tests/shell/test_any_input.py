@@ -7,6 +7,13 @@ from hypothesis import strategies as st
 from qmadmin import open_device
 from qmadmin.shell.catalogue import Catalogue
 
+
+@pytest.fixture(autouse=True)
+def _in_a_directory_of_its_own(tmp_path, monkeypatch):
+    """A line may name a file, which then comes to lie in the current directory."""
+    monkeypatch.chdir(tmp_path)
+
+
 NAMES = [name for command in Catalogue().commands for name in command.names if name not in ("!", "!!")]
 VALUES = ["", "''", '""', "y", "n", "Q1", "QSPACE", "0", "-1", "99999999999999999999", "100%", "5m", "+5", "none", "on"]
 
