@@ -217,8 +217,10 @@ class Daemon:
             fresh = self._new_slots(described, queues)
             for error in _broken(fresh).values():
                 raise error
-        except (StartError, QueueError) as error:
-            logger.error("the services file is not loaded, and the services stay as they are: %s", error)  # noqa: TRY400
+        except (StartError, QueueError, KeyboardInterrupt) as error:
+            # Signals raise nothing here: an interrupt comes out of a module that is loaded.
+            why = str(error) or type(error).__name__
+            logger.error("the services file is not loaded, and the services stay as they are: %s", why)  # noqa: TRY400
             for slot in fresh.values():
                 slot.close()
             return

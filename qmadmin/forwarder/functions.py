@@ -25,8 +25,10 @@ def find_function(target: str, name: str) -> Callable[[Message], object]:
     module_name, _, path = target.partition(":")
     try:
         module = importlib.import_module(module_name)
+    except KeyboardInterrupt:
+        # At the start it is Ctrl-C.
+        raise
     except BaseException as error:
-        # The signals of the daemon raise nothing: a KeyboardInterrupt is the module's own too.
         raise StartError(f"service {name!r}: module {module_name!r} cannot be imported: {described(error)}") from error
     try:
         function: Any = operator.attrgetter(path)(module)
