@@ -121,17 +121,19 @@ def _made(session: SparkSession, columns: Sequence[Column], rows: list[tuple[Any
 def _queues(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
     for space in manifest.spaces:
         for queue in space.queues:
-            yield (*queue_defined(space.definition.name, queue.definition), *_contents(queue))
+            known = (*queue_defined(space.definition.name, queue.definition), *_contents(queue))
+            # What it has done so far is in no archive.
+            yield (*known, *[None] * (len(QUEUE_COLUMNS) - len(known)))
 
 
-def _contents(queue: ArchivedQueue) -> tuple[int | None, ...]:
-    """Return what a queue holds. What it has done so far is in no archive, nor is what transactions held."""
+def _contents(queue: ArchivedQueue) -> tuple[int, ...]:
+    """Return what a queue holds, but for what transactions held, which is in no archive."""
     counts = [count for count in queue.counts if count.state is not State.CONSUMED]
     ready, delayed = (
         sum(count.messages for count in counts if count.state is state) for state in (State.READY, State.DELAYED)
     )
     pages, size = sum(count.pages for count in counts), sum(count.size for count in counts)
-    return (ready + delayed, ready, delayed, 0, pages, size, *([None] * 6))
+    return (ready + delayed, ready, delayed, 0, pages, size)
 
 
 def _spaces(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
