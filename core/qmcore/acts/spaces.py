@@ -46,6 +46,8 @@ def create(
 
     def list_extents(unit: Unit) -> None:
         again = _plan(unit, wanted)
+        if again.is_listed and not planned.is_listed:
+            raise _exists(wanted.name)
         if again.path != planned.path or again.is_listed != planned.is_listed:
             raise InUseError(f"the pages for queue space {wanted.name!r} were taken by another one meanwhile")
         if not planned.is_listed:
