@@ -454,7 +454,7 @@ class TestVerify:
         data = bytearray(part.read_bytes())
         data[len(data) // 2] ^= 1
         part.write_bytes(data)
-        for arguments in (["verify", archive], ["import", archive, qmspark.empty_device()]):
+        for arguments in (["verify", archive], ["import", "--start", archive, qmspark.empty_device()]):
             assert qmspark.refusal(*arguments, status=1).startswith("ERROR: QMESYSTEM: ")
 
 
