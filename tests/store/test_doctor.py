@@ -201,7 +201,7 @@ class TestUse:
         clock.advance(86_400)
         assert findings(store.device) == []
         clock.advance(1)
-        assert the_one(store.device, "message-waits").sentence.startswith("its first message has waited for 1 day")
+        assert the_one(store.device, "message-waits").sentence.startswith("its oldest message has waited for 1 day")
 
     @pytest.mark.parametrize(("used", "severity"), [(8, None), (9, "warning"), (10, "error")])
     def test_messages_near_their_limit(self, store, used, severity):
