@@ -138,7 +138,7 @@ def fault_of(row: Row) -> str | None:
             if is_required:
                 return f"it has no {name}"
         elif not rule.holds(value):
-            return f"its {name} is not {rule.what}"
+            return f"its field {name} is not {rule.what}"
     if len({row[at] is None for at in _TOGETHER}) > 1:
         return "it has a part only of where it was moved from"
     return None
@@ -150,4 +150,5 @@ def refuse_damaged(rows: Sequence[Row], queue: str, msgid: Callable[[int], str])
         for value in {row[at] for row in rows}:
             if value is not None and not RULES[name].holds(value):
                 sequence = next(row[SEQUENCE] for row in rows if row[at] == value)
-                raise damaged(sequence, f"its {name} is not {RULES[name].what}", msgid=msgid(sequence), queue=queue)
+                what = f"its field {name} is not {RULES[name].what}"
+                raise damaged(sequence, what, msgid=msgid(sequence), queue=queue)

@@ -312,5 +312,5 @@ def _unreadable(row: Sequence[Any], space: Space, queue: str) -> SystemFailureEr
     """Return the diagnostic for a message of which a row, without its body, cannot be read."""
     its = dict(zip((column.name for column in FACTS), row, strict=True))
     wrong = [name for name, rule in RULES.items() if its.get(name) is not None and not rule.holds(its[name])]
-    what = f"its {wrong[0]} is not {RULES[wrong[0]].what}" if wrong else "its record cannot be read"
+    what = f"its field {wrong[0]} is not {RULES[wrong[0]].what}" if wrong else "its record cannot be read"
     return damaged(row[0], what, msgid=space.msgid(numbers.sequence(row[0])), queue=queue)

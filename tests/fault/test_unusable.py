@@ -89,7 +89,7 @@ class TestOpening:
             assert space.usage("Q").messages == 50
 
     @pytest.mark.parametrize(
-        ("version", "words"), [("0002", ("version 2", "newer")), ("9999", ("newer",)), ("0000", ("older",))]
+        ("version", "words"), [("0003", ("version 3", "newer")), ("9999", ("newer",)), ("0000", ("older",))]
     )
     def test_a_device_of_another_release_is_refused_and_left_alone(self, tmp_path, device_file, version, words):
         connection = sqlite3.connect(device_file)

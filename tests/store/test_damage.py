@@ -192,7 +192,7 @@ def test_an_export_tells_of_it_where_it_can_be_mended(shared_store, space, tmp_p
     space.enqueue("Q", "a", headers={"kind": "order"})
     space.enqueue("OTHER", "whole")
     shared_store.by_hand(NOT_JSON)
-    with pytest.raises(SystemFailureError, match="of queue 'Q' is damaged: its headers is not a JSON object"):
+    with pytest.raises(SystemFailureError, match="of queue 'Q' is damaged: its field headers is not a JSON object"):
         export(shared_store.path, tmp_path / "archive")
     space.purge_damaged("Q")
     export(shared_store.path, tmp_path / "again")
