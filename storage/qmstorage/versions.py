@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 from qmcore.errors import ReleaseError
 from qmstorage import schema
 
@@ -18,6 +16,9 @@ def refuse_other(found: int, path: str) -> None:
             path=path,
         )
     if found < schema.VERSION:
+        # Loaded for a refusal only: nearly every start is without one.
+        import shlex
+
         raise ReleaseError(
             f"device {path!r} has schema version {found}, older than version {schema.VERSION} of this release:"
             f" upgrade it with qmadmin --upgrade {shlex.quote(path)}",
