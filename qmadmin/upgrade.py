@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import shlex
 import sys
@@ -64,11 +65,12 @@ def _run(device: str, choices: Choices, out: TextIO) -> Exit:
         print("Device not upgraded", file=out)
         return Exit.FAILED
     upgrade_device(device, plan, backup, progress=_progress)
-    _record(device, plan, backup)
     if backup is not None:
         print(f"Saved as {backup}", file=out)
     print(f"Device {plan.path} upgraded to schema version {plan.target}", file=out)
-    print(_way_back(device, plan, backup), file=out)
+    print(_way_back(device, plan, backup), file=out, flush=True)
+    # Told before: what may go wrong with the record undoes nothing.
+    _record(device, plan, backup)
     return Exit.OK
 
 
@@ -80,8 +82,14 @@ def _backup_of(device: str, plan: UpgradePlan, choices: Choices) -> str | None:
         return os.path.abspath(choices.backup)
     moment = time.strftime("%Y%m%d-%H%M%S")
     if _is_file(device):
-        return f"{plan.path}.backup-{moment}"
-    return os.path.abspath(f"{plan.volumes[0][0]}-backup-{moment}.dump")
+        return _free(f"{plan.path}.backup-{moment}")
+    return _free(os.path.abspath(f"{plan.volumes[0][0]}-backup-{moment}"), ".dump")
+
+
+def _free(name: str, end: str = "") -> str:
+    """Return a path that nothing has: an attempt that was killed may have saved the device in the same second."""
+    numbers = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+    return next(path for number in numbers if not os.path.lexists(path := f"{name}{number}{end}"))
 
 
 def _told(plan: UpgradePlan, backup: str | None) -> str:

@@ -203,6 +203,26 @@ def test_a_missing_file_is_named_and_nothing_is_changed(old_device):
     assert versions(old_device) == ["0001"]
 
 
+def test_a_file_of_another_device_is_named_and_nothing_is_changed(old_device):
+    second = old_device.parent / "second"
+    with contextlib.closing(sqlite3.connect(second)) as connection:
+        connection.execute("UPDATE device SET id = 'another'")
+        connection.commit()
+    ran = run("--upgrade", "-y", old_device)
+    assert ran.returncode == 1
+    assert f"{str(second)!r} belongs to another device than {str(old_device)!r}" in ran.stderr
+    assert versions(old_device, second) == ["0001", "0001"]
+
+
+def test_a_hard_link_to_a_device_is_not_upgraded(old_device):
+    link = old_device.parent / "LINK"
+    link.hardlink_to(old_device)
+    ran = run("--upgrade", "-y", link)
+    assert ran.returncode == 1
+    assert "is a hard link" in ran.stderr
+    assert versions(old_device, old_device.parent / "second") == ["0001", "0001"]
+
+
 def test_a_damaged_device_is_not_upgraded(old_device):
     data = bytearray(old_device.read_bytes())
     # The content of a table's page in the middle; the header and the catalogue are whole.

@@ -18,7 +18,7 @@ from qmcore.errors import BadResourceError, InUseError, OperatingSystemError, Sy
 from qmcore.upgrade import UpgradePlan
 from qmstorage import schema
 from qmstorage.runner import Texts
-from qmstorage.sqlite import backups, files, parts, snapshot, translate
+from qmstorage.sqlite import aliases, backups, files, parts, snapshot, translate
 from qmstorage.sqlite.owner_files import OwnerFiles
 from qmstorage.sqlite.unit import SqliteUnit
 
@@ -33,6 +33,7 @@ def plan(path: str) -> UpgradePlan:
     _undo_what_was_cut_short(path)
     with files.reading(path, older=True) as connection:
         version = files.version_of(connection, path)
+        (device_id,) = connection.execute("SELECT id FROM device").fetchone()
         rows = connection.execute("SELECT path FROM entry WHERE dlindex > 0 ORDER BY dlindex").fetchall()
     others = dict.fromkeys(os.path.realpath(row[0]) for row in rows)
     volumes = [path, *(other for other in others if other != path)]
@@ -44,6 +45,9 @@ def plan(path: str) -> UpgradePlan:
                 path=volume,
             )
         _undo_what_was_cut_short(volume)
+        with files.reading(volume, older=True) as connection:
+            if connection.execute("SELECT id FROM device").fetchone() != (device_id,):
+                raise BadResourceError(f"{volume!r} belongs to another device than {path!r}", path=volume)
     return UpgradePlan(
         path=path,
         version=version,
@@ -65,6 +69,8 @@ def upgrade(wanted: UpgradePlan, backup: Path | None, now_us: int, progress: Cal
         raise OperatingSystemError(f"device {wanted.path!r} cannot be written by this user", path=wanted.path)
     if backup is not None:
         backups.refuse_existing(backup)
+    for volume, _ in wanted.volumes:
+        aliases.refuse_others(volume)
     try:
         with contextlib.ExitStack() as stack:
             groups = [stack.enter_context(_taken_alone(group)) for group in _groups(wanted.volumes)]
