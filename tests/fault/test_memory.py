@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from qmadmin.opening import create_device, open_device
-from qmcore.errors import OperatingSystemError, QueueError
+from qmcore.errors import NotOpenError, OperatingSystemError, QueueError
 from tests.fault.test_disk import fill
 from tests.fix_store import drain, eventually, make_queue, space_definition, truth
 
@@ -200,6 +200,130 @@ class TestAttacks:
         with device.open_space("SPACE") as space:
             space.enqueue("Q", "A", persistent=False)
             assert drain(space) == ["A"]
+
+
+def lose_files(*names):
+    def lose(directory, _link):
+        for name in names:
+            (directory / name).unlink()
+
+    return lose
+
+
+def put_a_copy_in_its_place(directory, _link):
+    directory.rename(directory.with_name("away"))
+    shutil.copytree(directory.with_name("away"), directory, symlinks=True)
+
+
+LOST = {
+    "memory": lose_files("memory"),
+    "log": lose_files("memory-wal"),
+    "index": lose_files("memory-shm"),
+    "removed": lambda directory, _link: shutil.rmtree(directory),
+    "renamed": lambda directory, _link: directory.rename(directory.with_name("away")),
+    "replaced": put_a_copy_in_its_place,
+    "link": lambda _directory, link: link.unlink(),
+}
+
+
+class TestLost:
+    """Its files are removed, renamed or replaced while processes have it open."""
+
+    @pytest.fixture
+    def device(self, tmp_path, memory_dir):
+        with with_memory(tmp_path / "QUE") as made:
+            yield made
+
+    @pytest.fixture
+    def space(self, device):
+        return device.open_space("SPACE")
+
+    @pytest.fixture
+    def lose(self, device, memory_dir):
+        def lost(how):
+            (directory,), (link,) = memory_dir.iterdir(), Path(f"{device.path}-run").glob("memory-*")
+            LOST[how](directory, link)
+
+        return lost
+
+    @pytest.fixture
+    def look(self, device, monkeypatch):
+        """Let the look come that is taken once a second."""
+        return lambda: monkeypatch.setattr(device.volume_of(device.path), "_next_look", 0)
+
+    @pytest.mark.parametrize("how", LOST)
+    def test_a_process_that_has_it_open_is_told_and_acknowledges_nothing_more(self, space, lose, look, how):
+        space.enqueue("Q", "a")
+        lose(how)
+        look()
+        for call in (
+            lambda: space.enqueue("Q", "B", persistent=False),
+            lambda: space.enqueue("Q", "c"),
+            lambda: space.dequeue("Q"),
+        ):
+            with pytest.raises(NotOpenError, match="memory of queue space 'SPACE', was removed or replaced") as refusal:
+                call()
+            assert refusal.value.hint == "Close the device and open it again."
+
+    @pytest.mark.parametrize("how", LOST)
+    def test_what_it_says_to_do_works_and_what_is_on_disk_is_there(self, device, space, lose, look, how):
+        space.enqueue("Q", "a")
+        lose(how)
+        look()
+        with pytest.raises(NotOpenError):
+            space.enqueue("Q", "b")
+        device.close()
+        with open_device(device.path) as again, again.open_space("SPACE") as opened:
+            opened.enqueue("Q", "C", persistent=False)
+            assert drain(opened) == ["a", "C"]
+
+    @pytest.mark.parametrize("how", ["log", "link"])
+    def test_what_its_file_can_still_take_is_there_again(self, device, space, lose, how):
+        space.enqueue("Q", "A", persistent=False)
+        lose(how)
+        device.close()
+        with open_device(device.path) as again, again.open_space("SPACE") as opened:
+            assert drain(opened) == ["A"]
+
+    def test_two_processes_do_not_part_company(self, device, space, lose, look, start):
+        lose("removed")
+        other = start(
+            "with open_device(sys.argv[1]) as device, device.open_space('SPACE') as space:\n"
+            "    space.enqueue('Q', 'from the other', persistent=False)\n    say('done')\n    heard()\n",
+            device.path,
+        )
+        other.expect("done")
+        look()
+        with pytest.raises(NotOpenError):
+            space.enqueue("Q", "seen by nobody", persistent=False)
+        with open_device(device.path) as again, again.open_space("SPACE") as opened:
+            assert drain(opened) == ["from the other"]
+        other.say()
+        other.finish()
+
+    def test_an_export_does_not_read_what_others_have_put_there(self, space, lose):
+        lose("replaced")
+        with pytest.raises(NotOpenError, match="memory of queue space"), space._attachment.volume.snapshot():
+            pass
+
+    def test_one_that_ipcrm_gave_up_is_missed_by_nobody(self, device, look):
+        device.clear_memory("SPACE")
+        look()
+        with device.open_space("SPACE") as space:
+            space.enqueue("Q", "A", persistent=False)
+            assert drain(space) == ["A"]
+
+    def test_one_of_a_space_that_another_process_destroys_is_missed_by_nobody(self, device, space, look, start):
+        device.create_space(space_definition("OTHER"))
+        with device.open_space("OTHER") as other:
+            make_queue(other)
+            start(
+                "with open_device(sys.argv[1]) as device:\n    device.destroy_space('SPACE', force=True)\n",
+                device.path,
+            ).finish()
+            look()
+            other.enqueue("Q", "goes on")
+            assert drain(other) == ["goes on"]
 
 
 class TestFull:

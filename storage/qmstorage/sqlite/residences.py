@@ -76,6 +76,7 @@ class Residences:
             ) from error
         directory = None if self._is_ours_alone else self._link(space).readlink()
         self._attached[space.id] = _Attached(space.name, space.incarnation, directory)
+        self._attached[space.id].found = self._belongings(space, directory)
         if made and directory is not None:
             self._share(directory)
         return made
@@ -143,6 +144,23 @@ class Residences:
                 if there.directory is not None and os.statvfs(there.directory).f_bavail == 0:
                     return there.directory
         return None
+
+    def lost(self) -> Iterator[tuple[str, str, str]]:
+        """Yield what was removed or replaced of a memory that is in use, with the name and incarnation of its space."""
+        for there in list(self._attached.values()):
+            for path, found in there.found.items() if there.users else ():
+                if files.identity(path) != found:
+                    yield path, there.space, there.incarnation
+
+    def _belongings(self, space: Space, directory: Path | None) -> dict[str, tuple[int, int] | None]:
+        """Return the files that processes share which use a memory, and what each of them is.
+
+        The link to the directory stands for where it leads: others find the memory by it.
+        """
+        if directory is None:
+            return {}
+        paths = [str(self._link(space)), *(str(directory / name) for name in _MEMORY_FILES)]
+        return {path: files.identity(path) for path in paths}
 
     def _let_go(self, space_id: int) -> None:
         self._connection.execute(f"DETACH {_name(self._attached[space_id].incarnation)}")
@@ -315,6 +333,8 @@ class _Attached:
     incarnation: str
     directory: Path | None
     users: int = 1
+    found: dict[str, tuple[int, int] | None] = dataclasses.field(default_factory=dict)
+    """What belongs to it, and what each file was when it was attached."""
 
 
 _HOME = "device"

@@ -246,7 +246,7 @@ class SqliteVolume:
             raise InvalidArgumentError("a device in memory has no other connection that could look at it")
         refuse_token(of)
         self._check_usable()
-        if lost := self._belongings.lost():
+        if lost := self._belongings.lost() or self._lost_memory():
             # Whoever looks next lets go: this may be in the middle of something.
             raise NotOpenError(lost, path=self.path)
         with contextlib.ExitStack() as stack:
@@ -263,11 +263,25 @@ class SqliteVolume:
         The volume is closed then, so that others can open what is there.
         """
         self._next_look = time.monotonic() + _LOOK_SECONDS
-        lost = self._belongings.lost()
+        lost = self._belongings.lost() or self._lost_memory()
         if lost:
             self._advice = "Close the device and open it again."
             self._end(lost)
         self._check_usable()
+
+    def _lost_memory(self) -> str:
+        """Return a sentence that says what of a memory was removed or replaced; "" where nothing was.
+
+        That of a queue space which is destroyed, or has no memory any more, is missed by nobody.
+        """
+        for path, space, incarnation in self._residences.lost():
+            found = self.read(lambda unit, name=space: unit.space(name))  # type: ignore[misc]
+            if found is not None and found.incarnation == incarnation and found.definition.memory:
+                return (
+                    f"{path!r}, which belongs to the memory of queue space {space!r}, was removed or replaced while it"
+                    " was open, and non-persistent messages may be lost"
+                )
+        return ""
 
     def changes(self) -> object:
         """Return what is another value after each commit that changes something; None where that is not known."""
