@@ -50,7 +50,9 @@ def _faults_of_queue(space: QueueSpace, name: str) -> Iterator[str]:
 
 def missing_error_queue(space: QueueSpace, queue: Queue) -> str:
     """Return what becomes of the failures of a queue whose error queue is not there; empty where nothing is wrong."""
-    named = queue.definition.error_queue or space.definition.error_queue
-    if not named or named in {each.name for each in space.queues()}:
+    usual = space.definition.error_queue
+    named, there = queue.definition.error_queue or usual, {each.name for each in space.queues()}
+    if not named or named in there:
         return ""
-    return f"queue {queue.name!r} has the error queue {named!r}, which does not exist: what fails is discarded"
+    then = f"what fails goes to {usual!r}" if usual in there else "what fails is discarded"
+    return f"queue {queue.name!r} has the error queue {named!r}, which does not exist: {then}"

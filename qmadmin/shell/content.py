@@ -101,6 +101,8 @@ def qget(
                 # It is removed once whoever asked for it has it; a lock that is only given up is no try.
                 space.remove(queue_name, msgid=found.msgid)
             taken += 1
+    if msgid is not None and not taken:
+        space.refuse_held(queue_name, msgid)
     return _what_was(queue_name, taken, output)
 
 

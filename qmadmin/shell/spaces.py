@@ -210,10 +210,12 @@ def missing_error_queue(session: Session) -> list[Notice]:
     named = [(f"queue space '{space.name}'", space.definition.error_queue)]
     named += [(f"queue '{queue.name}'", queue.definition.error_queue) for queue in queues]
     there = {queue.name for queue in queues}
+    usual = space.definition.error_queue
+    then = f"'{usual}' is used instead" if usual in there else "messages out of retries will be lost"
     found = [
         Notice(
             Severity.WARN,
-            f"error queue '{name}' of {whose} is not created: messages out of retries will be lost",
+            f"error queue '{name}' of {whose} is not created: {then}",
             f"Create it: qcreate {name}",
         )
         for whose, name in named

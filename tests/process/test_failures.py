@@ -183,6 +183,13 @@ def test_an_error_queue_that_is_not_there_is_warned_of_at_the_start(site):
     assert warning in site.run("-q", "fail", "-e").log()
 
 
+def test_so_it_is_where_another_takes_what_fails(site):
+    site.lay_out(QueueDefinition(name="fail", error_queue="NONE"), "ERRQUE", error_queue="ERRQUE")
+    site.services('[services.fail]\npython = "server:fail"', server=FAILING)
+    warning = "WARN: queue 'fail' has the error queue 'NONE', which does not exist: what fails goes to 'ERRQUE'"
+    assert warning in site.run("-q", "fail", "-e").log()
+
+
 def test_failed_message_waits_for_the_retry_delay_of_its_queue(site):
     space = site.lay_out(QueueDefinition(name="fail", retries=1, retry_delay=1000), "ERRQUE")
     site.services('[services.fail]\npython = "server:fail"', server=FAILING)

@@ -79,6 +79,7 @@ class TestTransactions:
             "qset STRING\nqscan -m {}\nqchangequeue -y errq",
             "qpurge -y -m {} STRING",
             "qrequeue -y -m {} STRING",
+            "qget -m {} STRING",
         ],
     )
     def test_a_message_that_it_holds_is_in_use_for_who_names_it(self, laid_out, held, command):

@@ -190,6 +190,8 @@ def test_options_of_ours_reach_the_definition(laid_out):
 
 def test_error_queue_of_a_queue_that_is_not_created_is_warned_about(laid_out):
     ran = laid_out.run("qopen QSPACE\nqcreate -E bad A fifo none 0 0 100% 0% ''\nqinfo\n")
+    assert "WARN: error queue 'bad' of queue 'A' is not created: 'errq' is used instead" in ran.err
+    ran = laid_out.run("qopen QSPACE\nqdestroy -y errq\nqinfo\n")
     assert "WARN: error queue 'bad' of queue 'A' is not created: messages out of retries will be lost" in ran.err
 
 
