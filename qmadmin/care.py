@@ -9,7 +9,7 @@ import pwd
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from qmadmin.commands import refusal
+from qmadmin.commands import refusal, warn
 from qmadmin.maker import VolumeMaker
 from qmcore import names
 from qmcore.acts import forwarding, outstanding, spaces
@@ -21,6 +21,7 @@ from qmcore.device import DeviceEntry, DeviceInfo, MissingVolume
 from qmcore.errors import InvalidArgumentError, OperatingSystemError
 from qmcore.findings import Finding
 from qmcore.port import Volume
+from qmcore.queue import QueueDefinition
 from qmcore.records import Forwarding
 from qmcore.space import NUMBER_MAX, Space, SpaceUsage
 from qmcore.times import Clock
@@ -78,6 +79,10 @@ class Care(abc.ABC):
     def refusal(self, volume: Volume, command: str) -> str:
         """Return the same for a command that stands in a volume."""
         return refusal(self._maker, (self.path, volume.path), command)
+
+    def warn_of_commands(self, volume: Volume, space: str, definition: QueueDefinition) -> None:
+        """Log a warning for each capacity command of a queue that is not run as this user."""
+        warn(space, definition, lambda command: self.refusal(volume, command))
 
     def attached(self, name: str) -> list[AttachedProcess]:
         """Return who is attached to a queue space, the longest first, with those who died and were not noticed yet."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from qmadmin.maker import VolumeMaker
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit, Volume
-    from qmcore.queue import Queue
+    from qmcore.queue import Queue, QueueDefinition
     from qmcore.records import Claim
     from qmcore.space import Space
 
@@ -29,6 +29,17 @@ def refusal(maker: VolumeMaker, paths: Sequence[str], command: str) -> str:
     from qmadmin import trust
 
     return trust.refusal(maker, paths, command)
+
+
+def warn(space: str, definition: QueueDefinition, refusal: Callable[[str], str]) -> None:
+    """Log a warning for each capacity command of a queue that is not run as this user, as `refusal` tells."""
+    for command in definition.commands:
+        if why := refusal(command):
+            logger.warning("queue %r of queue space %r: its command %s", definition.name, space, _refused(command, why))
+
+
+def _refused(command: str, why: str) -> str:
+    return f"{command!r} is not run, as it may be another user's: {why}; {_ADVICE}"
 
 
 class Commands:
@@ -87,4 +98,4 @@ class Commands:
         if not self._main.read(lambda unit: unit.device()).commands:
             return "is switched off on this device"
         why = self._refusal(command)
-        return why and f"{command!r} is not run, as it may be another user's: {why}; {_ADVICE}"
+        return why and _refused(command, why)

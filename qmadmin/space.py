@@ -57,11 +57,14 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
     def create_queue(self, definition: QueueDefinition) -> Queue:
         """Create a queue.
 
-        Raises InvalidArgumentError where the name is taken, NoSpaceError where the queue space has all its queues.
+        A capacity command that is not run as this user is warned about in the log. Raises InvalidArgumentError where
+        the name is taken, NoSpaceError where the queue space has all its queues.
         """
         attachment = self._attachment
         now = self._device.clock.now()
-        return attachment.volume.write(lambda unit: queues.create(unit, attachment.opened, definition, now))
+        created = attachment.volume.write(lambda unit: queues.create(unit, attachment.opened, definition, now))
+        self._device.warn_of_commands(attachment.volume, self.name, definition)
+        return created
 
     def destroy_queue(self, name: str, *, purge: bool = False, force: bool = False, dry_run: bool = False) -> None:
         """Destroy a queue.
@@ -86,11 +89,13 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         """Give the queue of that name another definition.
 
         Its order, and whether it groups messages, cannot be changed (InvalidArgumentError). Messages that it has keep
-        their expiry. Messages that it has retained are kept as long as the new retention says; with none they go.
+        their expiry. Messages that it has retained are kept as long as the new retention says; with none they go. A
+        capacity command that is not run as this user is warned about in the log.
         """
         attachment = self._attachment
         changed = attachment.volume.write(lambda unit: queues.change(unit, attachment.opened, definition))
         self._freshen(definition.name)
+        self._device.warn_of_commands(attachment.volume, self.name, definition)
         return changed
 
     def start_queue(self, name: str, *, enqueue: bool = True, dequeue: bool = True) -> None:

@@ -84,6 +84,11 @@ class QueueDefinition:
         if self.retention != FOREVER:
             keep_whole(self, "retention", f"retention of queue {self.name!r} in seconds", 0, RETENTION_MAX)
 
+    @property
+    def commands(self) -> list[str]:
+        """The capacity commands, each once."""
+        return sorted({self.threshold.command, self.memory_threshold.command} - {""})
+
 
 _KINDS: dict[str, type] = {
     "order": QueueOrder,

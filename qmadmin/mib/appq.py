@@ -138,6 +138,14 @@ def _capacity(name: str, prefix: str, units: str, what: str) -> tuple[Attribute[
             f"The command that runs when {what} reach the high limit.",
             lambda definition: threshold(definition).command,
         ),
+        Attribute(
+            name=f"{name}REFUSED",
+            kind=Kind.STRING,
+            permissions="r--r--r--",
+            values="a text, or nothing",
+            about="Why that command is not run as this user, qmadmin.toml(5); nothing where it is.",
+            get=lambda subject: _refusal(subject, threshold(subject.definition).command),
+        ),
         _text(
             f"{name}HW",
             f"{prefix}high",
@@ -153,6 +161,10 @@ def _capacity(name: str, prefix: str, units: str, what: str) -> tuple[Attribute[
             lambda definition: str(threshold(definition).low),
         ),
     )
+
+
+def _refusal(subject: QueueSubject, command: str) -> str:
+    return subject.device.command_refusal(subject.space, command) if command else ""
 
 
 def _count(name: str, about: str, get: Callable[[QueueSubject], int]) -> Attribute[QueueSubject]:

@@ -96,7 +96,6 @@ def _warnings(session: Session, definition: QueueDefinition) -> list[Notice]:
 
 def _refused(session: Session, definition: QueueDefinition) -> list[Notice]:
     """Return a warning for each capacity command that does not run as this user."""
-    commands = {definition.threshold.command, definition.memory_threshold.command} - {""}
     return [
         Notice(
             Severity.WARN,
@@ -104,7 +103,7 @@ def _refused(session: Session, definition: QueueDefinition) -> list[Notice]:
             "Name the device or the command in [capacity] of your settings, qmadmin.toml(5); so does each user whose"
             " programs enqueue.",
         )
-        for command in sorted(commands)
+        for command in definition.commands
         if (why := session.device.command_refusal(session.opened().name, command))
     ]
 

@@ -1,5 +1,6 @@
 """The management information base: queue spaces and queues."""
 
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -189,6 +190,7 @@ class TestQueues:
         assert given == Q | {
             "TA_QMCONFIG": device.path, "TA_STATE": "VAL", "TA_APPQORDER": "FIFO", "TA_DEFEXPIRATIONTIME": "NONE",
             "TA_DEFDELIVERYPOLICY": "PERSIST", "TA_CMD": "", "TA_CMDHW": "100%", "TA_CMDLW": "0%",
+            "TA_CMDREFUSED": "", "TA_CMDNONPERSISTREFUSED": "",
             "TA_CMDNONPERSIST": "", "TA_CMDNONPERSISTHW": "100%", "TA_CMDNONPERSISTLW": "0%", "TA_MAXRETRIES": 0,
             "TA_OUTOFORDER": "NONE", "TA_RETRYDELAY": 0, "TA_CURBLOCKS": 0, "TA_CURMSG": 0, "TA_CURNONPERSISTBYTES": 0,
             "TA_CURNONPERSISTMSG": 0,
@@ -223,6 +225,14 @@ class TestQueues:
     def needed_with(name):
         """A low limit is written in the unit of the high limit."""
         return {"TA_CMDLW": {"TA_CMDHW": "100m"}, "TA_CMDNONPERSISTLW": {"TA_CMDNONPERSISTHW": "5000b"}}.get(name, {})
+
+    @pytest.mark.parametrize("name", ["TA_CMD", "TA_CMDNONPERSIST"])
+    def test_a_command_that_is_not_run_is_told_in_the_answer(self, device, empty, name):
+        assert mib.set(device, "T_APPQ", self.NEW | {name: "true"})[f"{name}REFUSED"] == ""
+        Path(device.path).chmod(0o660)
+        for said in (mib.set(device, "T_APPQ", Q | {name: "false"}), one(device, "T_APPQ")):
+            assert "group" in said[f"{name}REFUSED"]
+            assert said[{"TA_CMD": "TA_CMDNONPERSISTREFUSED"}.get(name, "TA_CMDREFUSED")] == ""
 
     @pytest.mark.parametrize(
         ("text", "kept"),

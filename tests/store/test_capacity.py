@@ -12,7 +12,7 @@ from qmcore import numbers
 from qmcore.acts.removing import CarriedMessage, remove_carried
 from qmcore.limits import MEMORY_UNITS, Threshold, parse_high, parse_low
 from qmcore.message import State
-from qmcore.queue import Delivery
+from qmcore.queue import Delivery, QueueDefinition
 from tests.fix_store import Work, drain, make_queue, name_for_commands
 
 PAGE = 4096
@@ -354,11 +354,30 @@ class TestDevicesThatOthersCanWrite:
 
     def test_nothing_runs_by_itself_and_it_is_logged(self, shared, started, caplog):
         limited(shared, "3m")
+        caplog.clear()
         fill(shared, 5)
         assert started == []
         (line,) = [record.message for record in caplog.records if record.name == "qmadmin.capacity"]
         assert "its command 'notify' is not run, as it may be another user's" in line
         assert "in [capacity] of your settings, qmadmin.toml(5)" in line
+
+    @pytest.mark.parametrize("threshold", ["threshold", "memory_threshold"])
+    def test_setting_a_command_is_warned_about_in_the_log(self, shared, caplog, threshold):
+        units = {"units": MEMORY_UNITS} if threshold == "memory_threshold" else {}
+        created = shared.create_queue(QueueDefinition(name="Q", **{threshold: limits("3B", **units)}))
+        assert self.warnings(caplog) == ["queue 'Q' of queue space 'SPACE': its command 'notify' is not run"]
+        shared.change_queue(dataclasses.replace(created.definition, **{threshold: limits("3B", "0", "mail", **units)}))
+        assert self.warnings(caplog)[1:] == ["queue 'Q' of queue space 'SPACE': its command 'mail' is not run"]
+
+    @staticmethod
+    def warnings(caplog):
+        return [record.message.partition(",")[0] for record in caplog.records if record.name == "qmadmin.capacity"]
+
+    def test_nothing_is_warned_about_where_it_will_run(self, shared, trusted, monkeypatch, caplog):
+        monkeypatch.setenv("QMADMIN_TOML", str(trusted))
+        limited(shared, "3m")
+        make_queue(shared, "WITHOUT")
+        assert self.warnings(caplog) == []
 
     def test_it_runs_where_nobody_else_can_write(self, space, store, started):
         if store.kind == "postgres":
@@ -414,8 +433,10 @@ class TestDevicesThatOthersCanWrite:
         assert started == []
         assert "devices in [capacity] must be a list of texts" in caplog.text
 
-    def test_the_doctor_names_the_queues(self, shared, store):
-        limited(shared, "3m", retries=1)
+    @pytest.mark.parametrize("threshold", ["threshold", "memory_threshold"])
+    def test_the_doctor_names_the_queues(self, shared, store, threshold):
+        units = {"units": MEMORY_UNITS} if threshold == "memory_threshold" else {}
+        make_queue(shared, "Q", retries=1, **{threshold: limits("3B", **units)})
         (found,) = [each for each in store.device.check() if each.check == "commands-refused"]
         assert "the capacity commands of Q do not run as this user" in found.sentence
 

@@ -162,7 +162,7 @@ def thresholds(space: Space, queue: Queue, page_size: int) -> Iterator[Finding]:
 
 def commands_off(space: Space, queues: Sequence[Queue]) -> Iterator[Finding]:
     """Say which queues have commands that do not run, because the device says so."""
-    having = [queue.name for queue in queues if _commands(queue)]
+    having = [queue.name for queue in queues if queue.definition.commands]
     if having:
         yield _found(
             Severity.WARNING,
@@ -177,7 +177,7 @@ def commands_refused(space: Space, queues: Sequence[Queue], refusal: Callable[[s
     """Say which queues have commands that do not run as this user, because they may be another user's."""
     refused: dict[str, list[str]] = {}
     for queue in queues:
-        for why in filter(None, {refusal(command) for command in _commands(queue)}):
+        for why in filter(None, {refusal(command) for command in queue.definition.commands}):
             refused.setdefault(why, []).append(queue.name)
     for why, names in refused.items():
         yield _found(
@@ -368,11 +368,6 @@ def _most(high: CapacityLimit, messages: int, pages: int, page_size: int) -> int
             return max(pages * page_size - HEADER_PAGES_BYTES, 0)
         case Unit.PERCENT:
             return 100
-
-
-def _commands(queue: Queue) -> list[str]:
-    found = (queue.definition.threshold.command, queue.definition.memory_threshold.command)
-    return [command for command in found if command]
 
 
 def _neighbours(found: Sequence[Extent]) -> Iterator[tuple[Extent, Extent]]:
