@@ -135,9 +135,12 @@ def parse_absolute(text: str) -> int:
     """
     try:
         moment = _read(text)
-        return from_datetime(moment if moment.tzinfo else _here(moment))
+        micros = from_datetime(moment if moment.tzinfo else _here(moment))
     except (ValueError, OverflowError) as error:
         raise InvalidArgumentError(f"the time {text!r} does not exist: {error}") from None
+    if not EARLIEST <= micros <= LATEST:
+        raise InvalidArgumentError(f"the time {text!r} is not between the years 1 and 9999 in UTC")
+    return micros
 
 
 def comes_twice(text: str) -> bool:
@@ -157,8 +160,17 @@ def _read(text: str) -> datetime:
     return datetime.fromisoformat("".join(part for part in found.groups() if part))
 
 
+_BESIDE = {
+    datetime(1, 1, 1).date(): datetime(1, 1, 2),  # noqa: DTZ001 - it is local
+    datetime(9999, 12, 31).date(): datetime(9999, 12, 30),  # noqa: DTZ001 - it is local
+}
+
+
 def _here(moment: datetime) -> datetime:
     """Return a time of this machine's zone, the first where it comes twice; ValueError for one that is skipped."""
+    if (beside := _BESIDE.get(moment.date())) is not None:
+        # Python looks a day further for the zone, where there is none.
+        return moment.replace(tzinfo=beside.astimezone().tzinfo)
     found = moment.astimezone()
     if found.replace(tzinfo=None) != moment:
         raise ValueError("the clock is put forward past it")

@@ -106,7 +106,7 @@ class Groups:
             return
         for value in _extremes(values) if isinstance(rule, Range) else _distinct(values):
             if value is not None and not rule.holds(value):
-                raise self._refused(f"a message whose {column.name} is not {rule.what}")
+                raise self._refused(f"a message whose field {column.name} is not {rule.what}")
 
     def _check_rows(self, kept: Mapping[str, Sequence[Any]]) -> None:
         moved = [kept[name] for name in TOGETHER]

@@ -118,6 +118,11 @@ def _doubt(text: str) -> str:
     )
 
 
+def _past(text: str) -> str:
+    is_past = times.parse_absolute(text) <= times.SystemClock().now()
+    return f"the time {text} is past: what expires then expires at once" if is_past else ""
+
+
 def _is_span(text: str) -> bool:
     return text.startswith("+") or times.in_seconds(text) != text
 
@@ -154,8 +159,8 @@ class WhenOrNone(Kind[datetime | timedelta | None]):
         return None if text.lower() == "none" else When().read(text, given)
 
     def doubt(self, text: str, /) -> str:
-        """Say of a time that comes twice which one is taken."""
-        return _doubt(text)
+        """Say of a time that comes twice which one is taken, and of one that is past that it is at once."""
+        return _doubt(text) or ("" if text.lower() == "none" or _is_span(text) else _past(text))
 
 
 class ConditionText(Kind["Condition"]):

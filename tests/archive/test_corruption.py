@@ -405,7 +405,7 @@ def changed(archive, name, value, **options):
 def test_a_value_that_no_sender_could_give_is_refused(archive, name, packed):
     value, what = WRONG_VALUES[name]
     refitted(archive, changed(archive, name, value, use_dictionary=packed))
-    with refuses("contents", f"part '{PART}' has a message whose {name} is not {what}"):
+    with refuses("contents", f"part '{PART}' has a message whose field {name} is not {what}"):
         open_archive(archive).verify()
 
 

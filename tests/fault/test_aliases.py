@@ -127,7 +127,7 @@ class TestRemoved:
         else:
             lose(path, suffixes)
         clock.advance(2)
-        words = f"{path}{suffixes[0]}', which belongs to device '{path}' was removed or replaced while it was open"
+        words = f"{path}{suffixes[0]}' of device '{path}' was removed or replaced while it was open"
         for call in (lambda: space.enqueue("Q", "lost"), lambda: space.dequeue("Q"), lambda: space.usage("Q")):
             refused(call, words)
 

@@ -1,5 +1,6 @@
 """Every command as a whole: names, texts, and the faces that are made of its declaration."""
 
+import re
 import time
 
 import pytest
@@ -335,3 +336,10 @@ class TestTimesAroundTheChangeOfTheClock:
         ran = laid_out.run("qopen QSPACE\nqput -e 9999-12-31T23:59:58Z STRING x\nqset STRING\nqlist\nqpeek STRING\n")
         assert ran.err == ""
         assert "9999-12-31T23:59:58+0000" in ran.out
+
+
+@pytest.mark.parametrize("command", ["qput -e 2020-01-01 STRING x", "qset STRING\nqchangeexptime -y 200101"])
+def test_an_expiry_that_is_past_is_said_to_be_at_once(laid_out, command):
+    ran = laid_out.run(f"qopen QSPACE\n{command}\n")
+    assert re.match(r"WARN: the time (2020-01-01|200101) is past: what expires then expires at once \(", ran.err)
+    assert ran.status == 0

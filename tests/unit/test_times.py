@@ -229,3 +229,19 @@ class TestWhereTheClockIsSet:
 def test_each_time_can_be_shown_in_each_zone(zone, micros):
     assert times.from_datetime(times.local(micros)) == micros
     assert times.show(micros)[:4] in ("0001", "1969", "1970", "9999")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Tokyo"], indirect=True)
+def test_the_last_local_time_that_people_write_is_read(zone):
+    micros = times.parse_absolute("9999-12-31T23:59:59")
+    assert times.local(micros).replace(tzinfo=None) == datetime(9999, 12, 31, 23, 59, 59)  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [("America/New_York", "9999-12-31T23:59:59"), ("Asia/Tokyo", "0001-01-01"), ("UTC", "9999-12-31T23:59:59-01:00")],
+    indirect=["zone"],
+)
+def test_one_that_is_out_of_range_in_utc_is_refused_in_a_sentence(zone, text):
+    with pytest.raises(InvalidArgumentError, match="is not between the years 1 and 9999 in UTC"):
+        times.parse_absolute(text)

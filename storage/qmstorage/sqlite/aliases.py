@@ -110,7 +110,7 @@ class Belongings:
         """Return a sentence that says what was removed or replaced; "" where nothing was."""
         for suffix, found in self._found.items():
             if files.identity(self._path + suffix) != found:
-                what = f"{self._path + suffix!r}, which belongs to" if suffix else "the file of"
+                what = f"{self._path + suffix!r} of" if suffix else "the file of"
                 return f"{what} device {self._path!r} was removed or replaced while it was open"
         return ""
 
