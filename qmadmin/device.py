@@ -201,14 +201,16 @@ class Device(Administering, Care):
     def rename_entry(self, index: int, path: str | os.PathLike[str]) -> DeviceEntry:
         """Give an entry of the device list another path, as after its file was moved, or before it is.
 
-        Raises BadResourceError where something is at that path that is not a volume of this device.
+        Raises BadResourceError where something is at that path that is not a volume of this device, or another volume
+        than that of the queue spaces which have pages of the entry.
         """
-        self._main.read(lambda unit: devices.find_entry(unit, index))
+        entry = self._main.read(lambda unit: devices.find_entry(unit, index))
         file = self._maker.path_of(path)
         if index == 0:
             self._refuse_other_device(file)
         elif self._maker.is_there(file):
-            self._refuse_stranger(file)
+            users = self._main.read(lambda unit: devices.users_of(unit, index))
+            self._refuse_stranger(file, users if file != entry.path else [])
         return self._main.write(lambda unit: devices.rename_entry(unit, index, file))
 
     def is_there(self, path: str) -> bool:
@@ -358,10 +360,11 @@ class Device(Administering, Care):
                 path=file,
             )
 
-    def _refuse_stranger(self, file: str) -> None:
+    def _refuse_stranger(self, file: str, users: list[str]) -> None:
         with contextlib.closing(self._maker.open(file)) as volume:
             if volume.read(lambda unit: unit.device()).id != self.info.id:
                 raise _of_another(file, self.path)
+            volume.read(lambda unit: devices.refuse_without(unit, users, file))
 
     def _checked(self, volume: Volume) -> Volume:
         info = volume.read(lambda unit: unit.device())

@@ -274,6 +274,17 @@ class TestSecondVolume:
         assert device.rename_entry(1, tmp_path / "later").path == str(tmp_path / "later")
         assert not device.is_there(str(tmp_path / "later"))
 
+    def test_nor_that_of_another_volume_than_its_queue_spaces_are_in(self, device, tmp_path):
+        device.create_space(space_definition("THERE", pages=25_000))
+        device.create_entry(tmp_path / "THIRD", 60_000, 100)
+        for path in (tmp_path / "THIRD", device.path):
+            with pytest.raises(
+                BadResourceError, match="is another file of the device than that of queue space 'THERE'"
+            ):
+                device.rename_entry(1, path)
+        assert [space.name for space in device.spaces()] == ["THERE"]
+        assert device.rename_entry(2, tmp_path / "SECOND").path == str(tmp_path / "SECOND")
+
     def test_a_creation_that_was_cut_short_is_swept_away_by_the_next_one(self, device, tmp_path):
         """The process died after the volume had the queue space and before the table of contents had it."""
         volume = device.volume_of(str(tmp_path / "SECOND"))

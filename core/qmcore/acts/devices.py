@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from qmcore import device, names
 from qmcore.device import DeviceEntry, PageRange, TableEntry
-from qmcore.errors import InUseError, InvalidArgumentError
+from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError
 from qmcore.port import Unit
 
 
@@ -37,7 +39,7 @@ def remove_entry(unit: Unit, index: int) -> DeviceEntry:
 def refuse_used(unit: Unit, index: int) -> DeviceEntry:
     """Return the entry of that index if it can be removed, or refuse."""
     entry = find_entry(unit, index)
-    users = sorted({extent.space for extent in unit.extents() if extent.entry == index})
+    users = users_of(unit, index)
     if users:
         raise InUseError(
             f"entry {index} ({entry.path!r}) of the device list is in use by queue space {users[0]!r}",
@@ -54,6 +56,23 @@ def refuse_used(unit: Unit, index: int) -> DeviceEntry:
             entry=index,
         )
     return entry
+
+
+def users_of(unit: Unit, index: int) -> list[str]:
+    """Return the names of the queue spaces that have pages of an entry."""
+    return sorted({extent.space for extent in unit.extents() if extent.entry == index})
+
+
+def refuse_without(unit: Unit, spaces: Iterable[str], path: str) -> None:
+    """Refuse a volume, the one at this path, that knows nothing of one of these queue spaces."""
+    for name in spaces:
+        if unit.space(name) is None:
+            raise BadResourceError(
+                f"{path!r} is another file of the device than that of queue space {name!r}, whose pages the entry has",
+                hint="Name the path that the file of the queue space has now, or will have.",
+                path=path,
+                space=name,
+            )
 
 
 def find_entry(unit: Unit, index: int) -> DeviceEntry:
