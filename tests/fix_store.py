@@ -485,6 +485,10 @@ class Work:
         except BaseException as error:  # noqa: BLE001 - the test looks at it
             self._results[at] = error
 
+    def is_running(self) -> bool:
+        """Return whether one of them has not come to its end."""
+        return any(thread.is_alive() for thread in self._threads)
+
     def idents(self) -> set[int | None]:
         """Return what `threading.get_ident()` says in the threads."""
         return {thread.ident for thread in self._threads}

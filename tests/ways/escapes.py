@@ -1,0 +1,37 @@
+"""The ways in that go by without asking a rule planted in the engine, and on which stores; they only get fewer."""
+
+from typing import Final
+
+ESCAPES: Final[dict[str, tuple[str, ...]]] = {
+    "enqueue_with_corrid": ("file", "memory", "postgres"),
+    "enqueue_with_headers": ("file", "memory", "postgres"),
+    "enqueue": ("file", "memory", "postgres"),
+    "enqueue_expiring": ("file", "memory", "postgres"),
+    "enqueue_text": ("file", "memory", "postgres"),
+    "enqueue_with_priority": ("file", "memory", "postgres"),
+    "enqueue_large": ("file", "memory"),
+    "enqueue_many": ("file", "memory", "postgres"),
+    "put": ("file", "memory", "postgres"),
+    "enqueue_spilled": ("file", "memory", "postgres"),
+    "answer_in_the_step_of_a_commit": ("file", "memory", "postgres"),
+    "qimport": ("file", "postgres"),
+    "tpenqueue": ("file", "postgres"),
+    "enqueue_that_another_process_does": ("file",),
+    "qput": ("file", "postgres"),
+    "reply_of_the_forwarder": ("file",),
+    "dequeue_many": ("postgres",),
+    "dequeue_in_a_transaction": ("file", "memory", "postgres"),
+    "dequeue": ("file", "memory", "postgres"),
+    "dequeue_of_a_message_that_is_there": ("file", "memory", "postgres"),
+    "dequeue_in_a_transaction_of_a_message_that_is_there": ("file", "memory", "postgres"),
+    "take_in_the_step_of_a_commit": ("file", "memory", "postgres"),
+    "dequeue_that_another_process_does": ("file",),
+    "tpdequeue": ("file", "postgres"),
+    "request_of_the_forwarder": ("file",),
+    "commit_with_a_reply": ("file", "memory", "postgres"),
+    "commit": ("file", "memory", "postgres"),
+    "commit_with_a_large_reply": ("file", "memory", "postgres"),
+    "commit_in_the_step_that_takes_the_next": ("file", "memory", "postgres"),
+    "tpcommit": ("file", "postgres"),
+    "commit_of_the_forwarder": ("file",),
+}

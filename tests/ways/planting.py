@@ -1,0 +1,72 @@
+"""Rules that tests plant where the engine builds what it asks of a store.
+
+A rule is called with the transition and the name of the queue that it is about, and refuses by raising. It is planted
+in the functions that say of each transition what the queue grants; wherever they are named, as `from` imports copy
+names. What goes by without asking them escapes, and `test_planted_rules` lists what does.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from qmcore.errors import InvalidArgumentError
+from tests.ways.transitions import ARRIVE, CLAIM, MOVE, SETTLE, Transition
+
+Rule: TypeAlias = Callable[[Transition, str], None]
+Place: TypeAlias = tuple[Callable[..., Any], Callable[..., Any]]
+"""A function of the engine, and what stands in its place while a rule is planted."""
+
+WORDS = "the planted rule refuses this"
+
+
+def refusing(transition: Transition, queue: str) -> Rule:
+    """Return the rule that refuses a transition of the messages of a queue."""
+
+    def rule(asked: Transition, name: str) -> None:
+        if (asked, name) == (transition, queue):
+            raise InvalidArgumentError(WORDS)
+
+    return rule
+
+
+def plant(rule: Rule) -> Callable[[], None]:
+    """Have a rule asked from now on, and return what takes it away again."""
+    changed = []
+    for function, planted in _places(rule):
+        for module in [found for name, found in sys.modules.items() if name.startswith("qmcore.")]:
+            for name, value in list(vars(module).items()):
+                if value is function:
+                    setattr(module, name, planted)
+                    changed.append((module, name, function))
+
+    def take_away() -> None:
+        for module, name, function in changed:
+            setattr(module, name, function)
+
+    return take_away
+
+
+def _places(rule: Rule) -> Iterator[Place]:
+    """Yield the functions that build what is asked of a store, each with one that asks the rule first."""
+    from qmcore.acts import changing, dequeue, enqueue, transactions
+
+    def asking(function: Callable[..., Any], ask: Callable[..., None]) -> Place:
+        @functools.wraps(function)
+        def planted(*values: Any, **more: Any) -> Any:
+            ask(*values)
+            return function(*values, **more)
+
+        return function, planted
+
+    def ask_of_commit(unit: Any, branch: Any, *_: Any) -> None:
+        known = branch.opened.definitions(unit)
+        for queue_id in branch.queue_ids:
+            rule(SETTLE, known.by_id[queue_id].name)
+
+    yield asking(enqueue.accepted, lambda _unit, _known, outgoing, *_: rule(ARRIVE, outgoing.queue))
+    yield asking(dequeue.dequeuable, lambda _unit, _opened, name: rule(CLAIM, name))
+    yield asking(transactions.commit_branch, ask_of_commit)
+    yield asking(changing.choose, lambda _volume, _opened, queue, *_: rule(MOVE, queue))

@@ -1,0 +1,246 @@
+"""Which transitions of messages each way in makes: the public API, ATMI, the shell, the MIB, and the programs.
+
+What makes none says so. `test_listed.py` holds this against the code: what is public and is not listed here fails.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+
+class Transition(enum.Flag):
+    """What happens to a message."""
+
+    NONE = 0
+    ARRIVE = enum.auto()
+    CLAIM = enum.auto()
+    """It is consumed at once, or held by a transaction."""
+    SETTLE = enum.auto()
+    """A transaction that holds it, or has enqueued it, ends, or gives it back and goes on."""
+    MOVE = enum.auto()
+    """It goes to another queue, or gets other terms in its own."""
+    RELEASE = enum.auto()
+    """It becomes available, or expires, or its retention is over."""
+    FORGET = enum.auto()
+    """It goes without being consumed."""
+
+
+NONE, ARRIVE, CLAIM, SETTLE, MOVE, RELEASE, FORGET = (
+    Transition.NONE,
+    Transition.ARRIVE,
+    Transition.CLAIM,
+    Transition.SETTLE,
+    Transition.MOVE,
+    Transition.RELEASE,
+    Transition.FORGET,
+)
+# What is looked at has been released before.
+LOOK = RELEASE
+
+FUNCTIONS: Final = {
+    "create_device": NONE,
+    "open_device": NONE,
+    "restore_device": NONE,
+}
+
+DEVICE: Final = {
+    "attached": NONE,
+    "attachment": NONE,
+    "audit": NONE,
+    "audit_outcome": NONE,
+    "audited": NONE,
+    "backup": NONE,
+    "change_space": NONE,
+    "check": NONE,
+    "clear_memory": SETTLE | FORGET,
+    "close": SETTLE,
+    "comes_free": NONE,
+    "command_refusal": NONE,
+    "create_entry": NONE,
+    "create_space": NONE,
+    "destroy_space": FORGET,
+    "drop": SETTLE,
+    "entries": NONE,
+    "extend_space": NONE,
+    "forwardings": NONE,
+    "free_ranges": NONE,
+    "is_there": NONE,
+    "memory_files": NONE,
+    "missing_volumes": NONE,
+    "open_space": SETTLE | LOOK,
+    "queue_usages": LOOK,
+    "queues": NONE,
+    "refusal": NONE,
+    "refuse_readonly": NONE,
+    "refuse_space": NONE,
+    "remove_entry": NONE,
+    "rename_entry": NONE,
+    "runs_commands": NONE,
+    "set_commands": NONE,
+    "space": NONE,
+    "space_usage": NONE,
+    "spaces": NONE,
+    "table_of_contents": NONE,
+    "tidy_space": SETTLE | LOOK,
+    "use": NONE,
+    "volume_of": NONE,
+    "volume_of_space": NONE,
+}
+
+SPACE: Final = {
+    "abort_transaction": SETTLE,
+    "browse": LOOK,
+    "change_availability": MOVE,
+    "change_expiry": MOVE,
+    "change_priority": MOVE,
+    "change_queue": FORGET,
+    "close": SETTLE,
+    "commit_transaction": NONE,
+    "content": NONE,
+    "count": LOOK,
+    "create_queue": NONE,
+    "dequeue": CLAIM | LOOK,
+    "dequeue_many": CLAIM | LOOK,
+    "destroy_queue": FORGET,
+    "enqueue": ARRIVE,
+    "enqueue_many": ARRIVE,
+    "forwardings": NONE,
+    "history": LOOK,
+    "listen": LOOK,
+    "lock": CLAIM | LOOK,
+    "messages": LOOK,
+    "move": MOVE,
+    "peek": LOOK,
+    "purge": FORGET,
+    "purge_damaged": FORGET,
+    "purge_history": FORGET,
+    "put": ARRIVE,
+    "put_many": ARRIVE,
+    "queue": NONE,
+    "queues": NONE,
+    "recall": NONE,
+    "refuse_held": LOOK,
+    "remove": CLAIM | LOOK,
+    "report_forwarding": NONE,
+    "requeue": MOVE,
+    "start_queue": NONE,
+    "stop_queue": NONE,
+    "transaction": NONE,
+    "transactions": NONE,
+    "usage": LOOK,
+    "usages": LOOK,
+    "wake": NONE,
+    "watch": LOOK,
+}
+
+TRANSACTION: Final = {
+    "answer_failure": SETTLE | ARRIVE,
+    "branch": NONE,
+    "commit": SETTLE | ARRIVE,
+    "commit_and_take": SETTLE | ARRIVE | CLAIM,
+    "forget_since": NONE,
+    "give_back": SETTLE,
+    "give_up": SETTLE,
+    "join_context": NONE,
+    "leave_context": NONE,
+    "marks": NONE,
+    "note": NONE,
+    "remaining": NONE,
+    "return_untried": SETTLE,
+    "rollback": SETTLE,
+    "successor": NONE,
+}
+
+ATMI: Final = {
+    "tpabort": SETTLE,
+    "tpbegin": NONE,
+    "tpcommit": SETTLE | ARRIVE,
+    "tpdequeue": CLAIM | LOOK,
+    "tpenqueue": ARRIVE,
+    "tpgetlev": NONE,
+    "tpinit": NONE,
+    "tpsprio": NONE,
+    "tpterm": SETTLE,
+}
+
+COMMANDS: Final = {
+    "!": NONE,
+    "!!": NONE,
+    "#": NONE,
+    "chdl": NONE,
+    "crdl": NONE,
+    "dsdl": NONE,
+    "echo": NONE,
+    "format": NONE,
+    "help": NONE,
+    "ipcrm": SETTLE | FORGET,
+    "ipcs": NONE,
+    "lidl": NONE,
+    "livtoc": NONE,
+    "paginate": NONE,
+    "qaborttrans": SETTLE,
+    "qaddext": NONE,
+    "qaudit": NONE,
+    "qbackup": NONE,
+    "qchange": FORGET,
+    "qchangeexptime": MOVE,
+    "qchangeprio": MOVE,
+    "qchangequeue": MOVE,
+    "qchangetime": MOVE,
+    "qcheck": FORGET,
+    "qclose": NONE,
+    "qcommands": NONE,
+    "qcommittrans": NONE,
+    "qcreate": NONE,
+    "qdeletemsg": FORGET,
+    "qdestroy": FORGET,
+    "qexport": NONE,
+    "qget": CLAIM | LOOK,
+    "qimport": ARRIVE,
+    "qinfo": LOOK,
+    "qlist": LOOK,
+    "qopen": NONE,
+    "qpeek": LOOK,
+    "qprinttrans": NONE,
+    "qpurge": FORGET,
+    "qput": ARRIVE,
+    "qrequeue": MOVE,
+    "qrestore": NONE,
+    "qscan": NONE,
+    "qset": NONE,
+    "qsize": NONE,
+    "qspacechange": NONE,
+    "qspacecreate": NONE,
+    "qspacedestroy": FORGET,
+    "qspacelist": NONE,
+    "qstart": NONE,
+    "qstat": LOOK,
+    "qstop": NONE,
+    "qtop": LOOK,
+    "quit": NONE,
+    "source": NONE,
+    "verbose": NONE,
+}
+
+MIB: Final = {
+    "T_APPQ": FORGET | LOOK,
+    "T_APPQMSG": MOVE | FORGET | LOOK,
+    "T_APPQSPACE": SETTLE | FORGET,
+    "T_APPQTRANS": SETTLE,
+}
+
+PROGRAMS: Final = {
+    # What its commands make.
+    "qmadmin": ARRIVE | CLAIM | SETTLE | MOVE | RELEASE | FORGET,
+    "qmspark": ARRIVE | FORGET,
+    "tmqforward": ARRIVE | CLAIM | SETTLE | RELEASE,
+}
+
+QMSPARK: Final = {
+    "export": NONE,
+    "import": ARRIVE | FORGET,
+    "query": NONE,
+    "show": NONE,
+    "verify": NONE,
+}
