@@ -50,6 +50,11 @@ def unavailability_of(service, body=b"", seconds=60.0, **changes):
     return refused.value
 
 
+def threads_named(name):
+    """Return the threads of that name, of whichever service they are."""
+    return {thread for thread in threading.enumerate() if thread.name == name}
+
+
 class Calling:
     """A call in a thread of its own."""
 

@@ -1,13 +1,12 @@
 """Too few file descriptors: each refusal is an error of the queue manager, and leaves none open."""
 
-LIMITED = """
+from tests.fix_store import DESCRIPTORS
+
+LIMITED = f"""
+{DESCRIPTORS}
 import resource
-from pathlib import Path
 
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-
-def descriptors():
-    return len(os.listdir("/proc/self/fd"))
 
 def refused(act):
     try:
@@ -25,7 +24,7 @@ def at_each_limit(act):
             found.add(refused(act))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
-    return sorted(found), descriptors() - before
+    return sorted(found), len(descriptors()) - len(before)
 """
 
 OPENING = """

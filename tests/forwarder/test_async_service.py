@@ -11,7 +11,7 @@ from qmadmin.forwarder import Failure, Reply, Unavailable, enqueue, space
 from qmadmin.forwarder.async_service import AsyncService
 from qmadmin.forwarder.event_loop import EventLoop
 from qmcore.errors import ProtocolError
-from tests.fix_service import Calling, bodies, call, call_in, failure_of, unavailability_of
+from tests.fix_service import Calling, bodies, call, call_in, failure_of, threads_named, unavailability_of
 
 CALLABLES = """
 async def f(request):
@@ -219,13 +219,14 @@ def test_last_service_that_is_closed_ends_the_loop_and_what_is_left_in_it(loop):
         function.task = asyncio.create_task(linger())
         await asyncio.sleep(0)
 
-    before = threading.active_count()
+    before = threads_named("qmadmin-event-loop")
     first, second = AsyncService(function, loop), AsyncService(function, loop)
     call(first)
     first.close()
-    assert (threading.active_count(), heard) == (before + 1, [])
+    (thread,) = threads_named("qmadmin-event-loop") - before
+    assert (thread.is_alive(), heard) == (True, [])
     second.close()
-    assert (threading.active_count(), heard) == (before, ["cancelled"])
+    assert (thread.is_alive(), heard) == (False, ["cancelled"])
     third = AsyncService(function, loop)
     call(third)
     third.close()

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from qmadmin.forwarder.command_service import FACTS, CommandService
 from qmcore.message import BODY_MAX
 from tests.fix_process import eventually, is_running
 from tests.fix_service import Calling, call, failure_of, unavailability_of
+from tests.fix_store import DESCRIPTORS
 
 
 def shell(script, **settings):
@@ -196,12 +196,23 @@ def test_stop_ends_all_commands_with_what_they_have_started_and_starts_no_more(t
     assert str(unavailability_of(service)) == "the forwarder stops"
 
 
-def test_calls_leave_no_descriptors_behind(tmp_path):
-    service = shell("exit $(cat)")
-    call(service, b"0")
-    before = set(Path("/proc/self/fd").iterdir())
-    call(service, b"0")
-    failure_of(service, b"1")
-    failure_of(shell("exec sleep 1000"), seconds=0.01)
-    unavailability_of(CommandService(["/none"], {}))
-    assert set(Path("/proc/self/fd").iterdir()) == before
+CALLS = f"""
+{DESCRIPTORS}
+from tests.fix_service import call, failure_of, unavailability_of
+from tests.forwarder.test_command_service import CommandService, shell
+
+service = shell("exit $(cat)")
+call(service, b"0")
+before = descriptors()
+call(service, b"0")
+failure_of(service, b"1")
+failure_of(shell("exec sleep 1000"), seconds=0.01)
+unavailability_of(CommandService(["/none"], {{}}))
+say(descriptors() - before)
+"""
+
+
+def test_calls_leave_no_descriptors_behind(start):
+    child = start(CALLS)
+    child.expect("set()")
+    child.finish()

@@ -3,7 +3,6 @@
 import socket
 import ssl
 import threading
-from pathlib import Path
 
 import pytest
 import trustme
@@ -14,6 +13,7 @@ from qmadmin.forwarder.http_service import HttpService
 from tests.fix_http import read_request
 from tests.fix_process import eventually
 from tests.fix_service import Calling, call, failure_of, unavailability_of
+from tests.fix_store import DESCRIPTORS
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone"
 SOON = 0.2
@@ -334,14 +334,21 @@ def test_key_that_needs_a_password_is_refused_and_nobody_is_asked(serve, authori
         serve("https://localhost:1/", certificate="locked.pem")
 
 
-def test_calls_leave_no_descriptors_behind(serve, server, raw_server):
-    def descriptors():
-        # Those of the servers, which end theirs when they notice, are in this process too.
-        return len(list(Path("/proc/self/fd").iterdir()))
+CALLS = f"""
+{DESCRIPTORS}
+from qmadmin.forwarder.descriptions import HttpDescription
+from qmadmin.forwarder.http_service import HttpService
+from tests.fix_service import call
 
-    web = server()
-    before = descriptors()
-    service = serve(web.url)
-    call(service)
-    service.close()
-    eventually(lambda: descriptors() == before)
+before = descriptors()
+service = HttpService(HttpDescription(name="S", url=sys.argv[1]), sys.argv[2], {{}}, 1)
+call(service)
+service.close()
+say(descriptors() - before)
+"""
+
+
+def test_calls_leave_no_descriptors_behind(server, start, tmp_path):
+    child = start(CALLS, server().url, tmp_path)
+    child.expect("set()")
+    child.finish()

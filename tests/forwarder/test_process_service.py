@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from qmadmin.forwarder import Failure, Reply, Unavailable
 from qmadmin.forwarder.errors import StartError
 from tests.fix_process import environment, eventually, is_running
 from tests.fix_service import Calling, bodies, call, call_in, failure_of, unavailability_of
-from tests.fix_store import freeze
+from tests.fix_store import DESCRIPTORS, freeze
 
 SERVER = """
 import asyncio, os, pathlib, signal, subprocess, sys, time
@@ -275,13 +274,26 @@ def test_signal_for_a_whole_group_of_processes_lets_a_call_be_finished(serve, se
     assert calling.wait().body == str(pid)
 
 
-def test_closed_service_has_no_processes_and_no_descriptors(serve):
-    before = set(Path("/proc/self/fd").iterdir())
-    service = serve("tell", workers=3)
-    pids = {int(calling.wait().body.split()[1]) for calling in [Calling(service) for _ in range(3)]}
-    service.close()
-    assert [pid for pid in pids if is_running(pid)] == []
-    assert set(Path("/proc/self/fd").iterdir()) == before
+CLOSED = f"""
+{DESCRIPTORS}
+from pathlib import Path
+from tests.fix_process import environment, is_running
+from tests.fix_service import Calling, Services
+from tests.forwarder.test_process_service import SERVER
+
+before = descriptors()
+text = 'python = "server:tell"\\nrun = "process"\\nworkers = 3'
+service = Services(Path(sys.argv[1])).make(text, environ=environment(), server=SERVER)
+pids = {{int(calling.wait().body.split()[1]) for calling in [Calling(service) for _ in range(3)]}}
+service.close()
+say([pid for pid in pids if is_running(pid)], descriptors() - before)
+"""
+
+
+def test_closed_service_has_no_processes_and_no_descriptors(start, tmp_path):
+    child = start(CLOSED, tmp_path)
+    child.expect("[] set()")
+    child.finish()
 
 
 @pytest.mark.parametrize(

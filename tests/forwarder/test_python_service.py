@@ -14,7 +14,7 @@ from qmadmin.forwarder import Failure, Reply, Unavailable
 from qmadmin.forwarder.deadlines import Deadlines, Watch
 from qmadmin.forwarder.python_service import PythonService
 from tests.fix_process import environment, eventually
-from tests.fix_service import Calling, call, failure_of, unavailability_of
+from tests.fix_service import Calling, call, failure_of, threads_named, unavailability_of
 
 
 @pytest.fixture
@@ -263,11 +263,11 @@ def test_call_leaves_nothing_behind(serve):
 
 def test_closed_service_has_no_thread(serve):
     service = serve(lambda request: "done")
-    before = threading.active_count()
+    before = threads_named("qmadmin-deadlines")
     call(service, seconds=50)
-    assert threading.active_count() == before + 1
+    (thread,) = threads_named("qmadmin-deadlines") - before
     service.close()
-    assert threading.active_count() == before
+    assert not thread.is_alive()
 
 
 # ---- deadlines ----

@@ -468,6 +468,7 @@ class TestAfterwards:
 
     @pytest.fixture
     def started(self, monkeypatch, trusted):
+        self.others = set(threading.enumerate())
         events = []
         monkeypatch.setattr(capacity, "start", events.append)
         return events
@@ -479,7 +480,8 @@ class TestAfterwards:
     def settled(self, space):
         """No claim is open any more, and nobody is about to start a command."""
         claims = space._attachment.volume.read(lambda unit: unit.claims(space._attachment.opened.space.id))
-        return not claims and not any(thread.name == "qmadmin-follow" for thread in threading.enumerate())
+        ours = set(threading.enumerate()) - self.others
+        return not claims and not any(thread.name == "qmadmin-follow" for thread in ours)
 
     def test_a_capacity_command_runs_after_the_commit(self, space, plain, started):
         self.limited(space)

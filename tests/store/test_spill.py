@@ -27,11 +27,12 @@ def fill(space, count=MUCH, queue="Q", **how):
 
 
 def kept(space):
-    """Return how many bytes of bodies the process of an open transaction keeps."""
+    """Return how many bytes of bodies the process of an open transaction of the queue space keeps."""
     return sum(
         item.outgoing.size
         for transaction in [obj for obj in gc.get_objects() if type(obj).__name__ == "Transaction" and obj.active]
-        for _, branch in transaction._branches.values()
+        for attachment, branch in transaction._branches.values()
+        if attachment is space._attachment
         for item in branch.pending
     )
 
