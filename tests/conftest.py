@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hypothesis
 
-pytest_plugins = [f"tests.{path.stem}" for path in sorted(Path(__file__).parent.glob("fix_*.py"))]
+pytest_plugins = ["tests.rings", *(f"tests.{path.stem}" for path in sorted(Path(__file__).parent.glob("fix_*.py")))]
 
 # An example may wait for the disk, which says nothing about the code.
 hypothesis.settings.register_profile("qmadmin", deadline=None)
