@@ -45,7 +45,8 @@ _GARBAGE_AT = 200_000
 """How many more containers there are when the program looks for garbage again; a start makes 100,000 that stay."""
 
 _NO_DEVICE = (
-    "Name the device, a file that need not exist yet or a URL of PostgreSQL, as in: qmadmin QUE\n"
+    "Name the device, as in: qmadmin QUE\n"
+    "It is a file, which need not exist yet, or a URL of PostgreSQL.\n"
     "The environment variable QMCONFIG may name it too."
 )
 
@@ -317,6 +318,10 @@ def _take_commands(
 
     signal.signal(signal.SIGTERM, _end)
     with contextlib.ExitStack() as opened:
+        catalogue = Catalogue()
+        if catalogue.has(device) and not Path(device).exists():
+            about = f"A command is given with -c: qmadmin -c {device}\nA device of that name is ./{device}.\n{USAGE}"
+            raise StartError(notices.INVALID_ARGUMENT(argument=device), about)
         source, name = _source(script.file, opened)
         out = _stream(sys.stdout, "w", opened)
         err = _stream(sys.stderr, "w", opened)
@@ -330,7 +335,7 @@ def _take_commands(
             modes.format = Format(form)
         session = Session(
             device,
-            Catalogue(),
+            catalogue,
             _screen(out, err, settings, hints=person or (bool(script.commands) and err.isatty()), drawn=drawn),
             os.environ,
             modes=modes,

@@ -94,6 +94,10 @@ class Catalogue:
             raise UsageError(f"No such command: {name}", hint=f"{hint}help lists the commands.")
         return command
 
+    def has(self, name: str) -> bool:
+        """Return whether a command has that name or abbreviation."""
+        return name in self._by_name
+
     def title(self, command: Command) -> str:
         """Return the title of the chapter that a command is in."""
         return next(group.title for group in self.groups if command in group.commands)

@@ -56,6 +56,7 @@ def test_no_device_is_message_1101(refused, monkeypatch, value):
     said = refused().split("\n")
     assert said[0] == "ERROR: QMCONFIG not set"
     assert said[1].endswith("as in: qmadmin QUE")
+    assert max(map(len, said[:-2])) < 80
     assert said[-2:] == [USAGE_LINE, ""]
 
 
@@ -63,6 +64,15 @@ def test_second_argument_is_message_1102(refused):
     hint = "A command is given with -c: qmadmin QUE -c"
     assert refused("QUE", "more") == f"ERROR: Invalid argument more\n{hint} more\n{USAGE}"
     assert refused("QUE", "qinfo", "Q") == f"ERROR: Invalid argument qinfo\n{hint} 'qinfo Q'\n{USAGE}"
+
+
+@pytest.mark.parametrize("command", ["help", "qspl", "lidl"])
+def test_command_in_the_place_of_the_device_is_no_device(shell, refused, monkeypatch, command):
+    monkeypatch.chdir(shell.directory)
+    hint = f"A command is given with -c: qmadmin -c {command}\nA device of that name is ./{command}."
+    assert refused(command) == f"ERROR: Invalid argument {command}\n{hint}\n{USAGE}"
+    (shell.directory / command).touch()
+    assert shell.process("", command).returncode == 0
 
 
 def test_option_without_its_value_is_refused(refused):
