@@ -15,6 +15,7 @@ from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import plain, transactions
 from qmcore.acts.enqueue import Outgoing
 from qmcore.acts.making_room import with_room
+from qmcore.checks import buffer_of
 from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmcore.message import PLAIN_CONTROLS, PRIORITY_DEFAULT, EnqueueControl
 from qmcore.queue import Delivery
@@ -99,6 +100,9 @@ class Producing(SpaceHandle):
         full disk, and AbortedError where the transaction's time is over.
         """
         data, kind = _bytes_of(body)
+        if corrid is not None:
+            # First: arrays of numpy cannot be compared.
+            corrid = names.correlation_id(corrid)
         times_asked = (delay, available_at, expires_in, expires_at)
         queues = (reply_queue, failure_queue, error_queue)
         others = (priority, corrid, urcode, persistent, reply_persistent, headers, type, subtype, top, before)
@@ -107,7 +111,7 @@ class Producing(SpaceHandle):
         else:
             control = EnqueueControl(
                 priority=priority,
-                corrid=None if corrid is None else names.correlation_id(corrid),
+                corrid=corrid,
                 delay=None if delay is None else times.span(delay, "delay"),
                 available_us=None if available_at is None else times.from_datetime(available_at),
                 lifetime=None if expires_in in (None, math.inf) else times.span(expires_in, "expiry"),
@@ -254,23 +258,13 @@ def _bytes_of(body: Body) -> tuple[message.Body, str]:
         return body, "CARRAY"
     if isinstance(body, str):
         return names.encoded(body, "body"), "STRING"
-    try:
-        view = memoryview(body)
-    except TypeError:
+    data = buffer_of(body)
+    if data is None:
         raise InvalidArgumentError(
             f"the body must be bytes, another buffer, str or None, got {type(body).__name__}",
             hint="Encode it, for example as JSON.",
-        ) from None
-    return _flat(view), "CARRAY"
-
-
-def _flat(view: memoryview) -> memoryview | bytes:
-    """Return the bytes of a buffer of whatever form, copied only where they do not lie one behind the other."""
-    try:
-        return view.cast("B") if view.c_contiguous else view.tobytes()
-    except (TypeError, ValueError, NotImplementedError):
-        # An empty one of several dimensions, or one of numbers of another machine.
-        return view.tobytes()
+        )
+    return data, "CARRAY"
 
 
 def _delivery(persistent: bool | None) -> Delivery | None:

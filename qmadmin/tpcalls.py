@@ -25,10 +25,15 @@ from qmadmin.tperrno import (
 from qmadmin.tpqctl import TPQCTL, TPQMSGID, dequeue_control, enqueue_control, fill
 from qmadmin.tpvalue import Value
 from qmcore import names
+from qmcore.checks import buffer_of, index_of
 from qmcore.errors import BadResourceError, InvalidArgumentError, NoMessageError, QueueError
 from qmcore.message import PRIORITY_DEFAULT, PRIORITY_RANGE
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from typing_extensions import Buffer
+
     from qmcore.message import Message
 
 TPNOBLOCK: Final = Value(
@@ -102,16 +107,17 @@ _context = Context()
 def tpinit(
     device: str | os.PathLike[str] | None = None,
     *,
-    timeout: float | None = None,
+    timeout: float | timedelta | None = None,
     cltid: str | None = None,
     appkey: int | None = None,
 ) -> None:
     """Join: open the device, that of QMCONFIG if none is named. Other calls do it by themselves.
 
-    `timeout` is how many seconds TPQWAIT waits outside of a transaction, 30 if it is not said, math.inf without end;
-    it is what the -t of TMQUEUE is. `cltid` (at most 127 bytes) and `appkey` (64 bits) are who this client is: they
-    go with its messages. Joining again is no error and changes what is given; another device is TPEPROTO. A device
-    that is not there is TPENOENT, one that cannot be opened TPEOS, a newer one TPERELEASE, a bad argument TPEINVAL.
+    `timeout` is how many seconds (or a timedelta) TPQWAIT waits outside of a transaction, 30 if it is not said,
+    math.inf without end; it is what the -t of TMQUEUE is. `cltid` (at most 127 bytes) and `appkey` (64 bits) are who
+    this client is: they go with its messages. Joining again is no error and changes what is given; another device is
+    TPEPROTO. A device that is not there is TPENOENT, one that cannot be opened TPEOS, a newer one TPERELEASE, a bad
+    argument TPEINVAL.
     """
     _context.join(device)
     if timeout is not None:
@@ -129,9 +135,9 @@ def tpterm() -> None:
     _context.leave()
 
 
-def tpbegin(timeout: float = 0, flags: int = 0) -> None:
-    """Begin a transaction of this thread; after `timeout` seconds it can only be aborted, 0 means no limit."""
-    _check_call_flags(flags, 0)
+def tpbegin(timeout: float | timedelta = 0, flags: int = 0) -> None:
+    """Begin a transaction of this thread; after `timeout`, seconds or a timedelta, it can only be aborted; 0: never."""
+    _call_flags(flags, 0)
     if _context.transaction is not None:
         raise TPException(TPEPROTO, "a transaction is open already in this thread")
     _context.begin(timeout)
@@ -143,7 +149,7 @@ def tpcommit(flags: int = 0) -> None:
     TPEABORT where it was rolled back instead: its time was over, a failure had befallen it, or what it enqueued has no
     room or no queue any more. TPEHAZARD where the disk failed in the midst of it, so that nobody knows.
     """
-    _check_call_flags(flags, 0)
+    _call_flags(flags, 0)
     ended = _context.end("tpcommit")
     try:
         if ended.timed_out and ended.transaction.active:
@@ -156,7 +162,7 @@ def tpcommit(flags: int = 0) -> None:
 
 def tpabort(flags: int = 0) -> None:
     """Roll back the transaction of this thread."""
-    _check_call_flags(flags, 0)
+    _call_flags(flags, 0)
     ended = _context.end("tpabort")
     if ended.transaction.active:
         ended.transaction.rollback()
@@ -173,8 +179,7 @@ def tpsprio(prio: int, flags: int = 0) -> None:
     Without TPABSOLUTE in `flags`, `prio` is added to the usual priority, 50, and what leaves the range of 1 to 100 is
     its end. With it, `prio` is the priority; outside of the range it is TPEINVAL.
     """
-    _check_call_flags(flags, TPABSOLUTE)
-    _check_prio(prio)
+    flags, prio = _call_flags(flags, TPABSOLUTE), _whole(prio, "priority")
     least, most = PRIORITY_RANGE
     if not flags & TPABSOLUTE:
         prio = min(max(PRIORITY_DEFAULT + prio, least), most)
@@ -187,21 +192,21 @@ def tpenqueue(
     qspace: str,
     qname: str,
     ctl: TPQCTL | None,
-    data: bytes | bytearray | memoryview | str | None,
+    data: Buffer | str | None,
     flags: int = 0,
     *,
     kind: str | None = None,
 ) -> None:
     """Put a message on queue `qname` of queue space `qspace`.
 
-    `data` as a str is a buffer of type STRING, as bytes one of type CARRAY, unless `kind` names another type, and a
-    subtype behind a colon if any, as in `VIEW:order`; None is a message without data. With
+    `data` as a str is a buffer of type STRING, as bytes or any other buffer of Python one of type CARRAY, unless `kind`
+    names another type, and a subtype behind a colon if any, as in `VIEW:order`; None is a message without data. With
     TPQMSGID in `ctl.flags` its identifier is returned in `ctl.msgid`. A call that fails has enqueued nothing, unless
     QMESYSTEM says that this is unknown, and leaves `ctl` as it was but for the diagnostic.
     """
     asked = _control(ctl)
     with _diagnosed(qspace, asked):
-        _check_call_flags(flags, _ENQUEUE_FLAGS)
+        flags = _call_flags(flags, _ENQUEUE_FLAGS)
         _check_queue(qname)
         body, usual = _buffer(data)
         priority = _context.priority
@@ -229,7 +234,7 @@ def tpdequeue(qspace: str, qname: str, ctl: TPQCTL | None, flags: int = 0, *, ki
     """
     asked = _control(ctl)
     with _diagnosed(qspace, asked):
-        _check_call_flags(flags, _DEQUEUE_FLAGS)
+        flags = _call_flags(flags, _DEQUEUE_FLAGS)
         _check_queue(qname)
         if flags & TPNOCHANGE and not isinstance(kind, str):
             raise TPException(TPEINVAL, f"TPNOCHANGE takes the type that is expected as `kind`, got {kind!r}")
@@ -368,16 +373,19 @@ def _await_writer(qspace: str, flags: int) -> None:
                     raise TPException(TPGOTSIG, f"a signal came while somebody else wrote to queue space {qspace!r}")
 
 
-def _check_call_flags(flags: object, allowed: int) -> None:
-    if not isinstance(flags, int) or isinstance(flags, bool):
-        raise TPException(TPEINVAL, f"the flags must be a whole number, got {flags!r}")
+def _call_flags(given: object, allowed: int) -> int:
+    """Return the flags of a call, of whatever type of whole number."""
+    flags = given if type(given) is int else _whole(given, "flags")
     if flags & ~allowed:
         raise TPException(TPEINVAL, f"the flags {flags & ~allowed:#x} are not allowed for this call")
+    return flags
 
 
-def _check_prio(prio: object) -> None:
-    if not isinstance(prio, int) or isinstance(prio, bool):
-        raise TPException(TPEINVAL, f"the priority must be a whole number, got {prio!r}")
+def _whole(given: object, what: str) -> int:
+    number = None if isinstance(given, bool) else index_of(given)
+    if number is None:
+        raise TPException(TPEINVAL, f"the {what} must be a whole number, got {given!r}")
+    return number
 
 
 def _check_queue(qname: object) -> None:
@@ -406,12 +414,12 @@ def _buffer(data: object) -> tuple[bytes | None, str]:
     if data is None or isinstance(data, bytes):
         return data, "CARRAY"
     if not isinstance(data, str):
-        try:
-            return memoryview(data).tobytes(), "CARRAY"  # type: ignore[arg-type]
-        except TypeError:
+        found = buffer_of(data)
+        if found is None:
             raise TPException(
                 TPEINVAL, f"the data must be bytes, another buffer, str or None, got {type(data).__name__}"
-            ) from None
+            )
+        return bytes(found), "CARRAY"
     try:
         return names.encoded(data, "data"), "STRING"
     except InvalidArgumentError as error:

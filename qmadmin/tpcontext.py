@@ -7,6 +7,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Final
 
 from qmadmin.device import Device
@@ -16,7 +17,7 @@ from qmadmin.tperrno import TPEINVAL, TPENOENT, TPEPROTO, TPETIME, TPException, 
 from qmadmin.tpqctl import LONG_RANGE
 from qmadmin.transaction import Transaction
 from qmcore import names
-from qmcore.checks import whole
+from qmcore.checks import flag_of, number_of, whole
 from qmcore.errors import InvalidArgumentError, QueueError
 
 ALIASES: Final = "QMALIASES"
@@ -82,9 +83,10 @@ class Context:
 
     def set_timeout(self, timeout: object) -> None:
         """Set how many seconds TPQWAIT waits outside of a transaction."""
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+        seconds = _seconds(timeout)
+        if not seconds >= 0:
             raise TPException(TPEINVAL, f"the timeout must be a number of seconds from 0 on, got {timeout!r}")
-        self.timeout = float(timeout)
+        self.timeout = float(seconds)
 
     def set_client(self, client: str | None, appkey: int | None) -> None:
         """Set who the messages of this process come from."""
@@ -92,8 +94,7 @@ class Context:
             if client is not None:
                 self.client = names.queue_name(client, "client identifier") if client != "" else ""
             if appkey is not None:
-                whole(appkey, "application key", *LONG_RANGE)
-                self.appkey = appkey
+                self.appkey = whole(appkey, "application key", *LONG_RANGE)
         except InvalidArgumentError as error:
             raise failure_to_join(error) from error
 
@@ -109,11 +110,10 @@ class Context:
 
     def begin(self, timeout: object) -> None:
         """Begin a transaction of this thread; 0 seconds is no limit."""
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-            raise TPException(TPEINVAL, f"the timeout must be a number of seconds, got {timeout!r}")
+        seconds = _seconds(timeout)
         device = self._joined()
         try:
-            transaction = Transaction(device, timeout or None)
+            transaction = Transaction(device, seconds or None)
         except QueueError as error:
             raise failure_to_join(error) from error
         transaction.join_context()
@@ -231,3 +231,11 @@ def _path_of(device: object) -> str:
     if not isinstance(path, str) or not path:
         raise TPException(TPEINVAL, f"the device must be named by a path, got {device!r}")
     return path
+
+
+def _seconds(timeout: object) -> float:
+    """Return the seconds of a timeout, which may be a number of any type or a timedelta."""
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else number_of(timeout)
+    if seconds is None or flag_of(timeout) is not None:
+        raise TPException(TPEINVAL, f"the timeout must be a number of seconds, or a timedelta, got {timeout!r}")
+    return seconds

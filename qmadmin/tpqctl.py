@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from qmadmin.tpvalue import Value
 from qmcore import names
-from qmcore.checks import whole
+from qmcore.checks import buffer_of, index_of, whole
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import PRIORITY_DEFAULT, EnqueueControl, Message
 from qmcore.queue import Delivery
@@ -197,7 +197,7 @@ _EXCLUSIVE = (TPQTIME_ABS | TPQTIME_REL, TPQTOP | TPQBEFOREMSGID, _EXPIRIES)
 LONG_RANGE: Final = (-(2**63), 2**63 - 1)
 """What the long of C holds."""
 
-_QUALITIES: Final = {
+_QUALITIES: Final[dict[int, Delivery]] = {
     TPQQOSDEFAULTPERSIST: Delivery.DEFAULT,
     TPQQOSPERSISTENT: Delivery.PERSIST,
     TPQQOSNONPERSISTENT: Delivery.NONPERSIST,
@@ -322,7 +322,7 @@ def enqueue_control(ctl: TPQCTL, kind: str, *, client: str, appkey: int, priorit
     Fields without their flag are not looked at. `kind` is the type, and a subtype behind a colon if any; `priority` is
     that of a message whose flags ask for none.
     """
-    flags = _checked(ctl.flags, _TRAVELS | _ONLY_ENQUEUE, "tpenqueue")
+    ctl.flags = flags = _checked(ctl.flags, _TRAVELS | _ONLY_ENQUEUE, "tpenqueue")
     for group in _EXCLUSIVE:
         if (flags & group).bit_count() > 1:
             raise InvalidArgumentError(f"{_named(flags & group)} exclude each other")
@@ -401,9 +401,11 @@ def fill(ctl: TPQCTL, message: Message) -> None:
     ctl.diagnostic = 0
 
 
-def _checked(flags: object, allowed: int, call: str) -> int:
-    if not isinstance(flags, int) or isinstance(flags, bool):
-        raise InvalidArgumentError(f"the control flags must be a whole number, got {flags!r}")
+def _checked(given: object, allowed: int, call: str) -> int:
+    """Return the flags, of whatever type of whole number they are."""
+    flags = given if isinstance(given, int) else index_of(given)
+    if flags is None or isinstance(flags, bool):
+        raise InvalidArgumentError(f"the control flags must be a whole number, got {given!r}")
     if flags & ~allowed:
         raise InvalidArgumentError(f"{call} has no control flags {_named(flags & ~allowed)}")
     for new, old in ((TPQGETBYMSGID, TPQGETBYMSGIDOLD), (TPQGETBYCORRID, TPQGETBYCORRIDOLD)):
@@ -431,9 +433,10 @@ def _text_of(msgid: object) -> str:
     """Return a message identifier as text, without the padding of its field."""
     if isinstance(msgid, str):
         return msgid.rstrip("\0 ")
-    if isinstance(msgid, (bytes, bytearray, memoryview)):
-        return bytes(msgid).rstrip(b"\0 ").decode("ascii", "replace")
-    raise BadMessageIdError(f"a message identifier must be bytes or str, got {msgid!r}")
+    found = buffer_of(msgid)
+    if found is None:
+        raise BadMessageIdError(f"a message identifier must be bytes or str, got {msgid!r}")
+    return bytes(found).rstrip(b"\0 ").decode("ascii", "replace")
 
 
 def _micros(seconds: object, what: str) -> int:
@@ -441,8 +444,8 @@ def _micros(seconds: object, what: str) -> int:
 
 
 def _delivery(quality: object, what: str) -> Delivery:
-    whole(quality, what, *LONG_RANGE)
-    if quality not in _QUALITIES:
+    number = whole(quality, what, *LONG_RANGE)
+    if number not in _QUALITIES:
         known = "TPQQOSDEFAULTPERSIST, TPQQOSPERSISTENT or TPQQOSNONPERSISTENT"
         raise InvalidArgumentError(f"the {what} must be one of {known}, got {quality}")
-    return _QUALITIES[quality]
+    return _QUALITIES[number]

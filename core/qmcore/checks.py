@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import operator
+from datetime import timedelta
 from typing import Any
 
 from qmcore.errors import InvalidArgumentError
+
+_SECOND = timedelta(seconds=1)
 
 
 def whole(value: object, what: str, low: int, high: int) -> int:
@@ -37,9 +40,57 @@ def number_of(value: object) -> int | float | None:
         return None
 
 
+def flag_of(value: object) -> bool | None:
+    """Return the bool of a bool, or of numpy's; None for what is neither."""
+    if isinstance(value, bool):
+        return value
+    item = getattr(value, "item", None)
+    found = item() if callable(item) and getattr(value, "shape", None) == () else None
+    return found if isinstance(found, bool) else None
+
+
+def buffer_of(value: object) -> memoryview | bytes | None:
+    """Return the bytes of a buffer of whatever form; None for what is not one, as a number of numpy is not.
+
+    They are copied only where they do not lie one behind the other.
+    """
+    if getattr(value, "shape", None) == () and not isinstance(value, memoryview):
+        return None
+    try:
+        view = memoryview(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+    try:
+        return view.cast("B") if view.c_contiguous else view.tobytes()
+    except (TypeError, ValueError, NotImplementedError):
+        # An empty one of several dimensions, or one of numbers of another machine.
+        return view.tobytes()
+
+
 def keep_whole(record: object, field: str, what: str, low: int, high: int) -> None:
     """Check a field of a frozen record as `whole` does, and make it an int where it is a number of another type."""
     value: Any = getattr(record, field)
-    number = whole(value, what, low, high)
-    if number is not value:
-        object.__setattr__(record, field, number)
+    _keep(record, field, value, whole(value, what, low, high))
+
+
+def keep_seconds(record: object, field: str, what: str, high: int) -> None:
+    """Check a field of a frozen record that is a number of seconds from 0 on, which may be given as a timedelta."""
+    value: Any = getattr(record, field)
+    seconds, rest = divmod(value, _SECOND) if isinstance(value, timedelta) else (value, None)
+    if rest:
+        raise InvalidArgumentError(f"the {what} must be whole seconds, got {value!r}")
+    _keep(record, field, value, whole(seconds, what, 0, high))
+
+
+def keep_flag(record: object, field: str, what: str) -> None:
+    """Check a field of a frozen record that is a bool, which may be one of numpy."""
+    value: Any = getattr(record, field)
+    flag = flag_of(value)
+    if flag is None:
+        raise InvalidArgumentError(f"the {what} must be a bool, got {value!r}")
+    _keep(record, field, value, flag)
+
+
+def _keep(record: object, field: str, given: object, value: int) -> None:
+    if value is not given:
+        object.__setattr__(record, field, value)

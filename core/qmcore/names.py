@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qmcore.checks import buffer_of
 from qmcore.errors import InvalidArgumentError
 from qmcore.redacted import redacted
 
@@ -51,10 +52,10 @@ def correlation_id(value: bytes | str) -> bytes:
 
 
 def _bytes_of(value: object) -> bytes:
-    try:
-        return memoryview(value).tobytes()  # type: ignore[arg-type]
-    except TypeError:
-        raise InvalidArgumentError(f"the correlation identifier must be bytes or str, got {value!r}") from None
+    found = buffer_of(value)
+    if found is None:
+        raise InvalidArgumentError(f"the correlation identifier must be bytes or str, got {value!r}")
+    return bytes(found)
 
 
 def plain(text: object, what: str) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 
 from qmcore import names
-from qmcore.checks import keep_whole
+from qmcore.checks import keep_flag, keep_seconds, keep_whole
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import Threshold
 from qmcore.order import OutOfOrder, QueueOrder
@@ -45,7 +45,7 @@ class QueueDefinition:
     stays unavailable, `expiration` the seconds after which a message without an expiry of its own goes (None: never).
     `error_queue` is used instead of the queue space's, and with `keep_expired` expired messages go to it too.
     `grouping` keeps the messages of one transaction together: one consumer at a time has them. `retention` is how many
-    seconds consumed messages are kept for the record, FOREVER or 0.
+    seconds consumed messages are kept for the record, FOREVER or 0. Seconds may be given as timedeltas.
     """
 
     name: str
@@ -71,18 +71,20 @@ class QueueDefinition:
                 raise InvalidArgumentError(
                     f"the {field} of queue {self.name!r} must be a {kind.__name__}, got {getattr(self, field)!r}"
                 )
+        for flag in ("keep_expired", "grouping"):
+            keep_flag(self, flag, f"{flag} of queue {self.name!r}")
         names.command(self.threshold.command)
         names.command(self.memory_threshold.command)
         keep_whole(self, "retries", f"number of retries of queue {self.name!r}", 0, RETRIES_MAX)
-        keep_whole(self, "retry_delay", f"retry delay of queue {self.name!r} in seconds", 0, DELAY_MAX)
+        keep_seconds(self, "retry_delay", f"retry delay of queue {self.name!r} in seconds", DELAY_MAX)
         if self.expiration is not None:
-            keep_whole(self, "expiration", f"default expiration of queue {self.name!r} in seconds", 0, EXPIRATION_MAX)
+            keep_seconds(self, "expiration", f"default expiration of queue {self.name!r} in seconds", EXPIRATION_MAX)
         if self.delivery not in KEPT:
             raise InvalidArgumentError(f"queue {self.name!r} needs a delivery of its own: persist or nonpersist")
         if self.grouping and self.delivery is Delivery.NONPERSIST:
             raise InvalidArgumentError(f"queue {self.name!r} cannot group non-persistent messages")
         if self.retention != FOREVER:
-            keep_whole(self, "retention", f"retention of queue {self.name!r} in seconds", 0, RETENTION_MAX)
+            keep_seconds(self, "retention", f"retention of queue {self.name!r} in seconds", RETENTION_MAX)
 
     @property
     def commands(self) -> list[str]:
@@ -97,8 +99,6 @@ _KINDS: dict[str, type] = {
     "memory_threshold": Threshold,
     "delivery": Delivery,
     "error_queue": str,
-    "keep_expired": bool,
-    "grouping": bool,
 }
 
 

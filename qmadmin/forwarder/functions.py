@@ -13,11 +13,10 @@ from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.service import Failure, Reply, Unavailable, shortened
 from qmadmin.settings import SECONDS_MAX
 from qmcore import names
+from qmcore.checks import buffer_of, flag_of, index_of, number_of
 
 if TYPE_CHECKING:
     from qmcore.message import Message
-
-_BODIES = bytes, bytearray, memoryview, str
 
 
 def find_function(target: str, name: str) -> Callable[[Message], object]:
@@ -50,12 +49,12 @@ def is_coroutine_function(function: Callable[[Message], object]) -> bool:
 def reply_of(answer: object) -> Reply:
     """Return the reply that a function gave, or raise Failure for what is none."""
     if not isinstance(answer, Reply):
-        if answer is not None and not isinstance(answer, _BODIES):
+        if not _is_body(answer):
             raise Failure(f"it returned {type(answer).__name__}, and not bytes, str, None or a Reply")
-        answer = Reply(answer)
+        answer = Reply(answer)  # type: ignore[arg-type]
     if fault := _fault_of_reply(answer):
         raise Failure(fault)
-    return answer
+    return _plain(answer)
 
 
 def failure_of(error: BaseException) -> Failure | Unavailable:
@@ -92,11 +91,11 @@ def _fault_of_reply(reply: Reply) -> str:
     urcode: object = reply.urcode
     kind: object = reply.type
     headers: object = reply.headers
-    if body is not None and not isinstance(body, _BODIES):
+    if not _is_body(body):
         return f"its body is {type(body).__name__}, and not bytes, str or None"
     if isinstance(body, str) and not _has_utf8(body):
         return "its body has no UTF-8 form"
-    if not isinstance(urcode, int):
+    if index_of(urcode) is None:
         return f"its user return code is {type(urcode).__name__}, and not int"
     if not isinstance(kind, (str, type(None))):
         return f"its type is {type(kind).__name__}, and not str"
@@ -109,16 +108,39 @@ def _fault_of_failure(error: Failure | Unavailable) -> str:
     try:
         text, retry_after = str(error), error.retry_after
         fault = _fault_of_reply(error.reply) if isinstance(error, Failure) else ""
+        seconds = None if flag_of(retry_after) is not None else number_of(retry_after)
+        if not fault:
+            _make_plain(error, seconds)
     except BaseException as wrong:  # noqa: BLE001 - a class of the service may have made anything of it
         return f"it cannot be read: {described(wrong)}"
     if fault:
         return fault
     if not _has_utf8(text) or "\0" in text:
         return "its reason cannot be kept as it is"
-    is_number = isinstance(retry_after, (int, float)) and not isinstance(retry_after, bool)
-    if retry_after is not None and not (is_number and 0 <= retry_after <= SECONDS_MAX):
+    if retry_after is not None and not (seconds is not None and 0 <= seconds <= SECONDS_MAX):
         return f"its retry_after must be seconds from 0 to {SECONDS_MAX}, got {shortened(repr(retry_after))}"
     return ""
+
+
+def _is_body(value: object) -> bool:
+    return value is None or isinstance(value, (bytes, str)) or buffer_of(value) is not None
+
+
+def _plain(reply: Reply) -> Reply:
+    """Return a reply whose body is bytes, where it is a buffer, and whose return code is an int."""
+    body, urcode = reply.body, reply.urcode
+    if not (body is None or isinstance(body, (bytes, str))):
+        body = bytes(buffer_of(body) or b"")
+    elif isinstance(urcode, int):
+        return reply
+    return Reply(body, operator.index(urcode), reply.type, reply.headers)
+
+
+def _make_plain(error: Failure | Unavailable, seconds: float | None) -> None:
+    if isinstance(error, Failure):
+        error.reply, error.permanent = _plain(error.reply), bool(error.permanent)
+    if seconds is not None:
+        error.retry_after = seconds
 
 
 def _has_utf8(text: str) -> bool:

@@ -6,9 +6,12 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from qmcore.message import Message
 
 REASON_MAX = 1000
@@ -17,17 +20,17 @@ REASON_MAX = 1000
 STOPS = "the forwarder stops"
 """Why a call ended that `stop_calls` has ended."""
 
-Body: TypeAlias = bytes | bytearray | memoryview | str | None
-"""What a service may answer: a str is queued as UTF-8, None as zero bytes."""
+Body: TypeAlias = "Buffer | str | None"
+"""What a service may answer: bytes or another buffer; a str is queued as UTF-8, None as zero bytes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reply:
     """What a service answers.
 
-    `body` is what is queued for the client: bytes, a str as UTF-8, or None for a reply of zero length. `urcode` is
-    the user return code, 64 bits, that the client finds with it. `type` is the type of the reply (None: STRING for a
-    str, CARRAY for bytes), and `headers` are names and values, both str.
+    `body` is what is queued for the client: bytes or another buffer, a str as UTF-8, or None for a reply of zero
+    length. `urcode` is the user return code, 64 bits, that the client finds with it. `type` is the type of the reply
+    (None: STRING for a str, CARRAY for bytes), and `headers` are names and values, both str.
     """
 
     body: Body = None
@@ -41,8 +44,8 @@ class Failure(Exception):  # noqa: N818 - it is what a call ends in, as in a rep
 
     `reason` says why in at most 1000 characters, and is kept with the message. `body`, `urcode`, `type` and `headers`
     are what the client may be told about the failure, as in a `Reply`. `permanent`: trying again would fail again, so
-    that the message goes to the error queue now. `retry_after`: the seconds to wait before the message is tried again,
-    instead of the retry delay of its queue.
+    that the message goes to the error queue now. `retry_after`: the seconds (or a timedelta) to wait before the message
+    is tried again, instead of the retry delay of its queue.
     """
 
     def __init__(
@@ -54,24 +57,28 @@ class Failure(Exception):  # noqa: N818 - it is what a call ends in, as in a rep
         type: str | None = None,  # noqa: A002 - it is what the field is called everywhere else
         headers: Mapping[str, str] | None = None,
         permanent: bool = False,
-        retry_after: float | None = None,
+        retry_after: float | timedelta | None = None,
     ) -> None:
         super().__init__(shortened(reason))
         self.reply = Reply(body, urcode, type, headers)
         self.permanent = permanent
-        self.retry_after = retry_after
+        self.retry_after = _seconds(retry_after)
 
 
 class Unavailable(Exception):  # noqa: N818 - it is a state of the service, and no error of the call
     """The service cannot work at present, whatever it is called with: that is no try of the message.
 
-    The message goes back, and its queue is not served until some time has passed: `retry_after` seconds, or a pause
-    that grows from call to call.
+    The message goes back, and its queue is not served until some time has passed: `retry_after` (seconds or a
+    timedelta), or a pause that grows from call to call.
     """
 
-    def __init__(self, reason: str = "", *, retry_after: float | None = None) -> None:
+    def __init__(self, reason: str = "", *, retry_after: float | timedelta | None = None) -> None:
         super().__init__(shortened(reason))
-        self.retry_after = retry_after
+        self.retry_after = _seconds(retry_after)
+
+
+def _seconds(span: float | timedelta | None) -> float | None:
+    return span.total_seconds() if isinstance(span, timedelta) else span
 
 
 @dataclasses.dataclass(slots=True, eq=False)

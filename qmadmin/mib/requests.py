@@ -17,6 +17,7 @@ from qmadmin.mib.common import DEVICE, MACHINE, STATE
 from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request, Value, Values
 from qmadmin.mib.errors import Code, MibError, blaming
 from qmadmin.opening import open_to_administer, path_of
+from qmcore.checks import index_of
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
@@ -99,15 +100,19 @@ def _known(of: MibClass[Any], name: str) -> Attribute[Any]:
 
 def _checked(of: MibClass[Any], given: Values) -> Values:
     """Return what was given if the class has such attributes, and their types are right."""
-    for name, value in given.items():
-        known = _known(of, name)
-        if name == MACHINE:
-            raise MibError(
-                Code.TAESUPPORT, name, f"{name} must be left out: no application with machines is configured here"
-            )
-        if type(value) is not _TYPES[known.kind]:
-            raise MibError(Code.TAEINVAL, name, f"{name} is a {known.kind.value}, got {value!r}")
-    return given
+    return {name: _typed(_known(of, name), value) for name, value in given.items()}
+
+
+def _typed(known: Attribute[Any], value: Value) -> Value:
+    """Return a value of the type of its attribute; a number may be one of numpy."""
+    if known.name == MACHINE:
+        raise MibError(
+            Code.TAESUPPORT, MACHINE, f"{MACHINE} must be left out: no application with machines is configured here"
+        )
+    found = value if isinstance(value, (str, bool)) else index_of(value)
+    if found is None or type(found) is not _TYPES[known.kind]:
+        raise MibError(Code.TAEINVAL, known.name, f"{known.name} is a {known.kind.value}, got {value!r}")
+    return found
 
 
 def _require(of: MibClass[Any], given: Values, mark: Mark) -> None:
@@ -167,10 +172,13 @@ def _read(known: Attribute[Any], value: Value) -> Any:
 
 def _flags(given: Flags | int) -> Flags:
     known = [flag for flag in Flags if flag]
-    if given & ~sum(known):
+    number = None if isinstance(given, bool) else index_of(given)
+    if number is None:
+        raise MibError(Code.TAEINVAL, "TA_FLAGS", f"TA_FLAGS is a long, got {given!r}")
+    if number & ~sum(known):
         names = ", ".join(str(flag.name) for flag in known)
-        raise MibError(Code.TAEINVAL, "TA_FLAGS", f"TA_FLAGS {given:#x} has more than {names}")
-    return Flags(given)
+        raise MibError(Code.TAEINVAL, "TA_FLAGS", f"TA_FLAGS {number:#x} has more than {names}")
+    return Flags(number)
 
 
 # ---- the record of destructive requests ------------------------------------------------------------------------------
