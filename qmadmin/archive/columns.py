@@ -97,10 +97,21 @@ COLUMNS: Final = (
     ),
     _of("priority", Kind.INT16, "Priority, 1 to 100; 100 is the highest.", required=True),
     _of("enqueued_at", Kind.TIME, "When it was enqueued, in a transaction when that committed.", "UTC", required=True),
-    _of("available_at", Kind.TIME, "When it becomes or became available, if the sender or a retry delay set a time.", "UTC"),
+    _of(
+        "available_at",
+        Kind.TIME,
+        "When it becomes or became available, if the sender or a retry delay set a time.",
+        "UTC",
+    ),
     _of("expires_at", Kind.TIME, "When it expires, if ever.", "UTC"),
     _of("until", Kind.TIME, "Of a delayed message: when it becomes available.", "UTC"),
-    _of("pages", Kind.INT64, "Pages that it takes on the device it was exported from.", "pages of the source", required=True),
+    _of(
+        "pages",
+        Kind.INT64,
+        "Pages that it takes on the device it was exported from.",
+        "pages of the source",
+        required=True,
+    ),
     _of("size", Kind.INT64, "Length of the body; 0 if there is none.", "bytes", required=True),
     _of(
         "retries",
@@ -119,8 +130,16 @@ COLUMNS: Final = (
     _of("client_id", Kind.TEXT, "Client identifier."),
     _of("type", Kind.TEXT, "Type of the buffer, such as `CARRAY` or `STRING`.", required=True),
     _of("subtype", Kind.TEXT, "Subtype of the buffer."),
-    Column("group_msgid", Kind.TEXT, "Message identifier of the first message of its group, in a queue that groups messages."),
-    _of("group_sequence", Kind.INT64, "Sequence number of the first message of its group, in a queue that groups messages."),
+    Column(
+        "group_msgid",
+        Kind.TEXT,
+        "Message identifier of the first message of its group, in a queue that groups messages.",
+    ),
+    _of(
+        "group_sequence",
+        Kind.INT64,
+        "Sequence number of the first message of its group, in a queue that groups messages.",
+    ),
     _of("origin_queue", Kind.TEXT, "Queue from which it was moved."),
     _of("origin_msgid", Kind.TEXT, "Message identifier that it had in that queue."),
     _of("origin_reason", Kind.TEXT, "Why it was moved: `retries`, `expired`, `admin` or `forward`."),
@@ -132,7 +151,13 @@ COLUMNS: Final = (
     _of("consumer", Kind.TEXT, "Of a consumed message: the process that consumed it."),
     _of("transaction", Kind.INT64, "Of a consumed message: number of the transaction that consumed it, if any."),
     _of("first_msgid", Kind.TEXT, "Message identifier that it had before it was moved for the first time.", since=2),
-    _of("expires_before", Kind.TIME, "In an error queue: when it would have expired in its original queue.", "UTC", since=2),
+    _of(
+        "expires_before",
+        Kind.TIME,
+        "In an error queue: when it would have expired in its original queue.",
+        "UTC",
+        since=2,
+    ),
 )
 
 BY_NAME: Final = {column.name: column for column in COLUMNS}

@@ -27,7 +27,7 @@ def device_and_archive(command: Callable[..., Any]) -> Callable[..., Any]:
         type=Named(),
         meanings={
             "DEVICE": _DEVICE_MEANING,
-            "ARCHIVE": "The directory of the archive, or its address, which must not exist or be empty.",
+            "ARCHIVE": "The directory of the archive, or its address, which must be empty or not exist.",
         },
         settings={"DEVICE": ShellSettings.device},
     )

@@ -37,10 +37,10 @@ _command = functools.partial(click.command, cls=Documented, add_help_option=Fals
 def export(device: str | None, archive: Path | str, **given: Any) -> int:
     """Write queue spaces of a device into an archive.
 
-    The archive has them all as they stood at one moment; others go on working meanwhile. Without options it has
-    everything. ARCHIVE is a directory that must not exist or be empty, or the address of one, such as
-    hdfs://host/directory; it is no archive before all is written.
-    Without DEVICE the environment variable QMCONFIG names the device, of which nothing is changed unless --remove or
+    The archive contains them as they were at one moment, while other processes go on working. Without options it
+    contains everything. ARCHIVE is a directory that does not exist or is empty, or the address of one, such as
+    hdfs://host/directory; it is not an archive until everything is written.
+    Without DEVICE the environment variable QMCONFIG names the device. Nothing on it is changed unless --remove or
     --move is given.
     """
     call = Call("export", given, archive)
@@ -135,9 +135,9 @@ def load(archive: Path | str | None, device: str | None, **given: Any) -> int:
     """Load an archive into a device.
 
     The archive is verified, and all limits of the device are checked, before anything is changed. The queues of a queue
-    space appear together, when all of their messages are there. When it is cut short, nobody sees anything of it, and
-    the same command goes on where it was. Message identifiers stay valid. Imported queues are stopped for dequeuing
-    unless --start is given. Without DEVICE the environment variable QMCONFIG names the device.
+    space appear together, when all of their messages are loaded. Nobody sees anything of an import that was
+    interrupted, and the same command resumes it. Message identifiers stay valid. Imported queues are stopped for
+    dequeuing unless --start is given. Without DEVICE the environment variable QMCONFIG names the device.
     """
     call = Call("import", given, archive)
     destination = call.device(device)
@@ -233,14 +233,14 @@ def _abandon(call: Call, destination: str, place: Place | None) -> None:
 @_command("verify", short_help="Verify an archive, and compare it with a device.")
 @with_options(*options.VERIFY, *options.WORKERS, *options.OUTPUT)
 @arguments.archive_argument
-@arguments.device_argument("The device that is compared with the archive; none where it is left out.")
+@arguments.device_argument("The device to compare with the archive; without it, only the archive is verified.")
 def verify(archive: Path | str, device: str | None, **given: Any) -> int:
     """Verify an archive, and compare it with a device if one is named.
 
-    Everything in the archive is read and checked. The digest of a queue's messages is the same wherever they are, and
-    in whatever parts they were written. On the device each queue of the archive has to be there and to have the same
-    messages and no others, each in all that belongs to it, in the same order; what transactions hold there is not
-    looked at. With a difference the exit status is 1.
+    Everything in the archive is read and checked. The digest of a queue's messages depends neither on the device they
+    are on nor on the parts they were written in. Each queue of the archive must be on the device with the same
+    messages and no others, equal in every attribute and in the same order; messages that transactions hold there are
+    not compared. If there is a difference, the exit status is 1.
     """
     call = Call("verify", given, archive)
     with call.refusals():
@@ -273,7 +273,7 @@ def verify(archive: Path | str, device: str | None, **given: Any) -> int:
 def show(archive: Path | str, **given: Any) -> int:
     """Show what is in an archive.
 
-    What it says about itself is shown, and that is checked; verify reads and checks the messages too.
+    The manifest of the archive is checked and shown; verify reads and checks the messages too.
     """
     call = Call("show", given, archive)
     with call.refusals():
@@ -286,14 +286,14 @@ def show(archive: Path | str, **given: Any) -> int:
     return call.status
 
 
-@_command("query", short_help="Ask about a device or an archive in SQL.")
+@_command("query", short_help="Query a device or an archive in SQL.")
 @with_options(*options.QUERY, *options.SPARK, *options.OUTPUT)
 @arguments.place_and_query
 def query(place: str | None, sql: str, **given: Any) -> int:
-    """Ask about a device or an archive in SQL.
+    """Query a device or an archive in SQL.
 
-    There are the views messages (what is to be consumed), history (what was), queues and spaces. What would change
-    something is refused. Spark answers, on this machine where --master says nothing else.
+    The views are messages (not yet consumed), history (consumed and retained), queues and spaces. A statement that
+    would change something is refused. Spark runs the query, on this machine unless --master says otherwise.
     """
     archive = ArchivePath.found(place)
     call = Call("query", given, archive, needs_spark=True)

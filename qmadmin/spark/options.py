@@ -36,8 +36,9 @@ _SPACE = click.option(
     cls=Option,
     metavar="PATTERN",
     multiple=True,
-    help="Only queue spaces whose names fit.",
-    more="A pattern is as of file names: `*`, `?` and `[...]`; quote it from the shell. May be given several times.",
+    help="Only queue spaces whose names match.",
+    more="A pattern is like those for file names, with `*`, `?` and `[...]`; quote it, so that the shell does not"
+    " expand it. May be given several times.",
 )
 _QUEUE = click.option(
     "--queue",
@@ -45,7 +46,7 @@ _QUEUE = click.option(
     cls=Option,
     metavar="PATTERN",
     multiple=True,
-    help="Only queues whose names fit.",
+    help="Only queues whose names match.",
     more="May be given several times.",
 )
 _STATE = click.option(
@@ -56,7 +57,7 @@ _STATE = click.option(
     multiple=True,
     type=States("ready", "delayed", "held", "consumed"),
     help="Only messages in these states: ready, delayed, held, consumed.",
-    more="`held` are those that open transactions have, `consumed` those that a queue keeps for the record.",
+    more="Open transactions have `held` messages; `consumed` ones were consumed and are retained.",
 )
 _CONTENT = (
     click.option(
@@ -68,7 +69,8 @@ _CONTENT = (
         cls=Option,
         is_flag=True,
         help="Messages, no definitions.",
-        more="An import appends to queues that have to be there, also one of an archive that was exported so.",
+        more="An import appends them to queues that must exist already. So does any import of an archive that was"
+        " exported with this option.",
     ),
 )
 _WHERE = (
@@ -87,8 +89,8 @@ _WHERE = (
         cls=Option,
         metavar="AGE",
         type=Age(),
-        help="Only messages that were enqueued at least so long ago: 90, 90s, 15m, 2h, 7d.",
-        more="The age of a message in an archive is that which it had when the archive was made.",
+        help="Only messages of at least this age: 90, 90s, 15m, 2h, 7d.",
+        more="The age of a message in an archive is its age when the archive was made.",
     ),
     click.option(
         "--newer-than",
@@ -96,7 +98,7 @@ _WHERE = (
         cls=Option,
         metavar="AGE",
         type=Age(),
-        help="Only messages that were enqueued at most so long ago.",
+        help="Only messages of at most this age.",
     ),
     click.option(
         "--count",
@@ -104,8 +106,8 @@ _WHERE = (
         cls=Option,
         metavar="NUMBER",
         type=click.IntRange(1),
-        help="At most so many messages of each queue, in its order.",
-        more="Ready ones come first, then those that open transactions have, delayed ones, consumed ones.",
+        help="At most this many messages of each queue, in its order.",
+        more="Ready messages come first, then held, delayed and consumed ones.",
     ),
 )
 _KEY = click.option(
@@ -115,7 +117,7 @@ _KEY = click.option(
     metavar="FILE",
     type=Named(dir_okay=False),
     help="The file of the key that signs the archive.",
-    more="Anyone with the same key can tell that nobody has altered the archive. It has 16 to 4096 bytes.",
+    more="Anyone who has the same key can check that nobody has altered the archive. The file has 16 to 4096 bytes.",
 )
 _RATE = click.option(
     "--rate",
@@ -123,14 +125,14 @@ _RATE = click.option(
     cls=Option,
     metavar="NUMBER",
     type=Bounded(0.001, 1_000_000_000),
-    help="At most so many messages a second: 0.001 to 1000000000.",
+    help="At most this many messages a second: 0.001 to 1000000000.",
 )
 _DRY_RUN = click.option(
     "--dry-run",
     "dry_run",
     cls=Option,
     is_flag=True,
-    help="Say what would be done, with the numbers; change nothing.",
+    help="Report what would be done, with the numbers, and change nothing.",
 )
 
 RENAMING: Final[tuple[Declared, ...]] = (
@@ -141,7 +143,7 @@ RENAMING: Final[tuple[Declared, ...]] = (
         metavar="OLD=NEW",
         multiple=True,
         type=SpaceRenamed(),
-        help="The queue space OLD of the archive is called NEW on the device.",
+        help="Call the queue space OLD of the archive NEW on the device.",
     ),
     click.option(
         "--rename-queue",
@@ -150,8 +152,8 @@ RENAMING: Final[tuple[Declared, ...]] = (
         metavar="[SPACE/]OLD=NEW",
         multiple=True,
         type=QueueRenamed(),
-        help="The queue OLD of the archive is called NEW on the device.",
-        more="With the name of a queue space, as it is in the archive, only there.",
+        help="Call the queue OLD of the archive NEW on the device.",
+        more="With SPACE, the name of a queue space in the archive, only the queue of that queue space.",
     ),
 )
 
@@ -161,8 +163,8 @@ _PROCESSES = click.option(
     cls=Option,
     metavar="NUMBER",
     type=click.IntRange(1, 1024),
-    help="Work in so many processes of this machine [default: one on each processor].",
-    more="What is small is done by the program itself.",
+    help="Work in this many processes on this machine [default: one for each processor].",
+    more="The program itself does small jobs.",
 )
 _MASTER = click.option(
     "--master",
@@ -171,8 +173,8 @@ _MASTER = click.option(
     metavar="MASTER",
     type=Master(),
     help="Work on Spark: local[N], or the address of a cluster.",
-    more="Without it no Java is needed and none is started, unless the archive is at an address. Under"
-    " `spark-submit` the work is done on its Spark.",
+    more="Without it, Java is neither needed nor started, unless the archive is at an address. Under `spark-submit` the"
+    " work is done on its Spark.",
 )
 _PARTITIONS = click.option(
     "--partitions",
@@ -180,7 +182,7 @@ _PARTITIONS = click.option(
     cls=Option,
     metavar="NUMBER",
     type=click.IntRange(1, 100_000),
-    help="On Spark: how many tasks work at a time [default: one on each processor].",
+    help="On Spark: how many tasks work at a time [default: one for each processor].",
 )
 _MEMORY = click.option(
     "--memory",
@@ -222,7 +224,7 @@ OUTPUT: Final[tuple[Declared, ...]] = (
         "quiet",
         cls=Option,
         is_flag=True,
-        help="Say nothing but what is wrong.",
+        help="Print only errors and warnings.",
     ),
     click.help_option("-h", "--help", help="Print a summary of the options."),
 )
@@ -240,10 +242,11 @@ EXPORT: Final[tuple[Declared, ...]] = (
         metavar="refuse|leave-out|as-rolled-back",
         type=click.Choice(["refuse", "leave-out", "as-rolled-back"]),
         default="refuse",
-        help="What becomes of messages that open transactions have [default: refuse].",
-        more="`refuse`: nothing is exported while there is one. `leave-out`: they are left out, as if the transactions"
-        " had committed. `as-rolled-back`: they are carried in their places, as if the transactions had rolled back."
-        " What transactions are to enqueue is always left out. The archive tells how many there were.",
+        help="What to do with messages that open transactions have [default: refuse].",
+        more="`refuse`: export nothing if there are any. `leave-out`: leave them out, as if the transactions had"
+        " committed. `as-rolled-back`: export them in their places, as if the transactions had rolled back. Messages"
+        " that transactions have enqueued and not committed are always left out. The archive records how many there"
+        " were.",
     ),
     _KEY,
     _RATE,
@@ -252,18 +255,18 @@ EXPORT: Final[tuple[Declared, ...]] = (
         "again",
         cls=Option,
         is_flag=True,
-        help="Begin again in a directory where an export was cut short.",
-        more="What that has written is removed, for the queues stand differently by now. With --remove, and an archive"
-        " that is complete, only the removal is gone on with; with --move all that is still to be done.",
+        help="Start again in a directory where an export was interrupted.",
+        more="What the interrupted export wrote is removed, because the queues have changed since. With --remove, and"
+        " an archive that is complete, only the removal is resumed; with --move, all steps that remain.",
     ),
     click.option(
         "--remove",
         "remove",
         cls=Option,
         is_flag=True,
-        help="Then remove from the device exactly what the archive has.",
-        more="The archive is verified before. What was dequeued, changed or tried since the export is left alone, and"
-        " so is what is kept for the record.",
+        help="After the export, remove the exported messages from the device.",
+        more="The archive is verified first. Messages that were dequeued, changed or tried since the export, and"
+        " consumed ones that are retained, stay on the device.",
     ),
     click.option(
         "--move",
@@ -271,16 +274,17 @@ EXPORT: Final[tuple[Declared, ...]] = (
         cls=Option,
         metavar="DEVICE",
         type=Named(),
-        help="Move it all to that device, by way of the archive.",
-        more="The queues are stopped, exported, imported there and compared; then they are emptied and stay stopped."
-        " Where anything fails before that they are started again, and still have everything.",
+        help="Move everything to that device, by way of the archive.",
+        more="The queues are stopped, exported, imported at the destination and compared; then they are emptied and"
+        " stay stopped. If anything fails before the messages have arrived, the queues are started again with all their"
+        " messages.",
     ),
     click.option(
         "--start",
         "start",
         cls=Option,
         is_flag=True,
-        help="With --move: let messages be dequeued there where they could be here.",
+        help="With --move: start the queues at the destination that were started here.",
     ),
     _DRY_RUN,
 )
@@ -298,11 +302,11 @@ IMPORT: Final[tuple[Declared, ...]] = (
         metavar="refuse|skip|replace|append",
         type=click.Choice(["refuse", "skip", "replace", "append"]),
         default="refuse",
-        help="What becomes of a queue that is there already [default: refuse].",
-        more="`refuse`: nothing is imported. `skip`: it stays as it is. `replace`: it is destroyed, and the imported"
-        " one takes its place at the same moment. `append`: it gets the messages, behind its own where its order says"
-        " nothing else. They are verified and hidden first, and then merged some at a time, each once: the merge as a"
-        " whole is not atomic.",
+        help="What to do with a queue that exists already [default: refuse].",
+        more="`refuse`: import nothing. `skip`: leave it as it is. `replace`: destroy it and put the imported queue in"
+        " its place at the same moment. `append`: add the messages to it, behind its own unless its order places them"
+        " otherwise. They are first loaded unseen and verified, and then merged in batches, each message once; the"
+        " merge as a whole is not atomic.",
     ),
     *RENAMING,
     click.option(
@@ -310,8 +314,8 @@ IMPORT: Final[tuple[Declared, ...]] = (
         "start",
         cls=Option,
         is_flag=True,
-        help="Let messages be dequeued where that was so in the archive.",
-        more="Without it imported queues are stopped for dequeuing, until `qstart` of `qmadmin`(1).",
+        help="Start the queues that were started when they were exported.",
+        more="Without it, imported queues are stopped for dequeuing until `qstart` of `qmadmin`(1) starts them.",
     ),
     click.option(
         "--times",
@@ -320,10 +324,10 @@ IMPORT: Final[tuple[Declared, ...]] = (
         metavar="keep|shift|recompute",
         type=click.Choice(["keep", "shift", "recompute"]),
         default="keep",
-        help="What becomes of the times of messages [default: keep].",
-        more="`shift`: all move by what has passed since the archive was made, or by what --shift-by says, so that what"
-        " was to wait for an hour then waits for an hour now. `recompute`: messages are enqueued now, and their delays"
-        " and lifetimes begin again.",
+        help="What to do with the times of messages [default: keep].",
+        more="`keep`: they stay as they are. `shift`: all are moved by the time since the archive was made, or by"
+        " --shift-by, so that a message that had an hour to wait then has an hour to wait now. `recompute`: messages"
+        " count as enqueued now, and their delays and lifetimes begin again.",
     ),
     click.option(
         "--shift-by",
@@ -332,39 +336,40 @@ IMPORT: Final[tuple[Declared, ...]] = (
         metavar="SECONDS",
         type=Shift(-_CENTURY, _CENTURY),
         help="With --times shift: by how much, such as 90, 2h or -1d, at most 100 years; less than 0 is earlier.",
-        more="A time that would leave the years 1 to 9999 becomes the first or the last one that there is.",
+        more="A time outside the years 1 to 9999 becomes the first or the last moment of that range.",
     ),
     click.option(
         "--again",
         "again",
         cls=Option,
         is_flag=True,
-        help="Also queues that were imported from this archive before.",
-        more="They are refused otherwise, so that no message is there twice.",
+        help="Import queues of this archive again that were imported before.",
+        more="They are refused otherwise, so that no message is loaded twice.",
     ),
     click.option(
         "--resume",
         "resume",
         cls=Option,
         is_flag=True,
-        help="Only go on with an import that was cut short.",
-        more="The same command goes on without it too; with it, it is refused where there is nothing to go on with.",
+        help="Only resume an import that was interrupted.",
+        more="The same command resumes it without this option too; with it, the command is refused if there is nothing"
+        " to resume.",
     ),
     click.option(
         "--abandon",
         "abandon",
         cls=Option,
         is_flag=True,
-        help="Give up an import that was cut short, and remove what it has loaded.",
-        more="--space then means queue spaces of the device.",
+        help="Give up an import that was interrupted, and remove what it loaded.",
+        more="--space then selects queue spaces of the device.",
     ),
     click.option(
         "--abandon-all",
         "abandon_all",
         cls=Option,
         is_flag=True,
-        help="Give up all imports that were cut short; no archive is named.",
-        more="--space means queue spaces of the device. --dry-run says how many imports it would be.",
+        help="Give up all imports that were interrupted; name no archive.",
+        more="--space then selects queue spaces of the device. With --dry-run the number of these imports is printed.",
     ),
     _KEY,
     _RATE,
@@ -379,15 +384,15 @@ QUERY: Final[tuple[Declared, ...]] = (
         metavar="NUMBER",
         type=click.IntRange(1, 1_000_000),
         default=1_000,
-        help="At most so many rows [default: 1000].",
-        more="A remark says where there would be more.",
+        help="At most this many rows [default: 1000].",
+        more="A notice says if there are more.",
     ),
     click.option(
         "--no-bodies",
         "bare",
         cls=Option,
         is_flag=True,
-        help="Leave the column body out, which is faster.",
+        help="Leave out the column body, which is faster.",
     ),
     _KEY,
 )

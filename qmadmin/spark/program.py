@@ -38,13 +38,13 @@ class _InOrder(Documented, click.Group):
     cls=_InOrder, subcommand_metavar="COMMAND [OPTIONS] [ARGUMENTS]", options_metavar="", no_args_is_help=False
 )
 @click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version.")
-@click.help_option("-h", "--help", help="Print a summary of the commands, or behind a command of its options.")
+@click.help_option("-h", "--help", help="Print a summary of the commands, or after a command of its options.")
 def qmspark() -> None:
-    """Move whole queue spaces between devices, and look into them.
+    """Move whole queue spaces between devices, and query them.
 
-    An archive is a directory that holds queue spaces as they stood at one moment, in a form that no machine and no
-    database is needed for. The work is done by processes of this machine, or on Spark where --master says so. The
-    manual page qmspark(1) describes the commands.
+    An archive is a directory that holds queue spaces as they were at one moment, in a form that does not depend on a
+    machine or a database. The work is done by processes on this machine, or on Spark with --master. The manual page
+    qmspark(1) describes the commands.
     """
 
 
