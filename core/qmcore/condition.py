@@ -45,10 +45,10 @@ PROPERTIES: Final = (
     Property("msgid", Kind.MSGID, "the identifier of the message, 32 hexadecimal digits"),
     Property("priority", Kind.WHOLE, "the priority, 1 to 100"),
     Property("corrid", Kind.BYTES, "the correlation identifier"),
-    Property("size", Kind.WHOLE, "how many bytes the body has"),
-    Property("retries", Kind.WHOLE, "how often the message came back because a transaction rolled back"),
-    Property("enqueued_at", Kind.TIME, "when the message took its place in the queue"),
-    Property("available_at", Kind.TIME, "from when on the message can be dequeued, if not at once"),
+    Property("size", Kind.WHOLE, "the length of the body in bytes"),
+    Property("retries", Kind.WHOLE, "how often a transaction that dequeued the message was rolled back"),
+    Property("enqueued_at", Kind.TIME, "when the message was enqueued, in a transaction when that committed"),
+    Property("available_at", Kind.TIME, "when the message becomes available, if not at once"),
     Property("expires_at", Kind.TIME, "when the message expires, if ever"),
     Property("urcode", Kind.WHOLE, "the user return code"),
     Property("appkey", Kind.WHOLE, "the application key"),
@@ -59,13 +59,15 @@ PROPERTIES: Final = (
     Property("failure_queue", Kind.TEXT, "the queue for failure messages, if any are wanted"),
     Property("origin_queue", Kind.TEXT, "the queue that the message was moved from, if it was"),
     Property("origin_msgid", Kind.TEXT, "the identifier that the message had before it was moved"),
-    Property("first_msgid", Kind.TEXT, "the identifier that the message had before it was moved for the first time"),
+    Property("first_msgid", Kind.TEXT, "the identifier that the message had before its first move, if it was moved"),
     Property("origin_reason", Kind.TEXT, "why the message was moved: retries, expired, admin or forward"),
-    Property("origin_error", Kind.TEXT, "the last error before the message was moved, if it is known"),
+    Property("origin_error", Kind.TEXT, "the last error before the message was moved, if known"),
     Property("moved_at", Kind.TIME, "when the message was moved"),
 )
 
-HEADER: Final = Property("header.NAME", Kind.TEXT, 'a header by its name; header."any name" for one with other signs')
+HEADER: Final = Property(
+    "header.NAME", Kind.TEXT, 'a header by its name; header."any name" if the name has other characters'
+)
 """What to say about headers beside the properties: they have names of the sender's choice."""
 
 BY_NAME: Final[Mapping[str, Property]] = MappingProxyType({known.name: known for known in PROPERTIES})

@@ -217,12 +217,12 @@ class MessageInfo:
 
     @property
     def first_msgid(self) -> str:
-        """What its enqueue returned: the identifier that it had before it was moved for the first time, or has now."""
+        """The identifier that the enqueue returned: the one before the first move, or the present one."""
         return self.origin.first if self.origin else self.msgid
 
     @property
     def enqueued_at(self) -> datetime:
-        """When the message took its place in the queue (UTC)."""
+        """When the message was enqueued, in a transaction when that committed (UTC); a move does not change it."""
         return times.to_datetime(self.enqueued_us)
 
     @property
