@@ -149,12 +149,12 @@ class ShellSettings(Section):
     name = "qmadmin"
 
     device = Setting(
-        Kind.PATH, "", "The device, where no argument names one.", variable="QMCONFIG", default_help="none"
+        Kind.PATH, "", "The device, unless an argument names one.", variable="QMCONFIG", default_help="none"
     )
     space = Setting(
         Kind.TEXT,
         "",
-        "The queue space that the shell opens.",
+        "The queue space that the shell opens at its start.",
         variable="QMSPACE",
         older_variable="QM_SPACE",
         default_help="none",
@@ -162,27 +162,27 @@ class ShellSettings(Section):
     format = Setting(
         Kind.CHOICE,
         "auto",
-        "How results are written: as a table, in plain lines that a script can take apart, as JSON or as CSV. `auto` is"
+        "How results are written: as a table, in plain lines that a script can parse, as JSON or as CSV. `auto` is"
         " a table at a terminal, and plain otherwise.",
         choices=("auto", "table", "plain", "json", "csv"),
     )
     paginate = Setting(
-        Kind.FLAG, True, "Whether output that is longer than the screen goes through a pager, at a terminal."
+        Kind.FLAG, True, "Whether output that is longer than the screen goes through a pager at a terminal."
     )
-    verbose = Setting(Kind.FLAG, False, "Whether commands show more at first.")
-    echo = Setting(Kind.FLAG, False, "Whether a script repeats its lines at first.")
+    verbose = Setting(Kind.FLAG, False, "Whether verbose mode is on at the start.")
+    echo = Setting(Kind.FLAG, False, "Whether echo, which prints the lines of a script, is on at the start.")
     pager = Setting(
         Kind.TEXT,
         "",
-        "The shell command that long output goes through; `cat` is none.",
+        "The shell command that shows long output; `cat` means no pager.",
         variable="PAGER",
-        default_help="`less -FRX`, or `more` where there is no less",
+        default_help="`less -FRX`, or `more` if less is not installed",
     )
     history = Setting(
         Kind.STATE_PATH,
         "history",
-        "The file of the command lines that were typed. A relative path is beneath the directory qmadmin of"
-        " `XDG_STATE_HOME`, which is `~/.local/state` where that is not set. Empty, none is kept.",
+        "The file that keeps the command lines that were typed. A relative path is relative to the directory qmadmin in"
+        " `XDG_STATE_HOME`, which is `~/.local/state` unless it is set. With an empty path no history is kept.",
     )
     history_lines = Setting(Kind.NUMBER, 10_000, "How many command lines the history keeps.", low=1, high=1_000_000)
     bottom_line = Setting(
@@ -192,7 +192,7 @@ class ShellSettings(Section):
     color = Setting(
         Kind.CHOICE,
         "auto",
-        "Whether there are colours, at a terminal that has them.",
+        "Whether output is coloured, at a terminal that can show colours.",
         choices=("auto", "never"),
         variable="NO_COLOR",
         meaning="never",
@@ -207,7 +207,7 @@ class LogSettings(Section):
     prefix = Setting(
         Kind.PATH,
         "ULOG",
-        "How the names of the log files begin; the day follows behind a dot. `-` is the standard error output instead.",
+        "The beginning of the names of log files; a dot and the day follow. `-` means the standard error output.",
         variable="ULOGPFX",
     )
     format = Setting(
@@ -230,35 +230,37 @@ class ForwarderSettings(Section):
     idletime = Setting(
         Kind.SECONDS,
         30,
-        "The most seconds to sleep while the queues have no messages; 0 means none.",
+        "How many seconds to sleep at most while the queues have no messages; 0 means not to sleep.",
         high=SECONDS_MAX,
     )
     grace = Setting(
         Kind.SECONDS,
         30,
-        "How many seconds calls that run are waited for at a stop; then they are ended, and their messages given back.",
+        "How many seconds a stop waits for running calls; then they are ended, and their messages are given back.",
         high=SECONDS_MAX,
     )
     workers = Setting(
         Kind.NUMBER,
         1,
-        "How many calls of a service run at a time, where the services file does not say.",
+        "How many calls of a service run at a time, unless the services file says otherwise.",
         low=1,
         high=1000,
     )
-    total_workers = Setting(Kind.NUMBER, 0, "How many calls run at a time in all; 0 means no limit.", high=10_000)
+    total_workers = Setting(
+        Kind.NUMBER, 0, "How many calls of all services run at a time; 0 means no limit.", high=10_000
+    )
     order = Setting(
         Kind.CHOICE,
         "auto",
-        "What becomes of the messages behind one whose service failed, where the services file does not say: they wait"
-        " (strict), they go first (skip), or several go at a time anyway (parallel). `auto` is `parallel` with several"
-        " workers, and `skip` with one.",
+        "How messages follow one whose service failed, unless the services file says otherwise: they wait (strict),"
+        " they go first (skip), or as many calls run at a time as there are workers (parallel). `auto` is `parallel` with"
+        " several workers, and `skip` with one.",
         choices=("auto", "strict", "skip", "parallel"),
     )
     batch = Setting(
         Kind.NUMBER,
         1,
-        "How many messages a worker takes, and commits, at a time, where the services file does not say.",
+        "How many messages a worker takes and commits together, unless the services file says otherwise.",
         low=1,
         high=1000,
     )
@@ -266,13 +268,13 @@ class ForwarderSettings(Section):
         Kind.TEXT,
         "",
         "Where figures for Prometheus are served over HTTP: a port of this machine's loopback address, or `host:port`;"
-        " empty is nowhere.",
+        " if it is empty, nowhere.",
         default_help="none",
     )
     log_level = Setting(
         Kind.CHOICE,
         "info",
-        "From which level up the forwarder and its services log, and show at a terminal; `debug` tells of each call.",
+        "The lowest level that the forwarder and its services log and show at a terminal; `debug` logs each call.",
         choices=("debug", "info", "warning", "error"),
     )
 
@@ -285,13 +287,13 @@ class CapacitySettings(Section):
     devices = Setting[tuple[str, ...]](
         Kind.TEXTS,
         (),
-        "The devices, as QMCONFIG names them, whose capacity commands run for this user, whoever has set them.",
+        "The devices, named as in QMCONFIG, whose capacity commands run for this user, whoever set them.",
         default_help="none",
     )
     commands = Setting[tuple[str, ...]](
         Kind.TEXTS,
         (),
-        "The capacity commands, as qinfo shows them, that run for this user on any device.",
+        "The capacity commands, written as qinfo shows them, that run for this user on any device.",
         default_help="none",
     )
 

@@ -42,10 +42,10 @@ JSON_KEYS: Final = {
     "program": "the name of the program",
     "pid": "the number of its process",
     "thread": "the number of the thread",
-    "level": "how grave it is: DEBUG, INFO, WARN or ERROR",
+    "level": "its severity: DEBUG, INFO, WARN or ERROR",
     "logger": "the part of the program, such as qmadmin.forwarder",
     "catalogue": "the number in Tuxedo's message catalogue, or null",
-    "text": "what happened; where it is an exception that nobody foresaw, its traceback follows on further lines",
+    "text": "what happened; the traceback of an unexpected exception follows on further lines",
 }
 """The keys of an event as JSON, in their order, and what they mean. They stay; others may come."""
 

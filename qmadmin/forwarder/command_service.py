@@ -35,15 +35,15 @@ FACTS: Final = {
     "QM_HEADERS": "its headers, as a JSON object",
     "QM_REPLY_QUEUE": "its reply queue",
     "QM_FAILURE_QUEUE": "its failure queue",
-    "QM_CLIENT_ID": "who sent it",
+    "QM_CLIENT_ID": "the client that sent it",
     "QM_APPKEY": "the application key of its sender",
-    "QM_TIMEOUT": "the seconds that the call may take; empty without a limit",
-    "QM_OUTCOME": "the file to which the command may write more of its outcome, see below",
-    "TRACEPARENT": "the span of the call, where it is traced, else the header of that name, where the message has it",
-    "TRACESTATE": "the state of that trace, where it has one",
+    "QM_TIMEOUT": "the seconds that the call may take; empty if there is no limit",
+    "QM_OUTCOME": "the file to which the command may write more about its outcome, see below",
+    "TRACEPARENT": "the span of the call if it is traced, otherwise the header of that name if the message has one",
+    "TRACESTATE": "the state of that trace, if it has one",
     "QMCONFIG": "the device",
     "QMSPACE": "the queue space",
-    "QM_SPACE": "the same, in its older spelling",
+    "QM_SPACE": "the queue space, under its older name",
 }
 """What a command finds in its environment, and what it means."""
 

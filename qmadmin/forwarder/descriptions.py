@@ -27,14 +27,14 @@ class Description:
     order: str = keys.key(
         keys.one_of("skip", "strict", "parallel"),
         "How the order of the queue is kept. With `strict` a message that failed is tried again before any other, so"
-        " that it keeps back all that are behind it; there is one worker then. With `skip` the others go on while it"
-        " waits for its next try. With `parallel` several workers take messages in order, and may end in any.",
+        " that all messages behind it wait; there is only one worker. With `skip` the others go first while it waits"
+        " for its next try. With `parallel` several workers take messages in order, and may finish in any order.",
         default="",
         default_help="that of `--order`",
     )
     batch: int | None = keys.key(
         keys.whole_number(1, BATCH_MAX),
-        "The most messages that a worker takes at once; they are worked on one after the other, and committed"
+        "The most messages that a worker takes at once; they are processed one after the other, and committed"
         " together.",
         default=None,
         default_help="that of `--batch`",
@@ -56,12 +56,12 @@ class PythonDescription(Description):
 
     python: str = keys.key(
         keys.FUNCTION,
-        "The function, as module and name. The directory of the services file is searched for the module first.",
+        "The function, as `module:name`. The module is searched for in the directory of the services file first.",
     )
     run: str = keys.key(
         keys.one_of("thread", "process"),
-        "Where the function runs: in a thread of the daemon, or in a worker process of its own, of which there are as"
-        " many as calls at the same time.",
+        "Where the function runs: in a thread of the daemon, or in a worker process; there are as many worker processes"
+        " as calls at the same time.",
         default="thread",
     )
 
@@ -72,18 +72,18 @@ class CommandDescription(Description):
 
     command: tuple[str, ...] = keys.key(
         keys.words('["tr", "a-z", "A-Z"]'),
-        "The program, then its arguments; no shell reads them. A program with a slash in its name is looked for from"
-        " the directory of the services file, others in `PATH`.",
+        "The program and its arguments; no shell interprets them. A relative path with a slash is relative to the"
+        " directory of the services file; a name without a slash is searched for in `PATH`.",
     )
     environment: Mapping[str, str] | None = keys.key(
         keys.table('{NAME = "value"}', lambda name: bool(name) and "=" not in name and keys.is_text(name)),
-        "Variables that it finds in its environment, beside the daemon's own.",
+        "Variables of its environment, in addition to those of the daemon.",
         default=None,
         default_help="none",
     )
     directory: str | None = keys.key(
         keys.DIRECTORY,
-        "The directory that it runs in, as seen from that of the services file.",
+        "The directory in which it runs; a relative path is relative to that of the services file.",
         default=None,
         default_help="the daemon's own",
     )
@@ -97,42 +97,42 @@ class HttpDescription(Description):
     method: str = keys.key(keys.HTTP_METHOD, "The method of the requests.", default="POST")
     headers: Mapping[str, str] | None = keys.key(
         keys.table('{Accept = "text/plain"}', keys.is_token, is_value=keys.is_line),
-        "Headers of each request. They win over the headers of the message.",
+        "Headers of each request. They override the headers of the message.",
         default=None,
         default_help="none",
     )
     ca: str | None = keys.key(
         keys.FILE,
-        "The file of the certificates that the server's is checked with.",
+        "The file of the certificates with which the certificate of the server is checked.",
         default=None,
         default_help="those of the system",
     )
     certificate: str | None = keys.key(
-        keys.FILE, "The file of the certificate that is shown to the server.", default=None, default_help="none"
+        keys.FILE, "The file of the certificate that is presented to the server.", default=None, default_help="none"
     )
     key: str | None = keys.key(
         keys.FILE, "The file of the key of that certificate.", default=None, default_help="that of `certificate`"
     )
     token_env: str | None = keys.key(
         keys.VARIABLE,
-        "The environment variable that has the bearer token of the requests.",
+        "The environment variable that contains the bearer token of the requests.",
         default=None,
         default_help="none",
     )
     token_file: str | None = keys.key(
         keys.FILE,
-        "The file that has the bearer token; it is read for each call, so that it can be renewed.",
+        "The file that contains the bearer token; it is read for each call, so that the token can be renewed.",
         default=None,
         default_help="none",
     )
     user: str | None = keys.key(
-        keys.USER, "The user that the requests name, with a password.", default=None, default_help="none"
+        keys.USER, "The user of the requests, who has a password.", default=None, default_help="none"
     )
     password_env: str | None = keys.key(
-        keys.VARIABLE, "The environment variable that has the password.", default=None, default_help="none"
+        keys.VARIABLE, "The environment variable that contains the password.", default=None, default_help="none"
     )
     password_file: str | None = keys.key(
-        keys.FILE, "The file that has the password; it is read for each call.", default=None, default_help="none"
+        keys.FILE, "The file that contains the password; it is read for each call.", default=None, default_help="none"
     )
     reply_headers: tuple[str, ...] = keys.key(
         keys.HEADER_NAMES,

@@ -29,15 +29,15 @@ HEADERS: Final = {
     "QM-Retries": "how often it was rolled back before",
     "QM-Urcode": "the user return code that came with it",
     "QM-Type": "`STRING` for text, `CARRAY` for bytes",
-    "Idempotency-Key": "the identifier that the message had at first, the same at each try",
+    "Idempotency-Key": "the identifier that the message got when it was enqueued, the same at each try",
 }
 """What a service finds in the headers of a request, and what it means."""
 
 ANSWERS: Final = {
     "QM-Urcode": "the user return code of the reply, a whole number",
     "QM-Type": "the type of the reply",
-    "QM-Permanent": "`true` or `false`: whether trying again is of no use, whatever the status says",
-    "Retry-After": "seconds, or a date: when the message is tried again, or a queue that is paused is served again",
+    "QM-Permanent": "`true` or `false`: whether trying again is of no use, regardless of the status",
+    "Retry-After": "seconds or a date: when the message is tried again, or a paused queue is served again",
 }
 """What a service may say in the headers of its answer, and what it means."""
 

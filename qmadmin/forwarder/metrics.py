@@ -31,26 +31,26 @@ BOUNDS_US: Final = tuple(round(seconds * MICROS) for seconds in _BOUNDS)
 """Bounds of the histogram of call times; times are kept to two digits, so that these are exact."""
 
 COUNTERS: Final = {
-    "calls": ("calls", "Calls of the service that were begun."),
-    "successes": ("successes", "Calls whose message is gone and whose reply is queued."),
+    "calls": ("calls", "Calls of the service that were started."),
+    "successes": ("successes", "Calls that succeeded: their message is gone and their reply is queued."),
     "failures": ("failures", "Calls that failed."),
-    "retries": ("retries", "Failed calls after which the message is tried again."),
-    "refused": ("refused", "Calls that were no try, because the service could not work."),
-    "dropped_replies": ("dropped_replies", "Replies for which there was no reply queue."),
+    "retries": ("retries", "Failed calls whose message is tried again."),
+    "refused": ("refused", "Calls that do not count as a try, because the service could not work at all."),
+    "dropped_replies": ("dropped_replies", "Replies that were dropped because their queue did not exist."),
 }
 """Fields of the figures that are counters: what each is called behind tmqforward_, and what it is."""
 
 GAUGES: Final = {
-    "in_flight": ("calls_in_flight", "Calls that run now."),
+    "in_flight": ("calls_in_flight", "Calls that are running."),
     "workers": ("workers", "Calls that may run at the same time."),
 }
 TIMES: Final = {
     "last_error_us": ("last_error_timestamp_seconds", "When a call last failed or was refused; 0: never."),
-    "paused_until_us": ("paused_until_timestamp_seconds", "Until when the queue is not served; 0: it is served."),
+    "paused_until_us": ("paused_until_timestamp_seconds", "Until when the queue is paused; 0: it is served."),
 }
 
 
-DURATIONS: Final = ("call_duration_seconds", "How long calls took that succeeded or failed.")
+DURATIONS: Final = ("call_duration_seconds", "The duration of calls that succeeded or failed.")
 INFO: Final = ("info", "The version of tmqforward, as a label; the value is always 1.")
 
 

@@ -76,7 +76,7 @@ _OPTIONS: Final = (
         cls=Option,
         metavar="QUEUE[,QUEUE...]",
         multiple=True,
-        help="The queues, named like their services [default: all services of the file].",
+        help="The queues to forward [default: those of all services in the file].",
         more="May be given several times; a queue that is named twice is served once.",
     ),
     click.option(
@@ -86,7 +86,8 @@ _OPTIONS: Final = (
         metavar="TRANTIME",
         setting=ForwarderSettings.trantime,
         help="Seconds that a request may take; 0 means no limit.",
-        more="They limit the transaction around the call. A call that is still running then is ended, and has failed.",
+        more="This is the timeout of the transaction around the call. A call that is still running then is ended, and"
+        " has failed.",
     ),
     click.option(
         "-i",
@@ -94,8 +95,8 @@ _OPTIONS: Final = (
         cls=Option,
         metavar="IDLETIME",
         setting=ForwarderSettings.idletime,
-        help="Most seconds of sleep while there is nothing to do.",
-        more="A message that comes ends the sleep. With 0 there is none, and the queues are looked at all the time.",
+        help="How many seconds to sleep at most while there is nothing to do.",
+        more="An arriving message ends the sleep. With 0 the queues are polled without a pause.",
     ),
     click.option(
         "-e",
@@ -110,35 +111,35 @@ _OPTIONS: Final = (
         "gives_up",
         cls=Option,
         is_flag=True,
-        help="Do not try again where a failure has a reply.",
-        more="When a service fails and says something to its client, the request is deleted, and what it says goes to"
-        " the failure queue that the request names, with its user return code. A request that is out of retries then"
-        " goes to the error queue as well.",
+        help="Do not retry a request whose failed service returns a reply.",
+        more="When a service fails and returns a reply, the request is deleted, and the reply goes to the failure queue"
+        " that the request names, with its user return code. If the request has used up its retries, it also goes to"
+        " the error queue.",
     ),
     click.option(
         "-n",
         "non_transactional",
         cls=Option,
         is_flag=True,
-        help="Call services outside of the transaction.",
-        more="What a service enqueues is there at once then, and stays when the call fails. The message and the reply"
-        " are one transaction all the same.",
+        help="Call services outside the transaction.",
+        more="A message that a service enqueues is then enqueued at once, and stays if the call fails. Dequeuing the"
+        " request and enqueuing the reply are still one transaction.",
     ),
     click.option(
         "-f",
         "pace",
         cls=Option,
         metavar="DELAY",
-        help="Fire and forget: send no replies, and do not try again; seconds between two calls.",
-        more="A message whose call fails goes to the error queue, or is discarded where there is none. The calls of a"
-        " queue begin at least the delay apart; with 0 there is none. Without a number of workers there are 32.",
+        help="Fire and forget: send no replies and do not retry; the delay is the seconds between two calls.",
+        more="A message whose call fails goes to the error queue, or is discarded if there is none. The calls of a"
+        " queue begin at least DELAY seconds apart; 0 means no delay. The default number of workers is then 32.",
     ),
     click.option(
         "-b",
         "blocktime",
         cls=Option,
         metavar="TIMEOUT",
-        help="With -n or -f: seconds that a call may take, instead of -t; 0 means no limit.",
+        help="With -n or -f: seconds that a call may take, in place of -t; 0 means no limit.",
     ),
     click.option(
         "-w",
@@ -147,7 +148,7 @@ _OPTIONS: Final = (
         metavar="NUMBER",
         type=click.IntRange(1, 1000),
         setting=ForwarderSettings.workers,
-        help="Calls of a service at a time, where the services file does not say.",
+        help="Calls of a service at a time, unless the services file says otherwise.",
     ),
     click.option(
         "--total-workers",
@@ -155,9 +156,10 @@ _OPTIONS: Final = (
         metavar="NUMBER",
         type=click.IntRange(0, 10_000),
         setting=ForwarderSettings.total_workers,
-        help="Calls at a time in all; 0 means no limit.",
-        more="With as many as there are queues, or more, one is kept free for each queue that has none, so that a slow"
-        " service does not delay the others. When all are busy, the message with the highest priority is next.",
+        help="Calls of all services at a time; 0 means no limit.",
+        more="If it is at least the number of queues, one worker is reserved for each queue that has none running, so"
+        " that a slow service does not delay the others. When all are busy, the message with the highest priority is"
+        " next.",
     ),
     click.option(
         "--order",
@@ -165,10 +167,10 @@ _OPTIONS: Final = (
         type=click.Choice(["strict", "skip", "parallel"]),
         metavar="strict|skip|parallel",
         setting=ForwarderSettings.order,
-        help="What becomes of the messages behind one whose service failed, where the services file does not say.",
-        more="`strict`: they wait until it is done with. `skip`: they go first while it waits for its retry."
-        " `parallel`: several go at a time anyway, as far as there are workers. `auto`, which only the"
-        " settings can say, is `parallel` with several workers, and `skip` with one.",
+        help="How messages follow one whose service failed, unless the services file says otherwise.",
+        more="`strict`: they wait until it has succeeded or left the queue. `skip`: they go first while it waits for"
+        " its retry. `parallel`: as many calls run at a time as there are workers. `auto`, which is only possible in"
+        " the settings, means `parallel` with several workers and `skip` with one.",
     ),
     click.option(
         "--batch",
@@ -176,8 +178,9 @@ _OPTIONS: Final = (
         metavar="NUMBER",
         type=click.IntRange(1, 1000),
         setting=ForwarderSettings.batch,
-        help="Messages that a worker takes, and commits, at a time, where the services file does not say.",
-        more="More of them cost less each. When the daemon is killed, all that were not committed are called again.",
+        help="Messages that a worker takes and commits together, unless the services file says otherwise.",
+        more="Larger batches cost less for each message. If the daemon is killed, the service is called again for all"
+        " messages that were not committed.",
     ),
     click.option(
         "--grace",
@@ -185,21 +188,21 @@ _OPTIONS: Final = (
         metavar="SECONDS",
         type=Span(0, SECONDS_MAX),
         setting=ForwarderSettings.grace,
-        help="How long a stop waits for calls that run.",
+        help="How many seconds a stop waits for running calls.",
     ),
     click.option(
         "--once",
         cls=Option,
         is_flag=True,
         help="Forward one message of each queue that has any, and end.",
-        more="The exit status is 1 where a call failed.",
+        more="The exit status is 1 if a call failed.",
     ),
     click.option(
         "--check",
         cls=Option,
         is_flag=True,
-        help="Say what is wrong with the services, and start nothing.",
-        more="Everything is looked at: the device, the queues, the file, each service. Nothing is forwarded.",
+        help="Report what is wrong with the services, and forward nothing.",
+        more="The device, the queues, the services file and each service are checked.",
     ),
     click.option(
         "-s",
@@ -232,7 +235,7 @@ _OPTIONS: Final = (
         "--verbose",
         cls=Option,
         is_flag=True,
-        help="Tell of each call, as --log-level debug does.",
+        help="Log each call, as --log-level debug does.",
     ),
     click.option(
         "--metrics",
@@ -240,14 +243,14 @@ _OPTIONS: Final = (
         metavar="[HOST:]PORT",
         setting=ForwarderSettings.metrics,
         help="Serve figures for Prometheus over HTTP.",
-        more="Without a host only programs on this machine reach them. It requires the package prometheus-client.",
+        more="Without a host, only programs on this machine can reach them. It requires the package prometheus-client.",
     ),
     click.option(
         "--status",
         cls=Option,
         is_flag=True,
-        help="Show who forwards the queues, and how that goes; forward nothing.",
-        more="Without -q, of all queues that somebody forwards. A device that may only be read will do.",
+        help="Show the processes that forward the queues, and how that goes; forward nothing.",
+        more="Without -q, for all queues that are forwarded. Permission to read the device is enough.",
     ),
     click.option(
         "--format",

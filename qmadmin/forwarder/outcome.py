@@ -14,9 +14,10 @@ NAMES: Final = {
     "urcode": "the user return code of the reply, a whole number",
     "type": "the type of the reply, such as `STRING`",
     "header.NAME": "a header of the reply",
-    "permanent": "`true`: trying again would fail again, so that the message goes to the error queue now",
-    "retry_after": "the seconds until the message is tried again, or with `unavailable` its queue",
-    "unavailable": "`true`: no message can be worked on at present; it is not a try, and the queue is paused",
+    "permanent": "`true`: trying again is of no use, and the message goes to the error queue at once",
+    "retry_after": "the seconds until the message, or with `unavailable` its queue, is tried again",
+    "unavailable": "`true`: no message can be processed at present; this does not count as a try, and the queue is"
+    " paused",
 }
 """What can be said, for the manual."""
 

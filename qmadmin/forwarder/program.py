@@ -54,10 +54,10 @@ _PROGRAM = "tmqforward"
 def tmqforward(arguments: tuple[str, ...], **given: Any) -> int:
     """Call services with the messages of queues, and queue the replies.
 
-    Each message is taken off its queue, the service that is named like the queue is called with it, and the reply
-    goes to the reply queue that the message names: all in one transaction, which is rolled back when the service
-    fails. DEVICE holds the queue space QSPACE; without it the environment variable QMCONFIG names the device.
-    The manual page tmqforward(8) describes the file of the services, and qmadmin.toml(5) where defaults are set.
+    Each message is dequeued, the service with the name of the queue is called with it, and the reply is enqueued on
+    the reply queue that the message names, all in one transaction, which is rolled back if the service fails.
+    DEVICE holds the queue space QSPACE; without it the environment variable QMCONFIG names the device.
+    The manual page tmqforward(8) describes the services file, and qmadmin.toml(5) where defaults are set.
     """
     configuration = Configuration.load(os.environ)
     device, space = choices.place(arguments, configuration.qmadmin.device)
