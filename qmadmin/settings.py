@@ -253,8 +253,8 @@ class ForwarderSettings(Section):
         Kind.CHOICE,
         "auto",
         "How messages follow one whose service failed, unless the services file says otherwise: they wait (strict),"
-        " they go first (skip), or as many calls run at a time as there are workers (parallel). `auto` is `parallel` with"
-        " several workers, and `skip` with one.",
+        " they go first (skip), or as many calls run at a time as there are workers (parallel). `auto` is `parallel`"
+        " with several workers, and `skip` with one.",
         choices=("auto", "strict", "skip", "parallel"),
     )
     batch = Setting(
