@@ -36,20 +36,20 @@ CARE = Group("Care of the device", "care")
 
 @CARE.command(
     "qcheck",
-    Positional("queue_space_name", SpaceName(), "Only this queue space; all of the device where it is left out."),
+    Positional("queue_space_name", SpaceName(), "Only this queue space; without it, the whole device."),
     extension=True,
     looks=True,
 )
 def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
-    """Look for what is wrong with the device or a queue space, and say what to do about it.
+    """Check the device or a queue space for problems, and say what to do about them.
 
-    First what is quickly seen: error queues that are missing, capacity limits that can never be reached and
-    commands that cannot run, limits that are near, queues that are stopped, messages that wait for long, processes
-    that died, transactions that are open for long, the clock, the rights of the files, the room on the disk. On
-    PostgreSQL: dead rows, what keeps vacuum from removing them, settings of the server and of the tables,
-    indexes, owners, rights, connections that run out. Then all that is stored is read and checked, while others
-    work. Nothing is changed. In verbose mode, and in formats for programs, what is in order is told too. The exit
-    status is that of an error where one is found.
+    Quick checks come first: missing error queues, capacity limits that can never be reached and commands that cannot
+    run, limits that are nearly reached, stopped queues, messages that have waited for long, processes that died,
+    transactions that have been open for long, the clock, the permissions of the files, the free disk space; on
+    PostgreSQL dead rows and what keeps vacuum from removing them, settings of the server and of the tables, indexes,
+    owners, privileges, and connections that are running out. Then everything that is stored is read and checked, while
+    others go on working. Nothing is changed. In verbose mode, and in formats for programs, checks that found nothing
+    are listed too. If an error is found, the exit status is 1.
 
         qcheck
         qcheck QSPACE
@@ -110,9 +110,9 @@ def _sentence(text: str) -> str:
 def qbackup(session: Session, directory: str) -> Outcome:
     """Make a backup of the device while it is in use.
 
-    It has every persistent message as it stood at one moment, and each transaction whole or not at all. Non-persistent
-    messages are not in it. The backup is checked before it gets its name; when anything fails there is nothing of that
-    name, and what was there is never overwritten. A device on PostgreSQL is backed up by pg_dump instead.
+    It contains all persistent messages as they were at one moment, and each transaction whole or not at all.
+    Non-persistent messages are not in it. The backup is checked before it gets its name: if anything fails, nothing of
+    that name is left, and nothing is ever overwritten. Use pg_dump to back up a device on PostgreSQL.
 
         qbackup /backups/monday
     """
@@ -137,12 +137,12 @@ def _restoring(_session: Session, given: Given) -> str | Notice:
 
 @CARE.command(
     "qrestore",
-    Option("-f", "force", "Also if the device is there; its messages are lost.", default=False),
+    Option("-f", "force", "Replace an existing device; its messages are lost.", default=False),
     Positional("backup", FileName(), "The directory that qbackup made.", "Backup directory: "),
     Positional(
         "device",
         FileName(),
-        "The device that is made; the one of this session where it is left out.",
+        "The device to create; by default the one of this session.",
         "Device name [default={default}]: ",
         default=lambda session, _given: session.path,
     ),
@@ -150,12 +150,12 @@ def _restoring(_session: Session, given: Given) -> str | Notice:
     extension=True,
 )
 def qrestore(session: Session, backup: str, device: str, force: bool) -> Outcome:
-    """Make a device of a backup.
+    """Create a device from a backup.
 
-    The backup is checked before, and what was made of it after, it is put in place; until then the device is as it was.
-    With -f a device that is there is replaced, if no other program has it open; the one of this session is closed
-    first. Transactions that were open when the backup was made roll back, which counts for no message as a try. New
-    messages get identifiers that were never given before.
+    The backup is checked first, and the new device is checked before it is put in place; until then an existing device
+    stays as it was. With -f an existing device is replaced, if no other program has it open; the one of this session is
+    closed first. Transactions that were open when the backup was made roll back, which does not count as a try. New
+    messages get identifiers that were never used before.
 
         qrestore -y /backups/monday /queues/QUE
     """
@@ -203,15 +203,15 @@ def _holds(report: BackupReport) -> str:
 
 @CARE.command(
     "qaudit",
-    Positional("count", Number("number of commands", 1), "How many, the newest; all that are kept where left out."),
+    Positional("count", Number("number of commands", 1), "How many of the newest to list; without it, all."),
     extension=True,
     looks=True,
 )
 def qaudit(session: Session, count: int | None) -> Outcome:
     """List the destructive commands that were given on the device, the newest first.
 
-    When, by whom, where, what, about what, and what came of it. A command without an outcome did not come to its end,
-    or is still at it. The device keeps the newest 10,000.
+    It shows when, by whom and where a command was given, the command, what it affected, and its outcome. A command
+    without an outcome was cut off or is still running. The device keeps the newest 10,000 records.
 
         qaudit 20
     """

@@ -36,14 +36,12 @@ WHICH = (
     WHERE,
 )
 SHOWN = (
-    Option(
-        "-k", "count", "How many messages at most; 1 where it is left out.", Number("number of messages", 1), "count", 1
-    ),
-    Option("-x", "in_hex", "Show bodies as hexadecimal digits; else as text, if it is text.", default=False),
+    Option("-k", "count", "How many messages at most; the default is 1.", Number("number of messages", 1), "count", 1),
+    Option("-x", "in_hex", "Show bodies as hexadecimal digits; otherwise text is shown as text.", default=False),
     Option(
         "-o",
         "output",
-        "Write the bodies into a file that is not there yet, one after the other, instead of showing them.",
+        "Write the bodies one after the other into a new file, in place of showing them.",
         FileName(),
         "file",
     ),
@@ -51,7 +49,7 @@ SHOWN = (
 QUEUE = Positional(
     "queue_name",
     QueueName(),
-    "The queue; the current one, if one is set, where it is left out.",
+    "The queue; by default the current one, if one is set.",
     "Queue name: ",
     meant=lambda session: session.queue,
 )
@@ -61,7 +59,14 @@ QUEUE = Positional(
     "qget",
     *WHICH,
     *SHOWN,
-    Option("-s", "wait", "How many seconds to wait for the first, or 10m, 2h.", Span("seconds to wait"), "seconds", 0),
+    Option(
+        "-s",
+        "wait",
+        "How long to wait for the first message: seconds, or 10m, 2h.",
+        Span("seconds to wait"),
+        "seconds",
+        0,
+    ),
     QUEUE,
     needs=Needs.OPEN_SPACE,
     extension=True,
@@ -80,8 +85,8 @@ def qget(
 ) -> Outcome:
     """Dequeue messages and show them.
 
-    Each is removed from the queue when it has been shown or written, and not before; what cannot be shown stays. An
-    interrupt ends the wait, or what comes after the message that is being shown.
+    Each message is removed from the queue only after it has been shown or written; a message that cannot be shown
+    stays. An interrupt ends the wait, or the command after the message that is being shown.
 
         qget -s 10 answers
         qget -m 8f3b0c6d2a1e4f570000000000000007 -o order.json orders
@@ -110,7 +115,7 @@ def qget(
     "qpeek",
     *WHICH,
     *SHOWN,
-    Option("-r", "retained", "Look at those that are kept after they were consumed.", default=False),
+    Option("-r", "retained", "Show retained messages, which were consumed already.", default=False),
     QUEUE,
     needs=Needs.OPEN_SPACE,
     extension=True,
@@ -128,10 +133,10 @@ def qpeek(
     output: str | None,
     retained: bool,
 ) -> Outcome:
-    """Show what is in messages of a queue, which stay as they are.
+    """Show the content of messages of a queue, and leave them unchanged.
 
-    They come in the order in which they will be dequeued, and those that are not available yet or that a transaction
-    holds after the others.
+    They are shown in the order in which they will be dequeued, followed by those that are not available yet or that a
+    transaction holds.
 
         qpeek orders
         qpeek -k 10 -w "origin_queue = 'orders'" errq

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 SESSION = Group("Session", "session")
 ON_OFF = Positional(
-    "state", Choice("mode", ("off", "on")), "The new state; the other one where it is left out.", metavar="{off|on}"
+    "state", Choice("mode", ("off", "on")), "The new state; without it, the mode is toggled.", metavar="{off|on}"
 )
 
 
 @SESSION.command("echo", ON_OFF, short="e")
 def echo(session: Session, state: str | None) -> Outcome:
-    """Switch echo mode, which is off at first.
+    """Switch echo mode, which is initially off.
 
-    While it is on, each line that is read from a command file or a pipe is repeated on the output, answers behind
-    their prompts, so that a log reads like a session. It changes nothing on a terminal.
+    While it is on, each line that is read from a command file or a pipe is printed, with answers after their prompts,
+    so that a log reads like a session. At a terminal it has no effect.
 
         echo on
     """
@@ -41,7 +41,7 @@ def echo(session: Session, state: str | None) -> Outcome:
 
 @SESSION.command("verbose", ON_OFF, short="v")
 def verbose(session: Session, state: str | None) -> Outcome:
-    """Switch verbose mode, which is off at first.
+    """Switch verbose mode, which is initially off.
 
     While it is on, lidl, qinfo, qlist and qspacelist show more, and qspacecreate shows its progress.
 
@@ -53,7 +53,7 @@ def verbose(session: Session, state: str | None) -> Outcome:
 
 @SESSION.command("paginate", ON_OFF, short="page")
 def paginate(session: Session, state: str | None) -> Outcome:
-    """Switch paginate mode, which is on at first if input and output are a terminal.
+    """Switch paginate mode, which is initially on if input and output are a terminal.
 
     While it is on, output that is longer than the screen goes through the pager that PAGER names. It can only be on if
     input and output are a terminal that is not dumb.
@@ -74,7 +74,7 @@ def paginate(session: Session, state: str | None) -> Outcome:
     Positional(
         "form",
         Choice("format", tuple(form.value for form in Format)),
-        "The new format; the present one is shown where it is left out.",
+        "The new format; without it, the present one is shown.",
         metavar="{table|plain|json|csv}",
     ),
     extension=True,
@@ -83,11 +83,12 @@ def paginate(session: Session, state: str | None) -> Outcome:
 def format_(session: Session, form: str | None) -> Outcome:
     """Choose how results are written.
 
-    table is for people: laid out for the width of the terminal. plain is one line for each row, always with the same
-    columns, - for no value, and quotes around a value with blanks. json is one document for each command, on a line:
-    rows has the objects, said the sentences, notices the remarks that stderr has too, and ok tells whether the command
-    succeeded. csv is a line of keys and a line for each object that is listed, without sentences. json and csv always
-    show everything, be verbose mode on or off. At first it is table at a terminal and plain elsewhere.
+    table is for people and fits the width of the terminal. plain is one line for each row, always with the same
+    columns, - for a missing value, and quotes around a value with blanks. json is one document for each command, on one
+    line: rows contains the objects, said the sentences, notices the messages that are also on the standard error
+    output, and ok says whether the command succeeded. csv is a line of keys and a line for each object, without
+    sentences. json and csv always show everything, whether verbose mode is on or off. Initially the format is table at
+    a terminal and plain elsewhere.
 
         qmadmin --format json -c "qopen QSPACE" -c qinfo QUE
     """
@@ -109,14 +110,15 @@ def _mode(name: str, *, on: bool) -> Line:
     Positional(
         "topic",
         HelpTopic(),
-        "A topic, a command or its abbreviation; commands lists those of all topics, all describes every one.",
+        "A topic, a command or its abbreviation; commands lists the syntax of all commands, all describes every"
+        " command.",
         metavar="{topic|command|commands|all}",
     ),
     short="h ?",
     looks=True,
 )
 def help_(session: Session, topic: str | None) -> Outcome:
-    """Show the commands by topic, the syntax of those of a topic, or the description of one or of all.
+    """List the commands by topic, or show the syntax of the commands of a topic, or describe one command or all.
 
     The manual page qmadmin(1) has the same descriptions.
 
@@ -140,10 +142,10 @@ def help_(session: Session, topic: str | None) -> Outcome:
     extension=True,
 )
 def source(session: Session, file: str) -> Outcome:
-    """Run the commands of a file, as qmadmin -f does, and go on.
+    """Run the commands of a file, as qmadmin -f does, and continue.
 
-    An error is told with the file and its line. Under --stop-on-error it ends the file, and at a terminal nothing else;
-    so does Ctrl-C.
+    An error message names the file and the line. With --stop-on-error an error ends the file, but not a session at a
+    terminal; neither does Ctrl-C.
 
         source nightly.qm
     """
@@ -161,7 +163,7 @@ def source(session: Session, file: str) -> Outcome:
 def quit_(session: Session) -> Outcome:
     """Leave the program.
 
-    The end of the input, Ctrl-D on a terminal, does the same. The open queue space is closed.
+    The end of the input, at a terminal Ctrl-D, does the same. The open queue space is closed.
 
         quit
     """
@@ -171,14 +173,15 @@ def quit_(session: Session) -> Outcome:
 
 @SESSION.command(
     "!",
-    Positional("shellcommand", Words(), "The command line, with everything that is special to the shell."),
+    Positional("shellcommand", Words(), "The command line, which may use all features of the shell."),
     raw=True,
 )
 def shell(session: Session, shellcommand: str) -> Outcome:
     """Run a shell command.
 
-    It is run by sh, and Ctrl-C reaches only it; in a script it ends the script as well. A command file or pipe on the
-    standard input is not the input of the shell command. An exit status other than 0 counts as an error.
+    It is run by sh. At a terminal Ctrl-C interrupts only the shell command; in a script it ends the script as well. The
+    shell command does not read the command file or pipe on the standard input. An exit status other than 0 counts as an
+    error.
 
         !df -h /var/qm
     """
@@ -192,7 +195,7 @@ def shell(session: Session, shellcommand: str) -> Outcome:
 def repeat_shell(session: Session) -> Outcome:
     """Run the previous shell command again.
 
-    It is the one of this session that began with an exclamation mark.
+    It is the last one that was given with an exclamation mark in this session.
 
         !!
     """
@@ -201,13 +204,11 @@ def repeat_shell(session: Session) -> Outcome:
     return _run(session, session.previous_shell)
 
 
-@SESSION.command(
-    "#", Positional("text", Words(), "What the reader of a command file ought to know.", metavar=" text"), raw=True
-)
+@SESSION.command("#", Positional("text", Words(), "The comment.", metavar=" text"), raw=True)
 def comment(session: Session, text: str) -> Outcome:  # noqa: ARG001 - that is the point
     """Do nothing: a comment, which takes the whole line.
 
-    Echo mode repeats it, so that a log has it too.
+    Echo mode prints it, so that a log contains it too.
 
         # the queues of the night shift
     """

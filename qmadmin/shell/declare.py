@@ -241,7 +241,7 @@ class Group:
 
 
 YES = Option("-y", "yes", "Do not ask for confirmation.", default=False)
-DRY_RUN = Option("-n", "dry_run", "Only say what would be done, and to what.", default=False, extension=True)
+DRY_RUN = Option("-n", "dry_run", "Only report what would be done, and to what.", default=False, extension=True)
 CONFIRMING = (YES, DRY_RUN)
 """The options of each command that asks for confirmation; its handler does not see them."""
 

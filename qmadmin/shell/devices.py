@@ -26,8 +26,8 @@ DEVICES = Group("Devices", "devices")
     Option(
         "-g",
         "group",
-        "Let the members of this group of the operating system use a device that is made by this: its files get the"
-        " permissions 0660 in place of 0600. On PostgreSQL it is a role that gets the rights.",
+        "Let the members of this group of the operating system use the device that this creates: its files get the"
+        " mode 0660 in place of 0600. On PostgreSQL the group is a role, which is granted what it needs.",
         Words(),
         metavar="group",
         extension=True,
@@ -35,8 +35,8 @@ DEVICES = Group("Devices", "devices")
     Option(
         "-s",
         "durability",
-        "How durable a device made by this is: with full, everything is on the disk when a call returns; with relaxed,"
-        " which is faster, a power failure or the crash of the machine may lose the last fraction of a second.",
+        "How durable the device that this creates is: with full, everything is on the disk when a call returns; with"
+        " relaxed, which is faster, a power failure or a crash of the machine may lose the last fraction of a second.",
         Choice("durability", device.DURABILITIES),
         metavar="full|relaxed",
         extension=True,
@@ -44,7 +44,8 @@ DEVICES = Group("Devices", "devices")
     Option(
         "-H",
         "partitions",
-        "Split the tables of messages of a device that is made by this on PostgreSQL, by the hash of the message.",
+        "Split the message tables of the device that this creates on PostgreSQL into this many partitions, by a hash"
+        " of the message.",
         Number("number of partitions", least=2, most=device.PARTITIONS_MAX),
         metavar="partitions",
         extension=True,
@@ -74,10 +75,10 @@ def crdl(
 ) -> Outcome:
     """Create an entry in the universal device list.
 
-    The first entry makes the device: its name must be the one that QMCONFIG has, and its offset 0. Some of its pages
-    hold the device list and the table of contents. Other entries may name the same file with other pages, or other
-    files; a queue space lies in the entries of one file. There are at most 25 entries. On PostgreSQL other entries name
-    other schemas of the same database, and the first one is given by its URL or by its schema.
+    The first entry creates the device: its name must be the one in QMCONFIG, and its offset 0. Some of its pages hold
+    the device list and the table of contents. Further entries may name other pages of the same file, or other files;
+    all pages of a queue space are in the same file. There are at most 25 entries. On PostgreSQL further entries name
+    other schemas of the same database; the first entry is named by the URL or the schema of the device.
 
         crdl /var/qm/QUE 0 2000
         crdl -s relaxed /var/qm/FAST 0 2000
@@ -109,15 +110,15 @@ def _data(entry: DeviceEntry) -> dict[str, Datum]:
 
 @DEVICES.command(
     "lidl",
-    Positional("dlindex", DeviceIndex(), "The entry to list; all of them where it is left out."),
+    Positional("dlindex", DeviceIndex(), "The entry to list; without it, all are listed."),
     looks=True,
 )
 def lidl(session: Session, dlindex: int | None) -> Outcome:
     """List the universal device list.
 
     It shows the index, name, first page and number of pages of each entry, whether the durability of the device is full
-    or relaxed, into how many partitions its messages are split, if they are, and the version of its schema. In verbose
-    mode also the free space map: the size and the first page of each free stretch.
+    or relaxed, the number of partitions if its messages are split, and the version of its schema. In verbose mode it
+    also shows the free space map: the size and the first page of each free range.
 
         lidl
         lidl 0
@@ -185,7 +186,7 @@ def _present_name(session: Session, given: Given) -> Mapping[str, str]:
     Positional(
         "newdevice",
         FileName(),
-        "The path that the file has now.",
+        "The new path of the file.",
         "New device name (now {present}): ",
         facts=_present_name,
     ),
@@ -193,8 +194,8 @@ def _present_name(session: Session, given: Given) -> Mapping[str, str]:
 def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:
     """Change the name of an entry in the universal device list.
 
-    This is needed after a file has been moved: pages are not reached under the old name any more. The file itself is
-    not touched. What is at the new path must be the file of this device; where nothing is yet, that is told.
+    This is needed after a file has been moved, because its pages can no longer be reached under the old name. The file
+    itself is not touched. The file at the new path must belong to this device; if there is none yet, a warning says so.
 
         chdl 1 /var/qm/moved
     """
@@ -209,7 +210,7 @@ def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:
 
 @DEVICES.command(
     "dsdl",
-    Positional("dlindex", DeviceIndex(), "The entry to remove.", "Device list index: "),
+    Positional("dlindex", DeviceIndex(), "The entry to destroy.", "Device list index: "),
     confirm=Confirmation(
         lambda session, given: (
             "Destroy device list entry {0.index}, {0.path}, offset {0.offset}, size {0.pages}".format(
@@ -223,7 +224,7 @@ def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:
 def dsdl(session: Session, dlindex: int) -> Outcome:
     """Destroy an entry in the universal device list.
 
-    It is refused while a queue space has pages of the entry. The first entry goes last.
+    It is refused while a queue space has pages of the entry. The first entry can only be destroyed last.
 
         dsdl -y 1
     """
@@ -235,8 +236,8 @@ def dsdl(session: Session, dlindex: int) -> Outcome:
 def livtoc(session: Session) -> Outcome:
     """List the volume table of contents.
 
-    The name, device list entry, file, first page and number of pages of each table. The first two are the device's
-    own; each other one is an extent of a queue space, named by the queue space and a number.
+    It shows the name, device list entry, file, first page and number of pages of each table. The first two tables are
+    the device's own; each other one is an extent of a queue space, named by the queue space and a number.
 
         livtoc
     """
@@ -268,7 +269,7 @@ def _entry(session: Session, index: int) -> DeviceEntry:
     Positional(
         "state",
         Choice("mode", ("off", "on")),
-        "The new state; nothing is changed where it is left out.",
+        "The new state; without it, the present state is shown.",
         metavar="{off|on}",
     ),
     extension=True,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Positional(
         "pages",
         parameters.count("size of the extent in disk pages", PAGE_QUANTUM),
-        "The pages that it gets, rounded down to a multiple of four.",
+        "The number of pages, rounded down to a multiple of four.",
         "Size of extent in disk pages: ",
     ),
     failure=no_table("Add extent"),
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 def qaddext(session: Session, queue_space_name: str, pages: int) -> Outcome:
     """Give a queue space more pages.
 
-    They come from the entries of the device list that are in the same file as the queue space, and are an extent more
-    in the table of contents, which has room for 100. They can never be taken back.
+    The pages come from the entries of the device list that are in the same file as the queue space. They become one
+    more extent in the table of contents, which has room for 100, and can never be taken back.
 
-    Unlike in Tuxedo the queue space may be in use, and stays open: processes that are attached to it go on, no message
-    is lost, and there is room for more at once.
+    Unlike in Tuxedo, the queue space may be in use and stays open: attached processes go on, no message is lost, and
+    the new pages can be used at once.
 
         qaddext myqueuespace 50
     """
@@ -61,7 +61,7 @@ def qaddext(session: Session, queue_space_name: str, pages: int) -> Outcome:
     Option(
         "-q",
         "queues",
-        "The most queues it can have. Each takes a page from messages; qaddext gives more.",
+        "The most queues it can have. Each takes one page away from messages; qaddext adds pages.",
         parameters.QUEUES.kind,
         "queues",
         UNCHANGED,
@@ -87,12 +87,11 @@ def qspacechange(
 ) -> Outcome:
     """Change the parameters of a queue space.
 
-    What is not given stays as it is: an option that is left out, and an empty answer. The pages are changed with
-    qaddext.
+    An option that is left out, or an empty answer, leaves that parameter unchanged. Use qaddext to add pages.
 
-    Unlike in Tuxedo the queue space may be in use, and stays open. No limit can be lowered below what is in use. Only
-    the memory for non-persistent messages cannot be changed while another process is attached, or a transaction is
-    open; a change of it loses those messages.
+    Unlike in Tuxedo, the queue space may be in use and stays open. No limit can be set below what is in use. Only the
+    memory for non-persistent messages cannot be changed while another process is attached or a transaction is open;
+    changing it loses those messages.
 
         qspacechange -A 100 myqueuespace 230458 10 20 5000 errq n 16
     """
@@ -133,10 +132,10 @@ def qspacechange(
     looks=True,
 )
 def qsize(session: Session, *, pages: int, queues: int, memory: Memory | None, **rest: Any) -> Outcome:
-    """Tell what a queue space with these parameters would take.
+    """Show what a queue space with these parameters would need.
 
-    That is the pages on disk, and the memory for non-persistent messages. Unlike in Tuxedo nothing else is reserved:
-    transactions, processes, messages and actions are limits only, and no semaphores are needed.
+    It shows the pages on disk and the memory for non-persistent messages. Unlike in Tuxedo, nothing else is reserved:
+    transactions, processes, messages and actions are only limits, and no semaphores are needed.
 
         qsize -n 50B 200 3 3 3 12
     """

@@ -23,16 +23,18 @@ MESSAGES = Group("Messages", "messages")
 
 @MESSAGES.command(
     "qlist",
-    Option("-b", "bodies", "The beginning of each body instead of all else.", default=False, extension=True),
+    Option(
+        "-b", "bodies", "Show the beginning of each body in place of the other columns.", default=False, extension=True
+    ),
     Option(
         "-k",
         "count",
-        "How many messages at most, 0 for all. Where it is left out, 1000 at a terminal, and elsewhere all.",
+        "How many messages at most; 0 means all. The default is 1000 at a terminal, and all elsewhere.",
         Number("number of messages"),
         "count",
         extension=True,
     ),
-    Positional("queue_name", QueueName(), "The queue; the current one where it is left out."),
+    Positional("queue_name", QueueName(), "The queue; without it, the current one."),
     short="ql",
     needs=Needs.OPEN_SPACE,
     looks=True,
@@ -40,11 +42,11 @@ MESSAGES = Group("Messages", "messages")
 def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | None) -> Outcome:
     """List the selected messages of a queue, in the order in which they will be dequeued.
 
-    The message identifier, priority, retries so far, size in bytes, delivery, reply delivery where one is set, whether
-    the message is ready, delayed or held by a transaction, and when it becomes available and expires, where that is
-    set. In verbose mode also the correlation identifier and the time of the enqueue. With -b there is one line for each
-    message at any width: identifier, state, bytes, and the body from its beginning, as far as it fits; qpeek shows all
-    of it. Of a body above 1 MiB nothing is shown.
+    It shows the message identifier, priority, retries so far, size in bytes, delivery, reply delivery if one is set,
+    whether the message is ready, delayed or held by a transaction, and when it becomes available and expires, if that
+    is set. In verbose mode it also shows the correlation identifier and the time of the enqueue. With -b there is one
+    line for each message at any width: identifier, state, bytes, and as much of the beginning of the body as fits;
+    qpeek shows all of it. Nothing is shown of a body above 1 MiB.
 
         qlist
         qlist -b -k 20 errq

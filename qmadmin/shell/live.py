@@ -28,7 +28,7 @@ _FREQUENT = ("enqueued", "dequeued")
     Option(
         "-d",
         "seconds",
-        "The seconds between two looks, 0.1 to 3600; 1 where it is left out.",
+        "The seconds between two looks, 0.1 to 3600; the default is 1.",
         Seconds("delay", 0.1, 3600.0),
         "seconds",
         _SECONDS,
@@ -36,30 +36,30 @@ _FREQUENT = ("enqueued", "dequeued")
     Option(
         "-n",
         "rounds",
-        "How many looks are taken; at a terminal as many as come where it is left out, elsewhere one.",
+        "How many looks are taken; by default no limit at a terminal, and one elsewhere.",
         Number("number of rounds", least=1),
         "rounds",
     ),
-    Positional("queue_name", QueueName(), "The queue; all where it is left out."),
+    Positional("queue_name", QueueName(), "The queue; without it, all queues."),
     needs=Needs.OPEN_SPACE,
     extension=True,
     looks=True,
 )
 def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int | None) -> Outcome:
-    """Watch what goes through the queues of the open queue space.
+    """Watch the traffic of the queues of the open queue space.
 
-    For each queue: its depth, which is the number of its messages, and how many of them are ready, delayed and held;
-    the messages a second that were enqueued and dequeued since the look before; the age of the oldest message that is
-    ready, or, where the order of the queue goes by times and does not tell it, of the first, marked 1st; how long it
-    will take until the queue is empty, by the last ten looks, or that it is growing, or that qstop lets nothing be
-    dequeued; how many messages were moved to an error queue since the queue was created, and how many were lost, which
-    is expired or discarded; and the course of the depth.
+    For each queue it shows its depth, which is the number of its messages, and how many of them are ready, delayed and
+    held; the messages per second that were enqueued and dequeued since the previous look; the age of the oldest ready
+    message or, if the order of the queue goes by times and does not show which is the oldest, of the first one, marked
+    1st; how long it will take until the queue is empty, judging by the last ten looks, or that it is growing, or that
+    it is stopped for dequeuing; how many messages were moved to an error queue since the queue was created, and how
+    many were lost, that is expired or discarded; and a graph of the depth.
 
-    At a terminal the view is renewed until it is left with q or Ctrl-C. s sorts by the next column, r the other way
-    round; the arrow keys, Page Up and Page Down, Home and End reach what does not fit.
+    At a terminal the view is updated until you leave it with q or Ctrl-C. s sorts by the next column, r reverses the
+    order; the arrow keys, Page Up and Page Down, Home and End scroll.
 
-    Elsewhere, and for programs, there is a table for each look, and a document of its own in JSON. Rates and trends
-    need two looks. in_rate and out_rate are messages a second, age and drain seconds; age_of is oldest or first.
+    Elsewhere, and in formats for programs, each look is a table, or a document of its own in JSON. Rates and trends
+    need two looks. in_rate and out_rate are messages per second, age and drain are seconds; age_of is oldest or first.
 
         qtop -d 5
         qmadmin --format json -c "qopen QSPACE" -c "qtop -n 2 -d 10"
@@ -146,16 +146,16 @@ def _short(value: float | None) -> float | None:
 
 @WATCHING.command(
     "qstat",
-    Option("-r", "relative", "What was counted since the snapshot, and how much of it in a second.", default=False),
-    Option("-s", "store", "Keep what the counters are now as the snapshot for -r.", default=False),
+    Option("-r", "relative", "Show what was counted since the snapshot, and the rate per second.", default=False),
+    Option("-s", "store", "Keep the present counters as the snapshot for -r.", default=False),
     Option(
         "-f",
         "file",
-        "Keep the snapshot in this file, so that other sessions can compare with it; else it is of this session.",
+        "Keep the snapshot in this file, so that other sessions can use it; by default it belongs to this session.",
         FileName(),
         "file",
     ),
-    Positional("queue_name", QueueName(), "The queue; all where it is left out."),
+    Positional("queue_name", QueueName(), "The queue; without it, all queues."),
     needs=Needs.OPEN_SPACE,
     extension=True,
     looks=True,
@@ -163,9 +163,10 @@ def _short(value: float | None) -> float | None:
 def qstat(session: Session, queue_name: str | None, relative: bool, store: bool, file: str | None) -> Outcome:
     """Show the counters of the queues of the open queue space.
 
-    How many messages were enqueued and dequeued, expired, were discarded, and were moved to an error queue: since the
-    queue was created, or with -r since a snapshot. A snapshot has the counters of all queues. With -r and -s together,
-    what is kept is compared with first. A queue that was created after the snapshot counts from its creation.
+    It shows how many messages were enqueued, were dequeued, expired, were discarded, and were moved to an error queue:
+    since the queue was created, or with -r since a snapshot. A snapshot contains the counters of all queues. With -r
+    and -s together, the old snapshot is compared before it is replaced. A queue that was created after the snapshot is
+    counted from its creation.
 
         qstat -s
         qstat -r

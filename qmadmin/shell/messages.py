@@ -83,8 +83,8 @@ def _changed(session: Session, count: int, what: str) -> Line:
 def qchangeprio(session: Session, newpriority: int) -> Outcome:
     """Change the priority of the selected messages of the current queue.
 
-    Messages that a transaction holds stay as they are. Look with qlist first: without criteria all messages of the
-    queue are meant.
+    Messages that a transaction holds are not changed. Check with qlist first: without criteria all messages of the
+    queue are changed.
 
         qchangeprio 99
         qchangeprio -y 1
@@ -102,7 +102,7 @@ def qchangeprio(session: Session, newpriority: int) -> Outcome:
     Positional(
         "newtime",
         When(),
-        "When they become available: +seconds or a span such as 10m, 2h, 1d from now, +0 being at once, or"
+        "When they become available: +seconds or a span such as 10m, 2h, 1d from now, where +0 means at once, or"
         " YY[MM[DD[hh[mm[ss]]]]] or ISO 8601 in local time.",
         "New time (+seconds or YY[MM[DD[hh[mm[ss]]]]]): ",
     ),
@@ -116,7 +116,7 @@ def qchangeprio(session: Session, newpriority: int) -> Outcome:
 def qchangetime(session: Session, newtime: datetime | timedelta) -> Outcome:
     """Change the time at which the selected messages of the current queue become available.
 
-    Messages that a transaction holds stay as they are.
+    Messages that a transaction holds are not changed.
 
         qchangetime +0
         qchangetime -y 270101
@@ -134,7 +134,7 @@ def qchangetime(session: Session, newtime: datetime | timedelta) -> Outcome:
     Positional(
         "newtime",
         WhenOrNone(),
-        "When they expire: +seconds or a span such as 10m, 2h, 1d from now, +0 being at once,"
+        "When they expire: +seconds or a span such as 10m, 2h, 1d from now, where +0 means at once,"
         " YY[MM[DD[hh[mm[ss]]]]] or ISO 8601 in local time, or none.",
         "New expiration time (+seconds, YY[MM[DD[hh[mm[ss]]]]] or none): ",
     ),
@@ -150,7 +150,7 @@ def qchangetime(session: Session, newtime: datetime | timedelta) -> Outcome:
 def qchangeexptime(session: Session, newtime: datetime | timedelta | None) -> Outcome:
     """Change the time at which the selected messages of the current queue expire.
 
-    Messages that a transaction holds stay as they are.
+    Messages that a transaction holds are not changed.
 
         qchangeexptime +3600
         qchangeexptime -y none
@@ -184,7 +184,7 @@ def _move(session: Session, given: Given) -> str | Notice:
 
 @MESSAGES.command(
     "qchangequeue",
-    Positional("newqueue", QueueName(), "The queue that they go to, of the same queue space.", "New queue name: "),
+    Positional("newqueue", QueueName(), "The queue to move them to, in the same queue space.", "New queue name: "),
     short="qcq",
     needs=_SELECTED,
     confirm=Confirmation(_move, "Queue not changed"),
@@ -192,9 +192,10 @@ def _move(session: Session, given: Given) -> str | Notice:
 def qchangequeue(session: Session, newqueue: str) -> Outcome:
     """Move the selected messages of the current queue to another queue of the queue space.
 
-    They get new identifiers and remember the queue that they came from and their first identifier. Their retries begin
-    again, and all else that their senders asked for stays. In an error queue they do not expire; from there they have
-    their expiration back, and go without one where it is over by then. Messages that a transaction holds stay.
+    They get new identifiers, and keep a record of the queue that they came from and of their first identifier. Their
+    retries begin again; everything else that their senders asked for stays. In an error queue they do not expire; when
+    they leave it they have their expiry again, or none if it has passed. Messages that a transaction holds are not
+    moved.
 
         qchangequeue -n errq
         qchangequeue -y errq
@@ -234,7 +235,8 @@ def _without_expiration(outlived: list[int]) -> list[Notice]:
 def qdeletemsg(session: Session) -> Outcome:
     """Delete the selected messages of the current queue.
 
-    Look with qlist first: without criteria all messages of the queue are meant. Those that a transaction holds stay.
+    Check with qlist first: without criteria all messages of the queue are deleted. Messages that a transaction holds
+    are not deleted.
 
         qdeletemsg -n
         qdeletemsg -y
@@ -294,8 +296,8 @@ def _retained(session: Session, name: str) -> int:
 @MESSAGES.command(
     "qpurge",
     *WHICH,
-    Option("-r", "retained", "Also those that the queue keeps for the record after they were consumed.", default=False),
-    Option("-d", "damaged", "Only those whose record is gone or cannot be read.", default=False),
+    Option("-r", "retained", "Delete the retained messages too, which were consumed already.", default=False),
+    Option("-d", "damaged", "Only messages whose record is missing or cannot be read.", default=False),
     Positional("queue_name", QueueName(), "The queue.", "Queue name: "),
     needs=Needs.OPEN_SPACE,
     confirm=Confirmation(_to_purge, "Queue '{queue_name}' not purged"),
@@ -304,10 +306,11 @@ def _retained(session: Session, name: str) -> int:
 def qpurge(
     session: Session, queue_name: str, msgid: str | None, condition: Condition | None, retained: bool, damaged: bool
 ) -> Outcome:
-    """Delete messages of a queue, whether it is the current one or not.
+    """Delete messages of a queue, which need not be the current one.
 
-    Those that a transaction holds stay. With -d only those go whose record is gone or cannot be read, as after a
-    failure of the disk; nobody else can use the volume meanwhile, and what is left is counted again.
+    Messages that a transaction holds are not deleted. With -d only messages are deleted whose record is missing or
+    cannot be read, for example after a disk failure; nobody else can use the volume meanwhile, and the counts of the
+    queue are corrected.
 
         qpurge -y -w "enqueued_at < '2026-01-01T00:00:00Z'" orders
         qpurge -y -d orders
@@ -337,7 +340,7 @@ def _error_queue(session: Session, _given: Given) -> str:
     Positional(
         "queue_name",
         QueueName(),
-        "The queue that they are on now; the error queue of the queue space where it is left out.",
+        "The queue that they are on now; by default the error queue of the queue space.",
         "Queue name [default={default}]: ",
         default=_error_queue,
     ),
@@ -346,10 +349,10 @@ def _error_queue(session: Session, _given: Given) -> str:
     extension=True,
 )
 def qrequeue(session: Session, queue_name: str, msgid: str | None, condition: Condition | None) -> Outcome:
-    """Move messages back to the queues that they came from, such as from the error queue once the cause is mended.
+    """Move messages back to the queues that they came from, such as from the error queue once the cause is fixed.
 
-    Their retries begin again, and they have back the expiration that they had; where that is over they go without one.
-    Those that came from nowhere, or from a queue that is gone, stay, and so do those that a transaction holds.
+    Their retries begin again, and they have their expiry again, or none if it has passed. Messages that were never
+    moved, whose queue no longer exists, or that a transaction holds stay where they are.
 
         qrequeue -y -w "origin_reason = 'retries'" errq
     """

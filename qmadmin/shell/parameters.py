@@ -47,8 +47,8 @@ OPTIONS = (
     Option(
         "-d",
         "delivery",
-        "Where messages are kept that do not say so themselves: on disk (persist, the default), or in memory that is"
-        " lost on restart (nonpersist).",
+        "Where messages are kept whose senders do not say: on disk (persist, the default), or in memory that is lost"
+        " on restart (nonpersist).",
         DELIVERY,
         "persist|nonpersist",
         "persist",
@@ -56,23 +56,24 @@ OPTIONS = (
     Option(
         "-n",
         "memory_threshold",
-        "The capacity limits and the command for non-persistent messages: like high, low and cmd, in bytes (b), blocks"
-        " (B) or percent (%), with commas between.",
+        "The capacity limits and the command for non-persistent messages: like high, low and cmd, in bytes (b),"
+        " blocks (B) or percent (%), separated by commas.",
         MemoryThreshold(),
         "nhigh,nlow,ncmd",
     ),
     Option(
         "-e",
         "expiration",
-        "When messages expire that do not say so themselves: so many seconds after they were enqueued (+seconds), or"
-        " never (none, the default). Also +10m, +2h, +1d.",
+        "When messages expire whose senders do not say: a number of seconds after they were enqueued (+seconds, or"
+        " +10m, +2h, +1d), or never (none, the default).",
         Expiration(),
         "default_relative_expiration_time",
     ),
     Option(
         "-E",
         "error_queue",
-        "The error queue of its messages, instead of that of the queue space; quotes with nothing between for none.",
+        "The error queue of its messages, in place of that of the queue space; an empty pair of quotes means that of"
+        " the queue space.",
         QueueNameOrNone(),
         "errorq",
         "",
@@ -90,7 +91,7 @@ OPTIONS = (
     Option(
         "-R",
         "retention",
-        "How many seconds messages are kept for the record after they were consumed, or 10m, 2h, 1d, or forever.",
+        "How long messages are retained after they were consumed: seconds, or 10m, 2h, 1d, or forever.",
         Retention(),
         "seconds|forever",
         0,
@@ -102,7 +103,7 @@ OPTIONS = (
 GROUPING = Option(
     "-g",
     "grouping",
-    "The messages of one transaction stay together: one consumer at a time gets them. It cannot be changed later.",
+    "Keep the messages of one transaction together: one consumer at a time gets them. This cannot be changed later.",
     default=False,
     extension=True,
 )
@@ -110,8 +111,8 @@ GROUPING = Option(
 ORDER = Positional(
     "qorder",
     Order(),
-    "What messages are dequeued by, most significant first, with commas between: priority, time, expiration, and"
-    " at the end fifo or lifo. It cannot be changed later.",
+    "The order in which messages are dequeued, most significant first, separated by commas: priority, time,"
+    " expiration, and at the end fifo or lifo. This cannot be changed later.",
     "Queue order (priority, time, fifo, lifo): ",
     default="fifo",
     notice="Default queue order is {default}",
@@ -121,8 +122,8 @@ POSITIONALS = (
     Positional(
         "out_of_order",
         Exceptions(),
-        "Which exceptions from the order an enqueue may ask for: none, or top (before all others), msgid (before a"
-        " certain message), or both with a comma between.",
+        "Which exceptions to the order an enqueue may ask for: none, top (before all others), msgid (before a certain"
+        " message), or both, separated by a comma.",
         "Out-of-ordering enqueueing (top, msgid, [default={default}]): ",
         default="none",
         notice="Default out-of-ordering enqueueing is {default}",
@@ -131,7 +132,7 @@ POSITIONALS = (
     Positional(
         "retries",
         Number("number of retries", most=queue.RETRIES_MAX),
-        "How often a message may be rolled back and return to the queue. After that it goes to the error queue.",
+        "How often a message that is rolled back returns to the queue. After that it goes to the error queue.",
         "Retries [default={default}]: ",
         default="0",
         notice="Default number of retries is {default}",
@@ -139,7 +140,7 @@ POSITIONALS = (
     Positional(
         "delay",
         Span("retry delay", most=queue.DELAY_MAX, not_numeric=notices.DELAY_NOT_NUMERIC),
-        "How many seconds a message is not available after a rollback; or 10m, 2h, 1d.",
+        "How long a message is unavailable after a rollback: seconds, or 10m, 2h, 1d.",
         "Retry delay in seconds [default={default}]: ",
         default="0",
         notice="Default retry delay is {default} seconds",
@@ -157,7 +158,7 @@ POSITIONALS = (
     Positional(
         "low",
         LowLimit(),
-        "The use that must be reached before the command is run again, in the unit of the high limit.",
+        "The use to which the queue must fall before the command is run again, in the unit of the high limit.",
         "Reset (low) limit for queue capacity warning [default={default}]: ",
         default=lambda _session, given: f"0{given['high'].unit.value}",
         notice="Default low limit for queue capacity warning is {default}",

@@ -46,11 +46,19 @@ class Headers(Kind[dict[str, str]]):
 
 @CONTENT.command(
     "qput",
-    Option("-f", "file", "Take the message from a file; - is the standard input.", FileName(), "file"),
-    Option("-l", "lines", "Each line of the file is a message, without its line end.", default=False),
-    Option("-z", "without_body", "The message has no body, which is not the same as an empty one.", default=False),
-    Option("-x", "in_hex", "The text is hexadecimal digits, two for each byte.", default=False),
-    Option("-C", "type", "The type of the body: STRING where it is given as text, else CARRAY.", Words(), "type"),
+    Option("-f", "file", "Read the message from a file; - is the standard input.", FileName(), "file"),
+    Option("-l", "lines", "Enqueue each line of the file as a message, without its line end.", default=False),
+    Option(
+        "-z", "without_body", "Enqueue a message without a body, which is not the same as an empty one.", default=False
+    ),
+    Option("-x", "in_hex", "The text consists of hexadecimal digits, two for each byte.", default=False),
+    Option(
+        "-C",
+        "type",
+        "The type of the body; by default STRING if it is given as text, otherwise CARRAY.",
+        Words(),
+        "type",
+    ),
     Option("-s", "subtype", "The subtype of the body.", Words(), "subtype", ""),
     Option("-p", "priority", "Its priority, 1 to 100.", Number("priority", *PRIORITY_RANGE), "priority"),
     Option(
@@ -61,16 +69,18 @@ class Headers(Kind[dict[str, str]]):
         When(),
         "time",
     ),
-    Option("-e", "expires", "When it expires, in the same way, or none.", WhenOrNone(), "exptime", "default"),
+    Option("-e", "expires", "When it expires, in the same forms, or none.", WhenOrNone(), "exptime", "default"),
     Option("-i", "corrid", "Its correlation identifier.", CorrelationId(), "corrid"),
-    Option("-d", "delivery", "Where it is kept; by default where the queue says.", DELIVERY, "persist|nonpersist"),
+    Option(
+        "-d", "delivery", "Where the message is kept; by default as the queue says.", DELIVERY, "persist|nonpersist"
+    ),
     Option("-r", "reply_queue", "The queue for the reply.", QueueName(), "replyq"),
     Option("-q", "reply_delivery", "Where the reply is kept.", DELIVERY, "persist|nonpersist"),
     Option("-F", "failure_queue", "The failure queue.", QueueName(), "failureq"),
-    Option("-E", "error_queue", "The error queue, instead of that of its queue.", QueueName(), "errorq"),
+    Option("-E", "error_queue", "The error queue, in place of that of its queue.", QueueName(), "errorq"),
     Option("-u", "urcode", "The user return code.", Number("user return code", most=_INT64_MAX), "urcode", 0),
     Option("-k", "appkey", "The application key.", Number("application key", most=_INT64_MAX), "appkey", 0),
-    Option("-H", "headers", "Headers, with commas between.", Headers(), "name=value"),
+    Option("-H", "headers", "Headers, separated by commas.", Headers(), "name=value"),
     Option("-T", "top", "Put it before all others, if the queue allows it.", default=False),
     Option(
         "-b",
@@ -105,8 +115,8 @@ def qput(
 ) -> Outcome:
     r"""Enqueue a message.
 
-    The message is on the disk when the command ends. With -l the lines of a file are enqueued a thousand at a time;
-    after an error a warning says how many were enqueued.
+    A persistent message is on the disk when the command ends. With -l the lines of a file are enqueued in batches of a
+    thousand; after an error a warning says how many were enqueued.
 
         qput orders "one box of matches"
         qput -p 80 -r answers -i order\2017 -f order.json orders

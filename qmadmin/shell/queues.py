@@ -143,9 +143,9 @@ def qchange(
 ) -> Outcome:
     """Change the parameters of a queue of the open queue space.
 
-    What is not given stays as it is: an option that is left out, and an empty answer. The order of a queue, and whether
-    it groups messages, cannot be changed. Messages that are on the queue keep their expiry. A capacity command is taken
-    away by a pair of quotes with nothing between.
+    An option that is left out, or an empty answer, leaves that parameter unchanged. The order of a queue, and whether
+    it groups messages, cannot be changed. Messages on the queue keep their expiry. An empty pair of quotes removes a
+    capacity command.
 
         qchange service1 none 5 60 90% 10% "mailme service1"
     """
@@ -172,17 +172,16 @@ def qchange(
 
 @QUEUES.command(
     "qinfo",
-    Positional("queue_name", QueueName(), "The queue; all where it is left out."),
+    Positional("queue_name", QueueName(), "The queue; without it, all queues."),
     needs=Needs.OPEN_SPACE,
     looks=True,
 )
 def qinfo(session: Session, queue_name: str | None) -> Outcome:
-    """Show what one queue or all queues of the open queue space hold.
+    """Show what one queue or all queues of the open queue space contain.
 
-    The number of messages, how many of them are ready, delayed (not available yet) and held by transactions, and the
-    pages of the device and bytes that they take. In verbose mode also the parameters of the queue, what went
-    through it since it was created, and who forwards it. A queue that is named as error queue but not created is
-    warned about.
+    It shows the number of messages, how many of them are ready, delayed (not available yet) and held by transactions,
+    and the pages and bytes that they take. In verbose mode it also shows the parameters of the queue, its counters
+    since it was created, and the processes that forward it. A warning names an error queue that has not been created.
 
         qinfo
         qinfo orders
@@ -301,7 +300,7 @@ def _destruction(session: Session, given: Given) -> str:
     Option(
         "-f",
         "force",
-        "Destroy it even if it holds messages, or other processes have the queue space open; but not while a"
+        "Destroy it even if it holds messages or other processes have the queue space open, but not while a"
         " transaction holds one of the messages.",
         default=False,
         excludes="-p",
@@ -346,9 +345,9 @@ def _sides(what: str) -> tuple[Option, Option]:
     extension=True,
 )
 def qstart(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool) -> Outcome:
-    """Let messages be enqueued on a queue and dequeued from it again.
+    """Start enqueuing on a queue and dequeuing from it again.
 
-    Processes that wait for a message of it go on waiting.
+    Processes that wait for a message of the queue go on waiting.
 
         qstart orders
     """
@@ -362,8 +361,8 @@ def qstart(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool) 
     Option(
         "-w",
         "wait",
-        "How many seconds to wait for transactions that hold a message of the queue; else it is refused while there is"
-        " one.",
+        "How many seconds to wait for transactions that hold a message of the queue; without it, the command is"
+        " refused while there is one.",
         Span("seconds to wait"),
         "seconds",
         0,
@@ -373,10 +372,10 @@ def qstart(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool) 
     extension=True,
 )
 def qstop(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool, wait: int) -> Outcome:
-    """Let no message be enqueued on a queue or dequeued from it, until qstart.
+    """Stop enqueuing on a queue and dequeuing from it, until qstart.
 
-    Applications are refused with QMEBADQUEUE. Messages stay where they are, and what a transaction has enqueued before
-    is still taken when it commits.
+    Applications are refused with QMEBADQUEUE. Messages stay where they are, and messages that a transaction has already
+    enqueued are still accepted when it commits.
 
         qstop orders
         qstop -e -w 30 orders

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     looks=True,
 )
 def ipcs(session: Session, queue_space_name: str) -> Outcome:
-    """List the resources that a queue space has beside its file.
+    """List the resources that a queue space has in addition to its file.
 
-    The processes that are attached to it, this program among them if it has it open, and the files of its memory for
-    non-persistent messages. There are no semaphores, and no shared memory that a shutdown leaves behind.
+    It lists the attached processes, including this program if it has the queue space open, and the files of the memory
+    for non-persistent messages. There are no semaphores, and no shared memory that a shutdown leaves behind.
 
         ipcs QSPACE
     """
@@ -82,8 +82,8 @@ def _refused(error: QueueError, given: Given, session: Session) -> Notice | None
 def ipcrm(session: Session, queue_space_name: str, force: bool) -> Outcome:
     """Remove the memory of a queue space; its non-persistent messages are lost.
 
-    It is closed first if it is the one that is open. Without -f it is refused while other processes have the queue
-    space open. The memory is made again when it is needed.
+    It is closed first if it is open. Without -f it is refused while other processes have the queue space open. The
+    memory is created again when it is needed.
 
         ipcrm -y QSPACE
     """

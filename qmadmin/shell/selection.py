@@ -31,7 +31,9 @@ WHERE = Option(
 
 @SELECTION.command(
     "qset",
-    Positional("queue_name", QueueName(), "The queue that becomes the current one."),
+    Positional(
+        "queue_name", QueueName(), "The queue that becomes the current one; without it, the current queue is shown."
+    ),
     needs=Needs.OPEN_SPACE,
     looks=True,
 )
@@ -53,24 +55,32 @@ def qset(session: Session, queue_name: str | None) -> Outcome:
     Option(
         "-t",
         "available",
-        "Messages that become available at a time, or between two with a dash between, both included:"
-        " YY[MM[DD[hh[mm[ss]]]]] or ISO 8601 in local time, or +seconds or 10m, 2h, 1d from now. One that names no time"
-        " was available when it was enqueued.",
+        "Messages that become available at a time, or between two times with a dash between, both included:"
+        " YY[MM[DD[hh[mm[ss]]]]] or ISO 8601 in local time, or +seconds or 10m, 2h, 1d from now. A message without"
+        " such a time became available when it was enqueued.",
         TimeRange(),
         "deq_time1[-deq_time2]",
     ),
-    Option("-p", "priority", "Messages of this priority, or between two.", PriorityRange(), "priority1[-priority2]"),
+    Option(
+        "-p",
+        "priority",
+        "Messages with this priority, or between two priorities.",
+        PriorityRange(),
+        "priority1[-priority2]",
+    ),
     Option("-m", "msgid", "The message with this identifier.", MessageId(), "msgid"),
     Option(
         "-i",
         "corrid",
-        "Messages with this correlation identifier. What cannot be typed in it, blanks and backslashes are written as a"
-        " backslash and two hexadecimal digits, as in hello\\20world.",
+        "Messages with this correlation identifier. Unprintable characters, blanks and backslashes are"
+        " written as a backslash and two hexadecimal digits, as in hello\\20world.",
         CorrelationId(),
         "corrid",
     ),
-    Option("-d", "delivery", "Messages that are kept on disk, or in memory.", DELIVERY, "persist|nonpersist"),
-    Option("-e", "expires", "Messages that expire at a time, or between two.", TimeRange(), "exptime1[-exptime2]"),
+    Option("-d", "delivery", "Messages on disk (persist) or in memory (nonpersist).", DELIVERY, "persist|nonpersist"),
+    Option(
+        "-e", "expires", "Messages that expire at a time, or between two times.", TimeRange(), "exptime1[-exptime2]"
+    ),
     WHERE,
     Positional("nothing", Choice("argument", ("none",)), "Remove all criteria.", metavar="none"),
     needs=Needs.OPEN_SPACE,
@@ -90,9 +100,8 @@ def qscan(
 ) -> Outcome:
     r"""Set or print the criteria that select messages of the current queue.
 
-    Messages that meet all of them are selected; without criteria, all are. The criteria that are set take the place of
-    those that were set before. They are forgotten when a queue space is opened or closed, and stay when the current
-    queue is changed.
+    Messages that meet all criteria are selected; without criteria, all messages are. New criteria replace all earlier
+    ones. They are forgotten when a queue space is opened or closed, and stay when the current queue is changed.
 
         qscan -p 50-100 -t 2601-2602
         qscan -i hello\20world

@@ -49,7 +49,7 @@ OPTIONS = (
         "-n",
         "memory",
         "Memory for non-persistent messages in bytes (b), rounded down to whole pages, or in blocks (B), which are"
-        " pages of the device and meant where no letter follows. Without it every enqueue of one fails.",
+        " pages of the device and the default unit. Without memory every enqueue of such a message fails.",
         MemorySize(),
         "nonpersistent_msg_memory[b,B]",
     ),
@@ -59,7 +59,7 @@ OPTIONS = (
 IPC_KEY = Positional(
     "ipckey",
     count("IPC key"),
-    "A number of its own, better above 32768 and below 262143.",
+    "A number that no other queue space has; it should be above 32768 and below 262143.",
     "IPC Key for queue space: ",
     metavar="ipckey",
 )
@@ -83,7 +83,7 @@ LIMITS = (
     Positional(
         "procs",
         count("number of processes"),
-        "The most processes that may have it open at one time; one qmadmin is let in beyond them.",
+        "The most processes that may have it open at one time; one qmadmin may open it in addition.",
         "Number of concurrent processes in queue space: ",
     ),
     Positional(
@@ -96,8 +96,8 @@ LIMITS = (
 ERROR_QUEUE = Positional(
     "errorq",
     ErrorQueueName(),
-    "The queue for messages that are out of retries; it is only named here, and made with qcreate. Without one such"
-    " messages are lost.",
+    "The queue for messages that have used up their retries; it is only named here, and has to be created with"
+    " qcreate. Without one such messages are lost.",
     "Error queue name: ",
     default="",
     notice="No default error queue name: messages that are out of retries will be lost",
@@ -105,8 +105,8 @@ ERROR_QUEUE = Positional(
 INITIALIZE = Positional(
     "inityn",
     YesNo(),
-    "Whether its pages are taken from the disk now, so that a full disk is found now; else when they are needed, as"
-    " always on PostgreSQL.",
+    "Whether disk space for its pages is allocated now, so that a full disk is noticed now. Otherwise, and always on"
+    " PostgreSQL, it is allocated when it is needed.",
     "Initialize extents (y, n [default=n]): ",
     default="n",
 )
@@ -128,7 +128,7 @@ def changing() -> tuple[Option | Positional, ...]:
         *(_present(positional) for positional in (IPC_KEY, *LIMITS)),
         dataclasses.replace(
             ERROR_QUEUE,
-            help=f"{ERROR_QUEUE.help} A pair of quotes with nothing between takes it away.",
+            help=f"{ERROR_QUEUE.help} An empty pair of quotes removes it.",
             prompt="Error queue name{present}: ",
             default=_HAD["errorq"],
             notice="Error queue name stays '{default}'",

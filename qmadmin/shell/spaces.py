@@ -63,8 +63,8 @@ def qspacecreate(
 ) -> Outcome:
     """Create a queue space.
 
-    Its pages come from the entries of the device list. Everything but the last three values must be given. At a
-    terminal a bar shows how many of the pages are initialized; elsewhere, in verbose mode, a dot for each 5 %.
+    Its pages come from the entries of the device list. All values but the last three are required. At a terminal a bar
+    shows how many of the pages are initialized; elsewhere, in verbose mode, a dot for each 5 %.
 
         qspacecreate -n 50B myqueuespace 230458 200 3 3 3 12 errq n 16
     """
@@ -95,7 +95,7 @@ def qspacecreate(
 @SPACES.command(
     "qspacelist",
     Positional(
-        "queue_space_name", SpaceName(), "The queue space; all where it is empty.", "Queue space name: ", default=""
+        "queue_space_name", SpaceName(), "The queue space; an empty answer means all.", "Queue space name: ", default=""
     ),
     short="qspl",
     looks=True,
@@ -103,7 +103,8 @@ def qspacecreate(
 def qspacelist(session: Session, queue_space_name: str) -> Outcome:
     """List the parameters of one queue space or of all.
 
-    A table of all; one queue space, or all in verbose mode, with every parameter and how much of each limit is in use.
+    All queue spaces are listed in a table; one queue space, or all in verbose mode, with every parameter and how much
+    of each limit is in use.
 
         qspacelist QSPACE
     """
@@ -176,8 +177,8 @@ def _of(key: str, label: str, used: int, limit: int, unit: str = "") -> Field:
 def qopen(session: Session, queue_space_name: str) -> Outcome:
     """Open a queue space.
 
-    The queue space that is open is closed first, even if the other cannot be opened, so that later commands never reach
-    the wrong one; no queue is the current one then. A warning names an error queue that has not been created.
+    An open queue space is closed first, even if the other one cannot be opened, so that later commands never reach the
+    wrong one; there is then no current queue. A warning names an error queue that has not been created.
 
         qopen QSPACE
     """
@@ -260,8 +261,8 @@ def _destruction(session: Session, given: Given) -> str:
 def qspacedestroy(session: Session, queue_space_name: str, force: bool) -> Outcome:
     """Destroy a queue space with its queues.
 
-    It is closed first if it is the one that is open. Without -f it is refused while other processes have the queue
-    space open, or a queue of it holds messages.
+    It is closed first if it is open. Without -f it is refused while other processes have the queue space open, or a
+    queue of it holds messages.
 
         qspacedestroy -n QSPACE
         qspacedestroy -f -y QSPACE

@@ -21,11 +21,11 @@ TRANSACTIONS = Group("Transactions", "transactions")
 
 @TRANSACTIONS.command("qprinttrans", short="qpt", needs=Needs.OPEN_SPACE, looks=True)
 def qprinttrans(session: Session) -> Outcome:
-    """List the outstanding transactions of the open queue space, the longest first.
+    """List the outstanding transactions of the open queue space, the oldest first.
 
-    The index by which qcommittrans and qaborttrans know a transaction, its identifier, its state, since when it is
-    open, whose it is, whether that process is alive, and how many messages it has dequeued, has locked, and has
-    enqueued that its process does not keep for itself. A transaction is known to others from its first dequeue on.
+    It shows the index that qcommittrans and qaborttrans use, the identifier and state of the transaction, when it was
+    begun, its process and whether that is alive, and how many messages it has dequeued, has locked, and has enqueued
+    that are stored in the queue space already. Others can see a transaction from its first dequeue on.
 
         qprinttrans
     """
@@ -118,9 +118,9 @@ def _described(info: TransactionInfo) -> str:
     ),
 )
 def qcommittrans(session: Session, tranindex: int) -> Outcome:
-    """Commit a transaction that is prepared, whatever its coordinator decides.
+    """Commit a prepared transaction, whatever its coordinator decides.
 
-    One that is active is refused: only its own process can commit it, and this release prepares none for others.
+    An active transaction is refused: only its own process can commit it. This release does not prepare transactions.
 
         qcommittrans 0
     """
@@ -139,11 +139,11 @@ def qcommittrans(session: Session, tranindex: int) -> Outcome:
     ),
 )
 def qaborttrans(session: Session, tranindex: int) -> Outcome:
-    """Roll back a transaction, although its process is at work in it.
+    """Roll back a transaction, even one that its process is still using.
 
-    What it has dequeued comes back, which counts as a try; a message that is out of tries goes to the error queue, or
-    stays where there is none. Its process is refused with QMEABORTED at its next dequeue or its commit. Elsewhere only
-    a prepared transaction can be rolled back by others.
+    The messages that it has dequeued come back and have used up a try; a message without tries left goes to the error
+    queue, or stays if there is none. The next dequeue or the commit of its process is refused with QMEABORTED. In
+    Tuxedo only a prepared transaction can be rolled back by others.
 
         qaborttrans 0
     """

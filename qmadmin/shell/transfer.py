@@ -36,7 +36,7 @@ _OPTIONS = {
 
 _SPACE = Option("-s", "space", "Only this queue space.", SpaceName(), "queue_space_name")
 _QUEUE = Option("-q", "queue", "Only the queue of this name.", QueueName(), "queue_name")
-_DEFINITIONS = Option("-d", "definitions", "Definitions of queue spaces and queues, no messages.", default=False)
+_DEFINITIONS = Option("-d", "definitions", "Only definitions of queue spaces and queues, no messages.", default=False)
 _KEY = Option("-k", "key", "The file of the key that signs the archive.", FileName(), "file")
 
 
@@ -45,7 +45,7 @@ _KEY = Option("-k", "key", "The file of the key that signs the archive.", FileNa
     Option(
         "-s",
         "space",
-        "Only this queue space; without it the open one, or all where none is open.",
+        "Only this queue space; by default the open one, or all if none is open.",
         SpaceName(),
         "queue_space_name",
     ),
@@ -54,15 +54,15 @@ _KEY = Option("-k", "key", "The file of the key that signs the archive.", FileNa
     Option(
         "-o",
         "outstanding",
-        "What becomes of messages that open transactions have: nothing is exported (refuse, the default), they are left"
-        " out (leave-out), or carried in their places as if the transactions had rolled back (as-rolled-back).",
+        "What to do with messages that open transactions have: export nothing (refuse, the default), leave them out"
+        " (leave-out), or export them in their places as if the transactions had rolled back (as-rolled-back).",
         Choice("choice", ("refuse", "leave-out", "as-rolled-back")),
         "{refuse|leave-out|as-rolled-back}",
         "refuse",
     ),
     _DEFINITIONS,
     _KEY,
-    Positional("directory", FileName(), "The archive, a directory that must not exist or be empty.", "Archive: "),
+    Positional("directory", FileName(), "The archive, a directory that must be empty or not exist.", "Archive: "),
     extension=True,
 )
 def qexport(
@@ -76,11 +76,11 @@ def qexport(
     definitions: bool,
     key: str | None,
 ) -> Outcome:
-    """Write queue spaces into an archive, as they all stand at one moment.
+    """Write queue spaces into an archive, all as they are at one moment.
 
-    Others go on working meanwhile, and nothing is changed on the device. An archive can be read on any machine, and
-    imported into any device, by qimport or by qmspark(1), which has more to choose from; qmadmin-archive(5) has its
-    form. The directory is not an archive until all of it is written. It requires the package pyarrow.
+    Others go on working meanwhile, and nothing is changed on the device. An archive can be read on any machine and
+    imported into any device, by qimport or by qmspark(1), which has more options; qmadmin-archive(5) describes its
+    format. The directory is not an archive until all of it is written. It requires the package pyarrow.
 
         qexport /archives/monday
         qexport -s QSPACE -q orders -w "priority > 50" /archives/orders
@@ -137,15 +137,15 @@ def _sentences(done: Imported) -> Sequence[str]:
     Option(
         "-e",
         "existing",
-        "What becomes of a queue that is there already: nothing is imported (refuse, the default), it stays as it is"
-        " (skip), the imported one takes its place (replace), or it gets the messages (append).",
+        "What to do with a queue that exists already: import nothing (refuse, the default), leave it as it is (skip),"
+        " put the imported one in its place (replace), or add the messages to it (append).",
         Choice("choice", ("refuse", "skip", "replace", "append")),
         "{refuse|skip|replace|append}",
         "refuse",
     ),
-    Option("-r", "name", "The name that the queue space gets; -s says which one is meant.", SpaceName(), "new_name"),
-    Option("-t", "start", "Let messages be dequeued where that was so in the archive.", default=False, long="--start"),
-    Option("-a", "again", "Also queues that were imported from this archive before.", default=False),
+    Option("-r", "name", "The new name of the queue space that -s selects.", SpaceName(), "new_name"),
+    Option("-t", "start", "Start the queues that were started when they were exported.", default=False, long="--start"),
+    Option("-a", "again", "Import queues of this archive again that were imported before.", default=False),
     _DEFINITIONS,
     _KEY,
     Positional("directory", FileName(), "The directory of the archive.", "Archive: "),
@@ -168,11 +168,11 @@ def qimport(
     """Load an archive into the device.
 
     The archive is verified, and all limits are checked, before anything is changed. The queues of a queue space appear
-    together, when all of their messages are there. When it is cut short nobody sees anything of it, and the same
-    command goes on where it was. With -e append queues get the messages some at a time after that, each once, so that
-    the command as a whole is not atomic. Message identifiers stay valid. Imported queues are stopped for dequeuing
-    unless --start is given. An import that was cut short is given up by qmspark import --abandon, or by --abandon-all
-    where the archive is gone. It requires the package pyarrow.
+    together, when all of their messages are loaded. Nobody sees anything of an import that was interrupted, and the
+    same command resumes it. With -e append queues then get the messages in batches, each message once, so that the
+    command as a whole is not atomic. Message identifiers stay valid. Imported queues are stopped for dequeuing unless
+    --start is given. To give up an interrupted import use qmspark import --abandon, or --abandon-all if the archive is
+    gone. It requires the package pyarrow.
 
         qimport /archives/monday
         qimport -s QSPACE -r COPY /archives/monday
