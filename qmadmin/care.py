@@ -8,14 +8,13 @@ import os
 import pwd
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from qmadmin.commands import refusal, warn
 from qmadmin.maker import VolumeMaker
 from qmcore import names
 from qmcore.acts import forwarding, outstanding, spaces
-from qmcore.attached import AttachedProcess, MemoryFile
 from qmcore.audit import KEPT, AuditEntry, kept_text
-from qmcore.backup import BackupReport
 from qmcore.checks import whole
 from qmcore.device import DeviceEntry, DeviceInfo, MissingVolume
 from qmcore.errors import InvalidArgumentError, OperatingSystemError
@@ -25,6 +24,10 @@ from qmcore.queue import QueueDefinition
 from qmcore.records import Forwarding
 from qmcore.space import NUMBER_MAX, Space, SpaceUsage
 from qmcore.times import Clock
+
+if TYPE_CHECKING:
+    from qmcore.attached import AttachedProcess, MemoryFile
+    from qmcore.backup import BackupReport
 
 MEMORY = ":memory:"
 """The path of a device in the memory of this process."""
@@ -102,6 +105,8 @@ class Care(abc.ABC):
 
         On PostgreSQL it is the schema with the non-persistent messages of all queue spaces.
         """
+        from qmcore.attached import MemoryFile
+
         volume, found = self._found(name)
         return [MemoryFile(*file) for file in volume.memory_files(found)]
 

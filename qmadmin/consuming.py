@@ -15,7 +15,6 @@ from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import holding, plain, upkeep, waiting
 from qmcore.checks import number_of, whole
 from qmcore.condition import Condition
-from qmcore.condition_text import parse
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
 from qmcore.message import Message, MessageInfo
 from qmcore.port import always
@@ -343,13 +342,15 @@ def _check_pattern(pattern: object) -> None:
     if not isinstance(pattern, str):
         raise InvalidArgumentError(f"the pattern of a correlation identifier must be a str, got {pattern!r}")
     quoted = pattern.replace("'", "''")
-    parse(f"corrid LIKE '{quoted}'")
+    parsed(f"corrid LIKE '{quoted}'")
 
 
 def parsed(condition: str | Condition | None) -> Condition | None:
     """Return a condition that may have been given as text."""
     if condition is None or isinstance(condition, Condition):
         return condition
+    from qmcore.condition_text import parse
+
     return parse(condition)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from qmadmin.handle import SpaceHandle
 from qmcore.acts import forwarding
-from qmcore.attached import AttachedProcess
 from qmcore.errors import AbortedError
 from qmcore.records import Forwarding
+
+if TYPE_CHECKING:
+    from qmcore.attached import AttachedProcess
 
 
 class Forwardings(SpaceHandle):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from qmcore.backup import BackupReport
 from qmcore.device import DeviceInfo
 from qmcore.port import Volume
 from qmcore.times import Clock
+
+if TYPE_CHECKING:
+    from qmcore.backup import BackupReport
 
 
 class VolumeMaker(Protocol):

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from qmadmin.care import MEMORY
 from qmadmin.device import Device
-from qmcore.backup import BackupReport
 from qmcore.device import FULL, PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
 from qmcore.errors import BadResourceError, InvalidArgumentError
 from qmcore.times import Clock, SystemClock
 
 if TYPE_CHECKING:
     from qmadmin.maker import VolumeMaker
+    from qmcore.backup import BackupReport
     from qmcore.port import Volume
     from qmcore.upgrade import UpgradePlan
     from qmstorage.postgres.address import Address

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from qmadmin.handle import SpaceHandle
 from qmcore.acts import outstanding
-from qmcore.attached import TransactionInfo
+
+if TYPE_CHECKING:
+    from qmcore.attached import TransactionInfo
 
 
 class Outstanding(SpaceHandle):

@@ -14,7 +14,6 @@ import contextlib
 import json
 import logging
 import os
-import socket
 import sys
 import threading
 from datetime import datetime
@@ -74,7 +73,7 @@ class UlogHandler(logging.Handler):
         self.prefix = prefix
         self.as_json = as_json
         self._errors = errors
-        self._host = socket.gethostname()
+        self._host = os.uname().nodename
         self._path = ""
         self._file = -1
         self._identity: tuple[int, int] | None = None

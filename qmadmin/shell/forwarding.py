@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from qmadmin.shell.figures import duration
 from qmadmin.shell.results import Column, Datum, Field, Line, Moment, Table, Value
 from qmcore import times
-from qmcore.attached import AttachedProcess
-from qmcore.records import Forwarding
 
-Told: TypeAlias = tuple[AttachedProcess, Forwarding]
+if TYPE_CHECKING:
+    from qmcore.attached import AttachedProcess
+    from qmcore.records import Forwarding
+
+Told: TypeAlias = "tuple[AttachedProcess, Forwarding]"
 """Who forwards a queue, and what it tells of that."""
 
 COLUMNS = (

@@ -7,10 +7,14 @@ manual page.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from qmadmin.shell.results import Notice, Severity
-from qmcore.device import MissingVolume
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qmcore.device import MissingVolume
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.shell.flow import Counts
 from qmadmin.shell.notices import UsageError
 
 if TYPE_CHECKING:
-    from qmadmin.shell.flow import Look
+    from qmadmin.shell.flow import Counts, Look
 
 _KIND = "qmadmin counters"
 
@@ -83,6 +82,8 @@ def read(file: str) -> Snapshot | None:
 
 
 def _counts(found: Any) -> dict[str, Counts]:
+    from qmadmin.shell.flow import Counts
+
     return {name: Counts(**{key: int(value) for key, value in counts.items()}) for name, counts in found.items()}
 
 

@@ -7,70 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from sqlalchemy import and_, delete, exists, func, or_, select, union
-
 from qmcore import numbers
 from qmcore.carried import Run
 from qmcore.findings import Fault
 from qmcore.message import State
 from qmcore.queue import Queue
 from qmcore.records import Use
-from qmcore.row_rules import fault_of
 from qmcore.space import Space
 from qmstorage.carrying import Carrying
 from qmstorage.counters import Counters
-from qmstorage.runner import given
-from qmstorage.schema import chunk, due, expiring, history, message, ready
-from qmstorage.soundness import PARTS, RETAINED, SPILLED, STORED, Soundness, expected
+from qmstorage.soundness import Soundness, expected
 
 _STATES: Final = (State.READY, State.DELAYED, State.CONSUMED)
-_PLACES: Final = (ready, due, history)
-_OF_QUEUE: Final = given(message.c.queue_id, "of_queue")
-_ITS_ID: Final = given(message.c.id, "of_message")
-
-
-def _lacking(table: Any) -> Any:
-    return select(table.c.message_id).where(
-        given(table.c.queue_id, "of_queue"), ~exists().where(message.c.id == table.c.message_id)
-    )
-
-
-_WITHOUT_RECORD: Final = {
-    False: union(*(_lacking(table) for table in _PLACES)),
-    True: union(_lacking(ready), _lacking(due)),
-}
-"""The messages of a queue that have a place only; by whether they are in memory, where nothing is retained."""
-
-_WRONG_BODY: Final = (
-    select(message.c.id)
-    .outerjoin(PARTS, PARTS.c.body_id == message.c.body_id)
-    .where(
-        _OF_QUEUE,
-        or_(
-            and_(message.c.body_id.is_(None), func.coalesce(func.length(message.c.body), 0) != message.c.size),
-            and_(message.c.body_id.is_not(None), func.coalesce(PARTS.c.size, -1) != message.c.size),
-        ),
-    )
-)
-_STANDS: Final = {
-    in_memory: or_(
-        *(
-            exists().where(table.c.queue_id == message.c.queue_id, table.c.message_id == message.c.id)
-            for table in places
-        )
-    )
-    for in_memory, places in ((False, _PLACES), (True, (ready, due)))
-}
-_REMOVE_BODY: Final = delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(_ITS_ID)))
-_REMOVE: Final = delete(message).where(_ITS_ID, _OF_QUEUE)
-_REMOVE_PLACE: Final = [
-    delete(table).where(given(table.c.queue_id, "of_queue"), given(table.c.message_id, "of_message"))
-    for table in (ready, due, history, expiring)
-]
-_NO_LONGER_EXPIRING: Final = delete(expiring).where(
-    given(expiring.c.queue_id, "of_queue"), ~exists().where(message.c.id == expiring.c.message_id)
-)
-_SUMS: Final = [statement.where(_OF_QUEUE) for statement in (STORED, RETAINED, SPILLED)]
 
 
 class Damages(Counters, Carrying, Soundness):
@@ -101,29 +49,37 @@ class Damages(Counters, Carrying, Soundness):
 
     def damaged(self, space: Space, queue: Queue) -> list[int]:
         """Return the messages of a queue that are damaged, and that no transaction holds."""
+        from qmstorage import questions
+
         low = numbers.number(space.id, 0)
         bounds = {"low": low, "high": low + numbers.SEQUENCE_MAX}
-        lacking = self.all(_WITHOUT_RECORD[self.in_memory], of_queue=queue.id)
-        incomplete = self.all(_WRONG_BODIES[self.in_memory], of_queue=queue.id, **bounds)
+        lacking = self.all(questions.WITHOUT_RECORD[self.in_memory], of_queue=queue.id)
+        incomplete = self.all(questions.WRONG_BODIES[self.in_memory], of_queue=queue.id, **bounds)
         unreadable = (number for number, _ in self._unreadable(space, queue, lambda: None))
         return sorted({*(row[0] for row in lacking), *(row[0] for row in incomplete), *unreadable})
 
     def expunge(self, queue: Queue, message_ids: Sequence[int]) -> None:
         """Remove messages and their places, whatever is left of them. Nothing is counted."""
+        from qmstorage import questions
+
         for number in message_ids:
-            self.run(_REMOVE_BODY, of_message=number)
-            self.run(_REMOVE, of_message=number, of_queue=queue.id)
-            for statement in _REMOVE_PLACE[:2] + _REMOVE_PLACE[3:] if self.in_memory else _REMOVE_PLACE:
+            self.run(questions.REMOVE_BODY, of_message=number)
+            self.run(questions.REMOVE, of_message=number, of_queue=queue.id)
+            for statement in questions.REMOVE_PLACES[self.in_memory]:
                 self.run(statement, of_message=number, of_queue=queue.id)
-        self.run(_NO_LONGER_EXPIRING, of_queue=queue.id)
+        self.run(questions.NO_LONGER_EXPIRING, of_queue=queue.id)
 
     def uncounted(self, space: Space, queue: Queue) -> Use:
         """Return by how much a queue has more than is counted of it; less than nothing where it has less."""
+        from qmstorage import questions
+
         low = numbers.number(space.id, 0)
         bounds = {"low": low, "high": low + numbers.SEQUENCE_MAX}
         sums = [
-            (0, 0, 0) if self.in_memory and statement is _SUMS[1] else self._sum(statement, of_queue=queue.id, **bounds)
-            for statement in _SUMS
+            (0, 0, 0)
+            if self.in_memory and statement is questions.SUMS[1]
+            else self._sum(statement, of_queue=queue.id, **bounds)
+            for statement in questions.SUMS
         ]
         counted = self.use(queue)
         wanted = expected(*sums)
@@ -135,6 +91,8 @@ class Damages(Counters, Carrying, Soundness):
 
     def _unreadable(self, space: Space, queue: Queue, step: Callable[[], None]) -> Iterator[tuple[int, str]]:
         """Yield the numbers of messages that are recorded and cannot be read, and what is wrong with each."""
+        from qmcore.row_rules import fault_of
+
         with self.undecoded():
             for state in _STATES:
                 for batch in self.carried(
@@ -145,6 +103,3 @@ class Damages(Counters, Carrying, Soundness):
                         what = fault_of(row)
                         if what is not None:
                             yield numbers.number(space.id, row[0]), what
-
-
-_WRONG_BODIES: Final = {in_memory: _WRONG_BODY.where(_STANDS[in_memory]) for in_memory in (False, True)}

@@ -10,6 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HEAVY = {"alembic", "prompt_toolkit", "rich", "sqlalchemy"}
 
+OF_OTHER_COMMANDS = {"qmadmin.shell.flow", "qmcore.attached", "qmcore.condition_text", "qmstorage.questions"}
+
 STARTS = {
     "import qmadmin": "import qmadmin",
     "a capacity command": "import qmadmin.capacity.runner",
@@ -60,3 +62,17 @@ def test_forwarder_loads_what_a_kind_of_service_needs_with_the_first_of_that_kin
     _, imported = run_and_list_imports(f"import {kinds}, qmadmin.forwarder.command_service")
     assert "qmadmin" in imported
     assert not imported & {"asyncio", "urllib3"}
+
+
+def test_listing_the_devices_loads_nothing_that_only_other_commands_ask_for(tmp_path):
+    device = str(tmp_path / "QUE")
+    program = f"""
+import sys
+from qmadmin.opening import create_device
+from qmadmin.program import main
+create_device({device!r}, 1000).close()
+assert main([{device!r}, "-c", "lidl"]) == 0
+print(*({OF_OTHER_COMMANDS!r} & sys.modules.keys()))
+"""
+    printed, _ = run_and_list_imports(program)
+    assert printed.splitlines()[-1] == ""

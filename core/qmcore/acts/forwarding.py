@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from qmcore.acts.outstanding import process_of
-from qmcore.attached import AttachedProcess
 from qmcore.definitions import OpenSpace
 from qmcore.errors import AbortedError
 from qmcore.names import storable
 from qmcore.port import Unit, Volume
 from qmcore.records import Forwarding, Owner
 from qmcore.redacted import redacted
+
+if TYPE_CHECKING:
+    from qmcore.attached import AttachedProcess
 
 
 def report(unit: Unit, opened: OpenSpace, owner: Owner, told: Sequence[Forwarding], *, whole: bool) -> None:

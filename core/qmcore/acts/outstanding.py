@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import TYPE_CHECKING
 
 from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
-from qmcore.attached import AttachedProcess, TransactionInfo
 from qmcore.definitions import OpenSpace
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, ReleaseError
 from qmcore.port import Unit, Volume
 from qmcore.records import Outcome, Owner, Role, TransactionRecord
 from qmcore.times import Clock, moved
+
+if TYPE_CHECKING:
+    from qmcore.attached import AttachedProcess, TransactionInfo
 
 
 def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
@@ -23,6 +26,8 @@ def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
 
 def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[TransactionInfo]:
     """Return the transactions of a queue space, the longest first."""
+    from qmcore.attached import TransactionInfo
+
     space_id = opened.space.id
 
     def found(unit: Unit) -> tuple[list[TransactionRecord], list[Owner], dict[tuple[int, Role], int]]:
@@ -99,6 +104,8 @@ def held(unit: Unit, space_id: int) -> dict[tuple[int, Role], int]:
 
 def process_of(owner: Owner, living: Container[int], waits: int = 0) -> AttachedProcess:
     """Return who an owner is to administrators; `living` are the numbers of those that live."""
+    from qmcore.attached import AttachedProcess
+
     return AttachedProcess(
         pid=owner.pid, host=owner.host, role=owner.role, since_us=owner.since_us, alive=owner.id in living, waits=waits
     )
