@@ -358,7 +358,9 @@ def seconds_of(wait: object) -> float:
     """Return how long to wait; None is not at all."""
     if wait is None:
         return 0.0
-    seconds = wait.total_seconds() if isinstance(wait, timedelta) else number_of(wait)
+    if isinstance(wait, timedelta):
+        wait = wait.total_seconds()
+    seconds = wait if isinstance(wait, (int, float)) else number_of(wait)
     # Not a number is not from 0 on either.
     if seconds is not None and seconds >= 0:
         return float(seconds)

@@ -43,15 +43,29 @@ _open: contextvars.ContextVar[tuple[_Joined, ...]] = contextvars.ContextVar("qma
 """The transactions that are open in this context, the outermost first."""
 
 
-def join(transaction: Transaction, find: Callable[[], Transaction | None], device: Device, space: str | None) -> None:
-    """Let the calls in this context, on a queue space or with None on all of the device, belong to a transaction."""
-    joined = _Joined(find, weakref.ref(device), space, transaction.thread)
-    _open.set((*_open.get(), joined))
+def join(
+    transaction: Transaction,
+    find: Callable[[], Transaction | None],
+    device: Device,
+    space: str | None,
+    *,
+    nests: bool = True,
+) -> None:
+    """Let the calls in this context, on a queue space or with None on all of the device, belong to a transaction.
+
+    One that does not nest is refused inside another one.
+    """
+    outer = _open.get()
+    if outer and not nests:
+        refuse_nesting(device, space)
+    _open.set((*outer, _Joined(find, weakref.ref(device), space, transaction.thread)))
 
 
 def leave(transaction: Transaction) -> None:
     """Let calls in this context no longer belong to a transaction."""
-    _open.set(tuple(joined for joined in _open.get() if joined.find() not in (transaction, None)))
+    joined = _open.get()
+    is_alone = len(joined) == 1 and joined[0].find() is transaction
+    _open.set(() if is_alone else tuple(one for one in joined if one.find() not in (transaction, None)))
 
 
 def current(device: Device, space: str) -> Transaction | None:

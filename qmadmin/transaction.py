@@ -68,8 +68,7 @@ class Transaction:
             self._put_off(Ending(Cause.LEFT, "its transaction was forgotten"))
 
     def __enter__(self) -> Self:
-        open_transactions.refuse_nesting(self._device, self._space)
-        open_transactions.join(self, weakref.ref(self), self._device, self._space)
+        open_transactions.join(self, weakref.ref(self), self._device, self._space, nests=False)
         return self
 
     def __exit__(
@@ -266,7 +265,7 @@ class Transaction:
 
     def remaining(self) -> float:
         """Return the seconds until the transaction's time is over; infinity where it has no limit."""
-        return max(self._end - self._device.clock.monotonic(), 0.0)
+        return math.inf if self._timeout_us is None else max(self._end - self._device.clock.monotonic(), 0.0)
 
     def note(self, error: BaseException) -> None:
         """Remember an error after which the transaction cannot commit: the store's, or an interrupt in its midst.
@@ -287,11 +286,11 @@ class Transaction:
                 f" {attachment.opened.space.name!r} on {attachment.volume.path!r} too",
                 hint="Use queue spaces on one file of the device in one transaction.",
             )
-        return Branch(attachment.opened, attachment.owner, self._started_us, self._deadline())
-
-    def _deadline(self) -> int | None:
-        """Return when others end the transaction, by the clock that they go by too."""
-        return None if self._timeout_us is None else self._device.clock.steady() + round(self.remaining() * MICROS)
+        deadline = None
+        if self._timeout_us is not None:
+            # Others end it, who go by this clock.
+            deadline = self._device.clock.steady() + round(self.remaining() * MICROS)
+        return Branch(attachment.opened, attachment.owner, self._started_us, deadline)
 
     def _check_usable(self) -> None:
         self._check_thread()

@@ -41,7 +41,13 @@ def command(text: str) -> str:
 
 def correlation_id(value: bytes | str) -> bytes:
     """Return the identifier without its NUL padding: at most 32 bytes, a str taken as UTF-8."""
-    raw = encoded(value, "correlation identifier") if isinstance(value, str) else _bytes_of(value)
+    raw = (
+        encoded(value, "correlation identifier")
+        if isinstance(value, str)
+        else value
+        if type(value) is bytes
+        else _bytes_of(value)
+    )
     stripped = raw.rstrip(b"\0")
     if len(stripped) > CORRELATION_ID_MAX:
         raise InvalidArgumentError(

@@ -118,9 +118,14 @@ class Space:
     # Not in the hash: there may be hundreds, and statements are looked up by the queue space that they are for.
     adopted: tuple[Adopted, ...] = dataclasses.field(default=(), hash=False)
     _identifiers: Identifiers = dataclasses.field(init=False, repr=False, compare=False)
+    naming: Callable[[int], str] = dataclasses.field(init=False, repr=False, compare=False)
+    """Gives identifiers of messages; where none was adopted, in as few calls as there can be."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_identifiers", Identifiers(self.incarnation, self.adopted))
+        identifiers = Identifiers(self.incarnation, self.adopted)
+        object.__setattr__(self, "_identifiers", identifiers)
+        naming = identifiers.msgid if self.adopted else functools.partial(message_id, self.incarnation)
+        object.__setattr__(self, "naming", naming)
 
     @property
     def name(self) -> str:
@@ -139,11 +144,7 @@ class Space:
 
     def msgid(self, sequence: int) -> str:
         """Return the identifier that message `sequence` shows: its own, or the one with which it was imported."""
-        return self._identifiers.msgid(sequence) if self.adopted else message_id(self.incarnation, sequence)
-
-    def naming(self) -> Callable[[int], str]:
-        """Return what gives identifiers of messages; where none was adopted, in as few calls as there can be."""
-        return self._identifiers.msgid if self.adopted else functools.partial(message_id, self.incarnation)
+        return self.naming(sequence)
 
     def sequences_of(self, msgid: object) -> tuple[int, ...]:
         """Return the sequence numbers that an identifier can be of, the newest first; none for a stranger's.

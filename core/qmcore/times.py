@@ -77,7 +77,7 @@ def span(value: float | timedelta, what: str) -> int:
     if isinstance(value, timedelta):
         micros = value // timedelta(microseconds=1)
     else:
-        seconds = number_of(value)
+        seconds = value if type(value) in (int, float) else number_of(value)
         if seconds is None:
             raise InvalidArgumentError(f"the {what} must be a number of seconds or a timedelta, got {value!r}")
         if not math.isfinite(seconds):

@@ -84,7 +84,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
         branch.kept_bytes = kept
         for item in items:
             branch.brings[item.delivery] = branch.brings.get(item.delivery, NO_USE).plus(item.outgoing.use)
-    named = branch.opened.space.naming()
+    named = branch.opened.space.naming
     return [named(item.sequence or 0) for item in items]
 
 

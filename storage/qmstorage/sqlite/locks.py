@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import os
 import select
 import struct
@@ -87,6 +88,10 @@ class Gate:
     def __init__(self, surroundings: Surroundings, path: str) -> None:
         self._path = path
         self._fd = surroundings.make(_GATE)
+        self._is_waited_for = functools.partial(_has_waiters, self._fd)
+        if sys.platform == "linux":
+            # After each commit: one call.
+            self._is_waited_for = functools.partial(_is_locked, self._fd, _WHO_WAITS)
         if not _is_locked(self._fd, _WHO_ATTENDS):
             os.pwrite(self._fd, _number(path), 0)
         # It fails where the last process is just taking the pipe away: then everybody looks by himself for a while.
@@ -180,13 +185,6 @@ class Gate:
             rest(pause)
             pause = min(pause * 1.5, _PAUSE_MOST)
         return True
-
-    def _is_waited_for(self) -> bool:
-        if sys.platform != "linux":
-            free = lock(self._fd, _WAITING_ROOM)
-            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _WAITING_ROOM)
-            return not free
-        return _is_locked(self._fd, _WHO_WAITS)
 
     def close(self) -> None:
         """Give the gate up; the last process takes the pipe away, which programs that copy directories stumble over."""
@@ -296,6 +294,13 @@ class Turns:
         """Let go of the files."""
         while self._fds:
             os.close(self._fds.popitem()[1])
+
+
+def _has_waiters(fd: int) -> bool:
+    """Return whether somebody waits at a gate, where the system does not tell it without a lock."""
+    free = lock(fd, _WAITING_ROOM)
+    fcntl.lockf(fd, fcntl.LOCK_UN, 1, _WAITING_ROOM)
+    return not free
 
 
 def _is_locked(fd: int, question: bytes) -> bool:
