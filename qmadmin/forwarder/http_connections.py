@@ -1,4 +1,4 @@
-"""Connections to one HTTP server: kept while they last, and cut when the time of a call is over."""
+"""Connections to one HTTP server: pooled while they last, and cut when the time of a call is over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import SplitResult
 
 import urllib3
@@ -52,15 +52,20 @@ class Answer:
 
 
 class Connections:
-    """Sends requests to a server over connections of which at most `kept` are kept open between calls."""
+    """Sends requests to a server over a pool of connections, of which at most `kept` stay open between calls."""
 
     def __init__(self, url: SplitResult, tls: ssl.SSLContext | None, kept: int) -> None:
-        self._url = url
-        self._tls = tls
-        self._kept = kept
-        self._idle: list[_Line] = []
-        self._busy: set[_Line] = set()
-        self._lock = threading.Lock()
+        host, port = url.hostname or "", url.port
+        more: dict[str, Any] = {"maxsize": kept, "serves": self._serves, "bounded": self._cut_after}
+        self._pool: urllib3.HTTPConnectionPool
+        if tls is None:
+            self._pool = urllib3.HTTPConnectionPool(host, port, **more)
+            self._pool.ConnectionCls = _Plain
+        else:
+            self._pool = urllib3.HTTPSConnectionPool(host, port, ssl_context=tls, **more)
+            self._pool.ConnectionCls = _Secure
+        self._running: dict[int, _Exchange] = {}
+        """Those that go on, by the thread that makes them."""
         self._is_stopped = False
         self._deadlines = Deadlines("qmadmin-http-deadlines")
 
@@ -71,67 +76,97 @@ class Connections:
         time. A request that was sent over a connection that had been kept, and which the server closed at the same
         time, is sent once more: the server knows it again by its key.
         """
-        line = self._taken()
-        if line is not None:
-            try:
-                return self._over(line, call, request)
-            except _StaleError:
-                pass
-        return self._over(_Line(self._made()), call, request)
+        try:
+            return self._sent(call, request)
+        except _StaleError as error:
+            # The pool gives the one that has just been closed, and which is connected again.
+            return self._sent(call, request, error)
 
     def stop(self) -> None:
         """Cut all connections on which calls wait, and make no more."""
-        with self._lock:
-            self._is_stopped = True
-            for line in self._busy:
-                line.cut()
+        self._is_stopped = True
+        for exchange in list(self._running.values()):
+            exchange.cut()
 
     def close(self) -> None:
         """Close all connections."""
         self._deadlines.close()
-        with self._lock:
-            for line in self._idle:
-                line.close()
-            self._idle.clear()
+        self._pool.close()
 
-    def _over(self, line: _Line, call: Call, request: Request) -> Answer:
-        is_good = False
-        with self._lock:
-            self._busy.add(line)
+    def _sent(self, call: Call, request: Request, before: _StaleError | None = None) -> Answer:
+        """Send a request over a connection of the pool; `before` is how a kept one broke under it."""
+        thread, exchange = threading.get_ident(), _Exchange(call)
+        self._running[thread] = exchange
         try:
-            answer = self._sent(line, call, request)
-            is_good = not answer.is_cut
-            return answer
-        finally:
-            self._put_back(line, is_good=is_good)
-
-    def _sent(self, line: _Line, call: Call, request: Request) -> Answer:
-        self._refuse_stopped()
-        try:
-            if not line.is_open:
-                with self._cut_after(line, min(call.left(), CONNECT_SECONDS)):
-                    line.connect(min(call.left(), CONNECT_SECONDS))
-            with self._cut_after(line, call.left()):
-                answer = line.exchange(request, call)
-        except (Failure, _StaleError):
+            # Whoever stops after this finds the exchange.
+            self._refuse_stopped()
+            with self._cut_after(exchange, call.left()):
+                answer = self._answer(exchange, request)
+        except _StaleError as error:
+            self._refuse_cut(call)
+            if before is not None:
+                raise Failure(f"the connection ended without an answer: {error}") from error
+            raise
+        except Failure:
             self._refuse_cut(call)
             raise
+        finally:
+            self._running.pop(thread).end()
         # What was cut can look like an answer that has come to its end.
         self._refuse_cut(call)
         return answer
+
+    def _answer(self, exchange: _Exchange, request: Request) -> Answer:
+        left = exchange.call.left()
+        timeout = urllib3.Timeout(
+            connect=max(min(left, CONNECT_SECONDS), _A_MOMENT), read=None if left == math.inf else max(left, _A_MOMENT)
+        )
+        try:
+            response = self._pool.urlopen(
+                request.method,
+                request.target,
+                request.body,
+                request.headers,
+                retries=False,
+                redirect=False,
+                assert_same_host=False,
+                timeout=timeout,
+                preload_content=False,
+            )
+        except _ERRORS as error:
+            raise exchange.failure(_cause(error)) from error
+        try:
+            body, is_cut = _read(response)
+        except _ERRORS as error:
+            raise Failure(f"the connection ended in the middle of the answer: {_told(_cause(error))}") from error
+        finally:
+            # Where all of it was read, it is back in the pool by now.
+            response.close()
+            response.release_conn()
+        return Answer(response.status, response.reason or "", response.headers, body, is_cut)
+
+    def _serves(self, connection: _Plain) -> _Exchange:
+        """Return the exchange for which a connection of the pool is used now."""
+        exchange = self._running[threading.get_ident()]
+        exchange.connection = connection
+        return exchange
 
     def _refuse_cut(self, call: Call) -> None:
         self._refuse_stopped()
         if call.left() <= 0:
             raise Failure(too_late(call)) from None
 
+    def _refuse_stopped(self) -> None:
+        if self._is_stopped:
+            raise Unavailable(STOPS)
+
     @contextlib.contextmanager
-    def _cut_after(self, line: _Line, seconds: float) -> Iterator[None]:
+    def _cut_after(self, exchange: _Exchange, seconds: float) -> Iterator[None]:
         """Cut the connection if the block takes longer: a server that sends a byte now and then keeps no call up."""
         if seconds == math.inf:
             yield
             return
-        watch = Watch(time.monotonic() + seconds, line.cut)
+        watch = Watch(time.monotonic() + seconds, exchange.cut)
         self._deadlines.add(watch)
         try:
             yield
@@ -141,146 +176,130 @@ class Connections:
                     time.sleep(_A_MOMENT)
             self._deadlines.remove(watch)
 
-    def _refuse_stopped(self) -> None:
-        if self._is_stopped:
-            raise Unavailable(STOPS)
-
-    def _taken(self) -> _Line | None:
-        """Take a connection that was kept and that the server has not closed."""
-        with self._lock:
-            while self._idle:
-                line = self._idle.pop()
-                if line.is_alive:
-                    return line
-                line.close()
-        return None
-
-    def _put_back(self, line: _Line, *, is_good: bool) -> None:
-        with self._lock:
-            self._busy.discard(line)
-            if is_good and line.is_alive and len(self._idle) < self._kept and not self._is_stopped:
-                self._idle.append(line)
-                return
-        line.close()
-
-    def _made(self) -> _Plain | _Secure:
-        host, port = self._url.hostname or "", self._url.port
-        if self._tls is not None:
-            return _Secure(host, port, ssl_context=self._tls)
-        return _Plain(host, port)
-
 
 class _StaleError(Exception):
     """A connection that was kept broke before anything came back."""
 
 
-class _Line:
-    """A connection, and a second hold on its socket by which another thread can cut it."""
+class _Exchange:
+    """A request on its way, and the connection that it goes over."""
 
-    def __init__(self, connection: _Plain | _Secure) -> None:
-        self._connection = connection
-        self._has_answered = False
-        connection.connected = self._hold
-        self._socket: socket.socket | None = None
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.connection: _Plain | None = None
+        self.is_reached = False
+        """Whether the server was reached for it."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it was connected, and not closed."""
-        return self._connection.sock is not None
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether a request may be sent over it."""
-        return self._connection.is_connected
-
-    def connect(self, seconds: float) -> None:
-        """Connect, or raise Unavailable."""
-        self._connection.timeout = max(seconds, _A_MOMENT)
-        try:
-            self._connection.connect()
-        except _ERRORS as error:
-            raise Unavailable(f"the server cannot be reached: {_told(error)}") from error
-
-    def exchange(self, request: Request, call: Call) -> Answer:
-        """Send a request and return the answer; whoever calls cuts the connection when the time is over."""
-        left = call.left()
-        self._connection.timeout = None if left == math.inf else max(left, _A_MOMENT)
-        try:
-            response = self._response(request)
-        except _ERRORS as error:
-            if _is_refusal(error):
-                raise Unavailable(f"the server refuses the connection: {_told(error)}") from error
-            if self._has_answered:
-                raise _StaleError from error
-            raise Failure(f"the connection ended without an answer: {_told(error)}") from error
-        self._has_answered = True
-        try:
-            body, is_cut = _read(response)
-        except _ERRORS as error:
-            raise Failure(f"the connection ended in the middle of the answer: {_told(error)}") from error
-        return Answer(response.status, response.reason or "", response.headers, body, is_cut)
+    def end(self) -> None:
+        """Let go of the connection, which may serve another exchange by now."""
+        if self.connection is not None:
+            self.connection.leave(self)
 
     def cut(self) -> None:
         """Let whoever reads or writes see the end of the connection; any thread may call this."""
-        held = self._socket
-        if held is not None:
-            with contextlib.suppress(OSError):
-                held.shutdown(socket.SHUT_RDWR)
+        if self.connection is not None:
+            self.connection.cut(self)
 
-    def close(self) -> None:
-        """Close it."""
-        self._connection.close()
-        if self._socket is not None:
-            self._socket.close()
-
-    def _hold(self, connected: socket.socket) -> None:
-        self._socket = connected.dup()
-
-    def _response(self, request: Request) -> urllib3.HTTPResponse:
-        try:
-            self._connection.request(
-                request.method,
-                request.target,
-                body=request.body,
-                headers=request.headers,
-                preload_content=False,
-            )
-        except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError) as error:
-            return self._early_response(error)
-        return self._connection.getresponse()
-
-    def _early_response(self, error: OSError) -> urllib3.HTTPResponse:
-        """Return the answer of a server that answered before it had read everything; else raise the error."""
-        try:
-            return self._connection.getresponse()
-        except _ERRORS as worse:
-            # A certificate is refused after the server was reached.
-            raise (worse if _is_refusal(worse) else error) from None
+    def failure(self, error: BaseException) -> Exception:
+        """Return what a request has failed with that no answer came to."""
+        if not self.is_reached:
+            return Unavailable(f"the server cannot be reached: {_told(error)}")
+        if _is_refusal(error):
+            return Unavailable(f"the server refuses the connection: {_told(error)}")
+        if self.connection is not None and self.connection.has_answered:
+            return _StaleError(_told(error))
+        return Failure(f"the connection ended without an answer: {_told(error)}")
 
 
 class _Plain(HTTPConnection):
-    """A connection that tells of its socket before TLS begins on it."""
+    """A connection of the pool, with a second hold on its socket by which another thread can cut it.
 
-    connected: Callable[[socket.socket], None]
+    `serves` returns the exchange that the calling thread makes over it, and `bounded` a block in which it is reached.
+    """
+
+    def __init__(
+        self,
+        *where: Any,
+        serves: Callable[[_Plain], _Exchange],
+        bounded: Callable[[_Exchange, float], contextlib.AbstractContextManager[None]],
+        **how: Any,
+    ) -> None:
+        super().__init__(*where, **how)
+        self.has_answered = False
+        self._serves = serves
+        self._bounded = bounded
+        self._held: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._exchange: _Exchange | None = None
+        """What it serves. The end of an answer gives it back to the pool, a moment before the exchange ends."""
+
+    def connect(self) -> None:
+        """Reach the server."""
+        exchange = self._begun()
+        exchange.is_reached = False
+        with self._bounded(exchange, min(exchange.call.left(), CONNECT_SECONDS)):
+            super().connect()
+        exchange.is_reached = True
+
+    def request(self, *what: Any, **how: Any) -> None:
+        """Send a request."""
+        self._begun().is_reached = not self.is_closed
+        # A server that refuses a certificate says so before it ends the connection, which the answer shows.
+        with contextlib.suppress(ssl.SSLEOFError):
+            super().request(*what, **how)
+
+    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]  # as urllib3 does
+        """Return the answer, of which the body is still to be read."""
+        response = super().getresponse()
+        self.has_answered = True
+        return response
+
+    def cut(self, exchange: _Exchange) -> None:
+        """End the connection under whoever reads or writes, if that is still for the exchange."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._exchange is exchange and self._held is not None:
+                self._held.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close it; it may be connected again. The hold stays for as long as the rest of an answer is read."""
+        super().close()
+        with self._lock:
+            if self._exchange is None:
+                self._let_go()
+
+    def leave(self, exchange: _Exchange) -> None:
+        """Note that an exchange over it has come to its end."""
+        with self._lock:
+            if self._exchange is exchange:
+                self._exchange = None
+                if self.is_closed:
+                    self._let_go()
+
+    def _begun(self) -> _Exchange:
+        """Return the exchange that it serves from now on."""
+        exchange = self._serves(self)
+        with self._lock:
+            self._exchange = exchange
+        return exchange
 
     def _new_conn(self) -> socket.socket:
         made = super()._new_conn()
-        self.connected(made)
+        with self._lock:
+            self._let_go()
+            # Before TLS begins on it: what that makes of a socket cannot be had twice.
+            self._held, self.has_answered = made.dup(), False
         return made
 
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.close()
 
-class _Secure(HTTPSConnection):
+
+class _Secure(_Plain, HTTPSConnection):
     """The same with TLS."""
 
-    connected: Callable[[socket.socket], None]
 
-    def _new_conn(self) -> socket.socket:
-        made = super()._new_conn()
-        self.connected(made)
-        return made
-
-
-def _read(response: urllib3.HTTPResponse) -> tuple[bytes, bool]:
+def _read(response: urllib3.BaseHTTPResponse) -> tuple[bytes, bool]:
     """Return the body as far as a message can hold it, and whether there is more."""
     chunks = []
     size = 0
@@ -292,17 +311,23 @@ def _read(response: urllib3.HTTPResponse) -> tuple[bytes, bool]:
     return b"".join(chunks), False
 
 
+def _cause(error: BaseException) -> BaseException:
+    """Return what has happened, of which the pool tells in an error of its own."""
+    for inner in (error.__cause__, *reversed(error.args)):
+        if isinstance(error, urllib3.exceptions.HTTPError) and isinstance(inner, (OSError, http.client.HTTPException)):
+            return inner
+    return error
+
+
 def _is_refusal(error: BaseException) -> bool:
-    """Tell whether TLS has failed for good; what ends without a word may come back."""
+    """Return whether TLS has failed for good; what ends without a word may come back."""
     return isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError))
 
 
 def _told(error: BaseException) -> str:
     """Return what has happened, without the objects that it happened to."""
-    cause = error.__cause__ if isinstance(error, urllib3.exceptions.HTTPError) else None
-    found = cause if isinstance(cause, OSError) else error
-    if isinstance(found, TimeoutError):
+    if isinstance(error, (TimeoutError, urllib3.exceptions.TimeoutError)):
         return "no answer in time"
-    if isinstance(found, OSError) and found.strerror:
-        return found.strerror
-    return str(found) or type(found).__name__
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
