@@ -38,41 +38,43 @@ if TYPE_CHECKING:
 
 TPNOBLOCK: Final = Value(
     0x001,
-    enqueue="TPEBLOCK if another writer keeps the file for longer than a write takes, a tenth of a second.",
-    dequeue="TPEBLOCK if another writer keeps the file for longer than a write takes, a tenth of a second.",
+    enqueue="Fails with TPEBLOCK if another writer blocks the file for longer than a write takes, a tenth of a second.",
+    dequeue="Fails with TPEBLOCK if another writer blocks the file for longer than a write takes, a tenth of a second.",
 )
 TPSIGRSTRT: Final = Value(
     0x002,
     enqueue=(
-        "A signal does not end the wait for another writer that TPNOTIME asks for. Without the flag that is TPGOTSIG "
-        "after a signal that the program handles."
+        "A signal does not end a wait with TPNOTIME for another writer. Without the flag the call fails with TPGOTSIG"
+        " after a signal that the program handles."
     ),
     dequeue=(
-        "A signal does not end the wait. Without the flag a wait for a message, and one that TPNOTIME asks for, is "
-        "TPGOTSIG after a signal that the program handles. Only the main thread gets signals; a handler that raises, "
-        "as that of Ctrl-C does, ends the call with what it raises."
+        "A signal does not end the wait. Without the flag a wait for a message, or with TPNOTIME for another writer,"
+        " fails with TPGOTSIG after a signal that the program handles. Only the main thread gets signals; a handler"
+        " that raises an exception, as that of Ctrl-C does, ends the call with that exception."
     ),
 )
 TPNOTRAN: Final = Value(
     0x008,
-    enqueue="The call has no part in the transaction of this thread; it still ends when that one's time is over.",
-    dequeue="The call has no part in the transaction of this thread; it still ends when that one's time is over.",
+    enqueue="The call does not belong to the transaction of this thread; it still ends when the time of that"
+    " transaction is over.",
+    dequeue="The call does not belong to the transaction of this thread; it still ends when the time of that"
+    " transaction is over.",
     keyword="transactional",
 )
 TPNOTIME: Final = Value(
     0x020,
     enqueue=(
-        "Another writer that keeps the file is waited for without limit. Without the flag it is TPETIME after 30 "
-        "seconds."
+        "The call waits without limit for another writer that blocks the file. Without the flag it fails with TPETIME"
+        " after 30 seconds."
     ),
     dequeue=(
-        "Another writer that keeps the file is waited for without limit. Without the flag it is TPETIME after 30 "
-        "seconds. It does not prolong TPQWAIT."
+        "The call waits without limit for another writer that blocks the file. Without the flag it fails with TPETIME"
+        " after 30 seconds. It does not prolong TPQWAIT."
     ),
 )
 TPNOCHANGE: Final = Value(
     0x100,
-    dequeue="TPEOTYPE if the message is not of the type `kind`, which stays in the queue then.",
+    dequeue="Fails with TPEOTYPE if the message is not of the type `kind`; the message then stays in the queue.",
 )
 
 TPABSOLUTE: Final = Value(0x040)

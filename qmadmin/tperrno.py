@@ -21,15 +21,15 @@ TPEABORT: Final = 1
 TPEBADDESC: Final = 2
 TPEBLOCK: Final = Value(
     3,
-    enqueue="TPNOBLOCK was given, and another writer keeps the file.",
-    dequeue="TPNOBLOCK was given, and another writer keeps the file.",
+    enqueue="TPNOBLOCK was given, and another writer blocks the file.",
+    dequeue="TPNOBLOCK was given, and another writer blocks the file.",
 )
 TPEINVAL: Final = Value(
     4,
-    enqueue="An argument is of a wrong type, or a flag is not one of this call. What TPQCTL has wrong is QMEINVAL.",
+    enqueue="An argument is of a wrong type, or a flag is not one of this call. A mistake in TPQCTL is QMEINVAL.",
     dequeue=(
-        "An argument is of a wrong type, a flag is not one of this call, or TPNOCHANGE was given without `kind`. What "
-        "TPQCTL has wrong is QMEINVAL."
+        "An argument is of a wrong type, a flag is not one of this call, or TPNOCHANGE was given without `kind`. A"
+        " mistake in TPQCTL is QMEINVAL."
     ),
 )
 TPELIMIT: Final = 5
@@ -59,15 +59,15 @@ TPESYSTEM: Final = Value(
 TPETIME: Final = Value(
     13,
     enqueue=(
-        "Another writer kept the file for 30 seconds; the connection, the disk or another process failed at a moment "
-        "after which nobody can tell whether the message is on the queue; or the time of the transaction is over. In "
-        "the last case it can only be aborted, and further calls in it are TPETIME too."
+        "Another writer blocked the file for 30 seconds; the connection, the disk or another process failed at a"
+        " moment that leaves it unknown whether the message is on the queue; or the time of the transaction is over."
+        " In the last case the transaction can only be aborted, and further calls in it fail with TPETIME too."
     ),
     dequeue=(
-        "No message came in the time that TPQWAIT waits; another writer kept the file for 30 seconds; the connection, "
-        "the disk or another process failed at a moment after which nobody can tell whether the message was taken; or "
-        "the time of the transaction is over. In the last case, and if TPQWAIT waited in the transaction, it can only "
-        "be aborted, and further calls in it are TPETIME too."
+        "No message came in the time that TPQWAIT waits; another writer blocked the file for 30 seconds; the"
+        " connection, the disk or another process failed at a moment that leaves it unknown whether the message was"
+        " taken; or the time of the transaction is over. In the last case, and if TPQWAIT waited in the transaction,"
+        " the transaction can only be aborted, and further calls in it fail with TPETIME too."
     ),
 )
 TPETRAN: Final = 14
@@ -81,7 +81,7 @@ TPEITYPE: Final = 17
 TPEOTYPE: Final = Value(
     18,
     dequeue=(
-        "TPNOCHANGE was given, and the message is of another type than `kind`. A transaction can only be aborted then."
+        "TPNOCHANGE was given, and the message is not of the type `kind`. A transaction can then only be aborted."
     ),
 )
 TPERELEASE: Final = Value(
@@ -120,14 +120,14 @@ QMETRAN: Final = errors.TransactionStartError.number
 QMEBADMSGID: Final = Value(
     errors.BadMessageIdError.number,
     enqueue="`msgid` is not an identifier, or TPQBEFOREMSGID names a message that is gone.",
-    dequeue="`msgid` is not an identifier. One of a message that is gone is QMENOMSG.",
+    dequeue="`msgid` is not an identifier. The identifier of a message that is gone leads to QMENOMSG.",
 )
 QMESYSTEM: Final = Value(
     errors.SystemFailureError.number,
     enqueue="The store failed. The transaction can only be aborted.",
     dequeue=(
-        "The store failed, and the transaction can only be aborted; or TPQWAIT found no free action, and nothing has "
-        "happened."
+        "The store failed, and the transaction can only be aborted; or TPQWAIT found no free action, and nothing has"
+        " changed."
     ),
 )
 QMEOS: Final = Value(
@@ -158,8 +158,8 @@ QMENOMSG: Final = Value(
 QMEINUSE: Final = errors.InUseError.number
 QMENOSPACE: Final = Value(
     errors.NoSpaceError.number,
-    enqueue="The queue space has all of something in use: pages, messages, memory, transactions, processes.",
-    dequeue="The queue space has all its transactions or processes in use.",
+    enqueue="A limit of the queue space is reached: pages, messages, memory, transactions, processes.",
+    dequeue="The queue space has reached its limit of transactions or processes.",
 )
 QMERELEASE: Final = Value(
     errors.ReleaseError.number,

@@ -28,21 +28,22 @@ TPQCORRID: Final = Value(
 )
 TPQFAILUREQ: Final = Value(
     0x00002,
-    enqueue="`failurequeue` is where a message about a failure is to go.",
+    enqueue="`failurequeue` is the queue for a message about a failure.",
     dequeue="Asks for the name of the failure queue in `failurequeue`.",
     keyword="failure_queue",
 )
 TPQBEFOREMSGID: Final = Value(
     0x00004,
     enqueue=(
-        "Puts the message directly before the message `msgid`; several before the same one stand in the order of "
-        "their arrival. The queue has to allow it (QMEINVAL), and the other message has to be there (QMEBADMSGID)."
+        "Puts the message directly before the message `msgid`; several before the same one are in the order of their"
+        " arrival. The queue must allow it (otherwise QMEINVAL), and the other message must exist (otherwise"
+        " QMEBADMSGID)."
     ),
     keyword="before",
 )
 TPQGETBYMSGIDOLD: Final = Value(
     0x00008,
-    dequeue="TPQGETBYMSGID as programs for older releases have it.",
+    dequeue="TPQGETBYMSGID as in programs for older releases.",
 )
 TPQMSGID: Final = Value(
     0x00010,
@@ -52,29 +53,29 @@ TPQMSGID: Final = Value(
 TPQPRIORITY: Final = Value(
     0x00020,
     enqueue="`priority` is the priority of the message. Without the flag it is 50.",
-    dequeue="Asks for the priority in `priority`; it is 50 where the sender gave none.",
+    dequeue="Asks for the priority in `priority`; it is 50 if the sender gave none.",
     keyword="priority",
 )
 TPQTOP: Final = Value(
     0x00040,
     enqueue=(
-        "Puts the message before all others of the queue; the last one on top is the first to be dequeued. The queue "
-        "has to allow it (QMEINVAL)."
+        "Puts the message before all others in the queue; the last one put on top is the first to be dequeued. The"
+        " queue must allow it (otherwise QMEINVAL)."
     ),
     keyword="top",
 )
 TPQWAIT: Final = Value(
     0x00080,
     dequeue=(
-        "Waits for a message if there is none, up to the timeout of the transaction, or outside of one up to that of "
-        "tpinit(), 30 seconds by default; then TPETIME. It takes an action of the queue space if another wait of this "
-        "process goes on; QMESYSTEM if none is free."
+        "Waits for a message if there is none, until the timeout of the transaction or, outside a transaction, that"
+        " of tpinit(), by default 30 seconds; then the call fails with TPETIME. A further wait of the same process"
+        " takes an action of the queue space; if none is free, the call fails with QMESYSTEM."
     ),
     keyword="wait",
 )
 TPQREPLYQ: Final = Value(
     0x00100,
-    enqueue="`replyqueue` is where the reply is to go.",
+    enqueue="`replyqueue` is the queue for the reply.",
     dequeue="Asks for the name of the reply queue in `replyqueue`.",
     keyword="reply_queue",
 )
@@ -85,44 +86,42 @@ TPQTIME_ABS: Final = Value(
 )
 TPQTIME_REL: Final = Value(
     0x00400,
-    enqueue=(
-        "The message can be dequeued `deq_time` seconds after it was enqueued, in a transaction after the commit."
-    ),
+    enqueue=("The message can be dequeued `deq_time` seconds after the enqueue, in a transaction after the commit."),
     keyword="delay",
 )
 TPQGETBYCORRIDOLD: Final = Value(
     0x00800,
-    dequeue="TPQGETBYCORRID as programs for older releases have it.",
+    dequeue="TPQGETBYCORRID as in programs for older releases.",
 )
 TPQPEEK: Final = Value(
     0x01000,
-    dequeue="Returns the message and leaves it where it is. It takes TPNOTRAN (QMEINVAL).",
+    dequeue="Returns the message and leaves it where it is. It requires TPNOTRAN (otherwise QMEINVAL).",
 )
 TPQDELIVERYQOS: Final = Value(
     0x02000,
     enqueue="`delivery_qos` says whether the message is persistent. Without the flag the queue says so.",
-    dequeue="Asks in `delivery_qos` for what the sender gave.",
+    dequeue="Asks for the value that the sender gave in `delivery_qos`.",
     keyword="persistent",
 )
 TPQREPLYQOS: Final = Value(
     0x04000,
     enqueue="`reply_qos` says whether the reply is to be persistent.",
-    dequeue="Asks in `reply_qos` for what the sender gave, which the reply is to follow.",
+    dequeue="Asks for the value that the sender gave in `reply_qos`, which the reply should have.",
     keyword="reply_persistent",
 )
 TPQEXPTIME_ABS: Final = Value(
     0x08000,
-    enqueue="The message is removed at the time `exp_time`, whether or not it could be dequeued before.",
+    enqueue="The message is removed at the time `exp_time`, even if it could not be dequeued before.",
     keyword="expires_at",
 )
 TPQEXPTIME_REL: Final = Value(
     0x10000,
-    enqueue="The message is removed `exp_time` seconds after it was enqueued, in a transaction after the commit.",
+    enqueue="The message is removed `exp_time` seconds after the enqueue, in a transaction after the commit.",
     keyword="expires_in",
 )
 TPQEXPTIME_NONE: Final = Value(
     0x20000,
-    enqueue="The message never expires, also where the queue has a default expiration time.",
+    enqueue="The message never expires, even if the queue has a default expiration time.",
     keyword="expires_in",
 )
 TPQGETBYMSGID: Final = Value(
@@ -138,18 +137,18 @@ TPQGETBYCORRID: Final = Value(
 
 TPQQOSDEFAULTPERSIST: Final = Value(
     1,
-    enqueue="What the queue says.",
-    dequeue="What the queue says.",
+    enqueue="As the queue says.",
+    dequeue="As the queue says.",
 )
 TPQQOSPERSISTENT: Final = Value(
     2,
-    enqueue="Persistent: on the disk, and there after a restart.",
-    dequeue="Persistent: on the disk, and there after a restart.",
+    enqueue="Persistent: on the disk; it survives a restart.",
+    dequeue="Persistent: on the disk; it survives a restart.",
 )
 TPQQOSNONPERSISTENT: Final = Value(
     4,
-    enqueue="Non-persistent: in memory, and lost when the machine restarts.",
-    dequeue="Non-persistent: in memory, and lost when the machine restarts.",
+    enqueue="Non-persistent: in memory; it is lost when the machine restarts.",
+    dequeue="Non-persistent: in memory; it is lost when the machine restarts.",
 )
 
 TMQNAMELEN: Final = names.QUEUE_NAME_MAX
@@ -226,8 +225,8 @@ class TPQCTL:
         TPNOFLAGS,
         "the flags below",
         (
-            "Which of the other fields are set, and what is asked for. Flags of what there is not are turned off on "
-            "return."
+            "Which of the other fields are set, and what is asked for. On return, flags for which the message has"
+            " nothing are off."
         ),
     )
     deq_time: int = _field(
@@ -241,7 +240,7 @@ class TPQCTL:
     priority: int = _field(
         PRIORITY_DEFAULT,
         "1 to 100",
-        "The priority. In a queue that is ordered by priority the higher comes first.",
+        "The priority. In a queue that is ordered by priority, higher ones come first.",
     )
     diagnostic: int = _field(
         0,
@@ -252,8 +251,8 @@ class TPQCTL:
         b"",
         "32 bytes",
         (
-            "The identifier of the message, or of another one that a flag is about. It is opaque; only equal ones "
-            "mean the same message."
+            "The identifier of the message, or of another one that a flag refers to. It is opaque: compare"
+            " identifiers only for equality."
         ),
     )
     corrid: bytes | str = _field(
@@ -274,7 +273,7 @@ class TPQCTL:
     cltid: str = _field(
         "",
         "output",
-        "Who sent the message; see tpinit().",
+        "The client that sent the message; see tpinit().",
     )
     urcode: int = _field(
         0,
@@ -284,7 +283,7 @@ class TPQCTL:
     appkey: int = _field(
         0,
         "output",
-        "The application key of who sent the message; see tpinit().",
+        "The application key of the client that sent the message; see tpinit().",
     )
     delivery_qos: int = _field(
         0,
@@ -307,7 +306,7 @@ class TPQCTL:
     type: str = _field(
         "",
         "output",
-        "The type of the message's buffer, such as STRING or CARRAY, as tptypes() would say.",
+        "The type of the message's buffer, such as STRING or CARRAY, as tptypes() would return it.",
     )
     subtype: str = _field(
         "",
