@@ -38,6 +38,14 @@ class Administering(ABC):
     def volume_of(self, path: str) -> Volume:
         """Return the volume behind a path of the device list."""
 
+    @abstractmethod
+    def is_there(self, path: str) -> bool:
+        """Return whether anything is at a path of the device list: a file, or on PostgreSQL a schema."""
+
+    @abstractmethod
+    def _forget_volume(self, path: str) -> None:
+        """Close a volume of which nothing is to be had any more."""
+
     def spaces(self) -> list[Space]:
         """Return the queue spaces of the device by name.
 
@@ -57,10 +65,15 @@ class Administering(ABC):
         missing = []
         for path in dict.fromkeys(paths):
             try:
-                self.volume_of(path).check_place()
+                volume = self.volume_of(path)
+                volume.check_place()
+                # A schema that was dropped is found by a statement only.
+                volume.read(lambda unit: unit.device())
             except QueueError as error:
                 there = tuple(name for name, its in places if its == path)
-                missing.append(MissingVolume(path, there, error.message, error.hint))
+                # Behind a directory that may not be entered it may well be there.
+                lost = not isinstance(error, OperatingSystemError) and not self.is_there(path)
+                missing.append(MissingVolume(path, there, error.message, error.hint, lost))
         return missing
 
     def space(self, name: str) -> Space:
@@ -110,11 +123,11 @@ class Administering(ABC):
         the disk is full.
         """
         told = (progress or _tell_nobody) if initialize else None
-        return spaces.create(self._main, self.volume_of, definition, self.clock.now(), told)
+        return spaces.create(self._main, self.volume_of, definition, self.clock.now(), told, self._missing_paths())
 
     def refuse_space(self, definition: SpaceDefinition) -> None:
         """Raise what `create_space` would raise now for want of room or of a free name; nothing is made."""
-        spaces.refuse(self._main, self.volume_of, definition)
+        spaces.refuse(self._main, self.volume_of, definition, self._missing_paths())
 
     def extend_space(self, name: str, pages: int, *, progress: Callable[[int], None] | None = None) -> Space:
         """Give a queue space more pages: one more extent of its file, rounded down to a multiple of four.
@@ -169,9 +182,15 @@ class Administering(ABC):
     def destroy_space(self, name: str, *, force: bool = False, dry_run: bool = False) -> None:
         """Destroy a queue space with its queues and messages.
 
-        Raises InUseError while processes are attached to it or messages are stored in it, unless `force`. With
-        `dry_run` it stays, and is only refused where it would be; that this process has it open does not count then.
+        Raises InUseError while processes are attached to it or messages are stored in it, unless `force`. So does one
+        whose file or schema is lost raise BadResourceError: with `force` the device forgets it, and what it held is
+        lost. With `dry_run` it stays, and is only refused where it would be; that this process has it open does not
+        count then.
         """
+        lost = self.lost_volume_of(name)
+        if lost is not None:
+            self._give_up(name, lost, force=force, dry_run=dry_run)
+            return
         volume = self.volume_of_space(name)
         present = volume.read(lambda unit: unit.space(name))
         # What a creation that was cut short has listed and not made can be destroyed too.
@@ -189,6 +208,23 @@ class Administering(ABC):
             gone = self._attachments.pop(name, None)
         if gone is not None:
             gone.forget()
+
+    def lost_volume_of(self, name: str) -> MissingVolume | None:
+        """Return the file or schema that a queue space is on, if it is lost; None where it is there."""
+        return next((volume for volume in self.missing_volumes() if volume.lost and name in volume.spaces), None)
+
+    def _give_up(self, name: str, lost: MissingVolume, *, force: bool, dry_run: bool) -> None:
+        """Have the device forget a queue space whose volume is lost."""
+        if dry_run:
+            spaces.refuse_loss(name, lost, force=force)
+            return
+        spaces.give_up(self._main, name, lost, force=force)
+        with self._lock:
+            self._attachments.pop(name, None)
+        self._forget_volume(lost.path)
+
+    def _missing_paths(self) -> frozenset[str]:
+        return frozenset(volume.path for volume in self.missing_volumes())
 
     def _refuse_in_use(self, volume: Volume, present: Space | None, *, force: bool) -> None:
         if present is None or force:

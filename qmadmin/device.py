@@ -351,6 +351,13 @@ class Device(Administering, Care):
             if path not in self._volumes:
                 self._volumes[path] = self._checked(self._maker.open_or_create(path, self.info))
 
+    def _forget_volume(self, path: str) -> None:
+        with self._lock:
+            gone = self._volumes.pop(path, None)
+        if gone is not None:
+            with contextlib.suppress(QueueError):
+                gone.close()
+
     def _refuse_other_device(self, file: str) -> None:
         """Refuse, for the first entry, what is there and not the device itself."""
         if file != self.path and self._maker.is_there(file) and not self._maker.are_same(file, self.path):
@@ -380,13 +387,17 @@ class Device(Administering, Care):
         except BadResourceError as error:
             raise BadResourceError(
                 f"{error.message}, though the device list of {self.path!r} names it",
-                hint="Put it back, as from a backup, or tell by chdl where it is now.",
+                hint=rules.IF_MISSING if self._maker.is_there(path) else rules.IF_LOST,
                 path=path,
             ) from error
 
 
 def _of_another(path: str, device: str) -> BadResourceError:
-    return BadResourceError(f"{path!r} belongs to another device than {device!r}", path=path)
+    return BadResourceError(
+        f"{path!r} belongs to another device than {device!r}",
+        hint="Name another, or move it away and put back that of this device.",
+        path=path,
+    )
 
 
 def _leave(attachments: dict[str, Attachment], volumes: dict[str, Volume], pid: int) -> None:

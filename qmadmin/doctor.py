@@ -222,7 +222,8 @@ class Doctor:
                     check="space-left",
                     target=_place(volume.path),
                     sentence=f"it has a queue space {space.name!r} that is not in the table of contents",
-                    advice="A destruction that was cut short has left it; creating one of that name removes it.",
+                    advice="A destruction that was cut short, or done while this was missing, has left it; creating one"
+                    " of that name removes it.",
                 )
 
     def _listed_on(self, volume: Volume) -> set[str]:

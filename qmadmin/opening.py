@@ -279,8 +279,8 @@ class _FileMaker:
         return open_volume(path, readonly=self._readonly)
 
     def is_there(self, path: str) -> bool:
-        """Return whether there is anything of that name."""
-        return os.path.lexists(path)
+        """Return whether there is anything of that name; a symbolic link that leads nowhere is nothing."""
+        return os.path.exists(path)  # noqa: PTH110 - where nobody may look, nothing is seen either
 
     def are_same(self, path: str, other: str) -> bool:
         """Return whether two names lead to the same file."""

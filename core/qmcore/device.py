@@ -17,6 +17,13 @@ FULL, RELAXED = "full", "relaxed"
 DURABILITIES = (FULL, RELAXED)
 """What a commit has reached when it is acknowledged: the disk, or the operating system or server, which writes soon."""
 
+IF_MISSING = "Put it back, as from a backup, or tell by chdl where it is now."
+IF_LOST = (
+    f"{IF_MISSING} If it will never come back, give up its queue spaces with qspacedestroy -f, and then its entry with"
+    " dsdl."
+)
+"""What to do about a volume that the device list names and that cannot be opened, or is not there at all."""
+
 PARTITIONS_MAX = 256
 VTOC_PAGES = 7
 UDL_PAGES = 19
@@ -51,12 +58,16 @@ class DeviceInfo:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MissingVolume:
-    """A file or schema of the device list that cannot be opened, the queue spaces on it, why, and what to do."""
+    """A file or schema of the device list that cannot be opened, the queue spaces on it, why, and what to do.
+
+    `lost` is set where nothing is at its path, or something else: it may never come back.
+    """
 
     path: str
     spaces: tuple[str, ...]
     reason: str
     advice: str
+    lost: bool = False
 
     def __str__(self) -> str:
         there = f" with queue space{'s' * (len(self.spaces) > 1)} {', '.join(self.spaces)}" if self.spaces else ""

@@ -11,7 +11,8 @@ from qmadmin.mib.common import STATE, addresses, opened
 from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request
 from qmadmin.mib.errors import Code, MibError
 from qmadmin.mib.values import amount, in_bytes, number, word
-from qmcore.errors import InUseError
+from qmcore.device import IF_MISSING
+from qmcore.errors import BadResourceError, InUseError
 from qmcore.space import ACTIONS_DEFAULT, Space, SpaceDefinition, SpaceUsage, rounded_pages
 
 if TYPE_CHECKING:
@@ -111,6 +112,11 @@ def _destroy(request: Request) -> None:
         request.device.destroy_space(request.keys["space"], force=Flags.QMIB_FORCEDELETE in request.flags)
     except InUseError as error:
         raise _with_flag(error, Flags.QMIB_FORCEDELETE) from error
+    except BadResourceError as error:
+        if request.device.lost_volume_of(request.keys["space"]) is None:
+            raise
+        hint = f"{IF_MISSING} If it will never come back, give it up with the flag {Flags.QMIB_FORCEDELETE.name}."
+        raise BadResourceError(error.message, hint=hint, **error.facts) from error
 
 
 def _with_flag(error: InUseError, flag: Flags) -> InUseError:
@@ -190,7 +196,8 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
         "NEW": "create the queue space",
         "OPE": "make its memory, if it is to have one, and end what processes that died have left",
         "CLE": "take its memory, and the messages in it; refused while a process is attached, unless QMIB_FORCECLOSE",
-        "INV": "destroy it; refused while a process is attached or it holds messages, unless QMIB_FORCEDELETE",
+        "INV": "destroy it; refused while a process is attached or it holds messages, or its file or schema is missing,"
+        " unless QMIB_FORCEDELETE",
     },
     select=_select,
     actions={"": _change, "NEW": _create, "OPE": _open, "CLE": _clean, "INV": _destroy},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from qmadmin.counting import counted
@@ -16,6 +16,7 @@ from qmcore.space import Space, SpaceDefinition, SpaceUsage, rounded_pages
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
+    from qmcore.device import MissingVolume
 
 SPACES = Group("Queue spaces", "spaces")
 
@@ -230,6 +231,10 @@ def missing_error_queue(session: Session) -> list[Notice]:
 
 def _destruction(session: Session, given: Given) -> str:
     name = given["queue_space_name"]
+    lost = session.device.lost_volume_of(name)
+    if lost is not None:
+        kind = "schema" if session.device.kind == "postgresql" else "file"
+        return f"Destroy queue space '{name}', whose {kind} {lost.path!r} is missing: all that it held is lost"
     try:
         usage = session.device.space_usage(name)
     except BadResourceError:
@@ -262,15 +267,27 @@ def qspacedestroy(session: Session, queue_space_name: str, force: bool) -> Outco
     """Destroy a queue space with its queues.
 
     It is closed first if it is open. Without -f it is refused while other processes have the queue space open, or a
-    queue of it holds messages.
+    queue of it holds messages; also where its file or schema is missing, as nobody knows what it holds. With -f the
+    device forgets such a queue space, and dsdl can then remove the entry of the file.
 
         qspacedestroy -n QSPACE
         qspacedestroy -f -y QSPACE
     """
     if session.space is not None and session.space.name == queue_space_name:
         session.close_space()
+    lost = session.device.lost_volume_of(queue_space_name)
     session.device.destroy_space(queue_space_name, force=force)
-    return _told(queue_space_name, "destroyed")
+    return [*_entries_of(session, lost), _told(queue_space_name, "destroyed")]
+
+
+def _entries_of(session: Session, lost: MissingVolume | None) -> Iterator[Notice]:
+    """Say which entries of the device list still name a volume that is lost, where no queue space is on it any more."""
+    if lost is None or len(lost.spaces) > 1:
+        return
+    for entry in session.device.entries():
+        if entry.path == lost.path:
+            advice = f"If it will never come back, remove the entry: dsdl {entry.index}"
+            yield Notice(Severity.INFO, f"entry {entry.index} of the device list still names {lost.path!r}", advice)
 
 
 def _told(name: str, done: str) -> Line:

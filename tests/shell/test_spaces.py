@@ -160,3 +160,45 @@ Queue space 'S' created
     with open_device(shell.device) as device:
         space = device.space("S")
     assert (space.definition.error_queue, space.definition.blocking, space.initialized) == ("", 16, False)
+
+
+class TestLostFile:
+    """The file of a queue space is gone, and its administrator knows that it never comes back."""
+
+    @pytest.fixture
+    def lost(self, shell):
+        """A shell on a device whose second file, with the queue space THERE, is gone."""
+        second = shell.directory / "SECOND"
+        script = (
+            f"crdl {shell.device} 0 2000\ncrdl {second} 0 9000\nqspacecreate THERE 54320 8000 5 10 10 100 '' n 16\n"
+        )
+        assert shell.run(script).status == 0
+        second.unlink()
+        return shell
+
+    def test_the_way_out_is_told_wherever_one_looks(self, lost):
+        ran = lost.type("qspacelist\n\nqcheck\nqspacedestroy THERE\ndsdl 1\n")
+        way = "give up its queue spaces with qspacedestroy -f, and then its entry with dsdl."
+        assert ran.both.count(way) >= 3, ran.both
+        assert "Destroy the queue space with qspacedestroy first." in ran.both
+        assert "(y, n" not in ran.both, "what is refused asks nothing"
+
+    def test_it_is_confirmed_given_up_and_its_entry_removed(self, lost):
+        second = lost.directory / "SECOND"
+        question = f"Destroy queue space 'THERE', whose file '{second}' is missing: all that it held is lost"
+        assert question in lost.run("qspacedestroy -f THERE\n").err
+        assert lost.run("qspacedestroy -n -f THERE\n").out == f"Dry run, nothing is done: {question}\n"
+        ran = lost.type("qspacedestroy -f THERE\nn\nqspacedestroy -f THERE\ny\ndsdl -y 1\nqcheck\n")
+        assert ran.both.count(f"{question}? (y, n [default=n]): ") == 2
+        assert "Queue space 'THERE' not destroyed" in ran.both
+        assert f"entry 1 of the device list still names '{second}'" in ran.both
+        assert "remove the entry: dsdl 1" in ran.both
+        assert "No problems found" in ran.both
+        assert lost.run("qaudit 1\n").out.count("qspacedestroy") == 0
+        assert ran.status == 0
+
+    def test_a_script_gives_it_up_without_a_question(self, lost):
+        assert lost.run("qspacedestroy -y THERE\n").status == 1
+        ran = lost.run("qspacedestroy -f -y THERE\ndsdl -y 1\nqspacelist\n\n")
+        assert ran.status == 0, ran.both
+        assert ran.out.splitlines()[0] == "Queue space 'THERE' destroyed"

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from qmadmin import mib
-from qmadmin.opening import create_device, open_device, restore_device
+from qmadmin.opening import address_of, create_device, open_device, restore_device
 from qmcore.device import ENTRIES_MAX, Extent, PageRange
-from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, NoSpaceError, Resource
+from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, NoSpaceError, QueueError, Resource
 from qmcore.findings import Severity
+from tests.fix_postgres import but_for_this_server
 from tests.fix_store import drain, make_queue, space_definition
 
 
@@ -235,7 +236,7 @@ class TestSecondVolume:
         assert [space.name for space in again.spaces()] == ["HERE"]
         (missing,) = again.missing_volumes()
         assert (missing.path, missing.spaces) == (str(second), ("THERE",))
-        assert missing.advice == "Put it back, as from a backup, or tell by chdl where it is now."
+        assert missing.advice.startswith("Put it back, as from a backup, or tell by chdl where it is now.")
         assert [found["TA_APPQSPACENAME"] for found in mib.get(again, "T_APPQSPACE")] == ["HERE"]
         report = again.backup(tmp_path / "backup")
         assert [volume.path for volume in report.volumes] == [again.path]
@@ -338,6 +339,124 @@ class TestSecondVolume:
         assert [found["TA_APPQSPACENAME"] for found in mib.get(device, "T_APPQSPACE")] == ["OTHER"]
         device.destroy_space("HALF")
         assert [row.name for row in device.table_of_contents()][2:] == ["OTHER.0"]
+
+
+class TestLostVolume:
+    """A file or schema that the device list names is gone, and its administrator knows that it never comes back."""
+
+    @pytest.fixture
+    def second(self, shared_store, tmp_path):
+        """A second volume with two queue spaces that hold a message each, which the first one has no room for."""
+        store = shared_store
+        name = f"{address_of(store.path).schema}_second" if store.kind == "postgres" else str(tmp_path / "SECOND")
+        store.device.create_entry(name, 0, 100_000)
+        store.device.create_space(space_definition("HERE", pages=40))
+        for there in ("ONE", "TWO"):
+            store.device.create_space(space_definition(there, pages=25_000))
+            with store.device.open_space(there) as space:
+                make_queue(space)
+                space.enqueue("Q", there)
+        return name
+
+    @pytest.fixture
+    def lose(self, shared_store, second):
+        """A function that moves the second volume away, and one that brings it back."""
+
+        def move(old, new):
+            if shared_store.kind == "postgres":
+                ends = ("", "_memory")
+                shared_store.by_hand(*(f"ALTER SCHEMA {old}{end} RENAME TO {new}{end}" for end in ends))
+            else:
+                Path(old).rename(new)
+
+        return lambda: move(second, f"{second}_away"), lambda: move(f"{second}_away", second)
+
+    def test_its_queue_spaces_are_given_up_one_by_one_and_then_its_entry(self, shared_store, second, lose):
+        shared_store.device.close()
+        lose[0]()
+        device = shared_store.another()
+        before = device.table_of_contents()
+        for how in ({}, {"dry_run": True}):
+            with pytest.raises(
+                BadResourceError, match="queue space 'ONE' is on a file or schema that is lost"
+            ) as refusal:
+                device.destroy_space("ONE", **how)
+            assert refusal.value.hint == device.missing_volumes()[0].advice
+            assert "qspacedestroy -f" in refusal.value.hint
+        device.destroy_space("ONE", force=True, dry_run=True)
+        with pytest.raises(InUseError):
+            device.remove_entry(1)
+        assert device.table_of_contents() == before
+        device.destroy_space("ONE", force=True)
+        assert [missing.spaces for missing in device.missing_volumes()] == [("TWO",)]
+        with pytest.raises(QueueError, match="is lost") as refusal:
+            mib.set(device, "T_APPQSPACE", {"TA_APPQSPACENAME": "TWO", "TA_STATE": "INV"})
+        assert "QMIB_FORCEDELETE" in refusal.value.hint
+        mib.set(device, "T_APPQSPACE", {"TA_APPQSPACENAME": "TWO", "TA_STATE": "INV"}, mib.Flags.QMIB_FORCEDELETE)
+        assert device.remove_entry(1).path == second
+        assert device.missing_volumes() == []
+        assert [space.name for space in device.spaces()] == ["HERE"]
+        assert {found.severity for found in but_for_this_server(device.check())} == {Severity.OK}
+
+    def test_a_process_that_has_it_open_gives_it_up_and_makes_a_new_one_in_its_place(self, shared_store, second, lose):
+        device = shared_store.device
+        with device.open_space("ONE") as space:
+            lose[0]()
+            for name in ("ONE", "TWO"):
+                device.destroy_space(name, force=True)
+            with pytest.raises(QueueError):
+                space.enqueue("Q", "x")
+        device.remove_entry(1)
+        device.create_entry(second, 0, 100_000)
+        device.create_space(space_definition("ONE", pages=25_000))
+        with device.open_space("ONE") as space:
+            make_queue(space)
+            space.enqueue("Q", "new")
+            assert drain(space) == ["new"]
+
+    def test_what_comes_back_later_is_nobodys_and_does_no_harm(self, shared_store, lose):
+        lose[0]()
+        device = shared_store.another()
+        device.destroy_space("ONE", force=True)
+        lose[1]()
+        device = shared_store.another()
+        assert [space.name for space in device.spaces()] == ["HERE", "TWO"]
+        (left,) = [found for found in device.check() if found.check == "space-left"]
+        assert left.sentence == "it has a queue space 'ONE' that is not in the table of contents"
+        assert "or done while this was missing" in left.advice
+        with pytest.raises(BadResourceError, match="there is no queue space 'ONE'"):
+            device.open_space("ONE")
+        assert drain(device.open_space("TWO")) == ["TWO"]
+        device.create_space(space_definition("ONE", pages=25_000))
+        with device.open_space("ONE") as space:
+            assert space.queues() == []
+        assert "space-left" not in {found.check for found in device.check()}
+
+    def test_a_queue_space_is_created_where_there_is_room_without_it(self, shared_store, second, lose):
+        device = shared_store.device
+        device.create_entry(device.path, 20_000, 40_000)
+        lose[0]()
+        device = shared_store.another()
+        wanted = space_definition("NEW", pages=30_000)
+        device.refuse_space(wanted)
+        device.create_space(wanted)
+        assert device.table_of_contents()[-1].name == "NEW.0"
+        with pytest.raises(BadResourceError, match="though the device list"):
+            device.create_space(space_definition("TOO_MUCH", pages=45_000))
+
+    def test_what_may_only_be_out_of_sight_is_not_given_up(self, file_store, tmp_path):
+        """Something else is at its place, or what leads there is not to be entered."""
+        device, second = file_store.device, tmp_path / "SECOND"
+        device.create_entry(second, 0, 100_000)
+        device.create_space(space_definition("THERE", pages=25_000))
+        device.close()
+        second.rename(tmp_path / "AWAY")
+        create_device(second, 100).close()
+        again = file_store.another()
+        with pytest.raises(BadResourceError, match="belongs to another device") as refusal:
+            again.destroy_space("THERE", force=True)
+        assert refusal.value.hint == "Name another, or move it away and put back that of this device."
+        assert again.table_of_contents()[-1].name == "THERE.0"
 
 
 class TestInitializing:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from qmcore import device, space
 from qmcore.acts import thresholds
 from qmcore.definitions import OpenSpace, no_such_space
-from qmcore.device import Extent
-from qmcore.errors import InUseError, InvalidArgumentError
+from qmcore.device import Extent, MissingVolume
+from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError
 from qmcore.port import Unit, Volume
 from qmcore.records import Owner, Use
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
@@ -30,13 +30,15 @@ def create(
     definition: SpaceDefinition,
     now: int,
     progress: Callable[[int], None] | None,
+    missing: Set[str] = frozenset(),
 ) -> Space:
     """Create a queue space, or finish a creation that was cut short; its pages are rounded down to a multiple of four.
 
-    Where `progress` is given the disk is allocated now, and told the percent done.
+    Where `progress` is given the disk is allocated now, and told the percent done. The paths that are `missing` are
+    taken only where no other has room.
     """
     wanted = dataclasses.replace(definition, pages=space.rounded_pages(definition.pages))
-    planned = _planned(main, volume_of, wanted)
+    planned = _planned(main, volume_of, wanted, missing)
     volume = volume_of(planned.path)
     if progress is not None:
         volume.allocate_disk(wanted.pages, progress)
@@ -45,7 +47,7 @@ def create(
     left = volume.read(lambda unit: unit.space(wanted.name))
 
     def list_extents(unit: Unit) -> None:
-        again = _plan(unit, wanted)
+        again = _plan(unit, wanted, missing)
         if again.is_listed and not planned.is_listed:
             raise _exists(wanted.name)
         if again.path != planned.path or again.is_listed != planned.is_listed:
@@ -84,9 +86,10 @@ def create(
         raise
 
 
-def refuse(main: Volume, volume_of: VolumeOf, definition: SpaceDefinition) -> None:
+def refuse(main: Volume, volume_of: VolumeOf, definition: SpaceDefinition, missing: Set[str]) -> None:
     """Refuse a queue space that could not be created now."""
-    _planned(main, volume_of, dataclasses.replace(definition, pages=space.rounded_pages(definition.pages)))
+    wanted = dataclasses.replace(definition, pages=space.rounded_pages(definition.pages))
+    volume_of(_planned(main, volume_of, wanted, missing).path)
 
 
 def initialize(volume: Volume, of: Space, progress: Callable[[int], None]) -> Space:
@@ -122,6 +125,26 @@ def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
         volume.read(lambda unit: refuse_in_use(unit, present))
     main.write(unlist)
     volume.write(sweep)
+
+
+def give_up(main: Volume, name: str, volume: MissingVolume, *, force: bool) -> None:
+    """Take a queue space whose volume is lost out of the table of contents; `force` because nobody knows what it held.
+
+    Where the volume comes back all the same, what it has of that name is nobody's.
+    """
+    refuse_loss(name, volume, force=force)
+    main.write(lambda unit: unit.remove_extents(name))
+
+
+def refuse_loss(name: str, volume: MissingVolume, *, force: bool) -> None:
+    """Refuse to give up what a volume that is lost held, unless that is to be forced."""
+    if not force:
+        raise BadResourceError(
+            f"queue space {name!r} is on a file or schema that is lost: {volume.reason}",
+            hint=volume.advice,
+            path=volume.path,
+            space=name,
+        )
 
 
 def clear_memory(unit: Unit, opened: OpenSpace, *, force: bool) -> None:
@@ -186,8 +209,8 @@ class _Plan:
     is_listed: bool
 
 
-def _planned(main: Volume, volume_of: VolumeOf, wanted: SpaceDefinition) -> _Plan:
-    plan = main.read(lambda unit: _plan(unit, wanted))
+def _planned(main: Volume, volume_of: VolumeOf, wanted: SpaceDefinition, missing: Set[str]) -> _Plan:
+    plan = main.read(lambda unit: _plan(unit, wanted, missing))
     if plan.is_listed:
         if volume_of(plan.path).read(lambda unit: unit.space(wanted.name)) is not None:
             raise _exists(wanted.name)
@@ -201,8 +224,8 @@ def _planned(main: Volume, volume_of: VolumeOf, wanted: SpaceDefinition) -> _Pla
     return plan
 
 
-def _plan(unit: Unit, wanted: SpaceDefinition) -> _Plan:
-    entries, extents = unit.entries(), unit.extents()
+def _plan(unit: Unit, wanted: SpaceDefinition, missing: Set[str]) -> _Plan:
+    entries, extents = sorted(unit.entries(), key=lambda entry: entry.path in missing), unit.extents()
     if not entries:
         raise InvalidArgumentError("the device list is empty", hint="Make its first entry with crdl.")
     listed = [extent for extent in extents if extent.space == wanted.name]
