@@ -267,6 +267,13 @@ def test_a_backup_is_never_overwritten(old_device, tmp_path):
     assert versions(old_device) == ["0001"]
 
 
+def test_a_backup_that_cannot_be_made_is_named(old_device, tmp_path):
+    ran = run("--upgrade", "-y", "--backup", tmp_path / "absent" / "saved", old_device)
+    assert ran.returncode == 1
+    assert f"making the backup '{tmp_path}/absent/saved' failed: No such file or directory" in ran.stderr
+    assert versions(old_device) == ["0001"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -156,6 +156,19 @@ def test_pg_dump_saves_a_device_before_and_what_it_saved_is_what_was_there(postg
     assert "highest" not in listed.stdout
 
 
+def test_a_backup_that_cannot_be_made_is_named_and_one_that_exists_stays(postgres_server, place, url, tmp_path):
+    if postgres_server.bin is None or not (postgres_server.bin / "pg_dump").exists():
+        pytest.skip("the server of this run has no pg_dump beside it")
+    path = f"{postgres_server.bin}{os.pathsep}{os.environ['PATH']}"
+    ran = run("--upgrade", "-y", "--backup", f"{tmp_path}/absent/saved", url, PATH=path)
+    assert f"ERROR: making the backup '{tmp_path}/absent/saved' failed: No such file or directory" in ran.stderr
+    (tmp_path / "saved").write_text("precious")
+    ran = run("--upgrade", "-y", "--backup", f"{tmp_path}/saved", url, PATH=path)
+    assert f"ERROR: '{tmp_path}/saved' exists already, and a backup never overwrites" in ran.stderr
+    assert (tmp_path / "saved").read_text() == "precious"
+    assert version(postgres_server, place) == ["0001", "0001"]
+
+
 def test_a_role_that_does_not_own_a_device_is_refused(postgres_server, place, url):
     role = f"stranger_{os.getpid()}"
     with postgres_server.connect(place) as connection:

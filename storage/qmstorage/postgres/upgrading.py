@@ -72,8 +72,7 @@ def dump(address: Address, wanted: UpgradePlan, target: Path) -> None:
     password = parameters.pop("password", None)
     environment = os.environ | ({} if password is None else {"PGPASSWORD": str(password)})
     command = _dump_command([name for name, _ in wanted.volumes], target, [f"--dbname={make_conninfo(**parameters)}"])
-    # Made by us, so that nobody else can read it from the first byte on.
-    target.touch(mode=0o600, exist_ok=False)
+    _begin(target)
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     except BaseException:
@@ -87,6 +86,20 @@ def dump(address: Address, wanted: UpgradePlan, target: Path) -> None:
             hint="Save it otherwise, and say so with --backed-up.",
             path=address.shown,
         )
+
+
+def _begin(target: Path) -> None:
+    """Make the file that pg_dump writes, so that nobody else can read it from the first byte on."""
+    try:
+        target.touch(mode=0o600, exist_ok=False)
+    except FileExistsError:
+        raise BadResourceError(
+            f"{str(target)!r} exists already, and a backup never overwrites", hint="Name another.", path=str(target)
+        ) from None
+    except OSError as error:
+        raise OperatingSystemError(
+            f"making the backup {str(target)!r} failed: {error.strerror}", path=str(target)
+        ) from error
 
 
 def upgrade(address: Address, wanted: UpgradePlan) -> None:

@@ -75,7 +75,8 @@ def upgrade(wanted: UpgradePlan, backup: Path | None, now_us: int, progress: Cal
         with contextlib.ExitStack() as stack:
             groups = [stack.enter_context(_taken_alone(group)) for group in _groups(wanted.volumes)]
             if backup is not None:
-                _back_up(wanted, groups, backup, now_us, progress)
+                with translate.os_errors("making the backup", str(backup)):
+                    _back_up(wanted, groups, backup, now_us, progress)
             for group in groups:
                 group.upgrade()
             # One that SQLite cannot commit together with the device is as good as upgraded: it is finished by the next
