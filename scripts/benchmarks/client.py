@@ -9,12 +9,17 @@ first of them begins.
     {"do": "attend" | "leave", "place": PLACE}                  {"ok": true}
     {"do": "measure", "place": PLACE, "producers": N, "consumers": N, "operations": N, "seconds": N}
                                                 {"operations": N, "seconds": N, "p50": SECONDS, "p99": SECONDS}
+    {"do": "herd", "place": PLACE, "clients": N, "messages": N}
+                                                {"operations": N, "seconds": N}
     anything that went wrong                                    {"error": TEXT}
 
 `attend` keeps one more client connected until `leave`, as there is in use: the last one that closes an SQLite file
 removes its log, and the next one has to make it grow again. A measurement may also say `produce` and `consume`,
 which of the clients' methods are called (default: those of these names), `size`, the messages that one call of them
 has, and `threads`: the clients are threads of one process, which share a connection.
+
+The clients of a `herd` are told to begin before they have connected; each enqueues so many messages, and dequeues as
+many.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.forking import Answer, answer_of, fork, forked
@@ -50,6 +56,8 @@ def main() -> None:
         match request["do"]:
             case "measure":
                 _say(Measurement(subject, request).answer())
+            case "herd":
+                _say(_herd(subject, request))
             case "attend":
                 _say(attendants.attend(request["place"]))
             case "leave":
@@ -77,6 +85,26 @@ def _prepared(subject: Subject, request: Answer) -> Answer:
         return {"ok": True}
 
     return forked([child], 10 * _HANGS)[0]
+
+
+def _herd(subject: Subject, request: Answer) -> Answer:
+    """Let many clients connect at one moment; return how many messages came and went, and in which time."""
+    clients, messages = request["clients"], request["messages"]
+    start = Start(clients)
+
+    def one() -> Answer:
+        start.wait()
+        begun = time.monotonic()
+        client = subject.open(request["place"])
+        for work in (client.produce, client.consume):
+            work(QUEUE, so_many_times(messages))
+        client.close()
+        return {"begun": begun, "ended": time.monotonic()}
+
+    told = forked([one] * clients, _HANGS, start)
+    failed = next((answer for answer in told if "error" in answer), None)
+    seconds = 0 if failed else max(answer["ended"] for answer in told) - min(answer["begun"] for answer in told)
+    return failed or {"operations": clients * messages, "seconds": seconds}
 
 
 class _Attendants:

@@ -33,7 +33,7 @@ from typing import Any, Protocol
 import qmadmin
 from benchmarks import machine, peers_venv, recorded
 from benchmarks.hosts import SubjectError, in_turn
-from benchmarks.sqlite import backlogs, chart, footprint, forwarding, markdown, rates, starting, table, waking
+from benchmarks.sqlite import backlogs, chart, footprint, forwarding, herd, markdown, rates, starting, table, waking
 from benchmarks.sqlite.benchmark import QUICK, REQUIREMENTS, Benchmark, Numbers
 from benchmarks.sqlite.rows import OURS, PER_SECOND, Row, Turn, Values
 
@@ -50,6 +50,7 @@ class Group(Protocol):
 GROUPS: dict[str, Group] = {
     "rates": rates,
     "backlogs": backlogs,
+    "herd": herd,
     "waking": waking,
     "forwarding": forwarding,
     "starting": starting,
