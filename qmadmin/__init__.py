@@ -6,7 +6,7 @@
         msgid = space.enqueue("STRING", "this is a q example", reply_queue="RPLYQ")
         reply = space.dequeue("RPLYQ", corrid=msgid, wait=10)
 
-The parts load when they are first used: importing the package costs next to nothing.
+Each part is loaded when it is first used, so that importing the package takes next to no time.
 """
 
 from __future__ import annotations

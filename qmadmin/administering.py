@@ -49,7 +49,7 @@ class Administering(ABC):
     def spaces(self) -> list[Space]:
         """Return the queue spaces of the device by name.
 
-        One whose creation was cut short is not among them, nor one on a volume that is missing.
+        A queue space whose creation was interrupted, or whose volume is missing, is not among them.
         """
         missing = {name for volume in self.missing_volumes() for name in volume.spaces}
         places = [(name, path) for name, path in self._main.read(spaces.places) if name not in missing]
@@ -59,7 +59,7 @@ class Administering(ABC):
     def missing_volumes(self) -> list[MissingVolume]:
         """Return the files or schemas of the device list that cannot be opened, and the queue spaces on them.
 
-        Everything else goes on without them.
+        Everything else works without them.
         """
         paths, places = self._main.read(lambda unit: ([entry.path for entry in unit.entries()], spaces.places(unit)))
         missing = []
@@ -77,16 +77,16 @@ class Administering(ABC):
         return missing
 
     def space(self, name: str) -> Space:
-        """Return what is defined about a queue space, or raise BadResourceError."""
+        """Return the definition of a queue space, or raise BadResourceError."""
         return self.volume_of_space(name).read(lambda unit: spaces.find(unit, name))
 
     def queues(self, name: str) -> list[Queue]:
-        """Return the queues of a queue space by name; nobody is attached for that."""
+        """Return the queues of a queue space by name; no process is attached for this."""
         volume = self.volume_of_space(name)
         return volume.read(lambda unit: unit.queues(spaces.find(unit, name).id))
 
     def queue_usages(self, name: str) -> list[tuple[Queue, QueueUsage]]:
-        """Return the queues of a queue space by name, each with what it holds; nobody is attached for that."""
+        """Return the queues of a queue space by name, each with its usage; no process is attached for this."""
         volume = self.volume_of_space(name)
         found = volume.read(lambda unit: spaces.find(unit, name))
         opened, now = self._looked_at(found), self.clock.now()
@@ -96,7 +96,7 @@ class Administering(ABC):
             )
 
     def tidy_space(self, name: str) -> None:
-        """End what processes that died have left in a queue space: their transactions roll back."""
+        """Clean up after dead processes in a queue space: their transactions roll back."""
         volume = self.volume_of_space(name)
         found = volume.read(lambda unit: spaces.find(unit, name))
         with self._memory(volume, found):
@@ -117,27 +117,26 @@ class Administering(ABC):
     ) -> Space:
         """Create a queue space; its pages are rounded down to a multiple of four and cut from the device list.
 
-        A creation that was cut short, as by a power failure, is finished by the same call again.
-        `initialize` allocates the disk now, and tells `progress` the percent that are done. Raises NoSpaceError where
-        the device has too few free pages, InvalidArgumentError where the name is taken, OperatingSystemError where
-        the disk is full.
+        The same call again finishes a creation that was interrupted, as by a power failure. `initialize` allocates the
+        disk space now and calls `progress` with the percentage done. Raises NoSpaceError if the device has too few free
+        pages, InvalidArgumentError if the name is taken, OperatingSystemError if the disk is full.
         """
         told = (progress or _tell_nobody) if initialize else None
         return spaces.create(self._main, self.volume_of, definition, self.clock.now(), told, self._missing_paths())
 
     def refuse_space(self, definition: SpaceDefinition) -> None:
-        """Raise what `create_space` would raise now for want of room or of a free name; nothing is made."""
+        """Raise what `create_space` would raise now if the name is taken or there is no room; nothing is created."""
         spaces.refuse(self._main, self.volume_of, definition, self._missing_paths())
 
     def extend_space(self, name: str, pages: int, *, progress: Callable[[int], None] | None = None) -> Space:
         """Give a queue space more pages: one more extent of its file, rounded down to a multiple of four.
 
-        Others may be at work in it, and lose nothing; from their next operation on they have the room. Where the disk
-        of the queue space was allocated at its creation, that of the extent is allocated too, and `progress` told the
-        percent done. The pages can never be taken back.
+        Other processes may use it meanwhile and lose nothing; they can use the pages from their next operation on. If
+        the disk space of the queue space was allocated at its creation, that of the extent is allocated too, and
+        `progress` is called with the percentage done. The pages can never be taken back.
 
-        Raises NoSpaceError where the file that the queue space is in has too few free pages, or the table of contents
-        is full; InvalidArgumentError for less than four pages; OperatingSystemError where the disk is full.
+        Raises NoSpaceError if the file that the queue space is in has too few free pages, or the table of contents is
+        full; InvalidArgumentError for fewer than four pages; OperatingSystemError if the disk is full.
         """
         volume = self.volume_of_space(name)
         opened = self._looked_at(volume.read(lambda unit: spaces.find(unit, name)))
@@ -150,12 +149,12 @@ class Administering(ABC):
         initialize: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> Space:
-        """Give the queue space of that name another definition; its pages stay, and with `initialize` have disk now.
+        """Change the definition of the queue space of that name; with `initialize`, allocate disk for its pages now.
 
-        Limits, the error queue, the key and what is only recorded change while others are at work, who see it at
-        their next operation. Raises InUseError where a limit would be below what is in use; and where the memory for
-        non-persistent messages is to change, which loses those messages, while another process is attached or a
-        transaction is open. InvalidArgumentError where the pages are not those that the queue space has.
+        Limits, the error queue, the key and values that are only recorded can change while other processes work; they
+        see the change at their next operation. The number of pages cannot change. Raises InUseError if a limit would be
+        below what is in use, or if the memory for non-persistent messages would change, which loses those messages,
+        while another process is attached or a transaction is open; InvalidArgumentError if the pages differ.
         """
         volume = self.volume_of_space(definition.name)
         present = volume.read(lambda unit: spaces.find(unit, definition.name))
@@ -182,10 +181,10 @@ class Administering(ABC):
     def destroy_space(self, name: str, *, force: bool = False, dry_run: bool = False) -> None:
         """Destroy a queue space with its queues and messages.
 
-        Raises InUseError while processes are attached to it or messages are stored in it, unless `force`. So does one
-        whose file or schema is lost raise BadResourceError: with `force` the device forgets it, and what it held is
-        lost. With `dry_run` it stays, and is only refused where it would be; that this process has it open does not
-        count then.
+        Raises InUseError while processes are attached to it or messages are stored in it, unless `force`. Raises
+        BadResourceError if its file or schema is lost; with `force` the device then forgets it, and its messages are
+        lost. With `dry_run` nothing is destroyed, and only the error is raised that would be; this process may then
+        have it open.
         """
         lost = self.lost_volume_of(name)
         if lost is not None:

@@ -1,8 +1,8 @@
-"""The queue calls of ATMI, for code that thinks in Tuxedo: tpinit, tpbegin, tpenqueue, tpdequeue and their kin.
+"""The queue calls of ATMI, for code that was written for Tuxedo: tpinit, tpbegin, tpenqueue, tpdequeue and others.
 
-Names, flags, values and error numbers are those of tpenqueue(3c) and tpdequeue(3c). What C returns through pointers
-comes back as values and in the TPQCTL; where C returns -1, TPException is raised. The queue space argument is the
-queue space's own name, or one that QMALIASES gives it (`QMALIASES=TMQUEUE=QSPACE`): there is no server between the
+Names, flags, values and error numbers are those of tpenqueue(3c) and tpdequeue(3c). Results that C returns through
+pointers are return values or in the TPQCTL; where C returns -1, TPException is raised. The queue space argument is the
+name of the queue space, or one that QMALIASES maps to it (`QMALIASES=TMQUEUE=QSPACE`): there is no server between the
 caller and the queue.
 
     from qmadmin.atmi import *
@@ -14,19 +14,19 @@ caller and the queue.
     reply = tpdequeue("QSPACE", "RPLYQ", ctl)
     tpterm()
 
-Queue spaces are opened when they are first named, and every thread has its own transaction. A forked process is in
-none, and stays joined.
+Queue spaces are opened when they are first named, and every thread has its own transaction. A forked process is not in
+a transaction, and stays joined.
 
-Every flag and every error says what it means to the two calls, as `TPNOTRAN.enqueue` and `TPNOTRAN.dequeue` do; the
-manual pages tpenqueue(3) and tpdequeue(3) have all of them.
+Each flag and each error has a text about its meaning to the two calls, such as `TPNOTRAN.enqueue` and
+`TPNOTRAN.dequeue`; the manual pages tpenqueue(3) and tpdequeue(3) list them all.
 
 Failures and the transaction: after QMESYSTEM and QMEOS from the store, after QMEABORTED and after TPEOTYPE it can only
-be aborted; calls are QMEABORTED then, and tpcommit() is TPEABORT. After its timeout calls are TPETIME. All other
-failures leave it as it was: QMESYSTEM for want of an action too, which the store has no part in.
+be aborted; calls then fail with QMEABORTED, and tpcommit() with TPEABORT. After its timeout calls fail with TPETIME.
+All other failures leave it as it was, including QMESYSTEM when no action is free.
 
-Diagnostics that do not happen: QMETRAN and QMEINUSE, as since release 7.1 of Tuxedo; QMESHARE and QMEINVHANDLE, which
-belong to another interface. Where Tuxedo's page names none, QMENOSPACE happens to a dequeue as well: in a transaction
-it is one more of those that the queue space limits.
+Diagnostics that do not occur: QMETRAN and QMEINUSE, as since release 7.1 of Tuxedo; QMESHARE and QMEINVHANDLE, which
+belong to another interface. Unlike in Tuxedo's manual, a dequeue can fail with QMENOSPACE: it may begin one more of the
+transactions that the queue space limits.
 """
 
 from __future__ import annotations

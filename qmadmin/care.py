@@ -72,15 +72,15 @@ class Care(abc.ABC):
         """Return the volume that a queue space is on, or raise BadResourceError."""
 
     def command_refusal(self, space: str, command: str) -> str:
-        """Return why a capacity command of a queue space's queues is not run as this user; empty where it is.
+        """Return why a capacity command of a queue in a queue space is not run as this user; empty if it is run.
 
-        It is run where nobody but this user can write the files of the device, and where the user's own settings name
-        the device or the command.
+        It is run if nobody but this user can write the files of the device, or if the user's own settings name the
+        device or the command.
         """
         return self.refusal(self.volume_of_space(space), command)
 
     def refusal(self, volume: Volume, command: str) -> str:
-        """Return the same for a command that stands in a volume."""
+        """Return the same for a command that is stored in a volume."""
         return refusal(self._maker, (self.path, volume.path), command)
 
     def warn_of_commands(self, volume: Volume, space: str, definition: QueueDefinition) -> None:
@@ -88,20 +88,20 @@ class Care(abc.ABC):
         warn(space, definition, lambda command: self.refusal(volume, command))
 
     def attached(self, name: str) -> list[AttachedProcess]:
-        """Return who is attached to a queue space, the longest first, with those who died and were not noticed yet."""
+        """Return the processes attached to a queue space, the longest first, including dead ones not yet noticed."""
         volume, found = self._found(name)
         return outstanding.attached(volume, found.id)
 
     def forwardings(self, name: str) -> list[tuple[AttachedProcess, Forwarding]]:
-        """Return who forwards which queues of a queue space, and what it has told of each, as the queue space does.
+        """Return the processes that forward queues of a queue space, and their figures.
 
-        Nobody is attached for that.
+        This is what `QueueSpace.forwardings` returns, but no process is attached for it.
         """
         volume, found = self._found(name)
         return forwarding.forwardings(volume, found.id)
 
     def memory_files(self, name: str) -> list[MemoryFile]:
-        """Return the files that hold the non-persistent messages of a queue space; none where there is no memory.
+        """Return the files that hold the non-persistent messages of a queue space; none if it has no memory.
 
         On PostgreSQL it is the schema with the non-persistent messages of all queue spaces.
         """
@@ -115,15 +115,16 @@ class Care(abc.ABC):
     ) -> BackupReport:
         """Make a backup of the device while it is in use, as a directory that must not exist yet.
 
-        It has all files of the device as they stood at one moment: every persistent message that was acknowledged
-        before and not consumed, and each transaction whole or not at all. Writers wait for the milliseconds in which
-        that moment is settled. Non-persistent messages are not in it. The copies are looked at before the directory
-        gets its name; until then, and when anything fails, there is nothing of that name. `progress` gets percent.
+        It contains all files of the device as they were at one moment: every persistent message that was acknowledged
+        before and not consumed, and each transaction whole or not at all. Writers wait a few milliseconds while that
+        moment is fixed. Non-persistent messages are not in it. The copies are checked before the directory gets its
+        name; until then, and if anything fails, nothing of that name exists. `progress` is called with the percentage
+        done.
 
-        A file that is missing is not in it, which the faults of the report tell.
+        A missing file is not in it; the faults of the report say so.
 
-        Raises BadResourceError where the directory exists, OperatingSystemError where the disk is full or the device
-        is open for reading only, SystemFailureError where the device is damaged.
+        Raises BadResourceError if the directory exists, OperatingSystemError if the disk is full or the device is open
+        for reading only, SystemFailureError if the device is damaged.
         """
         if self.path == MEMORY:
             raise InvalidArgumentError("a device in memory has no files that could be backed up")
@@ -137,16 +138,17 @@ class Care(abc.ABC):
         return dataclasses.replace(report, faults=(*faults, *report.faults))
 
     def refuse_readonly(self) -> None:
-        """Raise OperatingSystemError where the device is open for reading only."""
+        """Raise OperatingSystemError if the device is open for reading only."""
         if self.readonly:
             raise OperatingSystemError(f"device {self.path!r} is open for reading only", path=self.path)
 
     def check(self, space: str | None = None, *, progress: Callable[[int], None] | None = None) -> Iterator[Finding]:
-        """Yield what a doctor finds: what is wrong, how bad it is, and what to do; of what is sound, that it is.
+        """Check the device and yield the findings, including checks that passed: what, how bad it is, what to do.
 
-        `space` names a queue space to look at; None is all of the device. What is quickly seen comes first. The walk
-        through all that is stored, which takes about as long as reading it, works on a snapshot: others go on, and
-        the log grows meanwhile. `progress` gets percent of that walk. Nothing is changed or repaired.
+        `space` names a queue space to check; None means the whole device. Quick checks come first. The check of
+        everything that is stored takes about as long as reading it and works on a snapshot: others go on working, and
+        the write-ahead log grows meanwhile. `progress` is called with the percentage of that check. Nothing is changed
+        or repaired.
         """
         from qmadmin.doctor import Doctor, Patient
 
@@ -164,11 +166,11 @@ class Care(abc.ABC):
         yield from Doctor(patient, self.clock, progress or (lambda _percent: None)).check(name)
 
     def audit(self, command: str, target: str) -> AuditEntry:
-        """Record that this user is about to do something destructive: durably, before it happens.
+        """Record durably that this user is about to do something destructive, before it happens.
 
         `command` is the line as it was given, `target` the object, such as "queue space QS" or "queue QS/q1"; 4,000
-        characters of each are kept, and the newest 10,000 entries. A device that is open for reading only records
-        nothing. Raises OperatingSystemError where the disk is full.
+        characters of each are kept, and the newest 10,000 records. Nothing is recorded in a device that is open for
+        reading only. Raises OperatingSystemError if the disk is full.
         """
         entry = AuditEntry(
             id=0,
@@ -185,7 +187,7 @@ class Care(abc.ABC):
         return dataclasses.replace(entry, id=self._main.write(lambda unit: unit.add_audit(entry)))
 
     def audit_outcome(self, entry: AuditEntry, outcome: str) -> None:
-        """Record what came of a command: one that has no outcome did not come to its end, or is still at it."""
+        """Record the outcome of a command: one without an outcome was cut off or is still running."""
         if entry.id and not self.readonly:
             self._main.write(lambda unit: unit.set_outcome(entry, kept_text(outcome)))
 

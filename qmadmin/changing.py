@@ -33,11 +33,11 @@ class Changing(SpaceHandle):
     """
 
     def count(self, queue: str, *, condition: str | Condition | None = None, delivery: Delivery | None = None) -> int:
-        """Return how many messages a change would be about."""
+        """Return how many messages a change would affect."""
         return len(self._chosen(queue, condition, delivery))
 
     def refuse_held(self, queue: str, msgid: str) -> None:
-        """Raise InUseError where a transaction holds the message of that identifier, so that it cannot be changed."""
+        """Raise InUseError if a transaction holds the message with that identifier, so that it cannot be changed."""
         its = Comparison(BY_NAME["msgid"], Operator.EQUAL, checked_id(msgid))
         for _, info in listed(self._attachment, queue, State.HELD, its):
             raise InUseError(
@@ -108,10 +108,10 @@ class Changing(SpaceHandle):
     ) -> int:
         """Move messages to another queue of the queue space.
 
-        They keep all that their senders have asked for, their tries begin again, and they get new identifiers and
-        remember the old ones. In an error queue a message does not expire; from there it has its expiry back. Where
-        that is over by then it goes without one, and `outlived` is told of how many that was true.
-        Raises BadQueueError where there is no such queue.
+        They keep everything that their senders asked for, their tries begin again, and they get new identifiers and a
+        record of the old ones. In an error queue a message does not expire; when it leaves, it has its expiry again, or
+        none if that has passed. `outlived` is called with the number of messages whose expiry has passed. Raises
+        BadQueueError if there is no such queue.
         """
         chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
         now = self._device.clock.now()
@@ -128,10 +128,10 @@ class Changing(SpaceHandle):
         progress: Progress = _untold,
         outlived: Progress = _untold,
     ) -> int:
-        """Move messages back to the queues that they were moved from, as from the error queue.
+        """Move messages back to the queues that they were moved from, for example from the error queue.
 
-        Those that were never moved, or whose queue is gone, stay, and are not counted. What becomes of the others, and
-        what `outlived` is told, is as with `move`.
+        Messages that were never moved, or whose queue no longer exists, stay and are not counted. The others change as
+        with `move`, which also describes `outlived`.
         """
         chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
         moved = changing.requeue(attachment.volume, attachment.opened, chosen, self._device.clock.now(), progress)

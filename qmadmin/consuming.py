@@ -51,28 +51,26 @@ class Consuming(SpaceHandle):
         transactional: bool = True,
         connection: Connection | None = None,
     ) -> Message | None:
-        """Take a message off a queue: the first in its order, or the first that is asked for.
+        """Take a message off a queue: the first in its order, or the first that matches a selection.
 
-        Outside of a transaction the message is gone when the call returns. Inside of one it is gone when the
-        transaction commits, and comes back when it rolls back. Returns None if there was none.
+        Outside a transaction the message is gone when the call returns. In a transaction it is gone when the
+        transaction commits, and comes back when it rolls back. Returns None if there is no message.
 
-        At most one of `msgid`, `corrid`, `corrid_like` and `condition` asks for a certain message. None of them
-        reaches another queue, or a message that is not available yet.
+        At most one of `msgid`, `corrid`, `corrid_like` and `condition` selects a message. None of them finds a message
+        in another queue, or one that is not available yet.
 
-        `msgid`: an identifier, as an enqueue returned it.
-        `corrid`: a correlation identifier, bytes or str.
-        `corrid_like`: a pattern of one. `%` stands for any characters, `_` for one, and a backslash makes either mean
-        itself.
-        `condition`: a text in the grammar of qmadmin-queue(7), such as `priority > 50 AND header.region = 'eu'`.
-        `wait`: how many seconds to wait for a message; None or 0 does not wait, math.inf waits for ever.
-        `stop`: asked whenever the wait has looked in vain, as after `wake()`, and each second, or each ten where many
-        wait; True ends it without a message.
-        `transactional`: False keeps the call out of an open transaction (TPNOTRAN).
-        `connection`: a SQLAlchemy connection to the file or the database of the queue space; the message is
-        consumed when the transaction on it commits. It cannot wait.
+        `msgid`: an identifier, as an enqueue returned it. `corrid`: a correlation identifier, bytes or str.
+        `corrid_like`: a pattern for correlation identifiers. `%` stands for any characters, `_` for any one, and a
+        backslash before either makes it stand for itself. `condition`: a text in the grammar of qmadmin-queue(7), such
+        as `priority > 50 AND header.region = 'eu'`. `wait`: how many seconds (or a timedelta) to wait for a message;
+        None or 0 does not wait, math.inf waits for ever. `stop`: a function that is called when the wait has found no
+        message, as after `wake()`, and every second, or every ten if many wait; if it returns True, the wait ends
+        without a message. `transactional`: False keeps the call out of an open transaction (TPNOTRAN). `connection`: a
+        SQLAlchemy connection to the file or the database of the queue space; the message is consumed when the
+        transaction on it commits. It cannot wait.
 
-        Raises BadQueueError for a queue that is absent or stopped, BadMessageIdError for an identifier that is none,
-        SystemFailureError where as many wait as the queue space has actions for, and AbortedError where the
+        Raises BadQueueError if the queue does not exist or is stopped, BadMessageIdError for a malformed identifier,
+        SystemFailureError if as many calls wait as the queue space has actions for, and AbortedError if the
         transaction's time is over.
         """
         selection = selected(msgid, corrid, corrid_like, condition)
@@ -91,10 +89,10 @@ class Consuming(SpaceHandle):
         transactional: bool = True,
         connection: Connection | None = None,
     ) -> list[Message]:
-        """Take up to `limit` messages off a queue at once, in its order; fewer, or none, is no error.
+        """Take up to `limit` messages off a queue at once, in its order; fewer, or none, is not an error.
 
-        They are taken together or not at all. In a queue that groups messages they are of one group. `wait` is for
-        the first of them. The other arguments, and the errors, are those of `dequeue`.
+        They are taken together or not at all. In a queue that groups messages they belong to one group. `wait` applies
+        to the first of them. The other arguments, and the errors, are those of `dequeue`.
         """
         limit = whole(limit, "number of messages to dequeue", 1, MANY_MAX)
         selection = selected(None, corrid, corrid_like, condition)
@@ -112,7 +110,7 @@ class Consuming(SpaceHandle):
         transactional: bool = True,
         connection: Connection | None = None,
     ) -> MessageInfo | None:
-        """Take a message off a queue as `dequeue` does, without reading its body: for one that was looked at before."""
+        """Take a message off a queue as `dequeue` does, without reading its body, as when it was peeked at before."""
         selection = selected(msgid, corrid, corrid_like, condition)
         found = self._take(queue, selection, 1, wait, transactional=transactional, connection=connection, body=False)
         return found[0] if found else None
@@ -128,17 +126,17 @@ class Consuming(SpaceHandle):
         wait: float | timedelta | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Message | None:
-        """Look at a message and keep it from all others until the transaction ends.
+        """Return a message and lock it against all others until the transaction ends.
 
-        The transaction may then dequeue or remove it, however it is asked for. What it does not, stays in the queue
-        when it ends, in its place, and that is no try. Another call locks the next message, in a queue that groups
-        messages the first of the next group, because all of the group are locked.
-        Raises ProtocolError outside of a transaction, and as `dequeue` does.
+        The transaction may then dequeue or remove it, however it selects it. Otherwise the message stays in its place
+        in the queue when the transaction ends, which does not count as a try. Another call locks the next message; in a
+        queue that groups messages the first of the next group, because the whole group is locked. Raises ProtocolError
+        outside a transaction, and as `dequeue` does.
         """
         if current(self._device, self.name) is None:
             raise ProtocolError(
-                "a message can only be locked inside a transaction, which is what keeps it",
-                hint="Call it inside of `with space.transaction():`, or peek.",
+                "a message can only be locked inside a transaction, which holds the lock",
+                hint="Call it inside `with space.transaction():`, or peek.",
             )
         selection = selected(msgid, corrid, corrid_like, condition)
         found = self._take(queue, selection, 1, wait, role=Role.LOCKED, stop=stop)
@@ -155,7 +153,7 @@ class Consuming(SpaceHandle):
         wait: float | timedelta | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Message | None:
-        """Look at a message, which stays where it is, and may be gone the next moment.
+        """Return a message and leave it in the queue; it may be gone the next moment.
 
         It never belongs to a transaction. The arguments, and the errors, are those of `dequeue`.
         """
@@ -169,10 +167,10 @@ class Consuming(SpaceHandle):
         return None if isinstance(found, Nothing) else found
 
     def listen(self, queues: Sequence[str], *, wait: float | timedelta | None = None) -> str | None:
-        """Return the first of the queues that has a message to dequeue; nothing is taken.
+        """Return the first of the queues that has a message to dequeue, without taking it.
 
-        Queues that come first in the list are preferred. None is returned where none had a message in time. Raises
-        as `dequeue` does.
+        Queues that come first in the list are preferred. Returns None if none had a message in time. Raises as
+        `dequeue` does.
         """
         if isinstance(queues, str) or not queues:
             raise InvalidArgumentError(f"listen takes a list of one or more queue names, got {queues!r}")
@@ -189,9 +187,9 @@ class Consuming(SpaceHandle):
         return None if isinstance(found, Nothing) else found
 
     def browse(self, queue: str, *, condition: str | Condition | None = None) -> BrowseCursor:
-        """Return a cursor over the messages that can be dequeued from a queue now, in its order; all stay there.
+        """Return a cursor over the messages that can be dequeued from a queue now, in its order; all stay in the queue.
 
-        What arrives later is not shown, and what is gone when its turn comes is passed over.
+        Messages that arrive later are not shown, and messages that are gone when their turn comes are skipped.
         """
         self._freshen(queue)
         return BrowseCursor(self._attachment, queue, parsed(condition), self._check_open)
@@ -269,9 +267,9 @@ class Consuming(SpaceHandle):
             found = attachment.opened.definitions(unit).queue(queue)
             if found.definition.delivery is Delivery.NONPERSIST and not unit.commits_memory:
                 raise InvalidArgumentError(
-                    f"queue {queue!r} is for non-persistent messages, which have no part in a transaction of the"
-                    " application",
-                    hint="Dequeue outside of that transaction.",
+                    f"queue {queue!r} is for non-persistent messages, which cannot take part in a transaction of the"
+                    f" application",
+                    hint="Dequeue outside that transaction.",
                     queue=queue,
                 )
             attachment.owed.finish_on(unit, queue)

@@ -116,13 +116,14 @@ class Attachment:
             attaching.detach(self.volume, self.opened, self.opened.me, self._clock)
         except QueueError as refusal:
             name = self.opened.space.name
-            logger.error("leaving queue space %r is left to others to finish: %s", name, refusal)  # noqa: TRY400
+            logger.error("detaching from queue space %r failed and is left to others:"
+            " %s", name, refusal)  # noqa: TRY400
 
 
 class Device(Administering, Care):
     """An open device: the device list, the table of contents, and the queue spaces. Safe for several threads.
 
-    A process that was forked off opens its files afresh by itself.
+    After a fork, the child opens its own files by itself.
     """
 
     def __init__(self, path: str, main: Volume, maker: VolumeMaker, clock: Clock) -> None:
@@ -154,16 +155,16 @@ class Device(Administering, Care):
 
     @property
     def kind(self) -> str:
-        """What the device is on: "sqlite" or "postgresql"."""
+        """The kind of store: "sqlite" or "postgresql"."""
         return self._maker.kind
 
     @property
     def config(self) -> str:
-        """What QMCONFIG says for another process to open the device; it may have a password in it."""
+        """The value of QMCONFIG with which another process opens the device; it may contain a password."""
         return self._maker.config_of(self.path)
 
     def close(self) -> None:
-        """Close the device and what is open of it. Transactions that are open roll back; waiting calls end."""
+        """Close the device and its open queue spaces. Open transactions roll back; waiting calls end."""
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
@@ -174,12 +175,12 @@ class Device(Administering, Care):
         return self._main.read(lambda unit: unit.entries())
 
     def create_entry(self, path: str | os.PathLike[str], offset: int, pages: int) -> DeviceEntry:
-        """Add `pages` pages of a file, from page `offset`, to the device list; a file that is absent is created.
+        """Add `pages` pages of a file, from page `offset`, to the device list; a file that does not exist is created.
 
         On PostgreSQL `path` is the name of a schema in the database of the device, or its URL.
 
-        Raises InvalidArgumentError for numbers out of range or pages that are listed already, NoSpaceError for a
-        26th entry, BadResourceError where the file is something else.
+        Raises InvalidArgumentError for numbers out of range or pages that are listed already, NoSpaceError for a 26th
+        entry, BadResourceError if the file is something else.
         """
         present = self.entries()
         file = self._maker.path_of(path)
@@ -199,10 +200,10 @@ class Device(Administering, Care):
         return self._main.write(lambda unit: devices.add_entry(unit, file, offset, pages))
 
     def rename_entry(self, index: int, path: str | os.PathLike[str]) -> DeviceEntry:
-        """Give an entry of the device list another path, as after its file was moved, or before it is.
+        """Give an entry of the device list another path, after its file was moved or before it is.
 
-        Raises BadResourceError where something is at that path that is not a volume of this device, or another volume
-        than that of the queue spaces which have pages of the entry.
+        Raises BadResourceError if something at that path is not a volume of this device, or is another volume than that
+        of the queue spaces that have pages of the entry.
         """
         entry = self._main.read(lambda unit: devices.find_entry(unit, index))
         file = self._maker.path_of(path)
@@ -214,20 +215,20 @@ class Device(Administering, Care):
         return self._main.write(lambda unit: devices.rename_entry(unit, index, file))
 
     def is_there(self, path: str) -> bool:
-        """Return whether anything is at a path of the device list: a file, or on PostgreSQL a schema."""
+        """Return whether a path of the device list exists: a file, or on PostgreSQL a schema."""
         return path == self.path or self._maker.is_there(path)
 
     def remove_entry(self, index: int, *, dry_run: bool = False) -> DeviceEntry:
         """Remove an entry from the device list; refused with InUseError while a queue space uses it.
 
-        With `dry_run` it stays, and is only refused where it would be.
+        With `dry_run` nothing is removed, and only the error is raised that would be.
         """
         if dry_run:
             return self._main.read(lambda unit: devices.refuse_used(unit, index))
         return self._main.write(lambda unit: devices.remove_entry(unit, index))
 
     def free_ranges(self, index: int) -> list[PageRange]:
-        """Return the runs of pages of an entry that no queue space has."""
+        """Return the ranges of pages of an entry that no queue space has."""
         return self._main.read(lambda unit: devices.free_ranges(unit, index))
 
     def table_of_contents(self) -> list[TableEntry]:
@@ -235,25 +236,25 @@ class Device(Administering, Care):
         return self._main.read(devices.table_of_contents)
 
     def runs_commands(self) -> bool:
-        """Tell whether the capacity commands of the device's queues run."""
+        """Return whether the capacity commands of the device's queues run."""
         return self._main.read(lambda unit: unit.device()).commands
 
     def set_commands(self, *, enabled: bool) -> None:
-        """Let the capacity commands of the queues run, or not; a limit that is reached is logged in any case."""
+        """Switch the capacity commands of the queues on or off; a limit that is reached is logged in either case."""
         self._main.write(lambda unit: unit.set_commands(enabled=enabled))
 
     def open_space(self, name: str, *, role: str = "application") -> QueueSpace:
-        """Open a queue space and attach this process to it; `role` is what others see of it.
+        """Open a queue space and attach this process to it; `role` is the name that others see.
 
-        Raises BadResourceError where there is none of that name, NoSpaceError where as many processes are attached
-        as the queue space allows; of those whose role is "qmadmin" or "MIB" one is let in all the same.
+        Raises BadResourceError if there is none of that name, NoSpaceError if as many processes are attached as the
+        queue space allows; one process whose role is "qmadmin" or "MIB" can open it all the same.
         """
         return QueueSpace(self, name, role)
 
     def comes_free(self, name: str, seconds: float) -> bool:
-        """Tell whether a write to a queue space could begin within the seconds, which other writers may take till then.
+        """Return whether a write to a queue space could begin within these seconds; other writers may hold it up.
 
-        That is a matter of milliseconds, unless a process was stopped while it wrote.
+        Other writers take milliseconds, unless a process was stopped while it wrote.
         """
         return self.volume_of_space(names.space_name(name)).comes_free(seconds)
 
@@ -268,7 +269,7 @@ class Device(Administering, Care):
             return self._volumes[path]
 
     def attachment(self, name: str, role: str) -> Attachment:
-        """Return this process's attachment to a queue space, made if there is none yet."""
+        """Return this process's attachment to a queue space; create it if there is none yet."""
         if self._pid != os.getpid():
             self._start_afresh()
         found = self._attachments.get(name)
@@ -280,7 +281,7 @@ class Device(Administering, Care):
             return self._attachments[name]
 
     def use(self, name: str, role: str) -> None:
-        """Count one more user of the attachment to a queue space."""
+        """Add one use of the attachment to a queue space."""
         self._check_open()
         with self._lock:
             if not self.attachment(name, role).is_current():
@@ -289,7 +290,7 @@ class Device(Administering, Care):
             self._users[name] = self._users.get(name, 0) + 1
 
     def drop(self, name: str) -> None:
-        """Count one user less of the attachment to a queue space; the last one leaves it."""
+        """Release one use of the attachment to a queue space; the last one detaches."""
         if self._closed:
             return
         if self._pid != os.getpid():

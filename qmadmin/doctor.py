@@ -94,7 +94,7 @@ class Doctor:
             here = [space for found, space in where.values() if found is volume]
             yield from self._part(
                 _place(path),
-                "what is stored is whole",
+                "what is stored is consistent",
                 lambda volume=volume, here=here, at=at: self._store(volume, here, at, len(volumes)),  # type: ignore[misc]
             )
         self._progress(100)
@@ -119,7 +119,7 @@ class Doctor:
             found = True
         except LookupError as error:
             # The engine counts on what is damaged here; the walk through the store tells what it is.
-            yield _unreadable(target, SystemFailureError(f"what is recorded of it is incomplete ({error})"))
+            yield _unreadable(target, SystemFailureError(f"its records are incomplete ({error})"))
             found = True
         if not found:
             yield Finding(severity=Severity.OK, check="sound", target=target, sentence=well)
@@ -206,8 +206,8 @@ class Doctor:
                 check="log-large",
                 target=f"file {path}",
                 sentence=f"its log has grown to {size // _MIB} MiB",
-                advice="Look for a program that reads the file for long, such as an SQLite shell in a transaction;"
-                " once it has ended, the log shrinks as messages come and go.",
+                advice="Look for a program that has been reading the file for long, such as an SQLite shell in a"
+                " transaction; when it has ended, the log shrinks as messages come and go.",
             )
 
     def _leftovers(self, volume: Volume) -> Iterator[Finding]:

@@ -18,11 +18,11 @@ class Forwardings(SpaceHandle):
     """Telling how the messages of queues are forwarded, and looking at it."""
 
     def report_forwarding(self, told: Sequence[Forwarding], *, whole: bool = False) -> None:
-        """Tell others what this process forwards, and how that goes; it replaces what was told of these queues before.
+        """Record which queues this process forwards and how that goes; this replaces earlier records of these queues.
 
-        `whole`: it forwards no other queues, or no longer, and what it has told of others is taken back. A queue that
-        is not there is passed over. Others see what is told until the process leaves the queue space, or dies. Where
-        others have taken it for dead, it is attached again, and seen as who it is now.
+        `whole`: the process forwards no other queues, and its records of others are removed. A queue that does not
+        exist is skipped. Others see the records until the process leaves the queue space or dies. If others have taken
+        it for dead, it is attached again.
         """
         attachment = self._attachment
         try:
@@ -41,9 +41,9 @@ class Forwardings(SpaceHandle):
         )
 
     def forwardings(self) -> list[tuple[AttachedProcess, Forwarding]]:
-        """Return who forwards which queues, and what it has told of each, by the names of the queues.
+        """Return the processes that forward queues, and their figures, by the names of the queues.
 
-        A process that died and was not looked after yet is among them; it is not `alive`.
+        A dead process that was not removed yet is among them; it is not `alive`.
         """
         attachment = self._attachment
         return forwarding.forwardings(attachment.volume, attachment.opened.space.id)

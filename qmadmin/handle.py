@@ -40,7 +40,7 @@ class SpaceHandle:
         return f"<{type(self).__name__} {self.name!r} of {self._device.path!r}{' closed' if self._closed else ''}>"
 
     def close(self) -> None:
-        """Close the queue space; the process is detached from it when nothing in it has the space open any more."""
+        """Close the queue space; the process detaches from it when nothing in the process has it open any more."""
         if not self._closed:
             self._closed = True
             self._device.drop(self.name)

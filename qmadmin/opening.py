@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 def open_device(path_or_url: str | os.PathLike[str], *, clock: Clock | None = None) -> Device:
     """Open an existing device.
 
-    `path_or_url` is what QMCONFIG names: the path of an SQLite file, or `sqlite:///path`, or the URL of a schema in a
-    PostgreSQL database, `postgresql://[user[:password]@]host[:port]/database[?schema=qmadmin&...]`, whose other
-    parameters are those of libpq. A user who may read it and not write it gets a device whose `readonly` is true.
-    `clock` is for tests.
+    `path_or_url` is written as in QMCONFIG: the path of an SQLite file, or `sqlite:///path`, or the URL of a schema in
+    a PostgreSQL database, `postgresql://[user[:password]@]host[:port]/database[?schema=qmadmin&...]`, whose other
+    parameters are those of libpq. For a user who may only read it, `readonly` of the device is true. `clock` is for
+    tests.
 
-    Raises BadResourceError where there is no device, ReleaseError where a newer release wrote it, and
-    OperatingSystemError where it cannot be read.
+    Raises BadResourceError if there is no device, ReleaseError if another release wrote it, and OperatingSystemError if
+    it cannot be read.
     """
     return _opened(path_of(path_or_url), _maker(path_or_url), clock)
 
@@ -70,16 +70,15 @@ def create_device(
 ) -> Device:
     """Create a device whose device list has one entry: `pages` pages of 4096 bytes of the file, from page `offset`.
 
-    The file may be read and written by its owner, and with `group` by that group of users too. `:memory:` makes a
-    device that is gone when it is closed. On PostgreSQL a schema is made; it is used by its owner, and with `group`
-    by that role too.
+    The owner can read and write the file, and with `group` that group of users too. `:memory:` creates a device that is
+    gone when it is closed. On PostgreSQL a schema is created; its owner can use it, and with `group` that role too.
 
-    `durability` is "full", where everything that a call has stored when it returns survives a power failure, or
-    "relaxed", where the last fraction of a second may be lost by one, and nothing by the end of a process.
-    `partitions`, 2 to 256, splits the tables of messages on PostgreSQL by the hash of the message; 0 does not.
+    `durability` is "full": everything that a call has stored when it returns survives a power failure; or "relaxed": a
+    power failure may lose the last fraction of a second, but the end of a process loses nothing. `partitions`, 2 to
+    256, splits the message tables on PostgreSQL by a hash of the message; 0 does not.
 
-    Raises BadResourceError where something else is there, InvalidArgumentError for a number that is out of range,
-    OperatingSystemError where the file cannot be made; the disk is left as it was.
+    Raises BadResourceError if something else exists there, InvalidArgumentError for a number that is out of range,
+    OperatingSystemError if the file cannot be created; the disk is left as it was.
     """
     path = path_of(path_or_url)
     maker = _maker(path_or_url)
@@ -105,19 +104,19 @@ def restore_device(
     force: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> BackupReport:
-    """Make a device of a backup; return what it has, with the paths of its files.
+    """Create a device from a backup; return what it contains, with the paths of its files.
 
-    The device must be absent. With `force` one that is there is replaced, if nobody has it open; its messages are
-    lost. The other files of the device get places that lie around the new path as they lay around the old one, under
-    names that nothing has. The backup is looked at before, and what is made of it after, it is put in place; until
-    then, and when anything fails, everything is as it was.
+    The device must not exist. With `force` an existing one is replaced, if nobody has it open; its messages are lost.
+    The other files of the device get the same places relative to the new path as they had relative to the old one,
+    under names that are free. The backup is checked first, and the new device is checked before it is put in place;
+    until then, and if anything fails, everything is as it was.
 
-    Transactions that were open when the backup was made roll back when their queue space is first used, and this
-    counts for no message as a try. New messages get identifiers that were never given before, also not after the
-    backup was made. `progress` gets percent.
+    Transactions that were open when the backup was made roll back when their queue space is first used, which does not
+    count as a try. New messages get identifiers that were never used before, not even after the backup was made.
+    `progress` is called with the percentage done.
 
-    Raises BadResourceError where there is no backup, or a device without `force`; InUseError where the device is
-    open; SystemFailureError where the backup is damaged; OperatingSystemError where the disk is full.
+    Raises BadResourceError if there is no backup, or a device exists and `force` is not given; InUseError if the device
+    is open; SystemFailureError if the backup is damaged; OperatingSystemError if the disk is full.
     """
     from qmstorage.sqlite.restoring import restore
 
@@ -327,7 +326,7 @@ class _SchemaMaker:
         given = address_of(name)
         if given is not None and not self._address.is_beside(given):
             raise InvalidArgumentError(
-                f"all volumes of a device lie in one database, and {given.shown!r} is not in that of"
+                f"all volumes of a device are in one database, and {given.shown!r} is not in that of"
                 f" {self._address.shown!r}",
                 hint="Give the name of a schema.",
             )
@@ -350,7 +349,7 @@ class _SchemaMaker:
 
     def other_writers(self, path: str) -> str:
         """Say that nobody can know: superusers, and members of the owner's role."""
-        return f"{path!r} is in a database, which others may write"
+        return f"{path!r} is in a database that others may write"
 
     def open(self, path: str) -> Volume:
         """Open the volume in a schema."""
@@ -399,8 +398,8 @@ class _SchemaMaker:
         schemas = " ".join(f"--schema={name} --schema={memory_schema(name)}" for name in of_volumes)
         raise BadResourceError(
             f"a backup of device {self._address.shown!r} is made with PostgreSQL's own programs",
-            hint=f"pg_dump {schemas} has all persistent messages as they stood at one moment; pg_restore brings them"
-            " back.",
+            hint=f"pg_dump {schemas} saves all persistent messages as they were at one moment; pg_restore restores"
+            f" them.",
             path=self._address.shown,
         )
 

@@ -67,37 +67,32 @@ class Producing(SpaceHandle):
     ) -> str:
         """Put a message on a queue and return its identifier, 32 characters.
 
-        When the call returns outside of a transaction, the message is on the disk. Inside of one it is enqueued when
-        the transaction commits, which refuses it too where the queue or the room is gone by then.
+        When the call returns outside a transaction, a persistent message is on the disk. In a transaction it is
+        enqueued when the transaction commits; the commit is refused if the queue or the room is gone by then.
 
-        `body`: bytes-like, or a str, which is kept as UTF-8; None is a message without a body, which is not the same
-        as an empty one. At most 64 MiB.
-        `priority`: 1 to 100, the higher the sooner in a queue that is ordered by priority.
-        `corrid`: at most 32 bytes by which a reply finds its request; a str is taken as UTF-8.
-        `delay` (seconds or timedelta) or `available_at` (aware datetime): before that nobody can dequeue the message.
-        `expires_in` (seconds, timedelta, or math.inf for never) or `expires_at` (aware datetime): then the message is
-        removed. Without either, the default expiration of the queue holds. Spans count from the end of the enqueue,
-        inside a transaction from its commit.
-        `reply_queue`, `failure_queue`: where whoever works on the message puts the answer.
-        `error_queue`: where the message goes when nobody can, instead of the error queue of the queue or of the
-        queue space.
-        `urcode`: the user return code, 64 bits.
-        `persistent`: None is what the queue says. False keeps the message in memory only, where it is lost when the
-        machine restarts.
-        `reply_persistent`: the same for its reply.
-        `headers`: names and values, both str. Where the caller is in a trace of OpenTelemetry the message gets the
-        headers `traceparent` and `tracestate`, unless one of them is given.
-        `type`, `subtype`: at most 127 bytes; without a type, STRING for a str and CARRAY for bytes.
-        `top`: True puts the message before all others, if the queue allows it; the last on top is the first.
-        `before`: the identifier of a message to put this one directly before, if the queue allows it; several before
-        the same stand in the order of their arrival.
-        `transactional`: False keeps the message out of an open transaction (TPNOTRAN).
-        `connection`: a SQLAlchemy connection to the file or the database of the queue space; the message stands or
-        falls with the transaction on it.
+        `body`: bytes or another buffer, or a str, which is stored as UTF-8; None means a message without a body, which
+        is not the same as an empty one. At most 64 MiB. `priority`: 1 to 100; in a queue that is ordered by priority,
+        higher ones come first. `corrid`: the correlation identifier, at most 32 bytes, which connects a reply with its
+        request; a str is encoded as UTF-8. `delay` (seconds or timedelta) or `available_at` (aware datetime): when the
+        message becomes available; nobody can dequeue it before. `expires_in` (seconds, timedelta, or math.inf for
+        never) or `expires_at` (aware datetime): when the message expires. Without either, the default expiration of the
+        queue applies. Seconds count from the end of the enqueue, in a transaction from its commit. `reply_queue`,
+        `failure_queue`: the queues for the answer of the process that handles the message. `error_queue`: the queue to
+        which the message goes when its retries are used up, in place of the error queue of its queue or queue space.
+        `urcode`: the user return code, 64 bits. `persistent`: whether the message is persistent; None means as the
+        queue says. With False it is kept in memory only, and lost when the machine restarts. `reply_persistent`: the
+        same for the reply. `headers`: names and values, both str. If the caller is in an OpenTelemetry span, the
+        message gets the headers `traceparent` and `tracestate`, unless one of them is given. `type`, `subtype`: at most
+        127 bytes each; the default type is STRING for a str and CARRAY for bytes. `top`: True puts the message before
+        all others, if the queue allows it; the last one put on top is the first. `before`: the identifier of the
+        message before which this one is put, if the queue allows it; several before the same one are in the order of
+        their arrival. `transactional`: False keeps the message out of an open transaction (TPNOTRAN). `connection`: a
+        SQLAlchemy connection to the file or the database of the queue space; the message is enqueued when the
+        transaction on it commits.
 
-        Raises BadQueueError for a queue that is absent or stopped, NoSpaceError (its `resource` says what ran out),
-        InvalidArgumentError, BadMessageIdError where the message to stand before is gone, OperatingSystemError for a
-        full disk, and AbortedError where the transaction's time is over.
+        Raises BadQueueError if the queue does not exist or is stopped, NoSpaceError (its `resource` says what ran out),
+        InvalidArgumentError, BadMessageIdError if the message in `before` is gone, OperatingSystemError for a full
+        disk, and AbortedError if the transaction's time is over.
         """
         data, kind = _bytes_of(body)
         if corrid is not None:
@@ -142,8 +137,8 @@ class Producing(SpaceHandle):
     ) -> list[str]:
         """Put messages on a queue, all or none, and return their identifiers in the same order.
 
-        They take their places in that order. `control` holds for all of them; a body that is a str is of type STRING
-        unless it says otherwise. Raises as `enqueue` does, and nothing is enqueued then.
+        They take their places in that order. `control` applies to all of them; a body that is a str is of type STRING
+        unless `control` says otherwise. Raises as `enqueue` does; nothing is enqueued then.
         """
         items = [(queue, *_with_kind(body, control)) for body in bodies]
         return self.put_many(items, transactional=transactional, connection=connection)
@@ -157,7 +152,7 @@ class Producing(SpaceHandle):
         transactional: bool = True,
         connection: Connection | None = None,
     ) -> str:
-        """Put a message on a queue, as `enqueue` does, its control information given as one value."""
+        """Put a message on a queue, as `enqueue` does, with its control information as one value."""
         attachment = self._attachment
         if tracing.is_in_use():
             ((queue, body, control),) = tracing.traced([(queue, body, control)])

@@ -74,8 +74,8 @@ def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Com
     cls=Option,
     metavar="FILE",
     shell_complete=files,
-    help="Take the commands from FILE.",
-    more="A dash is the standard input, from which they come without this option too.",
+    help="Read the commands from FILE.",
+    more="A dash means the standard input, which is also the default.",
 )
 @click.option(
     "-c",
@@ -84,9 +84,9 @@ def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Com
     cls=Option,
     metavar="COMMAND",
     multiple=True,
-    help="Take the command, and then that of the next such option.",
-    more="Further lines of it are the answers to what it asks; where one is missing, the default of the prompt holds,"
-    " and where there is none, or a confirmation is asked for, that is an error.",
+    help="Run the command; may be given several times.",
+    more="Further lines of it answer its prompts. A prompt without an answer takes its default; if it has none, or"
+    " asks for confirmation, that is an error.",
 )
 @click.option(
     "-s",
@@ -97,8 +97,8 @@ def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Com
     shell_complete=_spaces,
     setting=ShellSettings.space,
     help="Open the queue space before the first command, as qopen does.",
-    more="A script opens it when a command needs it, so that the script itself may create it. A qopen or qclose of the"
-    " script ends that.",
+    more="A script opens it when a command needs it, so that the script itself may create it. A qopen or qclose in"
+    " the script overrides the option.",
 )
 @click.option(
     "--format",
@@ -108,7 +108,7 @@ def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Com
     type=click.Choice([form.value for form in Format]),
     setting=ShellSettings.format,
     help="Write results as table, plain, json or csv.",
-    more="The command format says more.",
+    more="See the command format.",
 )
 @click.option("--stop-on-error", cls=Option, is_flag=True, help="End a script at its first error.")
 @click.option(
@@ -116,46 +116,47 @@ def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Com
     "--yes",
     cls=Option,
     is_flag=True,
-    help="Do as if -y were given to every command that asks for confirmation.",
-    more="Answers that a script has for them are passed over.",
+    help="Give -y to every command that asks for confirmation.",
+    more="Answers in a script to such questions are skipped.",
 )
 @click.option(
     "--upgrade",
     cls=Option,
     is_flag=True,
-    help="Bring the device to the schema version of this release.",
-    more="Every process has to leave it first. It is saved before, and asked about unless -y is given. All its volumes"
-    " are upgraded together, or none, whatever happens in between; at the end stands how to go back.",
+    help="Upgrade the device to the schema version of this release.",
+    more="Every process has to close it first. The program makes a backup, and asks for confirmation unless -y is"
+    " given. All volumes of the device are upgraded together or none is, whatever happens; at the end the program"
+    " prints how to go back.",
 )
 @click.option(
     "--plan",
     cls=Option,
     is_flag=True,
-    help="With --upgrade: say what would be done, and do nothing.",
+    help="With --upgrade: report what would be done, and do nothing.",
 )
 @click.option(
     "--backup",
     cls=Option,
     metavar="PATH",
-    help="With --upgrade: where the device is saved before.",
-    more="It must not exist. Without the option it is a name of the device's with date and time, beside the device, and"
-    " for a device on PostgreSQL, which pg_dump saves, in the current directory.",
+    help="With --upgrade: the path of the backup.",
+    more="It must not exist. By default its name is that of the device with date and time, next to the device, or for"
+    " a device on PostgreSQL, which pg_dump saves, in the current directory.",
 )
 @click.option(
     "--backed-up",
     cls=Option,
     is_flag=True,
-    help="With --upgrade: the device was saved otherwise.",
-    more="It is not saved again then. Where pg_dump is not installed nothing else can be done on PostgreSQL.",
+    help="With --upgrade: the device was saved in another way.",
+    more="No backup is made then. On PostgreSQL this is required if pg_dump is not installed.",
 )
 @click.option(
     "--mib",
     "request",
     cls=Option,
     metavar="CLASS",
-    help="Carry out one request of the management information base, and print it as JSON.",
+    help="Carry out one request of the management information base, and print the result as JSON.",
     more="The arguments are get, set or help, and attributes as NAME=VALUE. The classes are T_APPQSPACE, T_APPQ,"
-    " T_APPQMSG and T_APPQTRANS; help tells their attributes.",
+    " T_APPQMSG and T_APPQTRANS; help lists their attributes.",
 )
 @click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version.")
 @click.help_option("-h", "--help", help="Print a summary of the options.")
@@ -166,8 +167,8 @@ def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Com
     nargs=-1,
     shell_complete=files,
     meanings={
-        "DEVICE": "The file or the URL of PostgreSQL that holds the device list, or that will hold it. It may be"
-        " absent; the first crdl makes it."
+        "DEVICE": "The file or the URL of PostgreSQL that holds the device list, or will hold it. It need not exist"
+        " yet; the first crdl creates it."
     },
     settings={"DEVICE": ShellSettings.device},
 )
@@ -372,8 +373,9 @@ def _greeting(session: Session) -> list[str]:
 
     told = [f"qmadmin {__version__}", f"QMCONFIG={session.path}"]
     if file_of(session.path) is not None and not session.has_device:
-        told.append(f"There is no such device yet. This makes one of 2000 pages: crdl {quote(session.path)} 0 2000")
-    return [*told, "help lists the commands, quit leaves."]
+        told.append(f"This device does not exist yet. This command creates one of 2000 pages: crdl"
+        " {quote(session.path)} 0 2000")
+    return [*told, "help lists the commands, quit leaves the program."]
 
 
 def _close(session: Session) -> None:
@@ -381,7 +383,7 @@ def _close(session: Session) -> None:
     try:
         session.close()
     except Exception:
-        logging.getLogger("qmadmin.shell").exception("device %s was not closed well", session.path)
+        logging.getLogger("qmadmin.shell").exception("device %s could not be closed properly", session.path)
 
 
 def _source(command_file: str | None, opened: contextlib.ExitStack) -> tuple[TextIO, str]:

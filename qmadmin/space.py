@@ -41,14 +41,14 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
 
     @property
     def definition(self) -> SpaceDefinition:
-        """What is defined about the queue space now."""
+        """The present definition of the queue space."""
         return self._read(lambda unit: self._attachment.opened.definitions(unit).space.definition)
 
     def transaction(self, timeout: float | timedelta | None = None) -> Transaction:
         """Return a transaction, to be used as `with space.transaction() as tx:`.
 
-        It commits at the end of the block and rolls back on an exception. `timeout` in seconds: after that it is
-        rolled back, by itself or by others; None is no limit. Transactions do not nest (ProtocolError).
+        It commits at the end of the block and rolls back on an exception. After `timeout` seconds it is rolled back, by
+        itself or by others; None means no limit. Transactions do not nest (ProtocolError).
         """
         self._check_open()
         refuse_nesting(self._device, self.name)
@@ -57,8 +57,8 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
     def create_queue(self, definition: QueueDefinition) -> Queue:
         """Create a queue.
 
-        A capacity command that is not run as this user is warned about in the log. Raises InvalidArgumentError where
-        the name is taken, NoSpaceError where the queue space has all its queues.
+        If a capacity command is not run as this user, a warning in the log says so. Raises InvalidArgumentError if the
+        name is taken, NoSpaceError if the queue space has reached its number of queues.
         """
         attachment = self._attachment
         now = self._device.clock.now()
@@ -70,8 +70,8 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         """Destroy a queue.
 
         Raises InUseError while it has messages, unless `purge` or `force`; while other processes are attached to the
-        queue space, unless `force`; and while a transaction holds one of its messages. With `dry_run` it stays, and is
-        only refused where it would be.
+        queue space, unless `force`; and while a transaction holds one of its messages. With `dry_run` nothing is
+        destroyed, and only the error is raised that would be.
         """
         self._freshen(name)
         attachment = self._attachment
@@ -86,11 +86,11 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         )
 
     def change_queue(self, definition: QueueDefinition) -> Queue:
-        """Give the queue of that name another definition.
+        """Change the definition of the queue of that name.
 
-        Its order, and whether it groups messages, cannot be changed (InvalidArgumentError). Messages that it has keep
-        their expiry. Messages that it has retained are kept as long as the new retention says; with none they go. A
-        capacity command that is not run as this user is warned about in the log.
+        Its order, and whether it groups messages, cannot be changed (InvalidArgumentError). Its messages keep their
+        expiry. Retained messages are kept as long as the new retention says; with none they are removed. If a capacity
+        command is not run as this user, a warning in the log says so.
         """
         attachment = self._attachment
         changed = attachment.volume.write(lambda unit: queues.change(unit, attachment.opened, definition))
@@ -99,17 +99,17 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         return changed
 
     def start_queue(self, name: str, *, enqueue: bool = True, dequeue: bool = True) -> None:
-        """Let messages be enqueued on a queue again, and dequeued from it."""
+        """Start enqueuing on a queue, and dequeuing from it, again."""
         self._switch(name, enqueue=True if enqueue else None, dequeue=True if dequeue else None)
 
     def stop_queue(
         self, name: str, *, enqueue: bool = True, dequeue: bool = True, wait: float | timedelta | None = None
     ) -> None:
-        """Let no message be enqueued on a queue, or dequeued from it: both are refused with BadQueueError.
+        """Stop enqueuing on a queue, or dequeuing from it: calls are refused with BadQueueError.
 
-        Transactions that hold a message of the queue are waited for, `wait` seconds at most (None or 0: not at all);
-        if they go on, InUseError is raised and the queue is as it was. What a transaction has enqueued before is
-        still taken when it commits. Whoever waits for a message is told.
+        The call waits at most `wait` seconds (None or 0: not at all) for transactions that hold a message of the queue;
+        if they go on, InUseError is raised and the queue is as it was. Messages that a transaction has already enqueued
+        are still accepted when it commits. Calls that wait for a message of the queue are refused too.
         """
         end = self._device.clock.monotonic() + seconds_of(wait)
         before = self._switch(name, enqueue=False if enqueue else None, dequeue=False if dequeue else None)
@@ -122,7 +122,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
             raise
 
     def queue(self, name: str) -> Queue:
-        """Return what is defined about a queue, or raise BadQueueError."""
+        """Return the definition of a queue, or raise BadQueueError."""
         return self._read(lambda unit: self._attachment.opened.definitions(unit).queue(name))
 
     def queues(self) -> list[Queue]:
@@ -131,13 +131,13 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         return sorted(found, key=lambda queue: queue.name)
 
     def usage(self, queue: str) -> QueueUsage:
-        """Return what a queue holds and what went through it."""
+        """Return what a queue holds, and its counters."""
         self._freshen(queue)
         opened, now = self._attachment.opened, self._device.clock.now()
         return self._read(lambda unit: looking.usage(unit, opened, opened.definitions(unit).queue(queue), now))
 
     def usages(self) -> list[tuple[Queue, QueueUsage]]:
-        """Return all queues by name, each with what it holds and what went through it, as they were at one moment."""
+        """Return all queues by name, each with what it holds and its counters, all as they were at one moment."""
         attachment = self._attachment
         attachment.look_after(now=True)
         opened, now = attachment.opened, self._device.clock.now()
@@ -152,11 +152,11 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
     def messages(
         self, queue: str, *, condition: str | Condition | None = None, states: Iterable[State] = STORED
     ) -> Iterator[MessageInfo]:
-        """Yield the messages of a queue that fulfil a condition and are in certain states, without their bodies.
+        """Yield the messages of a queue that match a condition and are in certain states, without their bodies.
 
-        Ready ones come in the order of the queue, then those that are kept back by time, then those that a
-        transaction holds. They are read a step at a time, so that a long queue takes little memory, and a message
-        that moves meanwhile may be seen twice or not at all.
+        Ready messages come first, in the order of the queue, then delayed ones, then those that a transaction holds.
+        They are read in batches, so that a long queue takes little memory; a message that moves meanwhile may be
+        returned twice or not at all.
         """
         restriction = parsed(condition)
         self._freshen(queue)
@@ -165,16 +165,16 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
                 yield info
 
     def content(self, listed: MessageInfo) -> Message | None:
-        """Return a message that `messages` has listed with its body, also one that cannot be dequeued now.
+        """Return a message that `messages` has listed with its body, even one that cannot be dequeued now.
 
-        None is returned where it is gone.
+        Returns None if it is gone.
         """
         return self._read(lambda unit: looking.content(unit, self._attachment.opened, listed))
 
     def history(self, queue: str, *, condition: str | Condition | None = None) -> Iterator[ConsumedMessage]:
-        """Yield the messages of a queue that are kept after they were consumed, the first consumed first.
+        """Yield the retained messages of a queue, the first consumed first.
 
-        Each tells when it was consumed, and by whom. `recall` gives the body of one.
+        Each says when and by which process it was consumed. `recall` returns one with its body.
         """
         restriction = parsed(condition)
         self._freshen(queue)
@@ -189,7 +189,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
             cursor = found[-1][0]
 
     def recall(self, queue: str, msgid: str) -> Message | None:
-        """Return a message that was consumed and is kept; None where the queue keeps none of this identifier."""
+        """Return a retained message, which was consumed; None if the queue retains none with this identifier."""
         opened, now = self._attachment.opened, self._device.clock.now()
         return self._read(lambda unit: retention.recall(unit, opened, queue, msgid, now))
 
@@ -201,11 +201,12 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         delivery: Delivery | None = None,
         progress: Callable[[int], None] = lambda _count: None,
     ) -> int:
-        """Give up the messages of a queue that fulfil a condition, or all of them; return how many it was.
+        """Delete the messages of a queue that match a condition, or all of them, and return their number.
 
-        With `delivery` only the persistent or the non-persistent ones are meant. `progress` is told how many are gone.
-        Those that a transaction holds stay. They are counted as discarded. A thousand go at a time. Where all are
-        meant, those whose record is gone or cannot be read go too.
+        With `delivery` only the persistent or the non-persistent ones are deleted. `progress` is called with the number
+        deleted so far. Messages that a transaction holds stay. Deleted messages are counted as discarded. They are
+        deleted a thousand at a time. Without a condition, messages whose record is missing or cannot be read are
+        deleted too.
         """
         restriction = parsed(condition)
         self._freshen(queue)
@@ -213,16 +214,16 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         return purging.purge(attachment.volume, attachment.opened, queue, restriction, delivery, progress)
 
     def purge_damaged(self, queue: str) -> int:
-        """Remove the messages of a queue whose record is gone or cannot be read; return how many it was.
+        """Delete the messages of a queue whose record is missing or cannot be read, and return their number.
 
-        Others stay, and are counted again. What the queue retains is looked at too; what a transaction holds is not.
-        Nobody else works on the volume meanwhile.
+        Other messages stay, and the counts of the queue are corrected. Retained messages are checked too; messages that
+        a transaction holds are not. Nobody else can use the volume meanwhile.
         """
         attachment = self._attachment
         return purging.purge_damaged(attachment.volume, attachment.opened, queue)
 
     def purge_history(self, queue: str, *, before: datetime | None = None) -> int:
-        """Give up the retained messages of a queue that were consumed before a time, or all; return how many."""
+        """Delete the retained messages of a queue that were consumed before a time, or all, and return their number."""
         attachment = self._attachment
         limit = times.LATEST if before is None else times.from_datetime(before)
         return purging.purge_retained(attachment.volume, attachment.opened, queue, limit)
@@ -232,7 +233,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         return QueueWatch(self._attachment, self._device.clock)
 
     def wake(self) -> None:
-        """Let the waits of this process look again before their time; a signal handler may call it."""
+        """Make the waiting calls of this process look for a message now; a signal handler may call it."""
         self._attachment.volume.wake()
 
     def _switch(self, name: str, *, enqueue: bool | None, dequeue: bool | None) -> Queue:

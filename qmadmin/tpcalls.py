@@ -113,13 +113,13 @@ def tpinit(
     cltid: str | None = None,
     appkey: int | None = None,
 ) -> None:
-    """Join: open the device, that of QMCONFIG if none is named. Other calls do it by themselves.
+    """Join: open the device, by default that of QMCONFIG. Other calls do this by themselves.
 
-    `timeout` is how many seconds (or a timedelta) TPQWAIT waits outside of a transaction, 30 if it is not said,
-    math.inf without end; it is what the -t of TMQUEUE is. `cltid` (at most 127 bytes) and `appkey` (64 bits) are who
-    this client is: they go with its messages. Joining again is no error and changes what is given; another device is
-    TPEPROTO. A device that is not there is TPENOENT, one that cannot be opened TPEOS, a newer one TPERELEASE, a bad
-    argument TPEINVAL.
+    `timeout` is how many seconds (or a timedelta) TPQWAIT waits outside a transaction, by default 30, with math.inf for
+    ever; it corresponds to -t of TMQUEUE. `cltid` (at most 127 bytes) and `appkey` (64 bits) identify this client; its
+    messages carry them. Joining again is not an error and changes what is given; with another device it fails with
+    TPEPROTO. Fails with TPENOENT if the device does not exist, TPEOS if it cannot be opened, TPERELEASE if another
+    release wrote it, TPEINVAL for a bad argument.
     """
     _context.join(device)
     if timeout is not None:
@@ -128,9 +128,9 @@ def tpinit(
 
 
 def tpterm() -> None:
-    """Leave: close the queue spaces and the device. Refused with TPEPROTO inside a transaction of this thread.
+    """Leave: close the queue spaces and the device. Fails with TPEPROTO in a transaction of this thread.
 
-    Transactions of other threads roll back, and calls of theirs that wait end with QMENOTOPEN.
+    Transactions of other threads roll back, and their waiting calls fail with QMENOTOPEN.
     """
     if _context.transaction is not None:
         raise TPException(TPEPROTO, "tpterm() was called inside a transaction")
@@ -146,10 +146,11 @@ def tpbegin(timeout: float | timedelta = 0, flags: int = 0) -> None:
 
 
 def tpcommit(flags: int = 0) -> None:
-    """Commit the transaction of this thread, which has none afterwards, whatever happens.
+    """Commit the transaction of this thread, which has none afterwards in any case.
 
-    TPEABORT where it was rolled back instead: its time was over, a failure had befallen it, or what it enqueued has no
-    room or no queue any more. TPEHAZARD where the disk failed in the midst of it, so that nobody knows.
+    Fails with TPEABORT if it was rolled back instead: its time was over, an earlier call had failed, or what it
+    enqueued has no room or no queue any more; with TPEHAZARD if the disk failed during the commit, so that the outcome
+    is unknown.
     """
     _call_flags(flags, 0)
     ended = _context.end("tpcommit")
@@ -171,15 +172,15 @@ def tpabort(flags: int = 0) -> None:
 
 
 def tpgetlev() -> int:
-    """Return 1 if this thread is in a transaction, else 0."""
+    """Return 1 if this thread is in a transaction, otherwise 0."""
     return 0 if _context.transaction is None else 1
 
 
 def tpsprio(prio: int, flags: int = 0) -> None:
-    """Set the priority of the next message that this thread enqueues, if its TPQCTL does not say it.
+    """Set the priority of the next message that this thread enqueues, unless its TPQCTL sets one.
 
-    Without TPABSOLUTE in `flags`, `prio` is added to the usual priority, 50, and what leaves the range of 1 to 100 is
-    its end. With it, `prio` is the priority; outside of the range it is TPEINVAL.
+    Without TPABSOLUTE in `flags`, `prio` is added to the default priority, 50, and the sum is limited to 1 to 100. With
+    it, `prio` is the priority; outside that range the call fails with TPEINVAL.
     """
     flags, prio = _call_flags(flags, TPABSOLUTE), _whole(prio, "priority")
     least, most = PRIORITY_RANGE
@@ -201,10 +202,11 @@ def tpenqueue(
 ) -> None:
     """Put a message on queue `qname` of queue space `qspace`.
 
-    `data` as a str is a buffer of type STRING, as bytes or any other buffer of Python one of type CARRAY, unless `kind`
-    names another type, and a subtype behind a colon if any, as in `VIEW:order`; None is a message without data. With
-    TPQMSGID in `ctl.flags` its identifier is returned in `ctl.msgid`. A call that fails has enqueued nothing, unless
-    QMESYSTEM says that this is unknown, and leaves `ctl` as it was but for the diagnostic.
+    `data` is a buffer of type STRING if it is a str, and of type CARRAY if it is bytes or any other buffer of Python,
+    unless `kind` names another type, with a subtype after a colon if any, as in `VIEW:order`; None means a message
+    without data. With TPQMSGID in `ctl.flags` its identifier is returned in `ctl.msgid`. A call that fails has enqueued
+    nothing, unless it fails with TPETIME, which can mean that the outcome is unknown, and leaves `ctl` as it was except
+    for the diagnostic.
     """
     asked = _control(ctl)
     with _diagnosed(qspace, asked):
@@ -225,14 +227,14 @@ def tpenqueue(
 
 
 def tpdequeue(qspace: str, qname: str, ctl: TPQCTL | None, flags: int = 0, *, kind: str | None = None) -> bytes | None:
-    """Take a message off queue `qname` of queue space `qspace` and return its data; None is a message without data.
+    """Take a message off queue `qname` of queue space `qspace` and return its data, None for a message without data.
 
-    TPQGETBYMSGID and TPQGETBYCORRID in `ctl.flags` ask for a certain message, TPQWAIT waits for one, TPQPEEK, which
-    takes TPNOTRAN, leaves it in the queue. The flags TPQPRIORITY, TPQMSGID, TPQCORRID, TPQREPLYQ, TPQFAILUREQ,
-    TPQDELIVERYQOS and TPQREPLYQOS ask for what its sender gave it; those for what was not given are off afterwards.
-    Those for an enqueue only are off in any case. `ctl.urcode`, `ctl.appkey` and `ctl.cltid` are always set.
+    TPQGETBYMSGID and TPQGETBYCORRID in `ctl.flags` select a message, TPQWAIT waits for one, TPQPEEK, which requires
+    TPNOTRAN, leaves it in the queue. The flags TPQPRIORITY, TPQMSGID, TPQCORRID, TPQREPLYQ, TPQFAILUREQ, TPQDELIVERYQOS
+    and TPQREPLYQOS ask for the values that its sender gave; those for values that were not given are off afterwards,
+    and flags that only apply to an enqueue are always off. `ctl.urcode`, `ctl.appkey` and `ctl.cltid` are always set.
 
-    `kind` belongs to TPNOCHANGE: the type that is expected, such as `STRING`, and a subtype behind a colon if any.
+    `kind` is used with TPNOCHANGE: the type that is expected, such as `STRING`, with a subtype after a colon if any.
     """
     asked = _control(ctl)
     with _diagnosed(qspace, asked):
@@ -251,7 +253,7 @@ class _Dequeue:
     def __init__(self, qspace: str, qname: str, ctl: TPQCTL, flags: int, kind: str) -> None:
         self._control = dequeue_control(ctl)
         if self._control.peeks and not flags & TPNOTRAN:
-            raise InvalidArgumentError("TPQPEEK demands TPNOTRAN", hint="A message that is looked at is nobody's.")
+            raise InvalidArgumentError("TPQPEEK demands TPNOTRAN", hint="A peek does not belong to a transaction.")
         _await_writer(qspace, flags)
         self._space = _context.space(qspace)
         self._qname = qname

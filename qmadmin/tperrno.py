@@ -225,7 +225,7 @@ __all__ = [
 
 
 class TPException(Exception):
-    """A call failed: `tperrno` is one of the TPE values, `diagnostic` the QME number where that is TPEDIAGNOSTIC."""
+    """A call failed: `tperrno` is one of the TPE values, `diagnostic` the QME number if that is TPEDIAGNOSTIC."""
 
     def __init__(self, tperrno: int, message: str, diagnostic: int = 0) -> None:
         super().__init__(tperrno, message, diagnostic)

@@ -213,12 +213,12 @@ def _field(default: T, allowed: str, help: str) -> T:  # noqa: A002 - as the set
 class TPQCTL:
     """The control structure of a queue call; `flags` says which of the other fields are set.
 
-    Times are seconds: `deq_time` and `exp_time` count from the end of the enqueue, in a transaction from its commit,
-    or with the _ABS flags from 1970; a dequeue does not return them. `msgid` and `corrid` are bytes or str on input,
-    with or without the NULs that fill their 32 bytes, which are not part of the value; on output they are bytes
-    without them. `urcode` needs no flag. `cltid` and `appkey` are output only: who sent the message, see tpinit();
-    so are `type` and `subtype`, those of its buffer.
-    `diagnostic` is the QME number after a call that failed with TPEDIAGNOSTIC, and 0 after any other.
+    Times are seconds: `deq_time` and `exp_time` count from the end of the enqueue, in a transaction from its commit, or
+    with the _ABS flags from 1970; a dequeue does not return them. `msgid` and `corrid` are bytes or str on input, with
+    or without the NULs that fill their 32 bytes, which are not part of the value; on output they are bytes without
+    them. `urcode` needs no flag. `cltid` and `appkey` are output only and identify the sender, see tpinit(); `type` and
+    `subtype` are output only too, those of the message's buffer. `diagnostic` is the QME number after a call that
+    failed with TPEDIAGNOSTIC, and 0 after any other.
     """
 
     flags: int = _field(

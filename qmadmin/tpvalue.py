@@ -8,7 +8,7 @@ from typing import Self
 class Value(int):
     """A number of the header file.
 
-    `enqueue` is what it means to tpenqueue(), `dequeue` what it means to tpdequeue(); empty where it has no meaning.
+    `enqueue` is what it means to tpenqueue(), `dequeue` what it means to tpdequeue(); empty if it has no meaning.
     `keyword` is the argument of `QueueSpace.enqueue` or `QueueSpace.dequeue` that does the same. The manual pages are
     made of these.
     """

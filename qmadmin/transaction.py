@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """A logical unit of work: all of its enqueues and dequeues happen together at its commit, or not at all.
+    """A logical unit of work: all of its enqueues and dequeues take effect together at its commit, or not at all.
 
-    What it dequeues nobody else sees until it ends; what it enqueues nobody sees before it commits, it itself
-    included. Begun by `QueueSpace.transaction()`, it is used by the thread that began it. It ends in one of three
-    ways: `commit()`, `rollback()`, or its time being over; a process that dies rolls back.
+    Nobody else sees the messages that it dequeues until it ends; nobody, not even the transaction itself, sees the
+    messages that it enqueues before it commits. `QueueSpace.transaction()` begins it, and the thread that began it uses
+    it. It ends with `commit()`, with `rollback()`, when its time is over, or when its process dies; the last two roll
+    back.
     """
 
     _ended = "never begun"
@@ -87,10 +88,10 @@ class Transaction:
         return not self._ended
 
     def commit(self) -> None:
-        """Make everything that the transaction did happen, at once and for good.
+        """Make everything that the transaction did take effect, durably and all at once.
 
-        Raises AbortedError where it was rolled back instead: its time was over, or an error of the store befell it.
-        Raises NoSpaceError or BadQueueError where what it enqueues no longer fits or has lost its queue. In all of
+        Raises AbortedError if it was rolled back instead because its time was over or the store failed, and
+        NoSpaceError or BadQueueError if the messages that it enqueues no longer fit or have lost their queue. In all of
         these cases nothing of it remains.
         """
         self._check_usable()
@@ -114,12 +115,12 @@ class Transaction:
     def commit_and_take(
         self, answers: Iterable[tuple[str, Body, EnqueueControl]], successor: Transaction | None, queue: str
     ) -> list[Message] | None:
-        """Enqueue messages, commit, and let a successor, where there is one, dequeue the next message: all in one step.
+        """Enqueue messages, commit, and let a successor, if there is one, dequeue the next message, all in one step.
 
         `answers` are messages for queues of the queue space, each with its control information. Returns what the
-        successor has dequeued from the queue, a message or none, which does not mean that there is none.
-        Returns None where the step was refused: nothing was done, and the transaction goes on. The same steps, taken
-        one by one, say why. Raises as `commit` does where the store fails.
+        successor has dequeued from the queue, a message or nothing, which does not mean that the queue is empty.
+        Returns None if the step was refused: nothing was done, and the transaction goes on. The same steps, taken one
+        by one, say why. Raises as `commit` does if the store fails.
         """
         self._check_usable()
         if len(self._branches) != 1:
@@ -159,12 +160,13 @@ class Transaction:
     ) -> None:
         """Give back everything that the transaction dequeued and forget what it enqueued.
 
-        This counts as a try of the messages that it dequeued. `reason` is kept with one that goes to the error queue.
-        `counts` False gives them back as they were, for a consumer that had no chance to try.
+        This counts as a try of the messages that it dequeued. `reason` is recorded with a message that goes to the
+        error queue. With `counts` False it does not count as a try, for a consumer that had no chance to try.
 
-        `permanent`: the messages are out of tries now, because trying again would fail again. `retry_after`: the
-        seconds (or a timedelta) for which they are kept back, instead of the retry delay of their queue. `only`: the
-        identifier of the one message that these two are said of. `others` False: only for that one it is a try.
+        `permanent`: all tries of the messages are used up, because trying again would fail again. `retry_after`: the
+        seconds (or a timedelta) for which they are unavailable, in place of the retry delay of their queue. `only`: the
+        identifier of the one message to which these two apply. `others` False: only for that message this counts as a
+        try.
         """
         verdict = Verdict(permanent, None if retry_after is None else span(retry_after, "time to retry after"))
         if self._ended:
@@ -183,8 +185,8 @@ class Transaction:
     ) -> None:
         """Give back some of the messages that the transaction dequeued, by their identifiers, and go on without them.
 
-        The terms are those of `rollback`. One that it has not dequeued is passed over.
-        Raises AbortedError where the transaction was rolled back meanwhile.
+        The other arguments are those of `rollback`. A message that it has not dequeued is skipped. Raises AbortedError
+        if the transaction was rolled back meanwhile.
         """
         verdict = Verdict(permanent, None if retry_after is None else span(retry_after, "time to retry after"))
         self._check_usable()
@@ -201,10 +203,10 @@ class Transaction:
         *,
         permanent: bool = False,
     ) -> None:
-        """Roll back, but be done with the message that failed, and enqueue what tells of it: all at once, for good.
+        """Roll back, but remove the message that failed, and enqueue answers about the failure, all in one step.
 
-        The message goes to the error queue where it is out of tries. `answers` are messages for queues of its queue
-        space, each with its control information. Raises as an enqueue does, and the transaction goes on then.
+        If the message has used up its tries, it goes to the error queue. `answers` are messages for queues of its queue
+        space, each with its control information. Raises as an enqueue does; the transaction then goes on.
         """
         self._check_usable()
         ending = Ending(Cause.ROLLBACK, reason, Verdict(final=permanent, consumed=True), msgid)
@@ -227,7 +229,7 @@ class Transaction:
         self._roll_back(Ending(Cause.TIMEOUT, reason, on=only, tries_others=only is None))
 
     def return_untried(self, reason: str) -> None:
-        """Roll back as `give_up` does, for a consumer that is stopped; it is no try."""
+        """Roll back as `give_up` does, for a consumer that is stopped; this does not count as a try."""
         self._aborted = AbortedError(f"the transaction was rolled back: {reason}")
         self._roll_back(Ending(Cause.UNTRIED, reason))
 
@@ -236,23 +238,23 @@ class Transaction:
         return {name: branch.mark() for name, (_, branch) in self._branches.items()}
 
     def forget_since(self, marks: Mapping[str, Mark]) -> bool:
-        """Forget what was enqueued since the marks were made; False where it is too late for that: roll back then."""
+        """Forget what was enqueued since the marks were made; return False if that is too late: then roll back."""
         nothing = Mark(0, 0)
         return all(
             rolling_back.forget_since(branch, marks.get(name, nothing)) for name, (_, branch) in self._branches.items()
         )
 
     def join_context(self) -> None:
-        """Let the calls of this thread on its queue spaces belong to the transaction from now on."""
+        """Make the calls of this thread on its queue spaces belong to the transaction from now on."""
         open_transactions.join(self, lambda: self, self._device, self._space)
 
     def leave_context(self) -> None:
-        """Let calls no longer belong to the transaction."""
+        """Make calls no longer belong to the transaction."""
         open_transactions.leave(self)
 
     @property
     def is_here(self) -> bool:
-        """Whether the transaction is of this thread."""
+        """Whether the transaction belongs to this thread."""
         return self.thread == threading.get_ident()
 
     def branch(self, attachment: Attachment) -> Branch:
@@ -264,11 +266,11 @@ class Transaction:
         return self._branches[name][1]
 
     def remaining(self) -> float:
-        """Return the seconds until the transaction's time is over; infinity where it has no limit."""
+        """Return the seconds until the transaction's time is over; infinity if it has no limit."""
         return math.inf if self._timeout_us is None else max(self._end - self._device.clock.monotonic(), 0.0)
 
     def note(self, error: BaseException) -> None:
-        """Remember an error after which the transaction cannot commit: the store's, or an interrupt in its midst.
+        """Record an error after which the transaction cannot commit: one of the store, or an interrupt in an operation.
 
         After an interrupt, and where the outcome is unknown, nobody knows what the operation has done; only a rollback
         finds all of it.

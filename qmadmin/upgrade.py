@@ -124,7 +124,7 @@ def _record(device: str, plan: UpgradePlan, backup: str | None) -> None:
     """Leave a line in the device's record of what administrators did."""
     with open_device(device) as opened:
         entry = opened.audit("qmadmin --upgrade", f"device {plan.path}")
-        saved = f"saved as {backup}" if backup else "saved by somebody else"
+        saved = f"saved as {backup}" if backup else "saved in another way"
         opened.audit_outcome(entry, f"upgraded from schema version {plan.version} to {plan.target}, {saved}")
         for name in [space.name for space in opened.spaces() if opened.memory_files(space.name)]:
             # What is in memory is brought along by whoever attaches it; readers could not.
@@ -134,7 +134,7 @@ def _record(device: str, plan: UpgradePlan, backup: str | None) -> None:
 def _is_confirmed(out: TextIO) -> bool:
     if not sys.stdin or not sys.stdin.isatty():
         raise InvalidArgumentError(
-            "an upgrade asks before it begins, and nobody can answer", hint="Confirm it with -y."
+            "an upgrade asks for confirmation, and nobody can answer", hint="Confirm it with -y."
         )
     out.write("Upgrade the device? (y, n [default=n]): ")
     out.flush()

@@ -248,7 +248,7 @@ class _Reader:
         if token.form is not _Form.TEXT:
             self._expected("a pattern in single quotes")
         if (len(token.content) - len(token.content.rstrip("\\"))) % 2:
-            _refuse(token.column, "the pattern ends in a backslash that takes nothing as it is", hint="Double it.")
+            _refuse(token.column, "the pattern ends in a backslash with nothing after it", hint="Double it.")
         self._count()
         return token.content
 
@@ -282,7 +282,7 @@ class _Reader:
 def _value(of: Subject, token: _Token) -> Value:
     is_text = token.form is _Form.TEXT
     if of.kind is not Kind.TIME and is_text is (of.kind is Kind.WHOLE):
-        hint = "Leave the quotes away." if is_text else "Put it in single quotes."
+        hint = "Remove the quotes." if is_text else "Put it in single quotes."
         _refuse(token.column, f"{_shown(str(of))} is {of.kind.value}, got {token.shown}", hint)
     match of.kind:
         case Kind.TIME:
@@ -355,7 +355,7 @@ def _refuse_start(text: str, at: int) -> NoReturn:
     if text[:at].lower().endswith("header") and rest.startswith("."):
         _refuse(column, 'expected the name of a header, such as header.region or header."any name"')
     if number := re.match(r"[+-]?[0-9][A-Za-z0-9_.]*", rest):
-        _refuse(column, f"{_shown(number[0])} is not a number", "Write such as 5, -1 or 1.5.")
+        _refuse(column, f"{_shown(number[0])} is not a number", "Write a number such as 5, -1 or 1.5.")
     _refuse(column, f"the character {rest[0]!a} has no meaning here")
 
 

@@ -7,12 +7,12 @@ from typing import Final
 from qmcore import numbers
 from qmcore.errors import QueueError, SystemFailureError
 
-NO_RECORD: Final = "its queue has a place for it, and its record is missing"
+NO_RECORD: Final = "its queue has a place for it, but its record is missing"
 """What is wrong with a message of which nothing but its place is left."""
 
 DAMAGE_HINT: Final = (
-    "Other messages are whole: qchangequeue moves them, and qpurge -d removes the damaged ones of a queue. qcheck"
-    " counts them; a backup may have them."
+    "Other messages are not affected: qchangequeue moves them, and qpurge -d removes the damaged ones of a queue."
+    " qcheck counts those; a backup may contain them."
 )
 
 

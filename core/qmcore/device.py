@@ -17,7 +17,7 @@ FULL, RELAXED = "full", "relaxed"
 DURABILITIES = (FULL, RELAXED)
 """What a commit has reached when it is acknowledged: the disk, or the operating system or server, which writes soon."""
 
-IF_MISSING = "Put it back, as from a backup, or tell by chdl where it is now."
+IF_MISSING = "Put it back, for example from a backup, or set its new path with chdl."
 IF_LOST = (
     f"{IF_MISSING} If it will never come back, give up its queue spaces with qspacedestroy -f, and then its entry with"
     " dsdl."

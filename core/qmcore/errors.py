@@ -60,7 +60,7 @@ class InvalidArgumentError(QueueError, name="QMEINVAL", number=-1):
 
 
 class BadResourceError(QueueError, name="QMEBADRMID", number=-2):
-    """The device or the queue space that was named does not exist, or is not one of ours."""
+    """The device or the queue space that was named does not exist, or is not one of qmadmin."""
 
     causes = (
         "The path is wrong or is a directory, the file is something else than a device, it is on a network file "
@@ -119,8 +119,8 @@ class OperatingSystemError(QueueError, name="QMEOS", number=-7):
     """The operating system refused: no room on the disk, no permission, an unreadable file."""
 
     causes = (
-        "The disk or the memory for non-persistent messages is full, the user may only read the device, or a file "
-        "beside it cannot be opened."
+        "The disk or the memory for non-persistent messages is full, the user may only read the device, or a file"
+        " next to it cannot be opened."
     )
     remedy = (
         "Make room, or give the permission. The operation was undone, and what was accepted before is not lost; "
@@ -181,7 +181,7 @@ class InUseError(QueueError, name="QMEINUSE", number=-12):
 
 
 class OutcomeUnknownError(QueueError, name="QMEUNKNOWN", number=-101):
-    """Nobody can tell whether the operation was done: it was under way when connection, disk or a process failed."""
+    """It is unknown whether the operation was done: the connection, the disk or a process failed during it."""
 
     # The number is our own, and far from those of Tuxedo.
 
@@ -196,11 +196,11 @@ class OutcomeUnknownError(QueueError, name="QMEUNKNOWN", number=-101):
     )
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
-        super().__init__(message, hint=hint or "Look before you repeat it: it may have been done.", **facts)
+        super().__init__(message, hint=hint or "Check before you repeat it: it may have been done.", **facts)
 
 
 class Resource(enum.Enum):
-    """What can run out; `NoSpaceError.resource` says which."""
+    """The resources that can run out; `NoSpaceError.resource` says which one did."""
 
     PAGES = "pages"
     MEMORY = "bytes of memory for non-persistent messages"
@@ -219,7 +219,7 @@ class Resource(enum.Enum):
 
 
 class NoSpaceError(QueueError, name="QMENOSPACE", number=-13):
-    """A configured resource is exhausted; `resource` says which, `used` and `limit` how far."""
+    """A configured resource is exhausted; `resource` says which, `used` and `limit` how much of it is in use."""
 
     causes = "A queue space or a device has all in use that it was created with; see below what that can be."
     remedy = "Free some of it, or give the queue space more of it. The hint says how."
@@ -268,7 +268,7 @@ class NoSpaceError(QueueError, name="QMENOSPACE", number=-13):
 
 
 class ReleaseError(QueueError, name="QMERELEASE", number=-14):
-    """The device was written by a newer release, or this release lacks the feature."""
+    """The device was written by another release, or this release lacks the feature."""
 
     causes = (
         "The device has another version of its tables than this release, the release does not know what is asked for, "
@@ -278,14 +278,14 @@ class ReleaseError(QueueError, name="QMERELEASE", number=-14):
 
 
 class InvalidHandleError(QueueError, name="QMEINVHANDLE", number=-15):
-    """The handle was made by another device or queue space."""
+    """The handle belongs to another device or queue space."""
 
     causes = "No call has it in this release; the number is kept for programs that know it."
     remedy = "Use a handle with the object that made it."
 
 
 class ShareError(QueueError, name="QMESHARE", number=-16):
-    """Another application has the queue or the device for itself."""
+    """Another application has exclusive use of the queue or the device."""
 
     causes = "No call has it in this release; the number is kept for programs that know it."
     remedy = "Wait until the other application is done."

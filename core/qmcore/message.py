@@ -53,9 +53,9 @@ class Reason(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a moved message came from: its queue, its identifier there, why, when (microseconds), the last error.
+    """Where a moved message came from: its queue, its identifier there, why and when it was moved, and its last error.
 
-    `first` is the identifier that it had before it was moved for the first time: that of its enqueue.
+    `first` is the identifier that its enqueue returned, before its first move.
     """
 
     queue: str
@@ -181,13 +181,13 @@ PLAIN_CONTROLS: Final = {control.type: control for control in (PLAIN_CONTROL, TE
 # Neither this nor `Message` is frozen: to make one would take five times as long, which every dequeue would pay.
 @dataclasses.dataclass(slots=True, kw_only=True)
 class MessageInfo:
-    """Everything about a stored message but its body. Times ending in `_us` are microseconds since 1970, UTC.
+    """Everything about a stored message except its body. Times ending in `_us` are microseconds since 1970, UTC.
 
-    It is the caller's own; to change it changes nothing that is stored.
+    It is a copy: changing it changes nothing that is stored.
 
-    `size` is bytes of the body. `group` is shared by the messages that stay together, in a queue that groups them.
-    `delivery` is where the message is kept, `delivery_asked` what its sender asked for, and `reply_delivery` what it
-    asked for replies; None where it left the choice.
+    `size` is the length of the body in bytes. In a queue that groups messages, those that stay together have the same
+    `group`. `delivery` is where the message is kept, `delivery_asked` what its sender asked for, and `reply_delivery`
+    what the sender asked for its replies; None if the sender left the choice.
     """
 
     msgid: str
@@ -227,7 +227,7 @@ class MessageInfo:
 
     @property
     def available_at(self) -> datetime | None:
-        """When the message became or becomes available (UTC), if the sender or a retry delay said so."""
+        """When the message became or becomes available (UTC), if the sender or a retry delay set a time."""
         return None if self.available_us is None else times.to_datetime(self.available_us)
 
     @property
@@ -238,16 +238,16 @@ class MessageInfo:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Message(MessageInfo):
-    """A message as it was dequeued or looked at.
+    """A message as it was dequeued or peeked at.
 
-    `body` is None where it was enqueued without one, which is not the same as empty, and where it was not asked for.
+    `body` is None if the message was enqueued without one, which is not the same as empty, or if it was not read.
     """
 
     body: bytes | None
 
     @property
     def text(self) -> str:
-        """The body read as UTF-8; empty where there is none."""
+        """The body read as UTF-8; empty if there is none."""
         return (self.body or b"").decode()
 
 

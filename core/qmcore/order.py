@@ -65,7 +65,7 @@ class QueueOrder:
         if Criterion.FIFO in criteria and Criterion.LIFO in criteria:
             raise InvalidArgumentError(f"the queue order {text!r} has both fifo and lifo", hint="Keep one of them.")
         if any(criterion in (Criterion.FIFO, Criterion.LIFO) for criterion in criteria[:-1]):
-            raise InvalidArgumentError(f"in the queue order {text!r} fifo or lifo must stand last")
+            raise InvalidArgumentError(f"in the queue order {text!r} fifo or lifo must be last")
         return cls(tuple(criteria))
 
     def __str__(self) -> str:
@@ -241,5 +241,5 @@ def _criterion(word: str, text: str) -> Criterion:
     except ValueError:
         raise InvalidArgumentError(
             f"the queue order {text!r} has the unknown criterion {word!r}",
-            hint="Known are priority, time, expiration, fifo and lifo.",
+            hint="The criteria are priority, time, expiration, fifo and lifo.",
         ) from None

@@ -22,7 +22,7 @@ FOREVER = -1
 class Delivery(enum.Enum):
     """Where messages are kept: on disk, or in memory that is lost on restart.
 
-    A sender may also ask for the default, and so says for certain that the queue decides; nothing is kept there.
+    A sender may also ask for DEFAULT, to say explicitly that the queue decides; no stored message has this value.
     """
 
     PERSIST = "persist"
@@ -39,13 +39,13 @@ KEPT = (Delivery.PERSIST, Delivery.NONPERSIST)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDefinition:
-    """What qcreate fixes about a queue.
+    """The attributes of a queue, as qcreate sets them.
 
-    `retries` is how often a message may be rolled back and still return (0: never), `retry_delay` the seconds it then
-    stays unavailable, `expiration` the seconds after which a message without an expiry of its own goes (None: never).
-    `error_queue` is used instead of the queue space's, and with `keep_expired` expired messages go to it too.
-    `grouping` keeps the messages of one transaction together: one consumer at a time has them. `retention` is how many
-    seconds consumed messages are kept for the record, FOREVER or 0. Seconds may be given as timedeltas.
+    `retries` is how often a message may be rolled back and still return (0: never), `retry_delay` the seconds for which
+    it is then unavailable, `expiration` the seconds after which a message without an expiry of its own expires (None:
+    never). `error_queue` is used in place of the queue space's, and with `keep_expired` expired messages go to it too.
+    `grouping` keeps the messages of one transaction together: one consumer at a time gets them. `retention` is how many
+    seconds consumed messages are retained, FOREVER or 0. Seconds may be given as timedeltas.
     """
 
     name: str
@@ -120,13 +120,13 @@ class Queue:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueueUsage:
-    """What a queue holds now, and what went through it since it was created.
+    """What a queue holds now, and its counters since it was created.
 
-    `messages` counts all: `ready`, `delayed` (not yet available) and `held` (by a transaction). `size` is bytes of
-    bodies, `pages` pages of the device, those of retained messages included. `nonpersistent` are how many of the
-    messages are kept in memory, in `memory_pages` pages of it. `first_us` is when the message was enqueued that is
-    first in order; `oldest_us` when the oldest of those that are ready was, None also where the order goes by times and
-    does not tell. What went through counts non-persistent messages since their memory was made.
+    `messages` counts all: `ready`, `delayed` (not yet available) and `held` (by a transaction). `size` is the total
+    length of the bodies in bytes, `pages` the pages of the device, including those of retained messages.
+    `nonpersistent` is how many of the messages are kept in memory, in `memory_pages` pages of it. `first_us` is when
+    the first message in order was enqueued; `oldest_us` when the oldest ready one was, None also if the order goes by
+    times and does not show it. The counters include non-persistent messages since their memory was created.
     """
 
     messages: int

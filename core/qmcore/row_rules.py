@@ -140,7 +140,7 @@ def fault_of(row: Row) -> str | None:
         elif not rule.holds(value):
             return f"its field {name} is not {rule.what}"
     if len({row[at] is None for at in _TOGETHER}) > 1:
-        return "it has a part only of where it was moved from"
+        return "its origin is incomplete"
     return None
 
 

@@ -26,13 +26,13 @@ IPC_KEY_RANGE = (32_769, 262_142)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceDefinition:
-    """What qspacecreate fixes about a queue space.
+    """The attributes of a queue space, as qspacecreate sets them.
 
-    `pages` of the device hold its messages; `queues`, `transactions`, `processes` and `messages` limit how many of
-    each there may be at one time. `error_queue` may be empty: messages that are out of retries are then discarded.
-    `actions` are blocking dequeues beyond one for each process, `memory` the bytes for non-persistent messages.
-    `blocking`, `overflow`, `handles`, `cursors`, `owners`, `temporary_queues` and `filter_memory` are kept for
-    scripts that name them and have no effect.
+    `pages` is its size in pages of the device; `queues`, `transactions`, `processes` and `messages` limit how many of
+    each there may be at one time. `error_queue` may be empty: messages that have used up their retries are then
+    discarded. `actions` is the number of waiting dequeues in addition to one for each process, `memory` the bytes for
+    non-persistent messages. `blocking`, `overflow`, `handles`, `cursors`, `owners`, `temporary_queues` and
+    `filter_memory` are recorded for scripts that give them, and have no effect.
     """
 
     name: str

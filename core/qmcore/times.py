@@ -110,7 +110,7 @@ def _seconds(micros: object) -> str:
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-UNITS_HINT = "Give seconds, or a number with s, m, h or d behind it, such as 10m."
+UNITS_HINT = "Give seconds, or a number with s, m, h or d after it, such as 10m."
 
 
 def in_seconds(text: str) -> str:
@@ -181,7 +181,7 @@ def _of_digits(text: str) -> datetime:
     if not text.isascii() or not text.isdigit() or len(text) % 2 or not 2 <= len(text) <= 12:
         raise InvalidArgumentError(
             f"the time {text!r} is not of the form YY[MM[DD[hh[mm[ss]]]]]",
-            hint="ISO 8601 is read too, such as 2026-11-25T20:00, and for a time from now +600, 10m, 2h or 1d.",
+            hint="Other forms are ISO 8601, such as 2026-11-25T20:00, and for a time from now +600, 10m, 2h or 1d.",
         )
     parts = [int(text[at : at + 2]) for at in range(0, len(text), 2)]
     if 38 <= parts[0] <= 69:

@@ -141,7 +141,7 @@ def _check_schema(entry: PartEntry, file: ParquetFile) -> None:
     found = {}
     for field in file.schema_arrow:
         if field.name in found or field.name not in BY_NAME:
-            raise _wrong_schema(entry, f"a column {field.name!r} that is not of the format")
+            raise _wrong_schema(entry, f"a column {field.name!r} that does not belong to the format")
         found[field.name] = field.type
     for field in schema():
         if field.name not in found and (BY_NAME[field.name].required or not BY_NAME[field.name].since):

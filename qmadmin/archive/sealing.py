@@ -34,7 +34,7 @@ def key_of(path: Path) -> bytes:
             key = file.read(KEY_BYTES[1] + 1)
     except FileNotFoundError:
         raise refused(
-            Fault.UNREADABLE, f"there is no file {str(path)!r} with a key", hint="Name the file that has the key."
+            Fault.UNREADABLE, f"there is no file {str(path)!r} with a key", hint="Name the file that contains the key."
         ) from None
     except OSError as error:
         raise refused(Fault.UNREADABLE, f"the key file {str(path)!r} cannot be read: {error.strerror}") from None
@@ -63,9 +63,9 @@ def check(data: bytes, seals: Mapping[str, bytes], key: bytes | None) -> None:
             raise refused(Fault.FORGED, "the manifest was not signed with this key, or was altered afterwards")
         return
     if PLAIN not in seals:
-        raise refused(Fault.NO_SEAL, f"the archive lacks {PLAIN}, which tells whether its manifest is as it was")
+        raise refused(Fault.NO_SEAL, f"the archive lacks {PLAIN}, which shows whether its manifest was altered")
     if key is not None:
-        raise refused(Fault.NOT_SIGNED, "the archive is not signed, so that the key that was given proves nothing")
+        raise refused(Fault.NOT_SIGNED, "the archive is not signed, so that the given key proves nothing")
     if _digest(PLAIN, seals) != hashlib.sha256(data).hexdigest():
         raise refused(Fault.ALTERED, f"the manifest was altered: it does not have the digest that {PLAIN} says")
 

@@ -113,7 +113,7 @@ class Groups:
         if any(values.count(None) < len(values) for values in moved):
             for row in zip(*moved, strict=True):
                 if len({value is None for value in row}) > 1:
-                    raise self._refused("a message that has a part only of where it was moved from")
+                    raise self._refused("a message whose origin is incomplete")
         for state in _OF_STATE.keys() & set(kept["state"]):
             for name in _OF_STATE[state]:
                 if any(its == state and value is None for its, value in zip(kept["state"], kept[name], strict=True)):

@@ -184,7 +184,7 @@ def _writing(where: Path | Place) -> Iterator[None]:
         raise refused(
             Fault.UNWRITABLE,
             f"the archive {str(where)!r} cannot be written: {error.strerror}",
-            hint="Make the directory that it is to stand in." if isinstance(error, FileNotFoundError) else "",
+            hint="Create the directory that is to contain it." if isinstance(error, FileNotFoundError) else "",
             archive=str(where),
         ) from None
 
@@ -215,7 +215,7 @@ def _not_empty(place: Place, names: list[str]) -> Exception:
         what = "holds an archive already"
     elif MARK in names:
         what, facts["unfinished"] = (
-            "holds an archive that is being written, or whose export did not come to its end",
+            "holds an archive that is being written, or whose export was not finished",
             True,
         )
     return refused(Fault.NOT_EMPTY, f"{where} {what}", **facts)

@@ -1,7 +1,8 @@
-"""The daemon tmqforward: it calls services with the messages of queues, and queues their replies.
+"""The daemon tmqforward, which calls services with the messages of queues and queues their replies.
 
-A service in Python that has more to say than a body returns a `Reply`, and raises a `Failure`, or `Unavailable` where
-it cannot work at present. What it enqueues with `enqueue` belongs to the transaction in which its request is taken:
+A service in Python that returns more than a body returns a `Reply`; it raises a `Failure`, or `Unavailable` if it
+cannot work at present. Messages that it enqueues with `enqueue` belong to the transaction in which its request was
+dequeued:
 
     from qmadmin.forwarder import Reply, enqueue
 

@@ -30,7 +30,7 @@ def faults(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     try:
         with open_device(settings.device) as device, device.open_space(settings.space, role="application") as space:
             if device.readonly:
-                found.append(f"device {device.path!r} can only be read by this user, and forwarding writes to it")
+                found.append(f"device {device.path!r} can only be read by this user, but forwarding must write to it")
             found += [fault for name in names for fault in _faults_of_queue(space, name)]
     except QueueError as error:
         found.append(error.message)
@@ -54,5 +54,5 @@ def missing_error_queue(space: QueueSpace, queue: Queue) -> str:
     named, there = queue.definition.error_queue or usual, {each.name for each in space.queues()}
     if not named or named in there:
         return ""
-    then = f"what fails goes to {usual!r}" if usual in there else "what fails is discarded"
+    then = f"failed requests go to {usual!r}" if usual in there else "failed requests are discarded"
     return f"queue {queue.name!r} has the error queue {named!r}, which does not exist: {then}"

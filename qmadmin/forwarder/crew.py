@@ -236,7 +236,7 @@ class Crew:
             self._lost += 1
             self._changed.notify_all()
         if self._lost >= _LOST_MAX:
-            self.feed.pause.begin(f"{self._lost} calls of its service did not come back", _LOST_SECONDS)
+            self.feed.pause.begin(f"{self._lost} calls of its service did not return", _LOST_SECONDS)
         self._told()
 
 

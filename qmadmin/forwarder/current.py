@@ -75,14 +75,14 @@ def running(space: QueueSpace | None, call: Call, *, collects: bool = False) -> 
 
 
 def enqueue(queue: str, body: Body, **options: Any) -> None:
-    """Put a message on a queue in the transaction in which the request is taken; for a service that is being called.
+    """Put a message on a queue in the transaction in which the request was dequeued; for services.
 
-    The message is there when the transaction commits, with the reply; when the call fails there is none. `options` are
-    those of `QueueSpace.enqueue`. Raises what that raises, but Unavailable where the queue is stopped or the queue
-    space has no room at present. A coroutine, and a service in a worker process, learn of no error: their messages are
-    enqueued when they have returned, and the call fails then.
+    The message is enqueued when the transaction commits, together with the reply, and not at all if the call fails.
+    `options` are those of `QueueSpace.enqueue`. Raises what that raises, except Unavailable if the queue is stopped or
+    the queue space has no room at present. A coroutine or a service in a worker process gets no error: its messages are
+    enqueued when it has returned, and the call fails then.
 
-    Raises ProtocolError where no service is being called.
+    Raises ProtocolError if no service is being called.
     """
     this = _here()
     if this.is_here:
@@ -95,9 +95,9 @@ def enqueue(queue: str, body: Body, **options: Any) -> None:
 
 
 def space() -> QueueSpace:
-    """Return the queue space of the request, whose calls belong to the transaction in which it is taken.
+    """Return the queue space of the request; calls on it belong to the transaction in which the request was dequeued.
 
-    Raises ProtocolError where no service is being called, in a coroutine, and in a worker process.
+    Raises ProtocolError if no service is being called, in a coroutine, and in a worker process.
     """
     this = _here()
     if not this.is_here or this.space is None:

@@ -82,7 +82,7 @@ class Daemon:
                 delay = min(delay * 2, _LONGEST_DELAY)
         logger.info(
             "tmqforward stopped: %s; %s forwarded, %s failed",
-            self._stop.asked or ("each queue was looked at once" if self._settings.once else "its queues are empty"),
+            self._stop.asked or ("each queue was checked once" if self._settings.once else "its queues are empty"),
             counted(sum(told.successes for told in self._told()), "message"),
             counted(sum(told.failures for told in self._told()), "call"),
         )
@@ -143,7 +143,7 @@ class Daemon:
         """Check what can be wrong before the first message is touched, and get the services ready."""
         settings = self._settings
         if device.readonly:
-            raise StartError(f"device {device.path!r} can only be read by this user, and forwarding writes to it")
+            raise StartError(f"device {device.path!r} can only be read by this user, but forwarding must write to it")
         described = ServicesFile.read(settings.services)
         queues = self._queues(described)
         served = [space.queue(name) for name in queues]
@@ -152,7 +152,7 @@ class Daemon:
         if len(broken) == len(slots):
             raise next(iter(broken.values()))
         for name, error in broken.items():
-            logger.error("queue %r is not served before its service can be loaded: %s", name, error)
+            logger.error("queue %r is paused until its service can be loaded: %s", name, error)
         self._described, self._slots = described, slots
         self._clock = device.clock
         self._figures = {name: self._new_figures(name) for name in queues}
@@ -220,7 +220,7 @@ class Daemon:
         except (StartError, QueueError, KeyboardInterrupt) as error:
             # Signals raise nothing here: an interrupt comes out of a module that is loaded.
             why = str(error) or type(error).__name__
-            logger.error("the services file is not loaded, and the services stay as they are: %s", why)  # noqa: TRY400
+            logger.error("the services file was not loaded, and the services stay as they are: %s", why)  # noqa: TRY400
             for slot in fresh.values():
                 slot.close()
             return

@@ -46,7 +46,7 @@ class Description:
     def conflict(self) -> str:
         """Return which keys do not go together, and why; empty where all is well."""
         if self.order == "strict" and (self.workers or 1) > 1:
-            return f'order = "strict" demands workers = 1, got {self.workers}'
+            return f'order = "strict" requires workers = 1, got {self.workers}'
         return ""
 
 

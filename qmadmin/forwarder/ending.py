@@ -74,7 +74,7 @@ def tell_failure(
         transaction.answer_failure(request.msgid, reason, permanent=permanent)
     except (InvalidArgumentError, NoSpaceError, ReleaseError) as error:
         _refuse_if_room_may_come(error)
-        raise Failure(f"{reason}; what it says of that cannot be queued: {error.message}") from error
+        raise Failure(f"{reason}; its answer cannot be queued: {error.message}") from error
 
 
 def says_something(failure: Failure) -> bool:

@@ -58,7 +58,7 @@ class FailureLog:
     def succeeded(self, msgid: str, seconds: float) -> None:
         """Tell of a call that succeeded, where each is told of."""
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("service %r has done message %s in %s", self._queue, msgid, duration(round(seconds * 1e6)))
+            logger.debug("service %r processed message %s in %s", self._queue, msgid, duration(round(seconds * 1e6)))
 
     def dropped(self, msgid: str, what: str, queue: str) -> None:
         """Tell that the reply, or the failure, to a message is dropped for want of its queue: once an hour for each."""

@@ -249,7 +249,7 @@ class Teller:
         try:
             self._space.report_forwarding(changed, whole=whole)
         except QueueError as error:
-            logger.debug("how the queues are forwarded cannot be told: %s", error)
+            logger.debug("the figures of the forwarder cannot be recorded: %s", error)
         else:
             self._known |= {each.queue: each for each in changed}
             if whole:

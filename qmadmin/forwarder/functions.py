@@ -50,7 +50,7 @@ def reply_of(answer: object) -> Reply:
     """Return the reply that a function gave, or raise Failure for what is none."""
     if not isinstance(answer, Reply):
         if not _is_body(answer):
-            raise Failure(f"it returned {type(answer).__name__}, and not bytes, str, None or a Reply")
+            raise Failure(f"it returned {type(answer).__name__}, not bytes, str, None or a Reply")
         answer = Reply(answer)  # type: ignore[arg-type]
     if fault := _fault_of_reply(answer):
         raise Failure(fault)
@@ -92,7 +92,7 @@ def _fault_of_reply(reply: Reply) -> str:
     kind: object = reply.type
     headers: object = reply.headers
     if not _is_body(body):
-        return f"its body is {type(body).__name__}, and not bytes, str or None"
+        return f"its body is {type(body).__name__}, not bytes, str or None"
     if isinstance(body, str) and not _has_utf8(body):
         return "its body has no UTF-8 form"
     if index_of(urcode) is None:
@@ -100,7 +100,7 @@ def _fault_of_reply(reply: Reply) -> str:
     if not isinstance(kind, (str, type(None))):
         return f"its type is {type(kind).__name__}, and not str"
     if not isinstance(headers, (Mapping, type(None))):
-        return f"its headers are {type(headers).__name__}, and no mapping of names to values"
+        return f"its headers are {type(headers).__name__}, not a mapping of names to values"
     return ""
 
 
@@ -116,7 +116,7 @@ def _fault_of_failure(error: Failure | Unavailable) -> str:
     if fault:
         return fault
     if not _has_utf8(text) or "\0" in text:
-        return "its reason cannot be kept as it is"
+        return "its reason cannot be recorded as it is"
     if retry_after is not None and not (seconds is not None and 0 <= seconds <= SECONDS_MAX):
         return f"its retry_after must be seconds from 0 to {SECONDS_MAX}, got {shortened(repr(retry_after))}"
     return ""

@@ -167,7 +167,7 @@ def _urcode(text: str | None) -> int:
     try:
         return int(text or "0")
     except ValueError:
-        raise Failure(f"its QM-Urcode is {text!r}, and no whole number") from None
+        raise Failure(f"its QM-Urcode is {text!r}, not a whole number") from None
 
 
 def _text(value: str) -> str:

@@ -90,7 +90,7 @@ class HttpService:
         except (OSError, ValueError) as error:
             raise Unavailable(f"{file!r} cannot be read: {_why(error)}") from None
         if not found or not is_line(found):
-            raise Unavailable(f"{file!r} must have one line, the token or the password")
+            raise Unavailable(f"{file!r} must have one line, with the token or the password")
         return found
 
     def _check_files(self) -> None:
@@ -122,7 +122,7 @@ class HttpService:
 def _variable(described: HttpDescription, name: str, environ: Mapping[str, str]) -> str:
     value = environ.get(name, "")
     if not value or not is_line(value):
-        what = "is not set" if not value else "has more than a line"
+        what = "is not set" if not value else "has more than one line"
         raise StartError(f"service {described.name!r}: the environment variable {name} {what}")
     return value
 

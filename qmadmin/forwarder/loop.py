@@ -141,7 +141,7 @@ class Forwarder:
             raise error
         if not self._store_is_away:
             self._store_is_away = True
-            logger.warning("%s: %s; looked for again each second", error.name, error.message)
+            logger.warning("%s: %s; trying again each second", error.name, error.message)
         return _TICK_SECONDS
 
     def _store_is_back(self) -> None:
@@ -197,7 +197,7 @@ class Forwarder:
         stop_calls()
         if returned:
             late = counted(returned, "call")
-            logger.warning("%s did not end in time; what they worked on is back in the queues", late)
+            logger.warning("%s did not end in time; their messages are back in the queues", late)
         self._wait_for_rest(_TICK_SECONDS)
 
     def _is_at_rest(self) -> bool:

@@ -48,7 +48,7 @@ class Pause:
             length = self._seconds if seconds is None else seconds
             self._until = time.monotonic() + length
             if trouble != self.trouble:
-                logger.error("queue %r is not served for now: %s", self._queue, trouble)
+                logger.error("queue %r is paused: %s", self._queue, trouble)
             self.trouble = trouble
         self._figures.paused(length, trouble)
 

@@ -96,7 +96,7 @@ def _check(settings: Settings) -> int:
     for fault in found:
         say(f"ERROR: {fault}")
     if not found:
-        click.echo(f"{settings.services}: nothing is wrong")
+        click.echo(f"{settings.services}: no problems found")
     return Exit.UNUSABLE if found else Exit.OK
 
 

@@ -26,11 +26,11 @@ Body: TypeAlias = "Buffer | str | None"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reply:
-    """What a service answers.
+    """The answer of a service.
 
-    `body` is what is queued for the client: bytes or another buffer, a str as UTF-8, or None for a reply of zero
-    length. `urcode` is the user return code, 64 bits, that the client finds with it. `type` is the type of the reply
-    (None: STRING for a str, CARRAY for bytes), and `headers` are names and values, both str.
+    `body` is queued for the client: bytes or another buffer, a str as UTF-8, or None for a reply of zero length.
+    `urcode` is the user return code of the reply, 64 bits. `type` is the type of the reply (None: STRING for a str,
+    CARRAY for bytes), and `headers` are names and values, both str.
     """
 
     body: Body = None
@@ -40,12 +40,12 @@ class Reply:
 
 
 class Failure(Exception):  # noqa: N818 - it is what a call ends in, as in a reply
-    """A call failed; a service raises it to say more about that than an exception of its own could.
+    """A call failed; a service raises it to say more about the failure than another exception could.
 
-    `reason` says why in at most 1000 characters, and is kept with the message. `body`, `urcode`, `type` and `headers`
-    are what the client may be told about the failure, as in a `Reply`. `permanent`: trying again would fail again, so
-    that the message goes to the error queue now. `retry_after`: the seconds (or a timedelta) to wait before the message
-    is tried again, instead of the retry delay of its queue.
+    `reason` says why in at most 1000 characters, and is recorded with the message. `body`, `urcode`, `type` and
+    `headers` are for the client, as in a `Reply`. `permanent`: trying again is of no use, and the message goes to the
+    error queue at once. `retry_after`: the seconds (or a timedelta) until the message is tried again, in place of the
+    retry delay of its queue.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class Failure(Exception):  # noqa: N818 - it is what a call ends in, as in a rep
 
 
 class Unavailable(Exception):  # noqa: N818 - it is a state of the service, and no error of the call
-    """The service cannot work at present, whatever it is called with: that is no try of the message.
+    """The service cannot process any message at present; this does not count as a try of the message.
 
-    The message goes back, and its queue is not served until some time has passed: `retry_after` (seconds or a
-    timedelta), or a pause that grows from call to call.
+    The message goes back, and its queue is paused for `retry_after` (seconds or a timedelta), or for a time that grows
+    from call to call.
     """
 
     def __init__(self, reason: str = "", *, retry_after: float | timedelta | None = None) -> None:

@@ -79,7 +79,7 @@ class Settings:
         order = Order(said.order or self.order or ("parallel" if workers > 1 else "skip"))
         if order is Order.STRICT and workers > 1:
             raise StartError(
-                f"service {said.name!r} has {workers} workers, and a strict order takes one",
+                f"service {said.name!r} has {workers} workers, and a strict order requires one",
                 "Use one worker, or another order.",
             )
         return Terms(

@@ -6,8 +6,8 @@
     for queue in mib.get("QUE", "T_APPQ", {"TA_APPQSPACENAME": "QS"}):
         print(queue["TA_APPQNAME"], queue["TA_CURMSG"])
 
-Classes, attributes, states and rules are those of Tuxedo's APPQ_MIB(5); `describe` tells them, and where they differ.
-The device is an open one, or the path of one.
+Classes, attributes, states and rules are those of Tuxedo's APPQ_MIB(5); `describe` lists them, and the differences. The
+device is an open `Device`, or the path of one.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ Values: TypeAlias = Mapping[str, Value]
 
 
 class Flags(enum.IntFlag):
-    """What a change may do although something is in use (TA_FLAGS)."""
+    """What a change may do even if something is in use (TA_FLAGS)."""
 
     NONE = 0
     QMIB_FORCECLOSE = 0x20000

@@ -21,7 +21,7 @@ class Code(enum.Enum):
 class MibError(Exception):
     """A request was refused: `code` says why (TA_ERROR), `attribute` which one is at fault (TA_BADFLD).
 
-    `message` is a sentence, `hint` says what to do about it. What the engine refuses keeps its own class.
+    `message` is a sentence, `hint` says what to do about it. Errors of the engine keep their own classes.
     """
 
     def __init__(self, code: Code, attribute: str, message: str, *, hint: str = "") -> None:

@@ -11,7 +11,7 @@ _MARKS = {Mark.KEY: "key", Mark.NEEDED: "needed", Mark.SET_KEY: "set key", Mark.
 
 
 def describe(class_name: str) -> dict[str, Any]:
-    """Return what a class is: its states and its attributes, in dicts, lists and strings. KeyError for no class."""
+    """Return the states and the attributes of a class, in dicts, lists and strings. Raises KeyError for no class."""
     of: MibClass[Any] = CLASSES[class_name]
     return {
         "class": of.name,

@@ -33,18 +33,18 @@ _NEW = "NEW"
 
 
 def get(device: Where, class_name: str, keys: Values | None = None) -> list[dict[str, Value]]:
-    """Return the attributes of all objects of a class that the keys select, one dict for each.
+    """Return the attributes of all objects of a class that the keys select, a dict for each.
 
-    `keys` are attributes that are keys of the class. Raises MibError where one is not, or one is missing, and what the
-    engine refuses with.
+    `keys` are attributes that are keys of the class. Raises MibError if one is not, or if one is missing, and the
+    errors of the engine.
     """
     return list(stream(device, class_name, keys))
 
 
 def stream(device: Where, class_name: str, keys: Values | None = None) -> Iterator[dict[str, Value]]:
-    """Yield what `get` returns, a step at a time: a queue may have millions of messages.
+    """Yield what `get` returns one by one, because a queue may have millions of messages.
 
-    The request is checked at once. A queue space that had to be opened stays open until the iterator is at its end, or
+    The request is checked at once. A queue space that had to be opened stays open until the iterator is exhausted or
     closed.
     """
     of = _class(class_name)
@@ -57,11 +57,11 @@ def stream(device: Where, class_name: str, keys: Values | None = None) -> Iterat
 
 
 def apply(device: Where, class_name: str, values: Values, flags: Flags | int = Flags.NONE) -> dict[str, Value]:
-    """Create, change or delete one object, and return its attributes as they are then; none where it is gone.
+    """Create, change or delete one object, and return its attributes afterwards; an empty dict if it is gone.
 
-    TA_STATE says what is to be done, by its first three letters or in full; without it attributes are changed. What is
-    not given stays as it is, or gets its default. The device keeps a record of what destroys an object, takes memory,
-    or does anything to a message. Raises MibError where the request makes no sense, and what the engine refuses with.
+    TA_STATE says what to do, by its first three letters or in full; without it attributes are changed. An attribute
+    that is not given stays as it is, or gets its default. The device records each request that destroys an object,
+    removes memory, or changes a message. Raises MibError if the request is wrong, and the errors of the engine.
     """
     of = _class(class_name)
     given = dict(_checked(of, values))

@@ -190,7 +190,7 @@ def _described(title: str, report: BackupReport) -> Record:
 
 
 def _faults(report: BackupReport) -> list[Notice]:
-    return [Notice(Severity.WARN, fault, "Look at the device with qcheck.") for fault in report.faults]
+    return [Notice(Severity.WARN, fault, "Check the device with qcheck.") for fault in report.faults]
 
 
 def _when(report: BackupReport) -> str:

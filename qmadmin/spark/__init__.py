@@ -1,4 +1,4 @@
-"""qmspark: moving whole queue spaces, and looking into them, on Apache Spark. PySpark is imported nowhere else."""
+"""qmspark: moving and querying whole queue spaces on Apache Spark. PySpark is imported nowhere else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["held", "register"]
 
 
 def register(session: SparkSession) -> None:
-    """Let a Spark session read and write queue spaces as the format "qspace"."""
+    """Make a Spark session able to read and write queue spaces as the format "qspace"."""
     from qmadmin.spark.source import QueueSpaceSource
 
     session.dataSource.register(QueueSpaceSource)

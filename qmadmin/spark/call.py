@@ -67,8 +67,8 @@ _OPTIONS = {
 """What options do about what the engine refuses."""
 
 _AFTER = {
-    "export": "An archive that was not complete was removed; --resume goes on with the rest of --remove or --move.",
-    "import": "The same command goes on where it was; --abandon gives up what nobody sees yet.",
+    "export": "An archive that was not complete was removed; --resume continues --remove or --move.",
+    "import": "The same command resumes it; --abandon gives up an import that is not published yet.",
 }
 """How things stand after an interrupt."""
 
@@ -109,7 +109,7 @@ class Call:
         """Return what QMCONFIG would say of the device; UnusableError where nothing names one."""
         device = named or self._configuration.qmadmin.device
         if not device:
-            raise UnusableError("no device is named", "Name it, or have QMCONFIG name it.")
+            raise UnusableError("no device is named", "Name it, or set QMCONFIG.")
         return device
 
     @contextlib.contextmanager

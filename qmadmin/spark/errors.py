@@ -13,6 +13,6 @@ def explained(error: Exception) -> SystemFailureError:
     # What went wrong at last, without the tries before it and without the names of classes that stand before it.
     reason = reason.rpartition("most recent failure: ")[2].removeprefix(": ").removeprefix("Caused by: ")
     return SystemFailureError(
-        f"Spark gave the job up: {reason_of(reason)}",
+        f"Spark gave up the job: {reason_of(reason)}",
         hint="What was done stays done; the same command goes on where it was.",
     )

@@ -15,14 +15,14 @@ POSTGRESQL: Final = "postgresql"
 
 @contextlib.contextmanager
 def held(device: str, spaces: Sequence[str] = ("*",)) -> Iterator[dict[str, str]]:
-    """Hold a device on PostgreSQL as it stands now; give options of the data source with which tasks read that.
+    """Hold a snapshot of a device on PostgreSQL, and return the options of the data source with which tasks read it.
 
         with held(url) as options:
             spark.read.format("qspace").options(**options).option("partitions", 8).load()
 
-    `device` is what QMCONFIG would say, `spaces` are patterns of names of queue spaces. Nobody is hindered, but what is
-    deleted meanwhile takes room until the end. InvalidArgumentError for a device on SQLite, which one task reads as it
-    stands at one moment without this.
+    `device` is named as in QMCONFIG, `spaces` are patterns of names of queue spaces. Others go on working, but messages
+    that are deleted meanwhile take up room until the end of the block. Raises InvalidArgumentError for a device on
+    SQLite, which one task reads at one moment without this.
     """
     from qmadmin.opening import open_device
     from qmadmin.transfer.picture import Reader

@@ -267,7 +267,7 @@ class _Transactions:
             f"{count} open {'transaction has' if count == 1 else 'transactions have'} {self.held}"
             f" {'message' if self.held == 1 else 'messages'} of queue space {space.name!r}"
             f" ({self.active} active, {self.prepared} prepared)",
-            hint="Leave such messages out, carry them as if rolled back, or wait until the transactions have ended.",
+            hint="Leave such messages out, export them as if rolled back, or wait until the transactions have ended.",
             space=space.name,
             held=self.held,
         )

@@ -75,6 +75,6 @@ def _refuse_other_moves(device: Device, name: str) -> None:
     if len(moves) > 1:
         raise InUseError(
             f"queues of queue space {name!r} are being moved by two processes: {' and '.join(map(str, moves[:2]))}",
-            hint="Begin again when the other move has ended; both could take the same messages along.",
+            hint="Begin again when the other move has ended; both could move the same messages.",
             space=name,
         )

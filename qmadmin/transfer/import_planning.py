@@ -147,7 +147,7 @@ def plans(
     if asked.resume and not is_cut_short:
         raise NotOpenError(
             f"no import of this archive into device {device.path!r} was cut short",
-            hint="Leave --resume out to begin one.",
+            hint="Omit --resume to begin one.",
             archive=archive.manifest.archive,
         )
     for name in names:
@@ -232,7 +232,7 @@ def _planned_as(
     if there is None and selection.content is Content.MESSAGES:
         raise BadResourceError(
             f"there is no queue space {name!r} on device {device.path!r}",
-            hint="Import the definitions first, or make it with qspacecreate.",
+            hint="Import the definitions first, or create it with qspacecreate.",
             space=name,
         )
     known = {} if there is None else {queue.name: queue for queue in device.queues(name)}
@@ -266,7 +266,7 @@ def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptio
         if asked.selection.content is Content.MESSAGES:
             raise BadQueueError(
                 f"there is no queue {name!r} in queue space {space!r} that the messages could be appended to",
-                hint="Import the definitions first, or make it with qcreate.",
+                hint="Import the definitions first, or create it with qcreate.",
                 queue=name,
             )
         return Mode.CREATE
@@ -281,7 +281,7 @@ def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptio
             return Mode.APPEND
     raise InvalidArgumentError(
         f"queue {name!r} exists already in queue space {space!r}",
-        hint="Say what becomes of queues that exist (skip, replace, append), or give this one another name.",
+        hint="Say what to do with existing queues (skip, replace, append), or give this one another name.",
         queue=name,
         space=space,
         exists=True,

@@ -74,7 +74,7 @@ def load_archive(
     with open_device(config) as device:
         planned = list(plans(archive, device, asked))
         if not planned and archive.manifest.spaces:
-            raise BadResourceError("nothing of the archive is selected", hint="Look at it with qmspark show.")
+            raise BadResourceError("nothing of the archive is selected", hint="Show it with qmspark show.")
         with crew_of.on_parts(at_desk, archive) as crew, contextlib.ExitStack() as stack:
             counts = is_counted(archive, device, asked)
             if not counts:
@@ -101,7 +101,7 @@ def refuse_what_does_not_fit(archive: Archive, config: str, asked: ImportOptions
     with open_device(config) as device:
         planned = list(plans(archive, device, asked, tallies))
         if not planned:
-            raise BadResourceError("nothing of the archive is selected", hint="Look at it with qmspark show.")
+            raise BadResourceError("nothing of the archive is selected", hint="Show it with qmspark show.")
         _refuse_unfit(device, planned)
 
 

@@ -185,7 +185,7 @@ def _refuse_halves(selection: Selection) -> None:
         )
     if selection.content is Content.MESSAGES:
         raise InvalidArgumentError(
-            "a move makes the queues at the destination, so that it takes their definitions along",
+            "a move creates the queues at the destination, and so needs their definitions",
             hint="Move both, or export the messages, import them and remove them from the source.",
         )
 
@@ -274,7 +274,7 @@ def _refuse_other_selection(manifest: Manifest, selection: Selection) -> None:
     if before != selection.said():
         raise InvalidArgumentError(
             "the archive was exported with another selection of queues or messages",
-            hint="Ask for the same as then; qmspark show tells what it was.",
+            hint="Use the same selection as then; qmspark show shows it.",
         )
 
 
@@ -301,10 +301,10 @@ def _arriving(destination: str, manifest: Manifest, landing: ImportOptions, stop
     except BaseException as error:
         if _has_arrived(destination, manifest, landing):
             stopped.stay()
-            stand = "The queues stay stopped in both places; the same move with --resume goes on."
+            stand = "The queues stay stopped in both places; the same move with --resume continues."
         else:
             _give_up(destination, manifest, landing)
-            stand = "The queues stay stopped, and nothing has arrived; the same move with --resume goes on."
+            stand = "The queues stay stopped, and nothing has arrived; the same move with --resume continues."
             if stopped.were_started:
                 stand = "The queues are started again, and nothing has arrived; a new move needs another archive."
         if isinstance(error, QueueError):
@@ -382,6 +382,6 @@ def _refuse_stranger(manifest: Manifest, device: Device) -> None:
     if whence.device_id != device.info.id:
         raise BadResourceError(
             f"the archive was exported from device {whence.device!r}, not from {device.path!r}",
-            hint="Name the device that it is of.",
+            hint="Name the device that it was exported from.",
             device=device.path,
         )

@@ -9,7 +9,7 @@ from qmadmin.archive.rows import Standing
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
 from qmcore.space import Space
 
-_HINT = "Give the name that it has in the archive first; qmspark show tells it."
+_HINT = "Give the name that it has in the archive first; qmspark show shows it."
 
 
 class Names:

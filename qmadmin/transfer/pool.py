@@ -21,7 +21,7 @@ from qmadmin.transfer.workers import Enter, Told, Unit, tell_nobody
 from qmcore.errors import SystemFailureError
 
 _END_SECONDS = 10.0
-_HINT = "Look whether the machine ran out of memory, then do the same again."
+_HINT = "Check whether the machine ran out of memory, then repeat the command."
 
 
 class Worker:
@@ -40,7 +40,7 @@ class Worker:
     def receive(self, seconds: float | None = None) -> Any:
         """Return what the call returned, or raise what it raised; SystemFailureError after so many seconds."""
         if seconds is not None and not self.connection.poll(seconds):
-            raise SystemFailureError(f"a worker has said nothing for {seconds:g} seconds", hint=_HINT)
+            raise SystemFailureError(f"a worker has been silent for {seconds:g} seconds", hint=_HINT)
         try:
             failed, result = self.connection.recv()
         except (EOFError, OSError):

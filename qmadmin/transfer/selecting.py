@@ -58,7 +58,7 @@ class Selection:
             if seconds is not None and seconds < 0:
                 raise InvalidArgumentError(f"the {what} age of messages must be 0 seconds or more, got {seconds:g}")
         if not self.states:
-            raise InvalidArgumentError("no state of messages is selected", hint="Name one, or leave the option out.")
+            raise InvalidArgumentError("no state of messages is selected", hint="Name one, or omit the option.")
 
     def has_space(self, name: str) -> bool:
         """Tell whether a queue space is selected."""

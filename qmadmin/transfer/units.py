@@ -76,7 +76,7 @@ def write_part(reader: Reader, directory: str, unit: ExportUnit) -> PartEntry:
                 raise SystemFailureError(
                     f"queue {run.queue!r} of queue space {space!r} has {count} messages where the snapshot had"
                     f" {run.messages}",
-                    hint="Look at the device with qcheck.",
+                    hint="Check the device with qcheck.",
                 )
         return part.close()
 

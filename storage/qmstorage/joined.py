@@ -12,10 +12,10 @@ def checked(connection: object) -> Connection:
     if not isinstance(connection, Connection):
         raise InvalidArgumentError(
             f"the connection must be a SQLAlchemy Connection, got {type(connection).__name__}",
-            hint="Of a Session, give session.connection().",
+            hint="For a Session, give session.connection().",
         )
     if connection.closed:
-        raise InvalidArgumentError("the connection is closed", hint="Give one that is open.")
+        raise InvalidArgumentError("the connection is closed", hint="Give an open one.")
     if isinstance(connection.get_transaction(), TwoPhaseTransaction):
         raise InvalidArgumentError(
             "the connection is in a two-phase transaction, which could not be prepared with messages in it",

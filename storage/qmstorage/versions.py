@@ -12,7 +12,7 @@ def refuse_other(found: int, path: str) -> None:
         raise ReleaseError(
             f"device {path!r} has schema version {found}, newer than version {schema.VERSION} of this release:"
             " use the release of qmadmin that wrote it, or a newer one",
-            hint="qmadmin --version tells what is installed.",
+            hint="qmadmin --version shows what is installed.",
             path=path,
         )
     if found < schema.VERSION:
@@ -22,6 +22,6 @@ def refuse_other(found: int, path: str) -> None:
         raise ReleaseError(
             f"device {path!r} has schema version {found}, older than version {schema.VERSION} of this release:"
             f" upgrade it with qmadmin --upgrade {shlex.quote(path)}",
-            hint="It is saved before; --plan says what will be done.",
+            hint="A backup is made first; --plan shows what will be done.",
             path=path,
         )

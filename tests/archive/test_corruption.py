@@ -96,7 +96,7 @@ def test_a_truncated_manifest_is_refused(archive):
 
 def test_a_missing_seal_is_refused(archive):
     (archive / "manifest.sha256").unlink()
-    with refuses("no-seal", "the archive lacks manifest.sha256, which tells whether its manifest is as it was"):
+    with refuses("no-seal", "the archive lacks manifest.sha256, which shows whether its manifest was altered"):
         open_archive(archive)
 
 
@@ -139,7 +139,7 @@ class TestSigned:
     def test_a_signature_that_was_replaced_by_a_digest_is_refused_where_a_key_is_given(self, signed):
         (signed / sealing.SIGNED).unlink()
         resealed(signed, lambda document: None)
-        with refuses("not-signed", "the archive is not signed, so that the key that was given proves nothing"):
+        with refuses("not-signed", "the archive is not signed, so that the given key proves nothing"):
             open_archive(signed, KEY)
 
     def test_a_digest_beside_the_signature_proves_nothing(self, signed):
@@ -168,7 +168,7 @@ class TestSigned:
 
 
 def test_a_key_for_an_archive_that_is_not_signed_is_refused(archive):
-    with refuses("not-signed", "the archive is not signed, so that the key that was given proves nothing"):
+    with refuses("not-signed", "the archive is not signed, so that the given key proves nothing"):
         open_archive(archive, KEY)
 
 
@@ -207,7 +207,7 @@ def test_a_missing_part_is_refused(archive):
 @pytest.mark.parametrize("name", ["part-00002.parquet", "notes.txt"])
 def test_what_is_not_of_the_archive_is_refused(archive, name):
     (archive / name).write_bytes(b"")
-    with refuses("extra-file", f"the directory has the file '{name}', which is not of the archive"):
+    with refuses("extra-file", f"the directory has the file '{name}', which does not belong to the archive"):
         open_archive(archive)
 
 
@@ -316,11 +316,11 @@ WRONG = {
     "without an optional one": (lambda table: table.drop_columns(["corrid"]), "no column 'corrid'"),
     "with one more": (
         lambda table: table.append_column("later", table.column("msgid")),
-        "a column 'later' that is not of the format",
+        "a column 'later' that does not belong to the format",
     ),
     "with one twice": (
         lambda table: table.append_column("msgid", table.column("msgid")),
-        "a column 'msgid' that is not of the format",
+        "a column 'msgid' that does not belong to the format",
     ),
     "with another type": (
         lambda table: table.set_column(table.schema.get_field_index("size"), "size", table.column("msgid")),
@@ -414,7 +414,7 @@ def test_a_value_that_no_sender_could_give_is_refused(archive, name, packed):
     [
         ("size", 7, "a message whose body has another size than it says"),
         ("order_key", b"\x80", "a message at a position that the order of queue 'Q' does not know"),
-        ("origin_queue", "FROM", "a message that has a part only of where it was moved from"),
+        ("origin_queue", "FROM", "a message whose origin is incomplete"),
         ("state", "consumed", "a message that is consumed and has no 'consumed_at'"),
         ("state", "delayed", "a message that is delayed and has no 'until'"),
     ],

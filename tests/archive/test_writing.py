@@ -76,7 +76,7 @@ class TestDirectory:
     def test_what_an_export_left_that_was_killed_is_removed_only_where_that_is_asked_for(self, tmp_path):
         abandoned = ArchiveWriter.create(tmp_path / "archive")
         written(abandoned)
-        sentence = "holds an archive that is being written, or whose export did not come to its end"
+        sentence = "holds an archive that is being written, or whose export was not finished"
         with refuses("not-empty", f"the directory '{tmp_path}/archive' {sentence}"):
             ArchiveWriter.create(tmp_path / "archive")
         writer = ArchiveWriter.create(tmp_path / "archive", again=True)

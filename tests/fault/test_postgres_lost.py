@@ -245,7 +245,7 @@ def test_where_the_server_was_restarted_meanwhile_the_outcome_is_unknown(net):
     session.boot = "before"
     with pytest.raises(OutcomeUnknownError) as caught:
         commit_of(dequeue)(net, "answer", "reset")
-    assert caught.value.hint == "Look before you repeat it: it may have been done."
+    assert caught.value.hint == "Check before you repeat it: it may have been done."
     assert books(net) == (["new"], [])
 
 

@@ -100,7 +100,7 @@ def test_failure_and_unavailable_come_through_as_they_are(serve):
 
 
 def test_failure_that_makes_no_sense_is_one_without_what_it_says(serve):
-    told = "Failure: no; its body is int, and not bytes, str or None"
+    told = "Failure: no; its body is int, not bytes, str or None"
     assert str(failure_of(serve(raising(Failure("no", body=17))))) == told
 
 
@@ -108,7 +108,7 @@ def test_answer_that_is_no_reply_is_a_failure(serve):
     async def function(request):
         return 17
 
-    assert str(failure_of(serve(function))) == "it returned int, and not bytes, str, None or a Reply"
+    assert str(failure_of(serve(function))) == "it returned int, not bytes, str, None or a Reply"
 
 
 def test_coroutine_that_takes_too_long_is_cancelled(serve):

@@ -146,7 +146,7 @@ def test_answer_may_say_return_code_and_type(serve, server):
     reply = call(answered(serve, server, 200, {"QM-Urcode": "-7", "qm-type": "JSON"}, b"a"))
     assert reply == Reply(b"a", -7, "JSON")
     assert (
-        str(failure_of(answered(serve, server, 200, {"QM-Urcode": "x"}))) == "its QM-Urcode is 'x', and no whole number"
+        str(failure_of(answered(serve, server, 200, {"QM-Urcode": "x"}))) == "its QM-Urcode is 'x', not a whole number"
     )
 
 
@@ -270,7 +270,7 @@ def test_secret_that_is_not_there_is_told_at_the_start_and_later_is_no_try(serve
     service = serve(web.url, token_file="token")
     for content in ("", "a\nb"):
         (tmp_path / "token").write_text(content)
-        assert str(unavailability_of(service)) == "'token' must have one line, the token or the password"
+        assert str(unavailability_of(service)) == "'token' must have one line, with the token or the password"
     (tmp_path / "token").unlink()
     assert str(unavailability_of(service)) == "'token' cannot be read: No such file or directory"
     assert web.seen == []

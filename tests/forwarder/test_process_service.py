@@ -156,13 +156,13 @@ def test_failures_come_back_as_they_were_raised(serve):
     assert str(wrong) == "Wrong: no account 17"
     assert 'server.py", line ' in str(wrong.__cause__)
     assert str(failure_of(service, "exit")) == "SystemExit: enough"
-    told = "Failure: no; its body is int, and not bytes, str or None"
+    told = "Failure: no; its body is int, not bytes, str or None"
     assert str(failure_of(service, "nonsense")) == told
     assert str(failure_of(service, "headers")) == "its reply cannot be read: server.Wrong is not a plain value"
 
 
 def test_answer_that_is_no_reply_is_a_failure(serve):
-    assert str(failure_of(serve("nothing"))) == "it returned dict, and not bytes, str, None or a Reply"
+    assert str(failure_of(serve("nothing"))) == "it returned dict, not bytes, str, None or a Reply"
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ class Careless(Failure):
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (Failure("no", body=17), "Failure: no; its body is int, and not bytes, str or None"),
+        (Failure("no", body=17), "Failure: no; its body is int, not bytes, str or None"),
         (Failure("no", body="\ud800"), "Failure: no; its body has no UTF-8 form"),
         (Failure("no", retry_after=-1), "Failure: no; its retry_after must be seconds from 0 to 2147483647, got -1"),
         (
@@ -94,7 +94,7 @@ class Careless(Failure):
         ),
         (Failure("no", retry_after="5"), "Failure: no; its retry_after must be seconds from 0 to 2147483647, got '5'"),
         (Unavailable("no", retry_after=1e20), "Unavailable: no; its retry_after must be seconds from 0 to 2147483647"),
-        (Failure("a\0\ud800"), "Failure: a\\x00\\ud800; its reason cannot be kept as it is"),
+        (Failure("a\0\ud800"), "Failure: a\\x00\\ud800; its reason cannot be recorded as it is"),
         (
             Careless(17),
             "Careless: 17; it cannot be read: AttributeError: 'Careless' object has no attribute 'retry_after'",
@@ -117,12 +117,12 @@ def test_service_that_cannot_work_at_present_says_so(serve):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ({"a": 1}, "it returned dict, and not bytes, str, None or a Reply"),
+        ({"a": 1}, "it returned dict, not bytes, str, None or a Reply"),
         (Reply(b"", urcode="7"), "its user return code is str, and not int"),
-        (Reply(17), "its body is int, and not bytes, str or None"),
+        (Reply(17), "its body is int, not bytes, str or None"),
         ("\ud800", "its body has no UTF-8 form"),
         (Reply(b"", type=7), "its type is int, and not str"),
-        (Reply(b"", headers=["a"]), "its headers are list, and no mapping of names to values"),
+        (Reply(b"", headers=["a"]), "its headers are list, not a mapping of names to values"),
     ],
 )
 def test_answer_that_is_no_reply_is_a_failure(serve, answer, reason):

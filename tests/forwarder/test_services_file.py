@@ -82,7 +82,7 @@ def services(directory, text, *names, **settings):
         ("[services.S]\npython = 'a:b'\ntimeout = inf", f"{S}: timeout must be a number of seconds above 0, at most 2"),
         (
             "[services.S]\npython = 'a:b'\norder = 'strict'\nworkers = 2",
-            f'{S}: order = "strict" demands workers = 1, got 2',
+            f'{S}: order = "strict" requires workers = 1, got 2',
         ),
         ("[services.S]\ncommand = 'tr a b'", f"{S}: command must be a list of text such as ["),
         ("[services.S]\ncommand = []", f"{S}: command must be a list of text such as ["),

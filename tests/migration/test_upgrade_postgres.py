@@ -164,7 +164,7 @@ def test_a_backup_that_cannot_be_made_is_named_and_one_that_exists_stays(postgre
     assert f"ERROR: making the backup '{tmp_path}/absent/saved' failed: No such file or directory" in ran.stderr
     (tmp_path / "saved").write_text("precious")
     ran = run("--upgrade", "-y", "--backup", f"{tmp_path}/saved", url, PATH=path)
-    assert f"ERROR: '{tmp_path}/saved' exists already, and a backup never overwrites" in ran.stderr
+    assert f"ERROR: '{tmp_path}/saved' exists already, and a backup never overwrites anything" in ran.stderr
     assert (tmp_path / "saved").read_text() == "precious"
     assert version(postgres_server, place) == ["0001", "0001"]
 

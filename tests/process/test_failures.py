@@ -131,7 +131,7 @@ def test_message_whose_service_fails_goes_to_the_error_queue_with_the_error_text
         ("interrupt", "KeyboardInterrupt"),
         ("unshowable_interrupt", "UnshowableInterrupt"),
         ("hopeless", "Unshowable"),
-        ("wrong_kind", "it returned dict, and not bytes, str, None or a Reply"),
+        ("wrong_kind", "it returned dict, not bytes, str, None or a Reply"),
         ("wrong_code", "its reply cannot be queued: the user return code"),
         ("wrong_code_kind", "its user return code is str, and not int"),
         # 2000 pages of 4096 bytes could not take it if they were empty.
@@ -179,14 +179,14 @@ def test_message_without_retries_and_error_queue_is_discarded_and_logged(site):
 def test_an_error_queue_that_is_not_there_is_warned_of_at_the_start(site):
     site.lay_out("fail", error_queue="ERRQUE")
     site.services('[services.fail]\npython = "server:fail"', server=FAILING)
-    warning = "WARN: queue 'fail' has the error queue 'ERRQUE', which does not exist: what fails is discarded"
+    warning = "WARN: queue 'fail' has the error queue 'ERRQUE', which does not exist: failed requests are discarded"
     assert warning in site.run("-q", "fail", "-e").log()
 
 
 def test_so_it_is_where_another_takes_what_fails(site):
     site.lay_out(QueueDefinition(name="fail", error_queue="NONE"), "ERRQUE", error_queue="ERRQUE")
     site.services('[services.fail]\npython = "server:fail"', server=FAILING)
-    warning = "WARN: queue 'fail' has the error queue 'NONE', which does not exist: what fails goes to 'ERRQUE'"
+    warning = "WARN: queue 'fail' has the error queue 'NONE', which does not exist: failed requests go to 'ERRQUE'"
     assert warning in site.run("-q", "fail", "-e").log()
 
 

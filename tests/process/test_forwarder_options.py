@@ -251,7 +251,7 @@ class TestOnce:
         assert forwarder.process.returncode == 0
         assert sorted(calls(site)) == ["a 0", "a 0"]
         assert [space.usage(queue).messages for queue in ("echo", "steps")] == [1, 1]
-        assert "each queue was looked at once; 2 messages forwarded" in forwarder.log()
+        assert "each queue was checked once; 2 messages forwarded" in forwarder.log()
 
     def test_the_exit_status_tells_of_a_failure(self, site, space):
         space.enqueue("refuse", "a")
@@ -263,7 +263,7 @@ class TestCheck:
     def test_where_nothing_is_wrong_it_says_so_and_forwards_nothing(self, site, space):
         space.enqueue("echo", "a")
         forwarder = site.run("--check")
-        assert (forwarder.process.returncode, forwarder.said) == (0, "services.toml: nothing is wrong\n")
+        assert (forwarder.process.returncode, forwarder.said) == (0, "services.toml: no problems found\n")
         assert space.usage("echo").messages == 1
         assert list(site.directory.glob("ULOG.*")) == []
 

@@ -30,7 +30,7 @@ def test_a_server_that_crashes_and_comes_back_loses_and_doubles_nothing(site, ow
     forwarder = site.start("-q", "WORK", "-w", "4", "--batch", batch)
     eventually(lambda: space.usage("RPLYQ").messages > 50)
     own_cluster.kill()
-    forwarder.wait_until_logged("looked for again each second")
+    forwarder.wait_until_logged("trying again each second")
     own_cluster.start()
     eventually(lambda: space.usage("WORK").messages == 0)
     replies = sorted(int(reply.text) for reply in site.all_of("RPLYQ"))

@@ -107,7 +107,7 @@ class TestExport:
         refusal = qmspark.refusal("export", qmspark.device, qmspark.directory / "file")
         assert "file' is not a directory Name a directory that does not exist or is empty." in refusal
         nowhere = qmspark.refusal("export", qmspark.device, qmspark.directory / "none" / "archive")
-        assert "No such file or directory Make the directory that it is to stand in." in nowhere
+        assert "No such file or directory Create the directory that is to contain it." in nowhere
 
     def test_export_that_was_cut_short_is_begun_again_if_that_is_asked_for(self, qmspark):
         begun = qmspark.directory / "archive"
@@ -485,5 +485,5 @@ class TestShow:
 
     def test_key_file_that_is_not_there_is_told_as_that(self, qmspark):
         nowhere = qmspark.refusal("export", "--key", "nowhere", qmspark.device, qmspark.path("archive"))
-        assert nowhere == "ERROR: QMEOS: there is no file 'nowhere' with a key Name the file that has the key."
+        assert nowhere == "ERROR: QMEOS: there is no file 'nowhere' with a key Name the file that contains the key."
         assert not Path(qmspark.path("archive")).exists()

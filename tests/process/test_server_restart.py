@@ -40,7 +40,7 @@ def test_a_forwarder_goes_on_when_its_server_is_back_and_gives_up_no_call(site, 
     sent = space.enqueue("WORK", "a", reply_queue="RPLYQ")
     site.wait_for_calls(1)
     cluster.stop("fast")
-    forwarder.wait_until_logged("looked for again each second")
+    forwarder.wait_until_logged("trying again each second")
     cluster.start()
     (site.directory / "go").touch()
     assert eventually(lambda: space.dequeue("RPLYQ", corrid=sent, wait=1)).text == "a"

@@ -80,11 +80,11 @@ def test_what_a_service_enqueues_is_there_if_and_only_if_its_request_is_done(sit
 def test_answers_and_failures_that_make_no_sense_are_failures_and_never_end_the_daemon(site, space, options):
     forwarder = site.start("-q", "NONSENSE", *options)
     for text, error in (
-        ("return Reply(headers=['a'])", "its headers are list, and no mapping of names to values"),
+        ("return Reply(headers=['a'])", "its headers are list, not a mapping of names to values"),
         ("return Reply(headers={'a': 1})", "its reply cannot be queued: the header 'a' must be a str, got 1"),
         ("return Reply(type='x' * 128)", "its reply cannot be queued: the type "),
         ("return '\\ud800'", "its body has no UTF-8 form"),
-        ("raise Failure('no', body=17)", "Failure: no; its body is int, and not bytes, str or None"),
+        ("raise Failure('no', body=17)", "Failure: no; its body is int, not bytes, str or None"),
         (
             "raise Failure('no', retry_after='soon')",
             "Failure: no; its retry_after must be seconds from 0 to 2147483647",

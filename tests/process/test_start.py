@@ -134,7 +134,7 @@ sys.exit(program.main(sys.argv[1:]))
         (directory / "log").chmod(0o777)
         site.command = lambda: [sys.executable, "-c", become_another]
         told = refusal(site, "QUE", "QSPACE", "-q", "STRING", ULOGPFX="log/ULOG")
-    assert told == f"ERROR: device '{site.device}' can only be read by this user, and forwarding writes to it"
+    assert told == f"ERROR: device '{site.device}' can only be read by this user, but forwarding must write to it"
 
 
 @pytest.mark.parametrize(

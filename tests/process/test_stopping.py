@@ -107,7 +107,7 @@ def test_calls_that_do_not_end_in_the_time_for_a_stop_are_ended_and_their_messag
     assert forwarder.wait() == 0
     for line in pids:
         eventually(lambda: not line.isdigit() or not is_running(int(line)))  # noqa: B023 - asked at once
-    assert "2 calls did not end in time; what they worked on is back in the queues" in forwarder.log()
+    assert "2 calls did not end in time; their messages are back in the queues" in forwarder.log()
     for queue in ("COMMAND", "STUBBORN"):
         assert [(info.state, info.retries) for info in space.messages(queue)] == [(State.READY, 0)]
 

@@ -168,4 +168,4 @@ def test_in_strict_order_a_message_that_is_out_of_tries_makes_way(site, space):
 def test_strict_order_with_several_workers_is_refused(site, space):
     forwarder = site.run("-q", "ONCE", "--order", "strict", "-w", "2")
     assert forwarder.process.returncode == 2
-    assert "service 'ONCE' has 2 workers, and a strict order takes one" in forwarder.said
+    assert "service 'ONCE' has 2 workers, and a strict order requires one" in forwarder.said

@@ -110,7 +110,7 @@ REFUSED = [
     ("qspacedestroy -y ''", "Must specify queue space name"),
     (queue_line(name=LONG), f"QMEINVAL: the queue name '{SHOWN}' has 128 bytes, the limit is 127"),
     (queue_line(name="''"), "Must specify queue name"),
-    (queue_line(order="fifo,priority"), "QMEINVAL: in the queue order 'fifo,priority' fifo or lifo must stand last"),
+    (queue_line(order="fifo,priority"), "QMEINVAL: in the queue order 'fifo,priority' fifo or lifo must be last"),
     (queue_line(retries=-1), f"The number of retries must be 0 to {INT_MAX}, got -1"),
     (queue_line(retries=INT_MAX + 1), f"The number of retries must be 0 to {INT_MAX}, got {INT_MAX + 1}"),
     (queue_line(delay=-1), f"The retry delay must be 0 to {INT_MAX}, got -1"),

@@ -25,7 +25,8 @@ def at_prompt(laid_out, terminal):
 def test_banner_tells_version_and_device(at_prompt, laid_out):
     screen = at_prompt(columns=120)
     assert (
-        screen.shown == f"qmadmin {__version__}\nQMCONFIG={laid_out.device}\nhelp lists the commands, quit leaves.\n>"
+        screen.shown == f"qmadmin {__version__}\nQMCONFIG={laid_out.device}\nhelp lists the commands, quit leaves the"
+        " program.\n>"
     )
 
 
@@ -95,7 +96,7 @@ def test_refused_answer_is_asked_again_with_a_hint(at_prompt):
     screen.enter("sideways", "Queue order (priority, time, fifo, lifo): ")
     screen.see(
         "ERROR: the queue order 'sideways' has the unknown criterion 'sideways'\n"
-        "  Known are priority, time, expiration, fifo and lifo. Ctrl-C leaves qcreate.\n"
+        "  The criteria are priority, time, expiration, fifo and lifo. Ctrl-C leaves qcreate.\n"
     )
     screen.send("\x03")
     screen.at_prompt()

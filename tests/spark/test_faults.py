@@ -114,7 +114,7 @@ class TestExecutorLoss:
         words = ("import", "-q", "--conf", "spark.task.maxFailures=1", stock.archive, there)
         ended = local_cluster.run(doom, *words)
         assert ended.status == 1
-        assert ended.err.startswith("ERROR: QMESYSTEM: Spark gave the job up: Lost task")
+        assert ended.err.startswith("ERROR: QMESYSTEM: Spark gave up the job: Lost task")
         assert "Command exited with code 137" in ended.err
         assert "Traceback" not in ended.err
         with open_device(there) as device:

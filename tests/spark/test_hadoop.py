@@ -66,7 +66,7 @@ class TestReading:
 
     def test_missing_and_extra_files_are_refused(self, place, directory: Path):
         (directory / "letter.txt").touch()
-        with refuses("extra-file", "the directory has the file 'letter.txt', which is not of the archive"):
+        with refuses("extra-file", "the directory has the file 'letter.txt', which does not belong to the archive"):
             open_archive(place)
         (directory / "letter.txt").rename(directory / ".letter.crc")
         open_archive(place)
@@ -192,7 +192,7 @@ class TestWriting:
             for entry in written(writer)[:taken]:
                 writer.taken(entry)
         assert len(names(directory)) == 1 + taken
-        sentence = "holds an archive that is being written, or whose export did not come to its end"
+        sentence = "holds an archive that is being written, or whose export was not finished"
         with refuses("not-empty", f"the directory '{address}' {sentence}"):
             ArchiveWriter.create(place)
         writer = ArchiveWriter.create(place, again=True)

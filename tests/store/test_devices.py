@@ -236,7 +236,7 @@ class TestSecondVolume:
         assert [space.name for space in again.spaces()] == ["HERE"]
         (missing,) = again.missing_volumes()
         assert (missing.path, missing.spaces) == (str(second), ("THERE",))
-        assert missing.advice.startswith("Put it back, as from a backup, or tell by chdl where it is now.")
+        assert missing.advice.startswith("Put it back, for example from a backup, or set its new path with chdl.")
         assert [found["TA_APPQSPACENAME"] for found in mib.get(again, "T_APPQSPACE")] == ["HERE"]
         report = again.backup(tmp_path / "backup")
         assert [volume.path for volume in report.volumes] == [again.path]

@@ -106,7 +106,7 @@ def test_what_would_have_expired_there_comes_back_without_an_expiry_and_that_is_
         queue = "Q"
     assert told == [1]
     assert [record.message for record in caplog.records] == [
-        "1 message has left queue 'ERRORS' of queue space 'SPACE' without an expiry: that of before is over"
+        "1 message has left queue 'ERRORS' of queue space 'SPACE' without an expiry: its earlier one has passed"
     ]
     assert all(info.expires_us is None for info in space.messages(queue))
     clock.advance(1000)

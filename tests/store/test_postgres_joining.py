@@ -96,7 +96,7 @@ def test_whom_the_server_breaks_off_for_others_has_to_run_the_whole_of_its_trans
     with engine.begin() as connection, pytest.raises(SystemFailureError, match="in the way") as caught:
         volume.write_on(connection, broken_off)
     assert "application's transaction" in caught.value.message
-    assert caught.value.hint == "Roll the application's transaction back, and run all of it again."
+    assert caught.value.hint == "Roll back the application's transaction, and run all of it again."
     assert caught.value.facts["blocked"]
 
 

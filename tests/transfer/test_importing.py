@@ -292,7 +292,7 @@ class TestArchivesOfMessages:
     def test_they_are_not_imported_where_there_is_no_such_queue_space(self, archive: Path, here: Device) -> None:
         with pytest.raises(BadResourceError, match="there is no queue space 'ONE'") as told:
             load_archive(archive, here.config)
-        assert told.value.hint == "Import the definitions first, or make it with qspacecreate."
+        assert told.value.hint == "Import the definitions first, or create it with qspacecreate."
         assert here.spaces() == []
 
     def test_they_are_not_imported_where_there_is_no_such_queue(self, archive: Path, here: Device) -> None:

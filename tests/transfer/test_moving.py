@@ -112,7 +112,7 @@ def test_an_interrupt_says_that_a_move_goes_on_whose_queues_were_stopped_before(
     with pytest.raises(Interrupt) as caught:
         moved(at="Importing")
     assert caught.value.__notes__ == [
-        "The queues stay stopped, and nothing has arrived; the same move with --resume goes on."
+        "The queues stay stopped, and nothing has arrived; the same move with --resume continues."
     ]
     moved(again=True)
     assert (texts(source), len(texts(there))) == ([], 9)

@@ -51,7 +51,7 @@ def test_what_is_sound_has_no_fault(values):
         ({"priority": None}, "it has no priority"),
         ({"corrid": b"x" * 33}, "its field corrid is not 32 bytes at most"),
         ({"reply_queue": "a\nb"}, "its field reply_queue is not the name of a queue"),
-        ({"moved_at": 1}, "it has a part only of where it was moved from"),
+        ({"moved_at": 1}, "its origin is incomplete"),
         (MOVED | {"origin_msgid": "x"}, "its field origin_msgid is not a message identifier"),
         (MOVED | {"origin_reason": "x"}, "its field origin_reason is not one of retries, expired, admin, forward"),
         ({"expires_at": 2**63 - 1}, "its field expires_at is not a time between the years 1 and 9999"),

@@ -25,15 +25,15 @@ _GIVE_UP = "with qmspark import --abandon, or --abandon-all where the archive is
 _UNFINISHED = {
     Stage.LOADING: (
         "is not complete, and nobody sees its queues",
-        f"Run the same qimport or qmspark import again, which goes on where it was, or give it up {_GIVE_UP}.",
+        f"Run the same qimport or qmspark import again, which resumes it, or give it up {_GIVE_UP}.",
     ),
     Stage.MERGING: (
-        "is not at its end: not all of its messages are in their queues, or what it replaced still takes room",
-        "Run the same qimport or qmspark import again, which goes on where it was.",
+        "is not finished: not all of its messages are in their queues, or what it replaced still takes room",
+        "Run the same qimport or qmspark import again, which resumes it.",
     ),
     Stage.ABANDONED: (
         "was given up, and what it had loaded still takes room",
-        f"Give it up once more {_GIVE_UP}.",
+        f"Give it up again {_GIVE_UP}.",
     ),
 }
 
@@ -54,7 +54,7 @@ def extents(
                 Severity.ERROR,
                 "space-missing",
                 f"queue space {name}",
-                "it is in the table of contents, and its file knows nothing of it: its creation was cut short",
+                "it is in the table of contents but not in its file: its creation was cut short",
                 "Create it again as it was to be, or remove it with qspacedestroy.",
             )
         elif pages > spaces[name].definition.pages:
@@ -169,7 +169,7 @@ def commands_off(space: Space, queues: Sequence[Queue]) -> Iterator[Finding]:
             "commands-off",
             f"queue space {space.name}",
             f"capacity commands are switched off on this device, and {_listed(having)} have some",
-            "Switch them on, if they are wanted.",
+            "Switch them on with qcommands, if they are wanted.",
         )
 
 
@@ -202,7 +202,7 @@ def stopped(space: Space, queue: Queue) -> Iterator[Finding]:
             "queue-stopped",
             _name(space, queue),
             f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} stopped",
-            "Start it with qstart when it may go on.",
+            "Start it with qstart when it is to be used again.",
         )
 
 
@@ -216,7 +216,7 @@ def waiting(space: Space, queue: Queue, usage: QueueUsage, now: int) -> Iterator
             "message-waits",
             _name(space, queue),
             f"its {which} message has waited for {days} {'day' if days == 1 else 'days'}, since {show(since)}",
-            "See whether its consumers run; look at the messages with qlist.",
+            "Check that its consumers are running; list the messages with qlist.",
         )
 
 
@@ -226,8 +226,8 @@ def limits(space: Space, usage: SpaceUsage, page_size: int) -> Iterator[Finding]
     for what, used, limit, remedy in (
         ("pages", usage.pages, definition.capacity, "Dequeue messages, or add pages with qaddext."),
         ("messages", usage.messages, definition.messages, "Dequeue messages, or raise the limit with qspacechange."),
-        ("queues", usage.queues, definition.queues, "Destroy a queue that nobody needs."),
-        ("transactions", usage.transactions, definition.transactions, "Look at them with qprinttrans."),
+        ("queues", usage.queues, definition.queues, "Destroy a queue that is not needed."),
+        ("transactions", usage.transactions, definition.transactions, "List them with qprinttrans."),
         ("attached processes", usage.processes, definition.processes, "Raise the limit with qspacechange."),
         ("actions", usage.actions, definition.actions, "Raise the limit with qspacechange -A."),
         ("bytes of memory", usage.memory, definition.memory, "Dequeue messages, or raise it with qspacechange -n."),
@@ -253,7 +253,7 @@ def processes(space: Space, attached: Iterable[AttachedProcess]) -> Iterator[Fin
                 "owner-dead",
                 f"queue space {space.name}",
                 f"{process}, attached since {show(process.since_us)}, is dead",
-                "Open the queue space: that ends what it has left.",
+                "Open the queue space: that cleans up after it.",
             )
 
 
@@ -266,7 +266,7 @@ def forwarders(space: Space, told: Iterable[tuple[AttachedProcess, Forwarding]])
                 "forwarding-paused",
                 f"queue {space.name}/{figures.queue}",
                 f"{process} does not serve it now: {figures.trouble}",
-                "Look into the log of the forwarder; it tries again by itself.",
+                "See the log of the forwarder; it tries again by itself.",
             )
 
 
@@ -289,7 +289,7 @@ def transactions(space: Space, infos: Iterable[TransactionInfo], now: int) -> It
                 "transaction-long",
                 f"transaction {info.id}",
                 f"{info.owner} has had it open since {show(info.since_us)}; {has} in {space.name}",
-                "Ask what it waits for; qaborttrans rolls it back.",
+                "Find out what it waits for; qaborttrans rolls it back.",
             )
 
 
@@ -316,7 +316,7 @@ def clock(space: Space, latest: int, now: int) -> Iterator[Finding]:
             "clock-behind",
             f"queue space {space.name}",
             f"the clock says {show(now)}, and {show(latest)} was stored in it already",
-            "Set the clock: until then delays last longer, and what came last may come first.",
+            "Set the clock right: until then delays last longer, and newer messages may come first.",
         )
 
 
@@ -327,7 +327,7 @@ def sequence(space: Space, highest: int, given: int) -> Iterator[Finding]:
             Severity.ERROR,
             "store-fault",
             f"queue space {space.name}",
-            f"message number {highest} is stored, and only {given} were given: identifiers will be given twice",
+            f"message number {highest} is stored, and only {given} were assigned: identifiers will be used twice",
             "Restore the device from a backup.",
         )
 

@@ -104,7 +104,7 @@ def accepted(unit: Unit, known: Definitions, outgoing: Outgoing, sequence: int |
     store_for(unit, known, delivery)
     if queue.definition.grouping and delivery is Delivery.NONPERSIST:
         raise InvalidArgumentError(
-            f"queue {queue.name!r} groups messages, which non-persistent ones cannot be",
+            f"queue {queue.name!r} groups messages, and non-persistent messages cannot be grouped",
             hint="Send it as a persistent message.",
             queue=queue.name,
         )
@@ -127,7 +127,7 @@ def all_accepted(unit: Unit, known: Definitions, outgoing: Sequence[Outgoing]) -
 def stopped(queue: Queue, what: str) -> BadQueueError:
     """Return the diagnostic for a queue that an administrator has stopped."""
     return BadQueueError(
-        f"queue {queue.name!r} is stopped for {what}", hint="Have it started again.", queue=queue.name, stopped=what
+        f"queue {queue.name!r} is stopped for {what}", hint="Start it with qstart.", queue=queue.name, stopped=what
     )
 
 
@@ -348,7 +348,7 @@ def _refuse_unless_granted(queue: Queue, wanted: OutOfOrder, what: str) -> None:
         raise InvalidArgumentError(
             f"queue {queue.name!r} does not let messages be enqueued {what}"
             f" (its out-of-ordering is {queue.definition.out_of_order})",
-            hint="Enqueue in order, or have the queue allow it.",
+            hint="Enqueue in order, or allow it with qchange.",
             queue=queue.name,
         )
 

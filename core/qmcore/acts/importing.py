@@ -339,7 +339,7 @@ def _group_as_ours(job: ImportJob, source: Source, state: State, memory: bool, r
             queue=source[1],
         )
     if memory and state is State.CONSUMED:
-        raise InvalidArgumentError("messages that were consumed are kept on disk alone", queue=source[1])
+        raise InvalidArgumentError("consumed messages are kept on disk only", queue=source[1])
     renumbering = Renumbering(
         order=planned.definition.order,
         shift=job.shift,
@@ -390,7 +390,7 @@ def _refuse_lacking(planned: PlannedQueue, there: int, wanted: int, what: str) -
     if there != wanted:
         raise ProtocolError(
             f"the import is not complete: queue {planned.name!r} has {there} of {wanted} {what}",
-            hint="Run the import again: it goes on where it was.",
+            hint="Run the import again, which resumes it.",
             queue=planned.name,
             there=there,
             wanted=wanted,

@@ -60,7 +60,7 @@ def abandon(unit: Unit, opened: OpenSpace, job: ImportJob, limit: int) -> int:
     if record.stage not in (Stage.LOADING.value, Stage.ABANDONED.value):
         raise ProtocolError(
             "the import was published and cannot be given up any more",
-            hint="Let it be merged to its end; destroy the queues that nobody wants.",
+            hint="Let the merge finish, then destroy the queues that are not wanted.",
             archive=job.archive,
         )
     unit.set_stage(job.id, Stage.ABANDONED.value)

@@ -67,7 +67,7 @@ def commit(unit: Unit, opened: OpenSpace, name: str) -> None:
     if record.state is Outcome.ACTIVE:
         raise ProtocolError(
             f"transaction {name} is active and not prepared; only its own process can commit it",
-            hint="This release knows no two-phase commit; qaborttrans rolls the transaction back.",
+            hint="This release does not support two-phase commit; qaborttrans rolls the transaction back.",
             transaction=name,
         )
     raise _refusal(record)

@@ -37,9 +37,9 @@ def refuse_known(plan: ImportPlan, jobs: Iterable[ImportJob]) -> None:
         if taken:
             raise InUseError(
                 _under_way(job, taken[0], its_own=bool(same)),
-                hint="Give it up to its end."
+                hint="Finish giving it up."
                 if job.state is Stage.ABANDONED
-                else "It goes on where the same is asked for as when it began; or give it up.",
+                else "Repeat the command with the same arguments to resume it, or give it up.",
                 queue=taken[0],
                 archive=job.archive,
                 import_id=job.id,
@@ -66,7 +66,7 @@ def refuse_unfit(unit: Unit, known: Definitions, plan: ImportPlan) -> None:
         elif planned.mode is Mode.CREATE:
             raise InvalidArgumentError(
                 f"queue {planned.name!r} exists already in queue space {known.space.name!r}",
-                hint="Rename it in the import, skip it, replace the one that is there, or append to it.",
+                hint="Rename it in the import, or skip, replace or append to the existing one.",
                 queue=planned.name,
                 exists=True,
             )

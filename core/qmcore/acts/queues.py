@@ -112,7 +112,7 @@ def refuse_in_use(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int,
         if messages and not purge:
             raise InUseError(
                 f"queue {name!r} holds {messages} {'message' if messages == 1 else 'messages'}",
-                hint="Dequeue them, or give them up with -p.",
+                hint="Dequeue them, or purge them with -p.",
                 queue=name,
                 messages=messages,
             )

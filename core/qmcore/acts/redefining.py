@@ -36,7 +36,7 @@ def _refuse_pages(present: Space, definition: SpaceDefinition) -> None:
         raise InvalidArgumentError(
             f"queue space {present.name!r} has {present.definition.pages} pages, which cannot be changed to"
             f" {definition.pages}",
-            hint="Give it more pages with qaddext; it can have no less.",
+            hint="Pages can be added with qaddext, but not removed.",
             space=present.name,
         )
 
@@ -72,7 +72,7 @@ def _refuse_others(unit: Unit, present: Space, me: Owner | None) -> None:
     if others:
         raise InUseError(
             f"the memory of queue space {present.name!r} cannot be changed while {others[0]} is attached to it",
-            hint="End it; all else that is defined about the queue space can be changed meanwhile.",
+            hint="End it; everything else about the queue space can be changed meanwhile.",
             space=present.name,
         )
     if unit.transaction_count(present.id):

@@ -227,7 +227,7 @@ def _planned(main: Volume, volume_of: VolumeOf, wanted: SpaceDefinition, missing
 def _plan(unit: Unit, wanted: SpaceDefinition, missing: Set[str]) -> _Plan:
     entries, extents = sorted(unit.entries(), key=lambda entry: entry.path in missing), unit.extents()
     if not entries:
-        raise InvalidArgumentError("the device list is empty", hint="Make its first entry with crdl.")
+        raise InvalidArgumentError("the device list is empty", hint="Create its first entry with crdl.")
     listed = [extent for extent in extents if extent.space == wanted.name]
     chosen = listed or device.allocate(wanted.name, wanted.pages, entries, extents)
     paths = {entry.index: entry.path for entry in entries}

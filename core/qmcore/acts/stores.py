@@ -34,8 +34,8 @@ def store_for(unit: Unit, known: Definitions, delivery: Delivery) -> Store:
         return memory
     if known.space.definition.memory:
         raise InvalidArgumentError(
-            f"queue space {known.space.name!r} keeps non-persistent messages in a memory of its own,"
-            " which has no part in a transaction of the application",
+            f"queue space {known.space.name!r} keeps non-persistent messages in a memory of its own, which cannot"
+            f" take part in a transaction of the application",
             hint="Send it as a persistent message, or outside of that transaction.",
             space=known.space.name,
         )

@@ -72,13 +72,13 @@ _WANTED: dict[str, tuple[str, Severity, str, str]] = {
     "autovacuum": (
         "on",
         Severity.ERROR,
-        "dead rows are never removed, and dequeues become slower and slower",
+        "dead rows are never removed, and dequeues become ever slower",
         "Set autovacuum to on in the server's configuration, and reload it.",
     ),
     "track_counts": (
         "on",
         Severity.ERROR,
-        "autovacuum does not learn of dead rows, and dequeues become slower and slower",
+        "autovacuum does not notice dead rows, and dequeues become ever slower",
         "Set track_counts to on in the server's configuration, and reload it.",
     ),
     "fsync": (
@@ -121,7 +121,7 @@ def _held_back(connection: psycopg.Connection[Any], limits: Limits) -> Iterator[
             Severity.WARNING,
             "vacuum-held-back",
             f"session {pid}{_named(name)}",
-            f"its transaction is open since {_shown(since)} ({state}), and no dead row since then can be removed",
+            f"its transaction has been open since {_shown(since)} ({state}), and no dead row since then can be removed",
             f"End it: where its program cannot, SELECT pg_terminate_backend({pid}) does.",
         )
     for gid, owner, since in connection.execute(_PREPARED, [open_for]):
@@ -139,7 +139,8 @@ def _held_back(connection: psycopg.Connection[Any], limits: Limits) -> Iterator[
             Severity.INFO,
             "sessions-hidden",
             "server",
-            f"this user may not see what {hidden} sessions of other roles do, so that what they hold back is not told",
+            f"this user may not see what {hidden} sessions of other roles do, so that what they hold back is not"
+            f" reported",
             "GRANT pg_read_all_stats to this user.",
         )
 
@@ -159,7 +160,7 @@ def _replication(connection: psycopg.Connection[Any], limits: Limits) -> Iterato
                 Severity.WARNING,
                 "slot-idle",
                 f"replication slot {name}",
-                f"nobody reads it, and {kept // 2**20} MiB of the server's log are kept for it, more and more",
+                f"nothing reads it, and {kept // 2**20} MiB of the server's log are kept for it, which keeps growing",
                 f"Bring its standby back, or SELECT pg_drop_replication_slot('{name}').",
             )
     for pid, name, age in connection.execute(_STANDBYS, [limits.old_transactions]):
@@ -225,7 +226,7 @@ def _room(connection: psycopg.Connection[Any], limits: Limits) -> Iterator[Findi
                 "limit-near",
                 what,
                 f"{used} of {limit} connections are in use",
-                "Raise the limit, or look in pg_stat_activity for programs that keep connections that they do not use.",
+                "Raise the limit, or check pg_stat_activity for programs that keep unused connections.",
             )
     if encoding != "UTF8":
         yield found(

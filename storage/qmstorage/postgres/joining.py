@@ -66,7 +66,7 @@ def would_wait_for_itself(path: str) -> QueueError:
     """Return the diagnostic for work beside the application's transaction, by the thread that has to end it."""
     return ProtocolError(
         f"this thread has a transaction of its own open on {path!r}, for whose end this would wait",
-        hint="Let the call join it with connection=, or commit it before.",
+        hint="Let the call join it with connection=, or commit it first.",
         path=path,
     )
 

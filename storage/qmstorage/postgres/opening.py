@@ -168,7 +168,7 @@ def _make_memory_again(connection: psycopg.Connection[Any], address: Address) ->
     if not may_be_owner:
         raise OperatingSystemError(
             f"device {address.shown!r} lacks its schema {name!r}, for non-persistent messages",
-            hint=f"Open it once as {owner}, the role that owns it, which makes that schema anew.",
+            hint=f"Open it once as {owner}, the role that owns it, which creates that schema again.",
             path=address.shown,
         )
     role = psycopg.sql.Identifier(owner).as_string(connection)
@@ -196,7 +196,7 @@ def _make_schemas(connection: psycopg.Connection[Any], address: Address) -> None
         )
         if found:
             raise BadResourceError(
-                f"schema {name!r} of {address.shown!r} is there and holds something",
+                f"schema {name!r} of {address.shown!r} exists and is not empty",
                 hint="Name another schema, or drop it if nothing in it is needed.",
                 path=address.shown,
             )
@@ -206,7 +206,7 @@ def _make_schemas(connection: psycopg.Connection[Any], address: Address) -> None
 def _refuse_unknown_role(connection: psycopg.Connection[Any], role: str) -> None:
     if not _scalar(connection, "SELECT count(*) FROM pg_roles WHERE rolname = %s", [role]):
         raise InvalidArgumentError(
-            f"there is no role {role!r} in the database", hint="Make it with CREATE ROLE.", group=role
+            f"there is no role {role!r} in the database", hint="Create it with CREATE ROLE.", group=role
         )
 
 

@@ -20,7 +20,7 @@ def refused(parameters: Mapping[str, str]) -> str:
     except (OSError, RuntimeError, ValueError):
         return ""
     if not stat.S_ISREG(mode):
-        return f"password file {path!r} is passed over: it is not a file"
+        return f"password file {path!r} is ignored: it is not a file"
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        return f"password file {path!r} is passed over: its group or others may use it, so give it mode 0600"
+        return f"password file {path!r} is ignored: its group or others may use it; give it mode 0600"
     return ""

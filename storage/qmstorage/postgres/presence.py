@@ -274,7 +274,7 @@ class Presence:
         raise SystemFailureError(
             f"the PostgreSQL server did not answer within {self._patience.answer_seconds:g} seconds, so that other"
             " processes cannot know of this one",
-            hint="Look whether the server runs, and whether it takes one more connection.",
+            hint="Check that the server is running and accepts another connection.",
             unreachable=True,
         ) from self._failure
 

@@ -92,7 +92,7 @@ _DISK_FULL = _Entry(
 _READ_ONLY = _Entry(
     OperatingSystemError,
     "device {shown!r} cannot be written: the server is a standby, or allows only reading",
-    "Name the primary server, or both with target_session_attrs=read-write; look at default_transaction_read_only.",
+    "Name the primary server, or both with target_session_attrs=read-write; check default_transaction_read_only.",
 )
 _BUSY = _Entry(
     SystemFailureError,
@@ -116,7 +116,7 @@ _CONFLICT = _Entry(
 _CONFLICT_IN_JOINED = _Entry(
     SystemFailureError,
     "others on device {shown!r} were in the way of the application's transaction: {words}",
-    "Roll the application's transaction back, and run all of it again.",
+    "Roll back the application's transaction, and run all of it again.",
     blocked=True,
 )
 _LOST_IN_JOINED = _LOST._replace(
@@ -155,7 +155,7 @@ _BY_STATE: Final[dict[str, _Entry]] = {
     "57014": _CANCELLED,
     "57P03": _UNREACHABLE,
     "57P04": _NO_DATABASE,
-    "58P01": _Entry(SystemFailureError, "the server of device {shown!r} misses a file: {words}"),
+    "58P01": _Entry(SystemFailureError, "the server of device {shown!r} lacks a file: {words}"),
     "58030": _Entry(OperatingSystemError, "the server of device {shown!r} cannot read or write its disk: {words}"),
     "XX001": _Entry(SystemFailureError, "device {shown!r} is damaged: {words}", "Restore it from a backup."),
     "XX002": _Entry(SystemFailureError, "device {shown!r} is damaged: {words}", "Rebuild its indexes: REINDEX."),

@@ -82,8 +82,8 @@ def dump(address: Address, wanted: UpgradePlan, target: Path) -> None:
         target.unlink(missing_ok=True)
         said = done.stderr.strip().splitlines() or ["it gave no reason"]
         raise OperatingSystemError(
-            f"pg_dump has saved nothing of device {address.shown!r}: {said[-1]}",
-            hint="Save it otherwise, and say so with --backed-up.",
+            f"pg_dump failed to save device {address.shown!r}: {said[-1]}",
+            hint="Save it in another way, and say so with --backed-up.",
             path=address.shown,
         )
 
@@ -94,7 +94,8 @@ def _begin(target: Path) -> None:
         target.touch(mode=0o600, exist_ok=False)
     except FileExistsError:
         raise BadResourceError(
-            f"{str(target)!r} exists already, and a backup never overwrites", hint="Name another.", path=str(target)
+            f"{str(target)!r} exists already, and a backup never overwrites anything", hint="Name"
+            f" another.", path=str(target)
         ) from None
     except OSError as error:
         raise OperatingSystemError(

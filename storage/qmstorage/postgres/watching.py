@@ -105,9 +105,9 @@ class WatchedConnection(psycopg.Connection[Any]):
         except psycopg.Error as error:
             reason = str(error).strip().partition("\n")[0]
             self._give_up(
-                f"the server says nothing for {self.silence_seconds:g} seconds, and cannot be asked: {reason}"
+                f"the server has been silent for {self.silence_seconds:g} seconds, and cannot be asked: {reason}"
             )
-        self._give_up(f"the server said nothing for {self.silence_seconds:g} seconds, and was not at work for it")
+        self._give_up(f"the server was silent for {self.silence_seconds:g} seconds, and was not at work for it")
 
     def _has_come(self) -> bool:
         poll = select.poll()
@@ -141,7 +141,7 @@ def connected(address: Address) -> WatchedConnection:
 
 
 def connected_hastily(address: Address) -> WatchedConnection:
-    """Return a connection for questions that take no time, which is lost where the server says nothing for long."""
+    """Return a connection for questions that take no time, which is lost where the server has been silent for long."""
     return _connected(address.conninfo, _HastyConnection)
 
 

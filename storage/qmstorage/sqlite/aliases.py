@@ -43,7 +43,7 @@ def refuse_others(path: str) -> None:
     if not _comes_true(lambda: not attends_another_file(directory, path)):
         raise InUseError(
             f"device {path!r} is open in a program, and its file was removed or replaced meanwhile",
-            hint="End that program before: what it has written is in the old file then. lsof or fuser shows it.",
+            hint="End that program first: what it has written is in the old file then. lsof or fuser shows it.",
             path=path,
         )
     if not _comes_true(lambda: _has_log(path) or _is_alone(path)):
@@ -92,8 +92,7 @@ def _refuse_second_name(path: str, connection: sqlite3.Connection) -> None:
         if os.path.realpath(listed) != path:
             raise BadResourceError(
                 f"{path!r} is a hard link, one of several names of a file that the device list calls {listed!r}",
-                hint="Use that name, and a symbolic link for another; or remove the other names, which find -samefile"
-                " shows.",
+                hint="Use that name, or a symbolic link; or remove the other names, which find -samefile shows.",
                 path=path,
             )
 

@@ -106,7 +106,7 @@ def contents_of(path: Path, step: Callable[[int], None], now_and_then: Callable[
             damage = list(snapshot.integrity(connection, lambda percent: step(percent * 7 // 10)))
             if damage:
                 raise SystemFailureError(
-                    f"the store is damaged: {damage[0]}", hint="Look at the device with qcheck.", path=str(path)
+                    f"the store is damaged: {damage[0]}", hint="Check the device with qcheck.", path=str(path)
                 )
             found = _contents(SqliteUnit(connection.cursor(), Texts(files.DIALECT)))
     except sqlite3.Error as error:
@@ -208,7 +208,8 @@ def refuse_existing(target: Path) -> None:
     """Refuse a backup that is there already."""
     if target.exists() or target.is_symlink():
         raise BadResourceError(
-            f"{str(target)!r} exists already, and a backup never overwrites", hint="Name another.", path=str(target)
+            f"{str(target)!r} exists already, and a backup never overwrites anything", hint="Name"
+            f" another.", path=str(target)
         )
 
 

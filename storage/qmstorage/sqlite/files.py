@@ -178,14 +178,14 @@ def refuse_mount(path: str) -> None:
     point, kind = _mount(path)
     if point == os.path.realpath(path) and not Path(path).is_dir():
         raise BadResourceError(
-            f"device {path!r} is mounted as a single file, and what belongs beside it would not be where the file is",
+            f"device {path!r} is mounted as a single file, and the files that belong next to it would not be there",
             hint="Mount its directory instead, for example as the volume of a container.",
             path=path,
         )
     if kind in _NETWORK_FILE_SYSTEMS:
         raise BadResourceError(
-            f"device {path!r} is on a network file system ({kind}), where the memory that its users share is missing",
-            hint="Put it on a local disk; where several machines share a queue space, use PostgreSQL.",
+            f"device {path!r} is on a network file system ({kind}), on which processes cannot share memory",
+            hint="Put it on a local disk; use PostgreSQL if several machines share a queue space.",
             path=path,
         )
 

@@ -74,7 +74,7 @@ def _begin(connection: Connection, driver: sqlite3.Connection, cursor: sqlite3.C
         follower.has_begun = True
     elif connection.in_nested_transaction() and not follower.has_begun and _begins_late(driver):
         raise InvalidArgumentError(
-            "the connection is inside of a SAVEPOINT, and its driver may not have begun the transaction around it,"
+            "the connection is inside a SAVEPOINT, and its driver may not have begun the transaction around it,"
             " which would be committed at the end of the SAVEPOINT",
             hint="Have SQLAlchemy begin transactions by events, as its documentation says for SAVEPOINT with pysqlite.",
         )
@@ -120,8 +120,8 @@ def _in_savepoint(driver: sqlite3.Connection, cursor: sqlite3.Cursor, work: Call
 def _refusal(error: sqlite3.Error, path: str) -> QueueError:
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY_SNAPSHOT:
         return TransactionStartError(
-            f"the transaction of the application has read from {path!r}, others have written since, and it cannot write"
-            " any more",
+            f"the transaction of the application has read from {path!r}, others have written since, and it can no"
+            f" longer write",
             hint="Roll it back and begin again, with BEGIN IMMEDIATE or with the call that writes.",
             path=path,
         )
@@ -139,7 +139,7 @@ def would_wait_for_itself(path: str) -> QueueError:
     """Return the diagnostic for a write beside the application's transaction, by the thread that has to end it."""
     return ProtocolError(
         f"this thread has a transaction of its own open on {path!r}, for whose end another write would wait",
-        hint="Let the call join it with connection=, or commit it before.",
+        hint="Let the call join it with connection=, or commit it first.",
         path=path,
     )
 

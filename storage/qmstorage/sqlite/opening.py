@@ -49,8 +49,8 @@ def create_volume(path: str, info: DeviceInfo, *, main: bool, group_id: int | No
     """
     if info.partitions:
         raise InvalidArgumentError(
-            "messages in a file are not split into partitions, which are PostgreSQL's",
-            hint="Leave them out, or make the device in a database of PostgreSQL.",
+            "partitions are possible only on PostgreSQL, not in a file",
+            hint="Leave them out, or create the device in a PostgreSQL database.",
         )
     if path == files.MEMORY:
         connection = files.connect(path, "rw")

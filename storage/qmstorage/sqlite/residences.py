@@ -71,7 +71,7 @@ class Residences:
         except sqlite3.Error as error:
             raise OperatingSystemError(
                 f"the memory of queue space {space.name!r} cannot be opened: {error}",
-                hint=f"Look at the directory that {_DIRECTORY_VARIABLE} names, or {_SHARED_MEMORY}.",
+                hint=f"Check the directory that {_DIRECTORY_VARIABLE} names, or {_SHARED_MEMORY}.",
                 space=space.name,
             ) from error
         directory = None if self._is_ours_alone else self._link(space).readlink()

@@ -116,7 +116,7 @@ def _placed(listed: BackupReport, target: Path) -> Iterator[tuple[BackupVolume, 
         if not place.parent.is_dir():
             raise BadResourceError(
                 f"there is no directory {str(place.parent)!r} for {place.name!r}, a file of the device",
-                hint="Make the directory first.",
+                hint="Create the directory first.",
                 path=str(place),
             )
         yield volume, place
@@ -216,7 +216,7 @@ def _put_in_place(copies: list[_Copy], *, replaces: bool) -> None:
         for path in linked:
             path.unlink(missing_ok=True)
         if isinstance(error, FileExistsError):
-            raise InUseError(f"{error.filename2!r} was made by somebody else meanwhile") from error
+            raise InUseError(f"{error.filename2!r} was created by another process meanwhile") from error
         raise
     parts.sync(device.place.parent)
 

@@ -49,7 +49,7 @@ _BY_CODE: dict[int, tuple[type[QueueError], str, str]] = {
     sqlite3.SQLITE_PERM: _READ_ONLY,
     sqlite3.SQLITE_CANTOPEN: (
         OperatingSystemError,
-        "device {path!r} or a file beside it cannot be opened",
+        "device {path!r} or a file next to it cannot be opened",
         "Check the permissions of the file and of its directory.",
     ),
     sqlite3.SQLITE_IOERR: (OperatingSystemError, "reading or writing device {path!r} failed: {error}", ""),
@@ -204,7 +204,7 @@ def from_copying(error: sqlite3.Error, path: str) -> QueueError:
 def not_still(path: str) -> QueueError:
     """Return the diagnostic for a volume whose writers did not let it come to rest."""
     return SystemFailureError(
-        f"device {path!r} is being written and did not come to rest",
+        f"device {path!r} is being written all the time",
         hint="Look for a program that has a transaction open on the file; try again.",
         path=path,
         blocked=True,

@@ -41,7 +41,7 @@ def plan(path: str) -> UpgradePlan:
         if not Path(volume).is_file():
             raise BadResourceError(
                 f"file {volume!r} of device {path!r} is missing, and its files are upgraded together or not at all",
-                hint="Bring it back, or tell the device of its new place with chdl of the release that made it.",
+                hint="Bring it back, or set its new path with chdl of the release that made it.",
                 path=volume,
             )
         _undo_what_was_cut_short(volume)
@@ -267,7 +267,7 @@ def _contents(copy: Path) -> backups.Contents:
     with contextlib.closing(files.connect(str(copy), "immutable")) as connection:
         for damage in snapshot.integrity(connection, lambda _percent: None):
             raise SystemFailureError(
-                f"the store is damaged: {damage}", hint="Look at the device with qcheck.", path=str(copy)
+                f"the store is damaged: {damage}", hint="Check the device with qcheck.", path=str(copy)
             )
         counted = (
             "SELECT (SELECT count(*) FROM space), coalesce((SELECT sum(messages) FROM counter"

@@ -243,7 +243,7 @@ class SqliteVolume:
     def snapshot(self, of: str = "", memory: Collection[str] = ()) -> Iterator[SqliteSnapshot]:
         """Give the volume as it stands now, while others go on writing. One in memory has none."""
         if self._beside.log is None:
-            raise InvalidArgumentError("a device in memory has no other connection that could look at it")
+            raise InvalidArgumentError("a device in memory has no second connection that could check it")
         refuse_token(of)
         self._check_usable()
         if lost := self._belongings.lost() or self._lost_memory():
