@@ -116,8 +116,7 @@ class Attachment:
             attaching.detach(self.volume, self.opened, self.opened.me, self._clock)
         except QueueError as refusal:
             name = self.opened.space.name
-            logger.error("detaching from queue space %r failed and is left to others:"
-            " %s", name, refusal)  # noqa: TRY400
+            logger.error("detaching from queue space %r failed and is left to others: %s", name, refusal)  # noqa: TRY400
 
 
 class Device(Administering, Care):

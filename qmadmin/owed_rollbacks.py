@@ -95,5 +95,6 @@ class OwedRollbacks:
             return
         self._told.add(branch.id)
         unexpected = None if isinstance(error, QueueError) else error
-        logger.error("a rollback on queue space %r is postponed:"
-        " %s", self._opened.space.name, error, exc_info=unexpected)
+        logger.error(
+            "a rollback on queue space %r is postponed: %s", self._opened.space.name, error, exc_info=unexpected
+        )

@@ -63,12 +63,12 @@ class BadResourceError(QueueError, name="QMEBADRMID", number=-2):
     """The device or the queue space that was named does not exist, or is not one of qmadmin."""
 
     causes = (
-        "The path is wrong or is a directory, the file is something else than a device, it is on a network file "
-        "system or mounted by itself, it is a hard link, or the queue space was not created or was destroyed."
+        "The path is wrong or is a directory; the file is not a device, is on a network file system, is a mount"
+        " point, or is a hard link; or the queue space was not created or was destroyed."
     )
     remedy = (
-        "Look at QMCONFIG and at the argument. lidl lists the devices, qspacelist the queue spaces; crdl and "
-        "qspacecreate make what is missing."
+        "Check QMCONFIG and the argument. lidl lists the devices, qspacelist the queue spaces; crdl and qspacecreate"
+        " create them."
     )
 
 
@@ -76,8 +76,8 @@ class NotOpenError(QueueError, name="QMENOTOPEN", number=-3):
     """The device or the queue space is not open: it was closed, or belongs to the parent process of a fork."""
 
     causes = (
-        "The device or the queue space is used after its close, which may have been in another thread; a file of the "
-        "device was removed, moved or replaced while it was open; or a device in memory is used by a forked child."
+        "The device or the queue space is used after it was closed, perhaps by another thread; a file of the device"
+        " was removed, moved or replaced while it was open; or a forked child uses a device in memory."
     )
     remedy = "Open it again. A call that was waiting when it was closed has done nothing."
 
@@ -86,19 +86,19 @@ class TransactionStartError(QueueError, name="QMETRAN", number=-4):
     """A transaction for the operation could not be started."""
 
     causes = (
-        "A call on the application's own connection: its transaction has read before others wrote, so that it cannot "
-        "write any more. Calls without a connection never have it."
+        "In a call on the application's own connection, its transaction had read before others wrote, and so can no"
+        " longer write. Calls without a connection never fail with it."
     )
-    remedy = "Roll the transaction of the application back, and do its work again."
+    remedy = "Roll back the transaction of the application, and do its work again."
 
 
 class BadMessageIdError(QueueError, name="QMEBADMSGID", number=-5):
     """The message identifier is malformed, or no message of the queue has it."""
 
-    causes = "The text is not a message identifier, or the message that another one was to be enqueued before is gone."
+    causes = "The text is not a message identifier, or the message before which another one was to be enqueued is gone."
     remedy = (
-        "Take identifiers as they were returned; a message that is moved gets a new one. Without the other message, "
-        "enqueue in the order of the queue."
+        "Use identifiers as they were returned; a message that is moved gets a new one. If the other message is gone,"
+        " enqueue in the order of the queue."
     )
 
 
@@ -106,12 +106,12 @@ class SystemFailureError(QueueError, name="QMESYSTEM", number=-6):
     """The queue manager itself failed; the log has the details."""
 
     causes = (
-        "The file, or a message in it, is damaged, or it could not be brought to the disk; another program kept it "
-        "locked for 30 seconds; or as many wait for messages as the queue space has actions for."
+        "The file, or a message in it, is damaged or could not be written to the disk; another program kept the file"
+        " locked for 30 seconds; or as many calls wait for messages as the queue space has actions for."
     )
     remedy = (
-        "It depends on the message: give the queue space more actions, let a stopped process that holds the file go "
-        "on or end it, remove damaged messages with qpurge -d, restore a damaged file from a backup."
+        "As the message says: give the queue space more actions, continue or end a stopped process that holds the"
+        " file, remove damaged messages with qpurge -d, or restore a damaged file from a backup."
     )
 
 
@@ -120,11 +120,11 @@ class OperatingSystemError(QueueError, name="QMEOS", number=-7):
 
     causes = (
         "The disk or the memory for non-persistent messages is full, the user may only read the device, or a file"
-        " next to it cannot be opened."
+        " that belongs to it cannot be opened."
     )
     remedy = (
-        "Make room, or give the permission. The operation was undone, and what was accepted before is not lost; "
-        "repeat it afterwards."
+        "Make room or grant permission, then repeat the operation. It was undone; nothing that was accepted before is"
+        " lost."
     )
 
 
@@ -132,12 +132,12 @@ class AbortedError(QueueError, name="QMEABORTED", number=-8):
     """The operation or the transaction was rolled back and nothing of it remains."""
 
     causes = (
-        "The timeout of the transaction was over, an earlier call in it failed in a way that ends it, or others gave "
-        "its process up for dead."
+        "The timeout of the transaction was over, an earlier call in it failed in a way that ends it, or others took"
+        " its process for dead."
     )
     remedy = (
-        "Roll it back and begin again; what it had dequeued is in its queue. Where it happens often give the "
-        "transaction more time, or less work."
+        "Roll it back and begin again; the messages that it had dequeued are in their queues. If this happens often,"
+        " give the transaction more time or less work."
     )
 
 
@@ -145,8 +145,8 @@ class ProtocolError(QueueError, name="QMEPROTO", number=-9):
     """The call is not allowed in this state, such as a second transaction inside an open one."""
 
     causes = (
-        "A transaction is begun inside of another one, a message is locked outside of one, a transaction is used "
-        "after its end, or a call belongs to two transactions at once."
+        "A transaction is begun inside another one, a message is locked outside a transaction, a transaction is used"
+        " after its end, or a call belongs to two transactions at once."
     )
     remedy = "Change the program: the order of its calls is wrong."
 
@@ -157,26 +157,26 @@ class BadQueueError(QueueError, name="QMEBADQUEUE", number=-10):
     causes = (
         "The name is misspelt, the queue was not created or was destroyed, or it is stopped for enqueuing or dequeuing."
     )
-    remedy = "qinfo lists the queues. Create the queue with qcreate, or have it started again."
+    remedy = "qinfo lists the queues. Create the queue with qcreate, or start it with qstart."
 
 
 class NoMessageError(QueueError, name="QMENOMSG", number=-11):
     """No message was available for dequeuing."""
 
-    causes = "The queue is empty, or all of its messages are delayed, held by transactions, or not what is asked for."
-    remedy = "It is not a failure. Ask again later, or wait for a message. In Python dequeue returns None instead."
+    causes = "The queue is empty, or all of its messages are delayed, held by transactions, or not selected."
+    remedy = "This is not a failure. Try again later, or wait for a message. In Python dequeue returns None instead."
 
 
 class InUseError(QueueError, name="QMEINUSE", number=-12):
     """The object is in use: processes are attached, messages are stored, or a transaction holds a message."""
 
     causes = (
-        "Something is to be destroyed or changed that somebody uses; the message tells who. Or a device is to be "
-        "opened that a program has open by another name, or whose log was removed under it."
+        "An object that is to be destroyed or changed is in use; the message says by whom. Or a program has the"
+        " device open under another name, or its write-ahead log was removed while it was in use."
     )
     remedy = (
-        "Have the processes close the queue space, dequeue or give up the messages, end the transactions; or force "
-        "it, where the command lets you."
+        "Make the processes close the queue space, dequeue or purge the messages, end the transactions; or force the"
+        " command, if it allows that."
     )
 
 
@@ -186,13 +186,13 @@ class OutcomeUnknownError(QueueError, name="QMEUNKNOWN", number=-101):
     # The number is our own, and far from those of Tuxedo.
 
     causes = (
-        "The connection to the server was lost, or the server went down, while a commit was under way; or the disk "
-        "reported that a commit could not be brought to it; or another process that had begun to do it in its own "
-        "commit stood still for 30 seconds."
+        "The connection to the server was lost, or the server went down, while a commit was under way; the disk"
+        " reported that a commit could not be written; or another process that was to do the operation in its own"
+        " commit stalled for 30 seconds."
     )
     remedy = (
-        "Look whether the message is there, by its identifier or its correlation identifier, before it is sent again. "
-        "After a failure of the disk the device has to be opened again."
+        "Check by its identifier or correlation identifier whether the message is there before sending it again."
+        " After a disk failure the device has to be opened again."
     )
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
@@ -221,8 +221,8 @@ class Resource(enum.Enum):
 class NoSpaceError(QueueError, name="QMENOSPACE", number=-13):
     """A configured resource is exhausted; `resource` says which, `used` and `limit` how much of it is in use."""
 
-    causes = "A queue space or a device has all in use that it was created with; see below what that can be."
-    remedy = "Free some of it, or give the queue space more of it. The hint says how."
+    causes = "A limit of the queue space or the device is reached; the list below shows which limits there are."
+    remedy = "Free some of the resource, or raise the limit. The hint says how."
 
     def __init__(
         self,
@@ -271,24 +271,24 @@ class ReleaseError(QueueError, name="QMERELEASE", number=-14):
     """The device was written by another release, or this release lacks the feature."""
 
     causes = (
-        "The device has another version of its tables than this release, the release does not know what is asked for, "
-        "or SQLite is too old."
+        "The device has another schema version than this release, the release does not know the feature, or SQLite is"
+        " too old."
     )
-    remedy = "Use the release that wrote the device, or a newer one."
+    remedy = "Upgrade an older device with qmadmin --upgrade, or use the release that wrote a newer one."
 
 
 class InvalidHandleError(QueueError, name="QMEINVHANDLE", number=-15):
     """The handle belongs to another device or queue space."""
 
-    causes = "No call has it in this release; the number is kept for programs that know it."
-    remedy = "Use a handle with the object that made it."
+    causes = "No call fails with it in this release; the number is kept for programs that know it."
+    remedy = "Use a handle only with the object that returned it."
 
 
 class ShareError(QueueError, name="QMESHARE", number=-16):
     """Another application has exclusive use of the queue or the device."""
 
-    causes = "No call has it in this release; the number is kept for programs that know it."
-    remedy = "Wait until the other application is done."
+    causes = "No call fails with it in this release; the number is kept for programs that know it."
+    remedy = "Wait until the other application has finished."
 
 
 _ROOM = {
@@ -297,8 +297,8 @@ _ROOM = {
     Resource.TRANSACTIONS: "End a transaction, or allow the queue space more transactions with qspacechange.",
     Resource.MESSAGES: "Dequeue messages, or allow the queue space more messages with qspacechange.",
     Resource.ACTIONS: "Wait for fewer messages at a time, or raise the actions with qspacechange -A.",
-    Resource.PROCESSES: "Close the queue space in another process, or allow it more with qspacechange.",
+    Resource.PROCESSES: "Close the queue space in another process, or allow it more processes with qspacechange.",
     Resource.QUEUES: "Destroy a queue, or allow the queue space more queues with qspacechange -q.",
-    Resource.DEVICE_ENTRIES: "Remove an entry with dsdl, or make an entry of more pages.",
+    Resource.DEVICE_ENTRIES: "Remove an entry with dsdl, or create larger entries.",
     Resource.EXTENTS: "Destroy a queue space, or use fewer and larger extents.",
 }

@@ -121,8 +121,9 @@ def check_files(manifest: Manifest, names: Collection[str]) -> None:
         name for name in names if not hidden(name) and name not in {*known, manifest_file.NAME, *sealing.SEALS}
     )
     if extra:
-        raise refused(Fault.EXTRA_FILE, f"the directory has the file {extra[0]!r}, which does not belong to the"
-        " archive")
+        raise refused(
+            Fault.EXTRA_FILE, f"the directory has the file {extra[0]!r}, which does not belong to the archive"
+        )
 
 
 def hidden(name: str) -> bool:

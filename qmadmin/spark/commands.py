@@ -187,9 +187,7 @@ def _interrupts_told(destination: str, place: Place, asked: ImportOptions) -> It
     except (KeyboardInterrupt, SystemExit) as error:
         with contextlib.suppress(QueueError):
             if importing.merging(destination, open_archive(place, asked.key).manifest.archive):
-                error.add_note(
-                    "The import is published already and cannot be given up; the same command resumes it."
-                )
+                error.add_note("The import is published already and cannot be given up; the same command resumes it.")
         raise
 
 

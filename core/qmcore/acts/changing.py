@@ -169,6 +169,8 @@ def _sum(parts: Sequence[Changed]) -> Changed:
 def _tell_outlived(opened: OpenSpace, name: str, count: int) -> None:
     what = "1 message has" if count == 1 else f"{count} messages have"
     logger.warning(
-        "%s left queue %r of queue space %r without an expiry: its earlier one has"
-        " passed", what, name, opened.space.name
+        "%s left queue %r of queue space %r without an expiry: its earlier one has passed",
+        what,
+        name,
+        opened.space.name,
     )

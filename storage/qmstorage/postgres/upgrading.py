@@ -94,8 +94,9 @@ def _begin(target: Path) -> None:
         target.touch(mode=0o600, exist_ok=False)
     except FileExistsError:
         raise BadResourceError(
-            f"{str(target)!r} exists already, and a backup never overwrites anything", hint="Name"
-            f" another.", path=str(target)
+            f"{str(target)!r} exists already, and a backup never overwrites anything",
+            hint=f"Name another.",
+            path=str(target),
         ) from None
     except OSError as error:
         raise OperatingSystemError(

@@ -208,8 +208,9 @@ def refuse_existing(target: Path) -> None:
     """Refuse a backup that is there already."""
     if target.exists() or target.is_symlink():
         raise BadResourceError(
-            f"{str(target)!r} exists already, and a backup never overwrites anything", hint="Name"
-            f" another.", path=str(target)
+            f"{str(target)!r} exists already, and a backup never overwrites anything",
+            hint=f"Name another.",
+            path=str(target),
         )
 
 
