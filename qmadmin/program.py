@@ -374,8 +374,7 @@ def _greeting(session: Session) -> list[str]:
     told = [f"qmadmin {__version__}", f"QMCONFIG={session.path}"]
     if file_of(session.path) is not None and not session.has_device:
         told.append(
-            f"This device does not exist yet. This command creates one of 2000 pages: crdl"
-            " {quote(session.path)} 0 2000"
+            f"This device does not exist yet. This command creates one of 2000 pages: crdl {quote(session.path)} 0 2000"
         )
     return [*told, "help lists the commands, quit leaves the program."]
 

@@ -73,7 +73,7 @@ def test_forwarder_that_ends_when_empty_does_not_wait_for_a_queue_that_was_destr
     assert shell.run("qopen QSPACE\nqdestroy -y -f OTHER\n").status == 0
     (site.directory / "go").touch()
     assert forwarder.wait() == 0
-    assert "queue 'OTHER' is not served for now: QMEBADQUEUE" in forwarder.log()
+    assert "queue 'OTHER' is paused: QMEBADQUEUE" in forwarder.log()
 
 
 def test_queue_space_that_is_made_anew_under_a_forwarder_is_served_again(shell, site, space):

@@ -205,7 +205,7 @@ def test_queue_that_is_destroyed_is_missed_and_served_again_when_it_is_back(site
     # Work on the other queue makes it look.
     space.enqueue("slow", "a", reply_queue="RPLYQ")
     assert space.dequeue("RPLYQ", wait=60).text == "done"
-    forwarder.wait_until_logged("queue 'fail' is not served for now: QMEBADQUEUE")
+    forwarder.wait_until_logged("queue 'fail' is paused: QMEBADQUEUE")
     space.create_queue(QueueDefinition(name="fail"))
     forwarder.wait_until_logged("queue 'fail' is served again")
     msgid = space.enqueue("fail", "back", reply_queue="RPLYQ")
@@ -230,7 +230,7 @@ def test_reply_that_finds_no_room_is_no_failure_of_the_request(site):
     fillers = [space.enqueue("ERRQUE", b"x" * 8000) for _ in range(5)]
     space.enqueue("fail", "a", reply_queue="RPLYQ")
     forwarder = site.start("-q", "EMPTY,fail", "-e")
-    forwarder.wait_until_logged("queue 'fail' is not served for now: QMENOSPACE")
+    forwarder.wait_until_logged("queue 'fail' is paused: QMENOSPACE")
     site.wait_for_calls(3)
     for msgid in fillers:
         assert space.dequeue("ERRQUE", msgid=msgid)
@@ -240,7 +240,7 @@ def test_reply_that_finds_no_room_is_no_failure_of_the_request(site):
     # None of the calls counted, though there was more than one, and the trouble is told of once.
     assert {line.split()[1] for line in site.calls()} == {"0"}
     assert space.usage("ERRQUE").messages == 0
-    assert forwarder.log().count("is not served for now") == 1
+    assert forwarder.log().count("is paused") == 1
     # A queue in trouble is not an empty one.
     assert forwarder.wait() == 0
     assert "its queues are empty; 1 message forwarded, 0 calls failed" in forwarder.log()
@@ -270,5 +270,5 @@ def test_a_damaged_message_stops_its_own_queue_only(site, space):
     result = site.run("-e", "-q", "fail", "-q", "slow")
     assert result.process.returncode == 0
     assert space.dequeue("RPLYQ").text == "done"
-    assert "queue 'fail' is not served for now: QMESYSTEM: the message" in result.log()
+    assert "queue 'fail' is paused: QMESYSTEM: the message" in result.log()
     assert space.usage("fail").messages == 1

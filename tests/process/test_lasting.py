@@ -132,7 +132,7 @@ def test_terms_that_contradict_each_other_are_not_loaded_and_end_nothing(site, s
     forwarder = site.start("-q", "answer", "-w", "2")
     site.services(SERVICES.replace("[services.answer]\n", '[services.answer]\norder = "strict"\n'))
     reload(forwarder, "the services stay as they are")
-    assert "a strict order takes one" in forwarder.log()
+    assert "a strict order requires one" in forwarder.log()
     msgid = space.enqueue("answer", "a", reply_queue="RPLYQ")
     assert space.dequeue("RPLYQ", corrid=msgid, wait=60).text == "a"
     forwarder.stop()
@@ -220,7 +220,7 @@ def test_more_workers_than_transactions_do_not_keep_a_queue_from_being_served(si
     site.wait_for_calls(2)
     go(site)
     assert forwarder.wait() == 0
-    assert "is not served for now" not in forwarder.log()
+    assert "is paused" not in forwarder.log()
     assert len(site.calls()) == 50
 
 

@@ -59,7 +59,7 @@ def test_a_full_disk_is_no_failure_of_a_message_and_all_goes_on_when_there_is_ro
     filling = fill(small_site.directory)
     # The log is on another disk, and has the day in its name.
     forwarder = small_site.start("-q", "WORK", "--batch", batch, logs=tmp_path, ULOGPFX=str(tmp_path / "ULOG"))
-    forwarder.wait_until_logged("queue 'WORK' is not served for now: QMEOS")
+    forwarder.wait_until_logged("queue 'WORK' is paused: QMEOS")
     filling.unlink()
     eventually(lambda: space.usage("RPLYQ").messages == 300)
     forwarder.stop()

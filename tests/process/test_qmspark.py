@@ -346,7 +346,7 @@ class TestImport:
             broken.setattr(importing.acts, "merge", interrupted)
             for _ in ("while it is merged", "when it is gone on with"):
                 hint = qmspark.refusal(*appending, archive, qmspark.device, status=130)
-                assert "published already and cannot be given up: the same command goes on with it." in hint
+                assert "published already and cannot be given up; the same command resumes it." in hint
                 assert "--abandon" not in hint
         assert qmspark.site.administered.audited(1)[0].outcome == "interrupted"
         for options in ([], ["--dry-run"]):
@@ -364,7 +364,7 @@ class TestImport:
         with monkeypatch.context() as broken:
             broken.setattr(importing, "load_part", interrupted)
             hint = qmspark.refusal("import", archive, there, status=130)
-        assert "--abandon gives up what nobody sees yet" in hint
+        assert "--abandon gives up an import that is not published yet" in hint
         assert qmspark.json("import", "--abandon", archive, there).found["imports"] == 1
 
     def test_import_of_which_something_else_is_asked_is_told_apart_from_one_of_another_archive(

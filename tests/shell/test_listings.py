@@ -330,7 +330,7 @@ def test_what_a_device_is_made_with_cannot_be_given_to_another_entry(laid_out):
 
 def test_partitions_of_a_file_are_refused_in_a_sentence(shell):
     ran = shell.run(f"crdl -H 8 {shell.device} 0 2000\n")
-    assert "ERROR: QMEINVAL: messages in a file are not split into partitions" in ran.err
+    assert "ERROR: QMEINVAL: partitions are possible only on PostgreSQL" in ran.err
     assert not shell.path.exists()
 
 

@@ -59,7 +59,7 @@ def test_person_without_a_device_is_told_how_to_make_one(shell, terminal):
     made = f"crdl {shell.device} 0 2000"
     screen.see(
         f"This device does not exist yet. This command creates one of 2000 pages: {made}\nhelp lists the commands,"
-        f" quit leaves the program."
+        " quit leaves the program."
     )
     screen.at_prompt()
     screen.enter(made)
@@ -69,4 +69,4 @@ def test_person_without_a_device_is_told_how_to_make_one(shell, terminal):
 def test_person_with_a_device_is_not(laid_out, terminal):
     screen = terminal()
     screen.see("help lists the commands, quit leaves the program.")
-    assert "no such device" not in screen.shown
+    assert "does not exist yet" not in screen.shown

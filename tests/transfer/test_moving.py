@@ -196,7 +196,7 @@ def test_definitions_alone_are_not_moved(moved, source):
 
 
 def test_messages_are_not_moved_without_their_definitions(moved, source):
-    with pytest.raises(InvalidArgumentError, match="a move makes the queues at the destination"):
+    with pytest.raises(InvalidArgumentError, match="a move creates the queues at the destination"):
         moved(selection=Selection(content=Content.MESSAGES))
     assert directions(source) == STARTED
 

@@ -42,8 +42,8 @@ class TestParsing:
         [
             ("fifo,lifo", "has both fifo and lifo"),
             ("lifo,fifo", "has both fifo and lifo"),
-            ("fifo,priority", "must stand last"),
-            ("priority,lifo,time", "must stand last"),
+            ("fifo,priority", "must be last"),
+            ("priority,lifo,time", "must be last"),
             ("priority,priority", "names a criterion twice"),
             ("prio,priority", "names a criterion twice"),
             ("fifo,fifo", "names a criterion twice"),

@@ -95,7 +95,7 @@ def _begin(target: Path) -> None:
     except FileExistsError:
         raise BadResourceError(
             f"{str(target)!r} exists already, and a backup never overwrites anything",
-            hint=f"Name another.",
+            hint="Name another.",
             path=str(target),
         ) from None
     except OSError as error:

@@ -209,7 +209,7 @@ def refuse_existing(target: Path) -> None:
     if target.exists() or target.is_symlink():
         raise BadResourceError(
             f"{str(target)!r} exists already, and a backup never overwrites anything",
-            hint=f"Name another.",
+            hint="Name another.",
             path=str(target),
         )
 
