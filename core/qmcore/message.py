@@ -24,7 +24,7 @@ HEADER_PAGES_BYTES = 256
 
 _INCARNATION_DIGITS = 16
 _SEQUENCE_DIGITS = 16
-_MESSAGE_ID_DIGITS = _INCARNATION_DIGITS + _SEQUENCE_DIGITS
+MESSAGE_ID_DIGITS = _INCARNATION_DIGITS + _SEQUENCE_DIGITS
 _INT64 = (-(2**63), 2**63 - 1)
 _USUAL_TYPES = ("CARRAY", "STRING")
 
@@ -290,9 +290,9 @@ def message_id(incarnation: str, sequence: int) -> str:
 def parts_of(msgid: object) -> tuple[str, int]:
     """Return the incarnation and the sequence number in a message id; malformed is refused with BadMessageIdError."""
     text = msgid.strip().lower() if isinstance(msgid, str) else ""
-    if len(text) != _MESSAGE_ID_DIGITS or not set(text) <= set("0123456789abcdef"):
+    if len(text) != MESSAGE_ID_DIGITS or not set(text) <= set("0123456789abcdef"):
         raise BadMessageIdError(
-            f"{msgid!r} is not a message identifier, which has {_MESSAGE_ID_DIGITS} hexadecimal digits"
+            f"{msgid!r} is not a message identifier, which has {MESSAGE_ID_DIGITS} hexadecimal digits"
         )
     return text[:_INCARNATION_DIGITS], int(text[_INCARNATION_DIGITS:], 16)
 

@@ -166,14 +166,28 @@ class QueueOrder:
             at += width
         return later
 
+    def are_ordinary(self, keys: bytes, count: int) -> bool:
+        """Return whether byte strings of one length, one behind the other, are keys that nothing was put before."""
+        width = self._width
+        return (
+            len(keys) == width * count
+            and keys[::width] == _ORDINARY * count
+            and keys[width - 1 :: width] == LAST * count
+        )
+
     def strangers(self, keys: Sequence[bytes]) -> Iterator[bytes]:
         """Yield those of byte strings that cannot be keys of this order."""
-        width = len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria) + _NUMBER + len(LAST)
+        width = self._width
         first, last = _ORDINARY[0], LAST[0]
         for key in keys:
             # Most are ordinary ones.
             if not (len(key) == width and key[0] == first and key[-1] == last) and not self.is_key(key):
                 yield key
+
+    @property
+    def _width(self) -> int:
+        """How many bytes an ordinary key has."""
+        return len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria) + _NUMBER + len(LAST)
 
     def is_key(self, key: bytes) -> bool:
         """Tell whether a byte string can be a key of this order."""

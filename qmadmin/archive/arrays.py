@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import array
 import itertools
+import operator
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from qmadmin.archive.arrow import pa
 from qmadmin.archive.columns import Kind
@@ -26,6 +27,7 @@ TYPES: Final[dict[Kind, DataType]] = {
     Kind.TIME: pa.timestamp("us", tz="UTC"),
 }
 _CODES: Final = {Kind.INT16: "h", Kind.INT32: "i", Kind.INT64: "q", Kind.TIME: "q"}
+_OF_BITS: Final[dict[int, Literal["h", "i", "q"]]] = {16: "h", 32: "i", 64: "q"}
 _OFFSETS: Final = "i"
 _DIGITS: Final = bytes.maketrans(b"\0\1", b"01")
 
@@ -81,14 +83,74 @@ def _of_buffers(kind: Kind, length: int, bits: bytes | None, *data: Any) -> Arra
 
 def lengths(found: Array) -> list[int]:
     """Return the bytes that each text or byte string of an array has; 0 where there is none."""
-    return [end - begin for begin, end in itertools.pairwise(_bounds(found))]
+    if found.null_count == len(found):
+        return [0] * len(found)
+    if pa.types.is_dictionary(found.type):
+        of_words = lengths(found.dictionary)
+        return [0 if at is None else of_words[at] for at in _places(found)]
+    bounds = _bounds(found).tolist()
+    return list(map(operator.sub, bounds[1:], bounds))
 
 
 def numbers(found: Array) -> memoryview | list[int]:
-    """Return those of the numbers of an array of 64 bits that are there."""
+    """Return those of the whole numbers of an array, of which times are a kind, that are there."""
+    if found.null_count == len(found):
+        return []
     if found.null_count:
-        return [number for number in found.to_pylist() if number is not None]
-    return memoryview(found.buffers()[1]).cast("q")[found.offset : found.offset + len(found)]
+        return [number for number in _whole(found).to_pylist() if number is not None]
+    code = _OF_BITS[found.type.bit_width]
+    return memoryview(found.buffers()[1]).cast(code)[found.offset : found.offset + len(found)]
+
+
+def _whole(found: Array) -> Array:
+    """Return an array of whole numbers, of which times are a kind."""
+    return found.view(pa.int64()) if pa.types.is_timestamp(found.type) else found
+
+
+def extremes(found: Array) -> list[int]:
+    """Return the least and the greatest of the whole numbers of an array; one where all are the same, none for none."""
+    values = numbers(found)
+    if isinstance(values, memoryview):
+        # Most columns have one value for all messages, which is told by their bytes at once.
+        if values.tobytes() == values[:1].tobytes() * len(values):
+            return [values[0]]
+        values = values.tolist()
+    return [min(values), max(values)] if values else []
+
+
+def all_values(found: Array) -> list[Any]:
+    """Return all values, times as microseconds; each text of a dictionary is once in memory."""
+    if found.null_count == len(found):
+        return [None] * len(found)
+    if pa.types.is_dictionary(found.type):
+        words = found.dictionary.to_pylist()
+        return [None if at is None else words[at] for at in _places(found)]
+    if _has_bounds(found) and is_constant(found):
+        return [found[0].as_py()] * len(found)
+    if _has_bounds(found):
+        values: list[Any] = found.to_pylist()
+        return values
+    return _whole(found).to_pylist() if found.null_count else list(numbers(found))
+
+
+def _places(found: Array) -> list[int | None]:
+    """Return where in its dictionary each value of an array is."""
+    return found.indices.to_pylist() if found.null_count else list(numbers(found.indices))
+
+
+def _has_bounds(found: Array) -> bool:
+    return bool(pa.types.is_string(found.type) or pa.types.is_binary(found.type))
+
+
+def of_one_size(found: Array) -> bytes | None:
+    """Return all texts or byte strings of an array behind one another; None where they are not of one size, or lack."""
+    if found.null_count or not len(found) or not _has_bounds(found):
+        return None
+    bounds = _bounds(found)
+    first, size = bounds[0], bounds[1] - bounds[0]
+    if bounds.tobytes() != _steps(first, size, len(found)).tobytes():
+        return None
+    return memoryview(found.buffers()[2] or b"")[first : bounds[-1]].tobytes()
 
 
 def is_constant(found: Array) -> bool:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from qmadmin.archive.arrays import lengths
+from qmadmin.archive.arrays import all_values, extremes, lengths, of_one_size
 from qmadmin.archive.arrow import pa, pq
 from qmadmin.archive.columns import COLUMNS, Column, Kind
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.pages import chunk_of
 from qmadmin.archive.part_writing import GROUP_BYTES, GROUP_ROWS
 from qmcore import names
-from qmcore.message import State
+from qmcore.message import MESSAGE_ID_DIGITS, State
 from qmcore.row_rules import RULES, TOGETHER, Range, Shape
 
 if TYPE_CHECKING:
@@ -28,17 +27,19 @@ Orders = Mapping[tuple[str, str], "QueueOrder"]
 
 _MSGID: Final = RULES["origin_msgid"]
 _RULES: Final[dict[str, Range | Shape]] = {
-    **{column.name: RULES[column.carried] for column in COLUMNS if column.carried in RULES},
+    # A place in a queue may be any bytes, and the order of the queue has to know it.
+    **{one.name: RULES[one.carried] for one in COLUMNS if one.carried in RULES.keys() - {"order_key"}},
     "space": Shape(names.space_name, "the name of a queue space"),
     "queue": Shape(names.queue_name, "the name of a queue"),
     "msgid": _MSGID,
     "group_msgid": _MSGID,
 }
+_HEXADECIMAL: Final = b"0123456789abcdef"
 _TEXTS: Final = [column.name for column in COLUMNS if column.kind in (Kind.TEXT, Kind.BYTES)]
 _OF_STATE: Final = {State.DELAYED.value: ("until",), State.CONSUMED.value: ("consumed_at", "consumer")}
 """What messages in a state have a value of."""
 
-_REMEMBERED: Final = {"size", "order_key", "space", "queue", "state", *TOGETHER, "until", "consumed_at", "consumer"}
+_REMEMBERED: Final = {"size", "space", "queue", "state", *TOGETHER, "until", "consumed_at", "consumer"}
 
 
 class Groups:
@@ -75,7 +76,7 @@ class Groups:
         if rows > GROUP_ROWS:
             raise self._refused(f"a row group of {rows} rows, and {GROUP_ROWS} is the most")
         kept: dict[str, list[Any]] = {name: [None] * rows for name in _REMEMBERED}
-        sizes = [0] * rows
+        total, keys = 0, []
         for column in COLUMNS:
             if column.name not in self._places:
                 continue
@@ -84,16 +85,18 @@ class Groups:
                 raise self._refused(f"a message without {column.name!r}")
             self._check_values(column, values)
             if column.name in ("body", "headers"):
-                sizes = [one + other for one, other in zip(sizes, _lengths(values), strict=True)]
-            if column.name == "body" and _lengths(values) != kept["size"]:
-                raise self._refused("a message whose body has another size than it says")
+                sizes = _joined(lengths, values)
+                total += sum(sizes)
+                if column.name == "body" and sizes != kept["size"]:
+                    raise self._refused("a message whose body has another size than it says")
+            if column.name == "order_key":
+                keys = values.chunks
             if column.name in _REMEMBERED:
-                kept[column.name] = _values(values)
-        if rows > 1 and sum(sizes) > GROUP_BYTES:
-            raise self._refused(
-                f"a row group with bodies and headers of {sum(sizes)} bytes, and {GROUP_BYTES} is the most"
-            )
+                kept[column.name] = _joined(all_values, values)
+        if rows > 1 and total > GROUP_BYTES:
+            raise self._refused(f"a row group with bodies and headers of {total} bytes, and {GROUP_BYTES} is the most")
         self._check_rows(kept)
+        self._check_places(kept["space"], kept["queue"], keys)
 
     def _column(self, group: int, column: Column) -> ChunkedArray:
         chunk = chunk_of(self._part, self._opened, self._dense.metadata, group, self._places[column.name])
@@ -104,9 +107,12 @@ class Groups:
         rule = _RULES.get(column.name)
         if rule is None:
             return
-        for value in _extremes(values) if isinstance(rule, Range) else _distinct(values):
-            if value is not None and not rule.holds(value):
-                raise self._refused(f"a message whose field {column.name} is not {rule.what}")
+        for chunk in values.chunks:
+            if chunk.null_count == len(chunk) or (rule is _MSGID and _has_identifiers_only(chunk)):
+                continue
+            for value in extremes(chunk) if isinstance(rule, Range) else _distinct(chunk):
+                if value is not None and not rule.holds(value):
+                    raise self._refused(f"a message whose field {column.name} is not {rule.what}")
 
     def _check_rows(self, kept: Mapping[str, Sequence[Any]]) -> None:
         moved = [kept[name] for name in TOGETHER]
@@ -118,67 +124,45 @@ class Groups:
             for name in _OF_STATE[state]:
                 if any(its == state and value is None for its, value in zip(kept["state"], kept[name], strict=True)):
                     raise self._refused(f"a message that is {state} and has no {name!r}")
-        for space, queue, keys in _by_queue(kept):
+
+    def _check_places(self, spaces: Sequence[str], queues: Sequence[str], chunks: Sequence[Array]) -> None:
+        if len(set(spaces)) == len(set(queues)) == 1:
+            order = self._orders.get((spaces[0], queues[0]))
+            if order is None or all(_are_ordinary(chunk, order) for chunk in chunks):
+                return
+        found: dict[tuple[str, str], list[bytes]] = {}
+        keys = (key for chunk in chunks for key in all_values(chunk))
+        for space, queue, key in zip(spaces, queues, keys, strict=True):
+            found.setdefault((space, queue), []).append(key)
+        for (space, queue), its in found.items():
             order = self._orders.get((space, queue))
-            if order is not None and any(True for _ in order.strangers(keys)):
+            if order is not None and any(True for _ in order.strangers(its)):
                 raise self._refused(f"a message at a position that the order of queue {queue!r} does not know")
 
     def _refused(self, what: str) -> Exception:
         return refused(Fault.CONTENTS, f"part {self._part!r} has {what}", part=self._part)
 
 
-def _by_queue(kept: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str, Sequence[bytes]]]:
-    """Yield the queues of a row group, and the order keys that are in each."""
-    if len(set(kept["space"])) == len(set(kept["queue"])) == 1:
-        yield kept["space"][0], kept["queue"][0], kept["order_key"]
-        return
-    found: dict[tuple[str, str], list[bytes]] = {}
-    for space, queue, key in zip(kept["space"], kept["queue"], kept["order_key"], strict=True):
-        found.setdefault((space, queue), []).append(key)
-    for (space, queue), keys in found.items():
-        yield space, queue, keys
-
-
-def _whole(array: Array) -> Array:
-    """Return an array of numbers, of which times are a kind."""
-    return array.view(pa.int64()) if pa.types.is_timestamp(array.type) else array
-
-
-def _values(values: ChunkedArray) -> list[Any]:
-    """Return all values, each text of a dictionary once in memory."""
+def _joined(facts: Callable[[Array], list[Any]], values: ChunkedArray) -> list[Any]:
     found: list[Any] = []
     for chunk in values.chunks:
-        if pa.types.is_dictionary(chunk.type):
-            words = chunk.dictionary.to_pylist()
-            found += [None if at is None else words[at] for at in chunk.indices.to_pylist()]
-        else:
-            found += _whole(chunk).to_pylist()
+        found += facts(chunk)
     return found
 
 
-def _distinct(values: ChunkedArray) -> set[Any]:
-    found: set[Any] = set()
-    for chunk in values.chunks:
-        found.update((chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk).to_pylist())
-    return found
+def _are_ordinary(chunk: Array, order: QueueOrder) -> bool:
+    keys = of_one_size(chunk)
+    return keys is not None and order.are_ordinary(keys, len(chunk))
 
 
-def _extremes(values: ChunkedArray) -> Iterator[int]:
-    numbers = [
-        number for number in itertools.chain(*(_whole(c).to_pylist() for c in values.chunks)) if number is not None
-    ]
-    if numbers:
-        yield min(numbers)
-        yield max(numbers)
+def _has_identifiers_only(chunk: Array) -> bool:
+    """Return whether an array has message identifiers only; False does not mean that it has others."""
+    words = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
+    texts = of_one_size(words)
+    return (
+        texts is not None and len(texts) == MESSAGE_ID_DIGITS * len(words) and not texts.translate(None, _HEXADECIMAL)
+    )
 
 
-def _lengths(values: ChunkedArray) -> list[int]:
-    """Return the bytes of each value; 0 where there is none."""
-    found: list[int] = []
-    for chunk in values.chunks:
-        if pa.types.is_dictionary(chunk.type):
-            of_words = lengths(chunk.dictionary) if len(chunk.dictionary) else []
-            found += [0 if at is None else of_words[at] for at in chunk.indices.to_pylist()]
-        else:
-            found += lengths(chunk)
-    return found
+def _distinct(chunk: Array) -> set[Any]:
+    return set((chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk).to_pylist())
