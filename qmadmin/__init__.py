@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
     from qmcore.message import Message, MessageInfo, Origin, Reason, State
     from qmcore.queue import Delivery, QueueDefinition, QueueUsage
-    from qmcore.space import SpaceDefinition, SpaceUsage
+    from qmcore.space import HighestUse, SpaceDefinition, SpaceUsage
 
 _HOME = {
     "qmcore.errors": (
@@ -70,7 +70,7 @@ _HOME = {
     ),
     "qmcore.message": ("Message", "MessageInfo", "Origin", "Reason", "State"),
     "qmcore.queue": ("Delivery", "QueueDefinition", "QueueUsage"),
-    "qmcore.space": ("SpaceDefinition", "SpaceUsage"),
+    "qmcore.space": ("HighestUse", "SpaceDefinition", "SpaceUsage"),
     "qmadmin.device": ("Device",),
     "qmadmin.opening": ("create_device", "open_device", "restore_device"),
     "qmadmin.space": ("QueueSpace",),
@@ -85,6 +85,7 @@ __all__ = [
     "BadResourceError",
     "Delivery",
     "Device",
+    "HighestUse",
     "InUseError",
     "InvalidArgumentError",
     "InvalidHandleError",

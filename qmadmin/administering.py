@@ -232,7 +232,7 @@ class Administering(ABC):
         volume.read(lambda unit: spaces.refuse_in_use(unit, present, ours.opened.me if ours else None))
 
     def clear_memory(self, name: str, *, force: bool = False) -> None:
-        """Give up the non-persistent messages of a queue space, and its memory.
+        """Give up the non-persistent messages of a queue space, and its memory; its highest use begins again.
 
         Raises InUseError while processes are attached to the queue space, unless `force`.
         """
@@ -241,8 +241,12 @@ class Administering(ABC):
         opened = self._looked_at(found)
         if not found.definition.memory:
             upkeep.end_what_was_left(volume, opened, self.clock)
-            volume.read(lambda unit: spaces.clear_memory(unit, opened, force=force))
-            return
+            volume.write(lambda unit: spaces.clear_memory(unit, opened, force=force), durable=False)
+        else:
+            self._remove_memory(volume, found, opened, force=force)
+        volume.write(lambda unit: unit.forget_highest(found.id), durable=False)
+
+    def _remove_memory(self, volume: Volume, found: Space, opened: OpenSpace, *, force: bool) -> None:
         try:
             with self._memory(volume, found):
                 upkeep.end_what_was_left(volume, opened, self.clock)

@@ -13,10 +13,14 @@ def known_space(arena):
     opened = arena.space(error_queue="ERRORS", messages=100)
     for name in ("Q", "R", "ERRORS"):
         make_queue(opened, name, retries=3)
-    # So that the definitions are known, and that the session has its rows among the counters.
-    for name in ("Q", "R", "Q", "R"):
+    # So that the definitions are known, that the session has its rows among the counters, and that no transaction is
+    # the first one ever.
+    for name in ("Q", "R", "Q"):
         opened.enqueue(name, b"x")
         opened.dequeue(name)
+    opened.enqueue("R", b"x")
+    with opened.transaction():
+        opened.dequeue("R")
     return opened
 
 

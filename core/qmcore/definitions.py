@@ -14,7 +14,7 @@ from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Claim, Owner
 from qmcore.shortcut import PlainTerms
-from qmcore.space import Space
+from qmcore.space import Limited, Space
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,6 +101,8 @@ class OpenSpace:
         self._left_numbers: deque[Sequence[int]] = deque(maxlen=_LEFT_MOST)
         self.known: Definitions | None = None
         """The definitions as they were when they were last asked for; None where they never were."""
+        self.highest: dict[str, int] = {}
+        """The highest use of limits that is noted, as far as we know: what is not above it need not be noted."""
 
     @property
     def owner(self) -> Owner:
@@ -131,7 +133,20 @@ class OpenSpace:
         known = self.known
         if known is None or known.generation != generation:
             known = self.known = self._read(unit, generation)
+            self.highest = dict(unit.highest(known.space.id))
         return known
+
+    def note_use(self, unit: Unit, limit: Limited, used: int) -> None:
+        """Note how much of a limit is in use, where that is more than we know to be noted."""
+        highest = self.highest
+        if used <= highest.get(limit, 0):
+            return
+        unit.raise_highest(self.space.id, limit, used)
+
+        def remember() -> None:
+            highest[limit] = used
+
+        unit.afterwards(remember)
 
     def learn(self, unit: Unit, created: Queue) -> None:
         """Know a queue that the unit has created, once that is committed: nothing else has changed then."""

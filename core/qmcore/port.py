@@ -15,6 +15,7 @@ from qmcore.carried import Adopted
 from qmcore.device import DeviceInfo
 from qmcore.device_records import AuditRecords, DeviceRecords
 from qmcore.findings import Finding
+from qmcore.highest_records import HighestRecords
 from qmcore.import_records import ImportRecords
 from qmcore.message import ConsumedMessage, Message
 from qmcore.queue import Queue, QueueDefinition
@@ -217,6 +218,7 @@ class Unit(
     TransactionRecords,
     ForwardingRecords,
     ImportRecords,
+    HighestRecords,
     Protocol,
 ):
     """One short database transaction. It is the store on disk itself."""

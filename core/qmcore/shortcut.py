@@ -65,7 +65,7 @@ class PlainDeparture(NamedTuple):
 class PlainHold(NamedTuple):
     """The same message is to be held by a transaction, which the volume does not know yet.
 
-    The queue space may have `most_transactions` with it. The caller gets `numbers` sequence numbers besides.
+    There may be `most_transactions` of the queue space with it. The caller gets `numbers` sequence numbers besides.
     """
 
     departure: PlainDeparture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
+from typing import Literal, TypeAlias
 
 from qmcore import names
 from qmcore.carried import Adopted
@@ -162,14 +163,33 @@ class Space:
         return self._identifiers.pieces(first, last)
 
 
+Limited: TypeAlias = Literal["queues", "transactions", "processes", "messages", "actions"]
+"""The limits of a queue space of which the highest use is kept."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HighestUse:
+    """How much of each limit of a queue space was in use at most at one time, since it was created or last cleaned."""
+
+    queues: int
+    transactions: int
+    processes: int
+    messages: int
+    actions: int
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceUsage:
-    """How much of each limit of a queue space is in use; `memory` is bytes for non-persistent messages."""
+    """How much of each limit of a queue space is in use, and was at most.
+
+    `memory` is bytes for non-persistent messages, `actions` are blocking dequeues beyond one for each process.
+    """
 
     queues: int
     transactions: int
     processes: int
     messages: int
     pages: int
-    actions: int = 0
-    memory: int = 0
+    actions: int
+    memory: int
+    highest: HighestUse

@@ -54,6 +54,9 @@ class Counters(Protocol):
     def level(self, space_id: int) -> Use:
         """Return how much the queue space holds."""
 
+    def most_messages(self, space_id: int) -> int:
+        """Return how many messages of the queue space stood here at most at one time, since that began to count."""
+
     def use(self, queue: Queue) -> Use:
         """Return how much the queue holds."""
 

@@ -13,7 +13,7 @@ from qmadmin.mib.errors import Code, MibError
 from qmadmin.mib.values import amount, in_bytes, number, word
 from qmcore.device import IF_MISSING
 from qmcore.errors import BadResourceError, InUseError
-from qmcore.space import ACTIONS_DEFAULT, Space, SpaceDefinition, SpaceUsage, rounded_pages
+from qmcore.space import ACTIONS_DEFAULT, HighestUse, Space, SpaceDefinition, SpaceUsage, rounded_pages
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -31,8 +31,6 @@ class SpaceSubject:
     processes: int
     extents: int
     has_memory: bool
-    asked_to_initialize: bool
-    """Whether the request wanted the disk to be allocated."""
 
     @property
     def state(self) -> str:
@@ -40,7 +38,7 @@ class SpaceSubject:
         return "ACT" if self.processes else "OPE" if self.has_memory else "INA"
 
 
-def _look(device: Device, space: Space, *, asked: bool = False) -> SpaceSubject:
+def _look(device: Device, space: Space) -> SpaceSubject:
     rows = device.table_of_contents()
     return SpaceSubject(
         device=device,
@@ -49,7 +47,6 @@ def _look(device: Device, space: Space, *, asked: bool = False) -> SpaceSubject:
         processes=sum(process.alive for process in device.attached(space.name)),
         extents=sum(row.name.rpartition(".")[0] == space.name for row in rows),
         has_memory=bool(device.memory_files(space.name)),
-        asked_to_initialize=asked,
     )
 
 
@@ -71,7 +68,7 @@ def _create(request: Request) -> SpaceSubject:
     fields = _fields(request)
     initialize = fields.pop("initialize", False)
     definition = SpaceDefinition(name=request.keys["space"], **fields)
-    return _look(request.device, request.device.create_space(definition, initialize=initialize), asked=initialize)
+    return _look(request.device, request.device.create_space(definition, initialize=initialize))
 
 
 def _change(request: Request) -> SpaceSubject:
@@ -89,7 +86,7 @@ def _change(request: Request) -> SpaceSubject:
     changed = device.change_space(dataclasses.replace(present, **fields), initialize=initialize)
     if wanted > present.pages:
         changed = device.extend_space(name, wanted - present.pages)
-    return _look(device, changed, asked=initialize)
+    return _look(device, changed)
 
 
 def _open(request: Request) -> SpaceSubject:
@@ -157,9 +154,13 @@ def _count(name: str, about: str, get: Callable[[SpaceSubject], int]) -> Attribu
     return Attribute(name=name, kind=Kind.LONG, permissions="r--r--r--", values="0 or more", about=about, get=get)
 
 
-def _unknown(what: str) -> Attribute[SpaceSubject]:
+def _most(name: str, what: str, get: Callable[[HighestUse], int]) -> Attribute[SpaceSubject]:
+    return _count(name, f"The most {what} at one time.", lambda subject: get(subject.usage.highest))
+
+
+def _unknown(name: str) -> Attribute[SpaceSubject]:
     return Attribute(
-        name=f"TA_CUR{what}",
+        name=name,
         kind=Kind.LONG,
         permissions="r--r--r--",
         values="-1",
@@ -177,11 +178,6 @@ def _not_kept(name: str) -> Attribute[SpaceSubject]:
         about="Left out: nothing keeps it.",
     )
 
-
-_COUNTED = (
-    "MSG", "PROC", "QUEUES", "TRANS", "ACTIONS", "HANDLES", "OWNERS", "TMPQUEUES", "CURSORS", "MEMNONPERSIST",
-    "MEMFILTERS", "MEMOVERFLOW",
-)  # fmt: skip
 
 T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
     name="T_APPQSPACE",
@@ -233,8 +229,9 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
             kind=Kind.STRING,
             permissions="rw-r--r--",
             values="Y, N; default N",
-            about="Whether the disk for its pages is allocated now. A SET answers what was given, a GET always N.",
-            get=lambda subject: "Y" if subject.asked_to_initialize else "N",
+            about="Whether the disk for its pages is allocated, and for those of each extent that it gets. Once that is"
+            " so it stays: N then changes nothing.",
+            get=lambda subject: "Y" if subject.space.initialized else "N",
             field="initialize",
             read=lambda text: word("Y", "N")(text) == "Y",
         ),
@@ -289,14 +286,17 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
         _count("TA_CURQUEUES", "Queues. Known in every state.", lambda subject: subject.usage.queues),
         _count("TA_CURTRANS", "Transactions. Known in every state.", lambda subject: subject.usage.transactions),
         _count("TA_CURACTIONS", "Actions in use.", lambda subject: subject.usage.actions),
-        _unknown("HANDLES"),
-        _unknown("OWNERS"),
-        _unknown("TMPQUEUES"),
-        _unknown("CURSORS"),
+        *(_unknown(f"TA_CUR{what}") for what in ("HANDLES", "OWNERS", "TMPQUEUES", "CURSORS")),
         _count("TA_CURMEMNONPERSIST", "Bytes of memory in use.", lambda subject: subject.usage.memory),
-        _unknown("MEMFILTERS"),
-        _unknown("MEMOVERFLOW"),
-        *(_not_kept(f"TA_HW{what}") for what in _COUNTED),
+        *(_unknown(f"TA_CUR{what}") for what in ("MEMFILTERS", "MEMOVERFLOW")),
+        _most("TA_HWMSG", "messages", lambda highest: highest.messages),
+        _most("TA_HWPROC", "attached processes", lambda highest: highest.processes),
+        _most("TA_HWQUEUES", "queues", lambda highest: highest.queues),
+        _most("TA_HWTRANS", "transactions", lambda highest: highest.transactions),
+        _most("TA_HWACTIONS", "actions in use", lambda highest: highest.actions),
+        *(_unknown(f"TA_HW{what}") for what in ("HANDLES", "OWNERS", "TMPQUEUES", "CURSORS")),
+        _not_kept("TA_HWMEMNONPERSIST"),
+        *(_unknown(f"TA_HW{what}") for what in ("MEMFILTERS", "MEMOVERFLOW")),
         Attribute(
             name="TA_PERCENTINIT",
             kind=Kind.LONG,

@@ -83,7 +83,7 @@ def ipcrm(session: Session, queue_space_name: str, force: bool) -> Outcome:
     """Remove the memory of a queue space; its non-persistent messages are lost.
 
     It is closed first if it is open. Without -f it is refused while other processes have the queue space open. The
-    memory is created again when it is needed.
+    memory is created again when it is needed. The highest use of the limits of the queue space is counted from now on.
 
         ipcrm -y QSPACE
     """

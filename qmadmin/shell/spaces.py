@@ -104,8 +104,8 @@ def qspacecreate(
 def qspacelist(session: Session, queue_space_name: str) -> Outcome:
     """List the parameters of one queue space or of all.
 
-    All queue spaces are listed in a table; one queue space, or all in verbose mode, with every parameter and how much
-    of each limit is in use.
+    All queue spaces are listed in a table; one queue space, or all in verbose mode, with every parameter, how much of
+    each limit is in use, and the highest use since the queue space was created, or since ipcrm.
 
         qspacelist QSPACE
     """
@@ -141,7 +141,7 @@ def _listed(session: Session, spaces: Sequence[Space], *, in_full: bool) -> Sequ
 
 
 def _space_record(space: Space, usage: SpaceUsage) -> Record:
-    d = space.definition
+    d, most = space.definition, usage.highest
     return Record(
         f"Queue space '{space.name}'",
         (
@@ -149,13 +149,13 @@ def _space_record(space: Space, usage: SpaceUsage) -> Record:
             field("ipckey", "IPC key", d.ipc_key),
             field("pages", "Pages", d.pages),
             _of("message_pages", "Pages for messages", usage.pages, d.capacity),
-            _of("queues", "Queues", usage.queues, d.queues),
-            _of("transactions", "Concurrent transactions", usage.transactions, d.transactions),
-            _of("processes", "Concurrent processes", usage.processes, d.processes),
-            _of("messages", "Messages", usage.messages, d.messages),
+            _of("queues", "Queues", usage.queues, d.queues, most.queues),
+            _of("transactions", "Concurrent transactions", usage.transactions, d.transactions, most.transactions),
+            _of("processes", "Concurrent processes", usage.processes, d.processes, most.processes),
+            _of("messages", "Messages", usage.messages, d.messages, most.messages),
             field("error_queue", "Error queue", d.error_queue or None),
-            _of("actions", "Additional actions", usage.actions, d.actions),
-            _of("memory", "Non-persistent memory", usage.memory, d.memory, "bytes "),
+            _of("actions", "Additional actions", usage.actions, d.actions, most.actions),
+            _of("memory", "Non-persistent memory", usage.memory, d.memory, unit="bytes "),
             Field("Overflow memory", f"{d.overflow} bytes", {"overflow_memory": d.overflow}),
             field("blocking", "Blocking factor", d.blocking),
             Field("Initialized", "yes" if space.initialized else "no", {"initialized": space.initialized}),
@@ -164,9 +164,12 @@ def _space_record(space: Space, usage: SpaceUsage) -> Record:
     )
 
 
-def _of(key: str, label: str, used: int, limit: int, unit: str = "") -> Field:
-    """Return a limit under its key, and how much of it is in use under the same with `_used`."""
-    return Field(label, f"{used} of {limit} {unit}in use", {key: limit, f"{key}_used": used})
+def _of(key: str, label: str, used: int, limit: int, most: int | None = None, unit: str = "") -> Field:
+    """Return a limit under its key, how much of it is in use under the same with `_used`, and was with `_highest`."""
+    text, values = f"{used} of {limit} {unit}in use", {key: limit, f"{key}_used": used}
+    if most is not None:
+        text, values = f"{text}, highest {most}", values | {f"{key}_highest": most}
+    return Field(label, text, values)
 
 
 @SPACES.command(

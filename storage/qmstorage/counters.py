@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from sqlalchemy import Update, bindparam, delete, func, literal, select, update
+from sqlalchemy import Update, bindparam, delete, func, literal_column, select, update
 
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import Arrival, Role, Use
-from qmstorage.runner import Row, Runner, Statement, given, insert_into
+from qmstorage.runner import Row, Runner, given, insert_into
 from qmstorage.schema import counter, due, held, message, ready
 
 
@@ -18,7 +18,11 @@ def adding(*names: str) -> Update:
     return update(counter).values({name: counter.c[name] + bindparam(f"by_{name}") for name in names})
 
 
-_OF_SPACE = (given(counter.c.space_id, "space_id"), counter.c.queue_id == literal(0))
+# Written out, so that its values can be given in their order.
+OF_SPACE = (given(counter.c.space_id, "space_id"), counter.c.queue_id == literal_column("0"))
+MOST = {"highest": func.max(counter.c.highest, counter.c.messages)}
+"""Keeps what a queue space held before a change. Whatever messages there were at most, some leave after that, or it is
+what there is: those who bring messages need not look. Sessions that share counters do it in another way."""
 _OF_QUEUE = (given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue"))
 _USE = (counter.c.messages, counter.c.pages, counter.c.size)
 _ADD = insert_into(counter)
@@ -28,36 +32,38 @@ _RESERVE = update(counter).where(*_OF_QUEUE).values(sequence=counter.c.sequence 
 # than a statement more: with one writer at a time, what was looked up is still so.
 _ARRIVE = adding("sequence", "messages", "pages", "size", "enqueued").where(*_OF_QUEUE)
 _BEFORE = select(counter.c.sequence, *_USE).where(*_OF_QUEUE)
-_CHARGE = adding("messages", "pages", "size").where(*_OF_SPACE).returning(*_USE)
+_CHARGE = adding("messages", "pages", "size").where(*OF_SPACE).values(MOST).returning(*_USE)
 _LOWER_SPACE = (
     update(counter)
-    .where(*_OF_SPACE)
+    .where(*OF_SPACE)
     .values(
-        messages=counter.c.messages - bindparam("by_messages"),
-        pages=counter.c.pages - bindparam("by_pages"),
-        size=counter.c.size - bindparam("by_size"),
-        discarded=counter.c.discarded + bindparam("by_messages"),
+        {
+            "messages": counter.c.messages - bindparam("by_messages"),
+            "pages": counter.c.pages - bindparam("by_pages"),
+            "size": counter.c.size - bindparam("by_size"),
+            "discarded": counter.c.discarded + bindparam("by_messages"),
+            **MOST,
+        }
     )
 )
 
 
-def _leave(how: str) -> Statement:
-    return (
-        update(counter)
-        .where(*_OF_QUEUE)
-        .values(
-            {
-                "messages": counter.c.messages - bindparam("by_messages"),
-                "pages": counter.c.pages - bindparam("by_pages"),
-                "size": counter.c.size - bindparam("by_size"),
-                how: counter.c[how] + bindparam("by_how"),
-            }
-        )
+def _leave(how: str) -> Update:
+    return update(counter).values(
+        {
+            "messages": counter.c.messages - bindparam("by_messages"),
+            "pages": counter.c.pages - bindparam("by_pages"),
+            "size": counter.c.size - bindparam("by_size"),
+            how: counter.c[how] + bindparam("by_how"),
+        }
     )
 
 
-_LEAVE = {how: _leave(how) for how in ("dequeued", "expired", "discarded", "moved")}
-_LAST_SEQUENCE = select(counter.c.sequence).where(*_OF_SPACE)
+_HOW = ("dequeued", "expired", "discarded", "moved")
+_LEAVE = {how: _leave(how).where(*_OF_QUEUE) for how in _HOW}
+_LEAVE_SPACE = {how: _leave(how).where(*OF_SPACE).values(MOST) for how in _HOW}
+_MOST_MESSAGES = select(func.max(counter.c.highest), func.sum(counter.c.messages)).where(*OF_SPACE)
+_LAST_SEQUENCE = select(counter.c.sequence).where(*OF_SPACE)
 _USE_OF_QUEUE = select(*_USE).where(*_OF_QUEUE)
 _COUNTERS = select(
     *_USE,
@@ -107,8 +113,8 @@ class Counters(Runner):
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
-        for each in (0, queue_id):
-            self.run_in_order(_LEAVE[how], count, pages, size, count, space_id, each)
+        self.run_in_order(_LEAVE_SPACE[how], count, pages, size, count, space_id)
+        self.run_in_order(_LEAVE[how], count, pages, size, count, space_id, queue_id)
 
     def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
         """Count room of the queue space that no queue has yet, in or, less than nothing, out."""
@@ -117,6 +123,10 @@ class Counters(Runner):
     def level(self, space_id: int) -> Use:
         """Return how much the queue space holds."""
         return Use(*self._whole(space_id)[1:])
+
+    def most_messages(self, space_id: int) -> int:
+        """Return how many messages of the queue space stood here at most at one time, since that began to count."""
+        return max(int(count or 0) for count in self.all(_MOST_MESSAGES, space_id=space_id)[0])
 
     def use(self, of: Queue) -> Use:
         """Return how much the queue holds."""

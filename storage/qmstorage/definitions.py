@@ -41,6 +41,7 @@ from qmstorage.schema import (
     extent,
     forwarding,
     held,
+    highest,
     history,
     import_batch,
     import_job,
@@ -133,7 +134,7 @@ _EMPTY_SPACE = [
     delete(import_batch).where(import_batch.c.import_id.in_(_ITS_IMPORTS)),
     *(
         delete(table).where(given(table.c.space_id, "space_id"))
-        for table in (trans, owner, adopted, import_job, counter)
+        for table in (trans, owner, adopted, import_job, counter, highest)
     ),
 ]
 

@@ -14,6 +14,7 @@ from qmstorage.auditing import Audits
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters
 from qmstorage.damage import Damages
+from qmstorage.highest import Highest
 from qmstorage.history import History
 from qmstorage.imports import Imports
 from qmstorage.listing import Listings
@@ -59,7 +60,7 @@ class MemoryStore(Loading, Damages, Counters, Arrivals, Listings):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(Loading, Damages, Imports, Arrivals, Listings, History, Transactions, Claims, Audits):
+class SqlUnit(Loading, Damages, Imports, Highest, Arrivals, Listings, History, Transactions, Claims, Audits):
     """One short database transaction on a volume."""
 
     commits_memory = False

@@ -92,9 +92,12 @@ class TestQueueSpaces:
     def test_initializing_it(self, device):
         given = mib.set(device, "T_APPQSPACE", NEW_SPACE | {"TA_FORCEINIT": "Y"})
         assert (given["TA_PERCENTINIT"], given["TA_FORCEINIT"]) == (100, "Y")
+        assert one(device, "T_APPQSPACE") == given
+        assert mib.set(device, "T_APPQSPACE", QS | {"TA_FORCEINIT": "N"})["TA_FORCEINIT"] == "Y"
         other = {"TA_APPQSPACENAME": "OTHER"}
-        mib.set(device, "T_APPQSPACE", NEW_SPACE | other)
-        assert mib.set(device, "T_APPQSPACE", other | {"TA_FORCEINIT": "Y"})["TA_PERCENTINIT"] == 100
+        assert mib.set(device, "T_APPQSPACE", NEW_SPACE | other)["TA_FORCEINIT"] == "N"
+        given = mib.set(device, "T_APPQSPACE", other | {"TA_FORCEINIT": "Y"})
+        assert (given["TA_PERCENTINIT"], given["TA_FORCEINIT"]) == (100, "Y")
 
     def test_states(self, device, file_store):
         device.create_space(space_definition("QS", memory=PAGE))
@@ -130,8 +133,23 @@ class TestQueueSpaces:
         }  # fmt: skip
         assert {found[f"TA_CUR{name}"] for name in ("HANDLES", "OWNERS", "TMPQUEUES", "CURSORS", "MEMFILTERS")} == {-1}
 
-    def test_high_water_marks_are_not_invented(self, device, space):
-        assert not [name for name in one(device, "T_APPQSPACE") if name.startswith("TA_HW")]
+    def test_high_water_marks(self, device, space):
+        space.enqueue_many("Q", ["x"] * 3)
+        with space.transaction():
+            space.dequeue("Q")
+        space.dequeue("Q")
+        found = one(device, "T_APPQSPACE")
+        assert {name: found[f"TA_HW{name}"] for name in ("MSG", "QUEUES", "PROC", "TRANS", "ACTIONS")} == {
+            "MSG": 3, "QUEUES": 2, "PROC": 1, "TRANS": 1, "ACTIONS": 0,
+        }  # fmt: skip
+        assert {found[f"TA_HW{name}"] for name in ("HANDLES", "OWNERS", "TMPQUEUES", "CURSORS", "MEMFILTERS")} == {-1}
+        space.close()
+        assert one(device, "T_APPQSPACE")["TA_HWPROC"] == 1
+        mib.set(device, "T_APPQSPACE", QS | {"TA_STATE": "CLE"})
+        found = one(device, "T_APPQSPACE")
+        assert {name: found[f"TA_HW{name}"] for name in ("MSG", "QUEUES", "PROC", "TRANS")} == {
+            "MSG": 1, "QUEUES": 2, "PROC": 0, "TRANS": 0,
+        }  # fmt: skip
 
     def test_more_pages_are_an_extent_while_processes_are_attached(self, device, space):
         given = mib.set(device, "T_APPQSPACE", QS | {"TA_MAXPAGES": 2_010})

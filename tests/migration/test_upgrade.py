@@ -95,8 +95,12 @@ def test_an_upgraded_device_has_all_that_it_had_and_the_tables_of_a_fresh_one(ol
             "qmadmin --upgrade",
             True,
         )
+        there = device.space_usage("QS").messages
         with device.open_space("QS") as space:
             assert space.dequeue("Q").body == b"text"
+            assert space.dequeue("GROUPS").body == b"one"
+            highest = device.space_usage("QS").highest
+            assert (highest.messages, highest.processes) == (there, 1)
             (moved,) = space.messages("ERRQ")
             assert moved.origin.queue == "Q"
             space.enqueue("Q", b"new", persistent=False)

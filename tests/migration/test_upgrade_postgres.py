@@ -96,6 +96,10 @@ def test_an_upgraded_device_has_all_that_it_had_and_the_tables_of_a_fresh_one(po
     with qmadmin.open_device(url) as device:
         assert contents(device) == CONTENT
         assert device.audited()[0].command == "qmadmin --upgrade"
+        there = device.space_usage("QS").messages
+        with device.open_space("QS") as space:
+            space.purge("Q")
+            assert device.space_usage("QS").highest.messages == there
 
 
 def test_the_group_of_a_device_may_use_what_the_upgrade_has_made(postgres_server, place, url):

@@ -101,12 +101,12 @@ def test_queue_space_is_listed_with_what_each_limit_has_in_use(laid_out, space):
         "IPC key": "54320",
         "Pages": "200",
         "Pages for messages": "4 of 194 in use",
-        "Queues": "2 of 5 in use",
-        "Concurrent transactions": "1 of 10 in use",
-        "Concurrent processes": "2 of 10 in use",
-        "Messages": "3 of 100 in use",
+        "Queues": "2 of 5 in use, highest 2",
+        "Concurrent transactions": "1 of 10 in use, highest 1",
+        "Concurrent processes": "2 of 10 in use, highest 2",
+        "Messages": "3 of 100 in use, highest 3",
         "Error queue": "errq",
-        "Additional actions": "0 of 64 in use",
+        "Additional actions": "0 of 64 in use, highest 0",
         "Non-persistent memory": "0 of 0 bytes in use",
         "Overflow memory": "0 bytes",
         "Blocking factor": "16",
@@ -117,7 +117,9 @@ def test_queue_space_is_listed_with_what_each_limit_has_in_use(laid_out, space):
 def test_parameters_of_a_queue_space_go_each_to_its_own_place(shell):
     shell.run(f"crdl {shell.device} 0 2000\nqspacecreate -A 7 -n 2B -o 8 S 54320 204 5 11 12 100 '' y 32\n")
     found = record(shell.run("qspacelist S\n"))
-    assert {label: found[label].removesuffix(" in use") for label in found if label != "Created"} == {
+    assert {
+        label: found[label].removesuffix(", highest 0").removesuffix(" in use") for label in found if label != "Created"
+    } == {
         "IPC key": "54320",
         "Pages": "204",
         "Pages for messages": "0 of 198",

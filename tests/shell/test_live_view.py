@@ -9,7 +9,7 @@ from qmadmin.shell.figures import PLAIN_BARS
 from qmadmin.shell.flow import Look
 from qmadmin.shell.live_view import BAR, Sort, View
 from qmcore.queue import QueueUsage
-from qmcore.space import SpaceDefinition, SpaceUsage
+from qmcore.space import HighestUse, SpaceDefinition, SpaceUsage
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -25,7 +25,16 @@ DEFINITION = SpaceDefinition(
     error_queue="",
     memory=4096,
 )
-USAGE = SpaceUsage(queues=3, transactions=1, processes=2, messages=1234, pages=20, actions=0, memory=0)
+USAGE = SpaceUsage(
+    queues=3,
+    transactions=1,
+    processes=2,
+    messages=1234,
+    pages=20,
+    actions=0,
+    memory=0,
+    highest=HighestUse(queues=3, transactions=1, processes=2, messages=1234, actions=0),
+)
 
 
 def look(at, stopped=None, **depths):

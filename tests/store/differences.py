@@ -40,8 +40,9 @@ DIFFERENCES: Final = {
         ("sequence number", "batch"),
     ),
     "limits": Difference(
-        "A limit of a queue space is never exceeded.",
-        "A limit can be exceeded by what other sessions have under way at that moment: one operation or batch each.",
+        "A limit of a queue space is never exceeded, and the highest use is exact.",
+        "A limit can be exceeded by what other sessions have under way at that moment, one operation or batch each, and"
+        " the highest use be less by as much.",
         "Each session counts in a row of its own, so that no row is waited for; what is not committed is not seen.",
         ("limit", "session"),
     ),

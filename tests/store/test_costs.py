@@ -40,11 +40,12 @@ def space(file_store):
     opened = file_store.space(error_queue="ERRORS")
     for name in ("Q", "R", "ERRORS"):
         make_queue(opened, name, retries=3)
-    # So that definitions are known, and sequence numbers for replies are there.
+    # So that definitions are known, sequence numbers for replies are there, and it is not the first transaction ever.
     with opened.transaction():
         opened.enqueue("Q", b"x")
         opened.enqueue("R", b"x")
-    assert opened.dequeue("Q")
+    with opened.transaction():
+        assert opened.dequeue("Q")
     assert opened.dequeue("R")
     return opened
 

@@ -24,10 +24,12 @@ def attach(volume: Volume, opened: OpenSpace, role: str, clock: Clock) -> None:
 
     def record(unit: Unit) -> int:
         space = opened.definitions(unit).space
-        count, limit = _counted([*unit.owners(space.id), owner]) - 1, space.definition.processes
+        owners = [*unit.owners(space.id), owner]
+        count, limit = _counted(owners) - 1, space.definition.processes
         if count >= limit:
             raise NoSpaceError(f"queue space {space.name!r}", Resource.PROCESSES, used=count, limit=limit)
         unit.add_owner(owner)
+        opened.note_use(unit, "processes", len(owners))
         return space.definition.memory
 
     try:

@@ -94,6 +94,7 @@ def record_once(unit: Unit, branch: Branch) -> None:
     count, limit = unit.transaction_count(space.id), space.definition.transactions
     if count >= limit:
         raise NoSpaceError(f"queue space {space.name!r}", Resource.TRANSACTIONS, used=count, limit=limit)
+    branch.opened.note_use(unit, "transactions", count + 1)
     unit.add_transaction(record_of(branch, space))
 
 

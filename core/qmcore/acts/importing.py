@@ -121,6 +121,7 @@ def begin(unit: Unit, opened: OpenSpace, plan: ImportPlan, now: int) -> ImportJo
     unit.add_import(new)
     for planned in plan.queues:
         _hide(unit, known, planned, new)
+    opened.note_use(unit, "queues", len(known.queues) + unit.promised_queues(known.space.id))
     _charge(unit, known, unit, plan.use)
     if plan.memory_use != NOTHING:
         _charge(unit, known, _memory(unit, known, plan.memory_use), plan.memory_use)

@@ -116,14 +116,17 @@ def departure_from(opened: OpenSpace, name: str, now: int) -> PlainDeparture | N
 
 
 def hold(volume: Volume, branch: Branch, departure: PlainDeparture) -> PlainHeld | Nothing | None:
-    """Let a transaction that the volume does not know yet hold the first message of a queue."""
+    """Let a transaction that the volume does not know yet hold the first message of a queue.
+
+    One that would be more than there ever were at one time goes the ordinary way, where that is noted.
+    """
     if volume.shortcut is None:
         return None
     return volume.shortcut.hold(
         PlainHold(
             departure,
             record_of(branch, departure.space),
-            departure.space.definition.transactions,
+            min(departure.space.definition.transactions, branch.opened.highest.get("transactions", 0)),
             0 if branch.reserved else RESERVED_AT_A_TIME,
         )
     )

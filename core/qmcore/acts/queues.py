@@ -25,6 +25,7 @@ def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int)
     if used >= limit:
         raise NoSpaceError(f"queue space {known.space.name!r}", Resource.QUEUES, used=used, limit=limit)
     new = unit.add_queue(known.space.id, definition, now)
+    opened.note_use(unit, "queues", used + 1)
     memory = unit.memory(known.space.id)
     if memory is not None:
         memory.add_counters(known.space.id, new.id)

@@ -20,10 +20,13 @@ def redefine(unit: Unit, opened: OpenSpace, definition: SpaceDefinition, me: Own
     """
     present = opened.definitions(unit).space
     _refuse_pages(present, definition)
-    _refuse_below_use(present, definition, spaces.usage(unit, present))
+    usage = spaces.usage(unit, present)
+    _refuse_below_use(present, definition, usage)
     resized = definition.memory != present.definition.memory
     if resized:
         _refuse_others(unit, present, me)
+        # The memory goes, and with it what it has counted.
+        opened.note_use(unit, "messages", usage.highest.messages)
         spaces.clear_memory(unit, opened, force=True)
     changed = dataclasses.replace(present, definition=definition)
     if changed != present:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Set
 
 from qmcore import device, space
 from qmcore.acts import thresholds
+from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace, no_such_space
 from qmcore.device import Extent, MissingVolume
 from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError
 from qmcore.port import Unit, Volume
 from qmcore.records import Owner, Use
-from qmcore.space import Space, SpaceDefinition, SpaceUsage
+from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
 
 VolumeOf = Callable[[str], Volume]
 """Finds the volume behind a path of the device list."""
@@ -186,17 +187,23 @@ def places(unit: Unit) -> list[tuple[str, str]]:
 
 
 def usage(unit: Unit, of: Space) -> SpaceUsage:
-    """Return how much of each limit of a queue space is in use."""
+    """Return how much of each limit of a queue space is in use, and was at most."""
     level, memory = unit.level(of.id), unit.memory(of.id)
     in_memory = memory.level(of.id) if memory is not None else Use(0, 0, 0)
+    limited = {
+        "queues": len(unit.queue_versions(of.id)) + unit.promised_queues(of.id),
+        "transactions": unit.transaction_count(of.id),
+        "processes": len(unit.owners(of.id)),
+        "messages": level.messages + in_memory.messages,
+        "actions": sum(waits - 1 for waits in unit.waits(of.id).values()),
+    }
+    noted = dict(unit.highest(of.id))
+    noted["messages"] = max(noted.get("messages", 0), *(store.most_messages(of.id) for store in stores(unit, of.id)))
     return SpaceUsage(
-        queues=len(unit.queue_versions(of.id)) + unit.promised_queues(of.id),
-        transactions=unit.transaction_count(of.id),
-        processes=len(unit.owners(of.id)),
-        messages=level.messages + in_memory.messages,
+        **limited,
         pages=level.pages,
-        actions=sum(waits - 1 for waits in unit.waits(of.id).values()),
         memory=in_memory.pages * unit.device().page_size,
+        highest=HighestUse(**{limit: max(used, noted.get(limit, 0)) for limit, used in limited.items()}),
     )
 
 

@@ -92,11 +92,19 @@ def look_after(volume: Volume, opened: OpenSpace, clock: Clock, *, one_step: boo
     Return whether this process is recorded as attached, as it is unless others have taken it for dead.
     """
     due: list[str] = []
+    messages = 0
 
     def looked(unit: Unit) -> None:
+        nonlocal messages
         due[:] = queues_with_work(unit, opened, clock.now())
+        messages = _messages_in_both(unit, opened)
 
     attached = end_what_was_left(volume, opened, clock, looked)
+    if attached and messages > opened.highest.get("messages", 0):
+        note = partial(opened.note_use, limit="messages", used=messages)
+        # The next look notes it, if there are as many by then.
+        with contextlib.suppress(QueueError):
+            volume.write(note, durable=False, concurrent=True, repeatable=always)
     for name in due:
         # What is in the way there is told to those who use that queue.
         with contextlib.suppress(QueueError):
@@ -145,6 +153,12 @@ def end_what_was_left(
             space = opened.space.name
             logger.warning("%s %d died while it was attached to queue space %r", owner.role, owner.pid, space)
     return attached
+
+
+def _messages_in_both(unit: Unit, opened: OpenSpace) -> int:
+    """Return how many messages disk and memory hold, each of which counts the most of its own; 0 without memory."""
+    both = stores(unit, opened.space.id)
+    return sum(store.level(opened.space.id).messages for store in both) if len(both) > 1 else 0
 
 
 def _let_memory_follow(volume: Volume, opened: OpenSpace, now: int) -> None:

@@ -174,7 +174,7 @@ def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int], *, in
     def record(unit: Unit) -> None:
         for queue_id, address in gone:
             unit.remove_waiter(queue_id, address)
-        refuse_without_action(unit, opened, owner)
+        take_action(unit, opened, owner)
         for queue_id, address in rows:
             unit.add_waiter(queue_id, address, owner.id)
         # In case that this is done twice.
@@ -202,8 +202,11 @@ def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int], *, in
             opened.left_waits.update(rows)
 
 
-def refuse_without_action(unit: Unit, opened: OpenSpace, owner: Owner) -> None:
-    """Refuse a wait beyond one of each process and the actions of the queue space (SystemFailureError)."""
+def take_action(unit: Unit, opened: OpenSpace, owner: Owner) -> None:
+    """Note a wait, or refuse it: one beyond that of each process and the actions of the queue space.
+
+    Raises SystemFailureError.
+    """
     space = opened.definitions(unit).space
     waits = unit.waits(space.id)
     waits[owner.id] = waits.get(owner.id, 0) + 1
@@ -218,3 +221,4 @@ def refuse_without_action(unit: Unit, opened: OpenSpace, owner: Owner) -> None:
             used=used - 1,
             limit=limit,
         )
+    opened.note_use(unit, "actions", used)

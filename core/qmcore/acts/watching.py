@@ -15,7 +15,7 @@ from typing import Self
 
 from qmcore.acts.dequeue import first_ready
 from qmcore.acts.stores import stores
-from qmcore.acts.waiting import refuse_without_action
+from qmcore.acts.waiting import take_action
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError
 from qmcore.port import Unit, Volume, always
@@ -57,7 +57,7 @@ class Watch:
 
         def record(unit: Unit) -> None:
             if is_first:
-                refuse_without_action(unit, self._opened, owner)
+                take_action(unit, self._opened, owner)
             for queue_id in new:
                 # In case that this is done twice.
                 unit.remove_waiter(queue_id, self._bell.address)

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Text, bindparam, cast, delete, func, literal_column, select, union_all
+from sqlalchemy import BigInteger, Text, bindparam, case, cast, delete, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from qmcore.records import Arrival, Use
@@ -26,6 +26,7 @@ _ADD = (
 _COUNTS = ("messages", "pages", "size", "enqueued", "dequeued", "expired", "discarded", "moved")
 _USE = ("messages", "pages", "size")
 _ZERO: Any = literal_column("0")
+_WHOLE = _ZERO
 _KEY = ("space_id", "queue_id", "slot")
 
 
@@ -42,19 +43,27 @@ def _given(name: str) -> Any:
     return bindparam(name, type_=counter.c[name].type)
 
 
-def _added(*queues: Any, **changes: Any) -> Any:
-    """Return the statement that adds to this session's rows of the queues, which it makes if need be."""
-    adding = insert(counter).values([_row(queue, **changes) for queue in queues])
-    return adding.on_conflict_do_update(
-        index_elements=_KEY, set_={name: counter.c[name] + adding.excluded[name] for name in changes}
-    )
+def _added(*queues: Any, others: Any = None, **changes: Any) -> Any:
+    """Return the statement that adds to this session's rows of the queues, which it makes if need be.
+
+    With the messages that `others` than this session have counted of the whole, the most of all there were is kept.
+    """
+    most = {} if others is None else {"highest": others + changes["messages"]}
+    none = dict.fromkeys(most, _ZERO)
+    adding = insert(counter).values([_row(queue, **changes, **(most if queue is _WHOLE else none)) for queue in queues])
+    new = {name: counter.c[name] + adding.excluded[name] for name in changes}
+    if most:
+        level = counter.c.messages + adding.excluded.highest
+        new["highest"] = case(
+            (counter.c.queue_id == _WHOLE, func.greatest(counter.c.highest, level)), else_=counter.c.highest
+        )
+    return adding.on_conflict_do_update(index_elements=_KEY, set_=new)
 
 
 def _by(name: str) -> Any:
     return bindparam(name, type_=BigInteger())
 
 
-_WHOLE = _ZERO
 _QUEUE = bindparam("of_queue", type_=counter.c.queue_id.type)
 _OF_OTHERS = counter.c.slot != _given("slot")
 _CHANGES = {"messages": _by("count"), "pages": _by("by_pages"), "size": _by("by_size")}
@@ -62,11 +71,12 @@ _CHANGES = {"messages": _by("count"), "pages": _by("by_pages"), "size": _by("by_
 
 def _added_and_summed(queues: tuple[Any, ...], *more: Any, **changes: Any) -> Any:
     # What the statement itself changes is not seen by its other parts, so that the own rows come from their change.
-    own = _added(*queues, **changes).returning(counter.c.queue_id, *(counter.c[name] for name in _USE)).cte("own")
-    others = select(counter.c.queue_id, *(counter.c[name] for name in _USE)).where(
-        given(counter.c.space_id, "space_id"), counter.c.queue_id.in_(queues), _OF_OTHERS
-    )
-    both = union_all(select(own), others).subquery("both")
+    use = (counter.c.queue_id, *(counter.c[name] for name in _USE))
+    of_others = given(counter.c.space_id, "space_id"), counter.c.queue_id.in_(queues), _OF_OTHERS
+    others = select(*use).where(*of_others).cte("others")
+    theirs = select(_sum(others.c.messages, "messages")).where(others.c.queue_id == _WHOLE).scalar_subquery()
+    own = _added(*queues, others=theirs, **changes).returning(*use).cte("own")
+    both = union_all(select(own), select(others)).subquery("both")
     return (
         select(both.c.queue_id, *(_sum(both.c[name], name) for name in _USE), *more)
         .group_by(both.c.queue_id)

@@ -10,6 +10,7 @@ from sqlalchemy import (
     ARRAY,
     Text,
     bindparam,
+    case,
     cast,
     column,
     delete,
@@ -59,15 +60,18 @@ IS_KNOWN: Final = func.max(counter.c.generation).filter(counter.c.slot == ZERO) 
 def counted(queue: Any, source: Any, changes: dict[str, Any]) -> Any:
     """Return the statement that adds changes to this session's rows of queues, one for each row of the source.
 
-    The rows are made if need be, and tell then which session writes them.
+    The rows are made if need be, and tell then which session writes them. Of `highest` the greater one stays.
     """
     zero = dict.fromkeys(counter.columns.keys(), ZERO)
     own = {"space_id": by("space_id", Integer()), "queue_id": queue, "slot": by("slot", Integer())}
     row = {**zero, **own, "generation": by("session"), **changes}
     adding = insert(counter).from_select(list(row), source.with_only_columns(*row.values()))
-    sums = {name: counter.c[name] + adding.excluded[name] for name in changes if name != "sequence"}
-    last = {"sequence": adding.excluded.sequence} if "sequence" in changes else {}
-    return adding.on_conflict_do_update(index_elements=_KEY, set_=sums | last).cte("counted")
+    new = {name: counter.c[name] + adding.excluded[name] for name in changes}
+    if "sequence" in changes:
+        new["sequence"] = adding.excluded.sequence
+    if "highest" in changes:
+        new["highest"] = func.greatest(counter.c.highest, adding.excluded.highest)
+    return adding.on_conflict_do_update(index_elements=_KEY, set_=new).cte("counted")
 
 
 def next_number() -> Any:
@@ -104,24 +108,29 @@ def arrival(
     return steps
 
 
-def _counted_twice(of: Any, changes: dict[str, Any]) -> Any:
-    """Return the statement that counts for the queue space and for the queue, once for each row of a source."""
+def _counted_twice(of: Any, changes: dict[str, Any], level: Any = None) -> Any:
+    """Return the statement that counts for the queue space and for the queue, once for each row of a source.
+
+    `level` is what the queue space holds then, where it may be more than ever before.
+    """
     both = union_all(select(ZERO.label("number")), select(by("of_queue", Integer()))).subquery("both")
-    return counted(both.c.number, select(both.c.number).select_from(of, both), changes)
+    most = {} if level is None else {"highest": case((both.c.number == ZERO, level), else_=ZERO)}
+    return counted(both.c.number, select(both.c.number).select_from(of, both), changes | most)
 
 
 # ---- arrival ---------------------------------------------------------------------------------------------------------
 
 
 def _room(messages: Any, pages: Any) -> Any:
-    """Return one row where the definitions are known, and there is room for so much more."""
+    """Return what the queue space holds with so much more, where the definitions are known and there is room."""
     after_messages, after_pages = func.sum(counter.c.messages) + messages, func.sum(counter.c.pages) + pages
     is_enough = after_messages <= by("most_messages"), after_pages <= by("most_pages")
-    return select(ONE.label("one")).where(*OF_SPACE).having(IS_KNOWN, *is_enough).cte("has_room")
+    level = cast(after_messages, BigInteger).label("level")
+    return select(level).where(*OF_SPACE).having(IS_KNOWN, *is_enough).cte("has_room")
 
 
 _HAS_ROOM = _room(ONE, by("pages"))
-_NUMBER = select(next_number().label("number")).select_from(_HAS_ROOM).cte("given")
+_NUMBER = select(next_number().label("number"), _HAS_ROOM.c.level).cte("given")
 
 _IS_WAITED_FOR = exists().where(given(waiter.c.queue_id, "of_queue"))
 
@@ -129,7 +138,7 @@ _IS_WAITED_FOR = exists().where(given(waiter.c.queue_id, "of_queue"))
 def _arriving(columns: Sequence[str]) -> Any:
     grows = {"sequence": _NUMBER.c.number, "messages": ONE, "pages": by("pages"), "size": by("size"), "enqueued": ONE}
     return select(_NUMBER.c.number, _IS_WAITED_FOR).add_cte(
-        *arrival(_NUMBER, by("first") + _NUMBER.c.number, columns), _counted_twice(_NUMBER, grows)
+        *arrival(_NUMBER, by("first") + _NUMBER.c.number, columns), _counted_twice(_NUMBER, grows, _NUMBER.c.level)
     )
 
 
@@ -150,20 +159,21 @@ _BROUGHT = (
     .table_valued(*(column(name, message.c[name].type) for name in _EACH), with_ordinality="place", name="brought")
     .render_derived()
 )
+_HAS_ROOM_FOR_ALL = _room(by("count"), by("all_pages"))
 _NUMBERED = (
-    select(next_number().label("number"), *_BROUGHT.c)
-    .select_from(_room(by("count"), by("all_pages")), _BROUGHT)
+    select(next_number().label("number"), *_BROUGHT.c, _HAS_ROOM_FOR_ALL.c.level)
+    .select_from(_HAS_ROOM_FOR_ALL, _BROUGHT)
     .cte("numbered")
 )
 _GROWS_BY = {"messages": by("count"), "pages": by("all_pages"), "size": by("all_sizes"), "enqueued": by("count")}
-_HAVE_COME = select(func.count().label("messages")).select_from(_NUMBERED).having(func.count() > ZERO).subquery("come")
+_HAVE_COME = select(func.max(_NUMBERED.c.level).label("level")).having(func.count() > ZERO).subquery("come")
 
 ARRIVE_TOGETHER: Final = (
     select(_NUMBERED.c.number, _IS_WAITED_FOR, NUMBER_OF_TRANSACTION)
     .order_by(_NUMBERED.c.place)
     .add_cte(
         *arrival(_NUMBERED, by("first") + _NUMBERED.c.number, rows.PLAIN, {name: _NUMBERED.c[name] for name in _EACH}),
-        _counted_twice(_HAVE_COME, _GROWS_BY),
+        _counted_twice(_HAVE_COME, _GROWS_BY, _HAVE_COME.c.level),
     )
 )
 """Enqueues messages of one queue that have no options, all or none, and gives the sequence number of each.

@@ -16,6 +16,7 @@ from qmstorage.postgres import keys
 from qmstorage.postgres.arrivals import SharedArrivals
 from qmstorage.postgres.carrying import SharedCarrying
 from qmstorage.postgres.counters import SharedCounters
+from qmstorage.postgres.highest import SharedHighest
 from qmstorage.postgres.loading import SharedImports, SharedLoading
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
 from qmstorage.postgres.tables import memory_schema
@@ -73,6 +74,7 @@ class PostgresMemoryStore(
 class PostgresUnit(
     SharedLoading,
     SharedImports,
+    SharedHighest,
     SharedCounters,
     SharedBodies,
     SharedArrivals,

@@ -18,7 +18,7 @@ from qmcore.order import ordinary_key
 from qmcore.records import Nothing, Outcome, Role, Use
 from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmstorage import rows
-from qmstorage.counters import adding
+from qmstorage.counters import MOST, OF_SPACE, adding
 from qmstorage.runner import Row, given
 from qmstorage.schema import counter, owner, trans
 from qmstorage.sqlite import traffic
@@ -28,13 +28,17 @@ from qmstorage.unit import SqlUnit
 
 MAIN: Final = select(
     counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size
-).where(given(counter.c.space_id, "space_id"), counter.c.queue_id == literal_column("0"))
+).where(*OF_SPACE)
 _LEVEL: Final = 2
 """Where its messages, pages and bytes begin in that."""
 
 _COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(
     given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue")
 )
+_COUNT_OUT: Final = (
+    adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(*OF_SPACE).values(MOST)
+)
+"""Of the queue space as a whole, where messages leave it, be there others that come."""
 _OF_TRANSACTION: Final = ("id", "space_id", "owner_id", "started_at", "deadline")
 _OPEN: Final = (
     select(func.count())
@@ -174,7 +178,7 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
         """Take a message out of its queue, and delete it."""
         self._take_out(queue_id, key, row)
         self.run_in_order(traffic.REMOVE, row[0])
-        self._count(space_id, 0, -1, -row[rows.PAGES], -row[rows.SIZE], dequeued=1)
+        self._count_out(space_id, -1, -row[rows.PAGES], -row[rows.SIZE], dequeued=1)
         self._count(space_id, queue_id, -1, -row[rows.PAGES], -row[rows.SIZE], dequeued=1)
 
     def stand(self, number: int, queue_id: int, key: bytes, row: Row) -> None:
@@ -224,12 +228,12 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
         space_id, queue_id, holds = end.space.id, end.queue_id, end.holds
         gone = -holds.messages, -holds.pages, -holds.size
         if end.brings is None:
-            self._count(space_id, 0, *gone, dequeued=holds.messages)
+            self._count_out(space_id, *gone, dequeued=holds.messages)
             self._count(space_id, queue_id, *gone, dequeued=holds.messages)
             return
         new = end.brings.new
         after = 1 - holds.messages, new.pages - holds.pages, new.size - holds.size
-        self._count(space_id, 0, *after, enqueued=1, dequeued=holds.messages)
+        self._count_out(space_id, *after, enqueued=1, dequeued=holds.messages)
         if new.queue_id == queue_id:
             self._count(space_id, queue_id, *after, enqueued=1, dequeued=holds.messages)
         else:
@@ -266,3 +270,9 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
     ) -> None:
         its = enqueued, messages, pages, size, enqueued, dequeued, space_id, queue_id
         self._cursor.execute(self._texts.in_order[_COUNT], its)
+
+    def _count_out(
+        self, space_id: int, messages: int, pages: int, size: int, *, enqueued: int = 0, dequeued: int = 0
+    ) -> None:
+        its = enqueued, messages, pages, size, enqueued, dequeued, space_id
+        self._cursor.execute(self._texts.in_order[_COUNT_OUT], its)
