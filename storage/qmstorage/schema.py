@@ -217,7 +217,7 @@ counter = Table(
         BigInteger,
         nullable=False,
         server_default=text("0"),
-        comment="of the queue space: the most messages at one time",
+        comment="of the queue space: the most messages at one time, unless there are more by now",
     ),
     PrimaryKeyConstraint("space_id", "queue_id", "slot"),
     **NARROW,
@@ -227,10 +227,11 @@ highest = Table(
     "highest",
     metadata,
     Column("space_id", Integer, nullable=False),
-    Column("resource", Text, nullable=False, comment="queues, transactions, processes or actions"),
+    Column("resource", Text, nullable=False, comment="queues, transactions, processes, actions, or messages"),
     Column("value", BigInteger, nullable=False, comment="the most at one time"),
     PrimaryKeyConstraint("space_id", "resource"),
-    comment="how much of a queue space's limits was in use at most; messages are counted in counter",
+    comment="how much of a queue space's limits was in use at most; messages of disk and memory together, each of which"
+    " counts its own in counter",
     **NARROW,
 )
 
