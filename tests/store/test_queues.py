@@ -287,7 +287,7 @@ class TestQueueSpaces:
 
 TABLES = [
     *("space", "queue", "message", "ready", "due", "expiring", "held", "history"),
-    *("counter", "trans", "owner", "waiter", "extent"),
+    *("counter", "highest", "trans", "owner", "waiter", "extent"),
 ]
 
 

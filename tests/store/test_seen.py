@@ -11,9 +11,10 @@ def space(store):
     opened = store.space(messages=5000, pages=10_000)
     for name in ("Q", "R"):
         make_queue(opened, name, retries=3)
-        # So that the definitions are known.
+        # So that the definitions are known, and no transaction is the first one ever.
         opened.enqueue(name, b"x")
-        opened.dequeue(name)
+        with opened.transaction():
+            opened.dequeue(name)
     opened.enqueue("Q", "request")
     return opened
 

@@ -1,5 +1,6 @@
 """A transaction that enqueues much leaves it to the store, where nobody sees it before the commit."""
 
+import dataclasses
 import gc
 
 import pytest
@@ -66,7 +67,7 @@ def test_the_room_that_it_takes_is_kept_for_it_and_given_back_by_a_rollback(spac
         assert usage.messages > 0
         assert usage.pages > SPILL_BYTES // 4096
         _ = 1 / 0
-    assert store.device.space_usage("SPACE") == empty
+    assert dataclasses.replace(store.device.space_usage("SPACE"), highest=empty.highest) == empty
     assert space.usage("Q").enqueued == 0
     assert drain(space) == []
 
