@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.counting import counted
@@ -159,7 +159,19 @@ def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
         Severity.INFO, "imported queues are stopped for dequeuing", "Start them with qstart once you have checked them."
     )
     notice = WILL_BE_STOPPED if dry_run else stopped
-    return Told(title, fields, Table(columns, rows), (notice,) if done.stops and not started else ())
+    notices = [*_commands(done), *([notice] if done.stops and not started else [])]
+    return Told(title, fields, Table(columns, rows), tuple(notices))
+
+
+def _commands(done: Imported) -> Iterator[Notice]:
+    """Yield a warning for each capacity command that an archive brings: whoever wrote the archive wrote it."""
+    for space in done.spaces:
+        for queue, command in space.commands:
+            yield Notice(
+                Severity.WARN,
+                f"queue {queue!r} of queue space {space.name!r} has the capacity command {command!r} from the archive",
+                "It runs as whoever enqueues. If it is not meant to, remove it with qchange.",
+            )
 
 
 def compared(found: Compared, *, with_device: bool) -> Told:

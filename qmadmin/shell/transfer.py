@@ -113,7 +113,13 @@ def _importing(session: Session, given: Given) -> str:
     done = _import(session, given, verified=session.verified, dry_run=True)
     stopped = "" if given["start"] or not done.stops else ", with the queues stopped for dequeuing until qstart"
     messages = counted(done.messages, "message")
-    return f"Import {messages} of archive {done.archive} {'; '.join(_sentences(done))}{stopped}"
+    return f"Import {messages} of archive {done.archive} {'; '.join(_sentences(done))}{stopped}{_commands(done)}"
+
+
+def _commands(done: Imported) -> str:
+    """Return which programs the queues will have run, which whoever confirms that should know."""
+    commands = dict.fromkeys(repr(command) for space in done.spaces for _, command in space.commands)
+    return f", with capacity commands of the archive: {', '.join(commands)}" if commands else ""
 
 
 def _sentences(done: Imported) -> Sequence[str]:

@@ -72,7 +72,8 @@ class ImportOptions:
 class ImportedSpace:
     """What was imported into a queue space: from which one, which queues as what, and how many messages.
 
-    `uses` are those of each queue, by its name in the archive; `resumed` says that it had begun before.
+    `uses` are those of each queue, by its name in the archive; `commands` are the queues that get a capacity command
+    from the archive, and the command; `resumed` says that it had begun before.
     """
 
     source: str
@@ -81,6 +82,7 @@ class ImportedSpace:
     skipped: tuple[str, ...]
     use: Use
     uses: Mapping[str, Use]
+    commands: tuple[tuple[str, str], ...] = ()
     resumed: bool = False
     created: bool = False
 
@@ -114,9 +116,17 @@ class SpacePlan:
             skipped=self.skipped,
             use=total(uses.values()),
             uses=uses,
+            commands=tuple(self._commands(queues)),
             resumed=self.resumed,
             created=self.creates,
         )
+
+    def _commands(self, queues: Mapping[str, tuple[str, Mode]]) -> Iterator[tuple[str, str]]:
+        """Yield the capacity commands that queues are defined with, each after the name of its queue."""
+        for archived in self.source.queues:
+            name, mode = queues.get(archived.definition.name, ("", Mode.APPEND))
+            if mode is not Mode.APPEND:
+                yield from ((name, command) for command in archived.definition.commands)
 
 
 def is_counted(archive: Archive, device: Device, asked: ImportOptions) -> bool:

@@ -56,6 +56,16 @@ def test_programs_get_one_object_with_the_queues(laid_out, archive):
     assert imported["archive"] == json.loads((archive / "manifest.json").read_text())["archive"]
 
 
+def test_capacity_commands_that_an_archive_brings_are_told_before_and_after(laid_out):
+    """Whoever wrote the archive wrote them, and they run as whoever enqueues."""
+    archive = laid_out.directory / "archive"
+    laid_out.run(f"qopen QSPACE\nqchange STRING none 2 0 80% 0% 'mailme now'\nqexport {archive}\n")
+    ran = laid_out.run(f"qimport -n -r COPY {archive}\nqimport -r COPY {archive}\ny\nqimport -y -e append {archive}\n")
+    assert "with capacity commands of the archive: 'mailme now'" in ran.out.splitlines()[0]
+    told = "WARN: queue 'STRING' of queue space 'COPY' has the capacity command 'mailme now' from the archive"
+    assert [line.partition(" (")[0] for line in ran.err.splitlines() if "WARN" in line] == [told]
+
+
 def test_definitions_alone_make_empty_queues(laid_out, archive):
     ran = laid_out.run(f"qimport -y -d -r COPY {archive}\nqopen COPY\nqinfo\n")
     assert ran.status == 0, ran.both
