@@ -311,7 +311,8 @@ def _take_commands(
     device: str, space: str, script: Given, modes: Modes, form: str, configuration: Configuration
 ) -> Exit:
     from qmadmin.shell.catalogue import Catalogue
-    from qmadmin.shell.interpreter import Interpreter, fault
+    from qmadmin.shell.complaints import fault
+    from qmadmin.shell.interpreter import Interpreter
     from qmadmin.shell.lines import Commands
     from qmadmin.shell.render import OutputLostError
     from qmadmin.shell.session import Session
@@ -342,6 +343,7 @@ def _take_commands(
             modes=modes,
             settings=settings,
             at_terminal=person,
+            shown_at_terminal=person and out.isatty(),
             can_page=drawn,
             children_read=person or not script.on_stdin,
             space=space,

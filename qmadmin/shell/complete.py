@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.shell import words
+from qmadmin.shell import redirection, words
 from qmadmin.shell.kinds import Candidate, Kind
 from qmadmin.shell.notices import UsageError
 from qmcore.errors import QueueError
@@ -33,9 +33,11 @@ def line(session: Session, text: str) -> tuple[int, list[Candidate]]:
     if not before:
         return replaced, [] if at.quoted else _commands(session, at.text)
     try:
-        command = session.catalogue.named(before[0].text)
+        command, arguments = session.catalogue.find(text.lstrip(words.BLANKS))
     except UsageError:
         return 0, []
+    if sign := redirection.unfinished(command, arguments + text[len(text.rstrip(words.BLANKS)) :]):
+        return _elsewhere(*sign)
     kind = _slot(command, before[1:], at)
     if kind is None:
         return replaced, _flags(command, before[1:], at)
@@ -56,6 +58,14 @@ _SPECIAL = re.compile(r"[^\w@%+:,./~-]")
 """What the shell would take for something else than a part of a name."""
 
 
+def _elsewhere(sign: str, text: str) -> tuple[int, list[Candidate]]:
+    """Return the candidates for the place that a line sends its output to."""
+    if sign == redirection.PIPE:
+        return _files(text)
+    before, at = words.split_unfinished(text)
+    return len(text) - at.start, [] if before else [Candidate(words.quote(file)) for file in _begun(at.text)]
+
+
 def _files(text: str) -> tuple[int, list[Candidate]]:
     """Return the files that the end of a shell command could name, written as the shell reads them."""
     found = _SHELL_WORD.search(text)
@@ -63,12 +73,16 @@ def _files(text: str) -> tuple[int, list[Candidate]]:
     plain = re.sub(r"\\(.)", r"\1", begun)
     if not plain:
         return 0, []
+    return len(begun), [Candidate(_SPECIAL.sub(r"\\\g<0>", file)) for file in _begun(plain)]
+
+
+def _begun(plain: str) -> list[str]:
+    """Return the files whose names begin so, as they were begun."""
     home = os.path.expanduser("~") if plain.startswith("~/") else ""  # noqa: PTH111 - a text in place of a text
     path = home + plain[1:] if home else plain
-    found_files = sorted(glob.glob(glob.escape(path) + "*"))  # noqa: PTH207 - paths are offered as they were begun
-    files = [file + "/" * Path(file).is_dir() for file in found_files]
-    shown = ["~" + file.removeprefix(home) if home else file for file in files]
-    return len(begun), [Candidate(_SPECIAL.sub(r"\\\g<0>", file)) for file in shown]
+    found = sorted(glob.glob(glob.escape(path) + "*"))  # noqa: PTH207 - paths are offered as they were begun
+    files = [file + "/" * Path(file).is_dir() for file in found]
+    return ["~" + file.removeprefix(home) if home else file for file in files]
 
 
 def _commands(session: Session, begun: str) -> list[Candidate]:

@@ -14,6 +14,7 @@ from qmadmin.escapes import escaped
 from qmadmin.shell import putting
 from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.declare import Needs, Option, Positional
+from qmadmin.shell.files import for_us_only
 from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import FileName, Number, QueueName, Span
 from qmadmin.shell.message_kinds import CorrelationId, MessageId
@@ -205,7 +206,7 @@ def _sink(output: str | None) -> Iterator[_Sink | None]:
         return
     path = Path(output)
     try:
-        with open(path, "xb", buffering=0, opener=_for_us_only) as stream:
+        with open(path, "xb", buffering=0, opener=for_us_only) as stream:
             _sync_directory(path.parent)
             sink = _Sink(stream)
             try:
@@ -218,11 +219,6 @@ def _sink(output: str | None) -> Iterator[_Sink | None]:
         raise UsageError(f"File {output} exists already", hint="Name one that does not, or remove it.") from None
     except OSError as error:
         raise UsageError(f"Failed to write {output}: {error.strerror}") from None
-
-
-def _for_us_only(path: str, flags: int) -> int:
-    """Open a file that only its user can read, whatever the umask says: the device has the same bodies so."""
-    return os.open(path, flags, 0o600)
 
 
 def _sync_directory(directory: Path) -> None:
@@ -238,7 +234,7 @@ def _deliver(session: Session, message: Message, sink: _Sink | None, *, in_hex: 
     """Bring a message to whoever asked for it; when this returns it has arrived."""
     if sink is None:
         session.draw(_shown(session, message, in_hex=in_hex))
-        session.screen.flush()
+        session.output.flush()
         return
     sink.write(message.body or b"")
 

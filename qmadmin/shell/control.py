@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmadmin.shell import help as help_text
+from qmadmin.shell.children import cannot_be_run, checked, ended
 from qmadmin.shell.declare import Group, Positional
 from qmadmin.shell.formats import Format
 from qmadmin.shell.interrupts import left_to_the_child
@@ -145,16 +145,21 @@ def source(session: Session, file: str) -> Outcome:
     """Run the commands of a file, as qmadmin -f does, and continue.
 
     An error message names the file and the line. With --stop-on-error an error ends the file, but not a session at a
-    terminal; neither does Ctrl-C.
+    terminal; neither does Ctrl-C. A > or | on the line sends the output of all commands of the file elsewhere.
 
         source nightly.qm
+        source nightly.qm > nightly.log
     """
+    from qmadmin.shell.files import refuse_the_device
     from qmadmin.shell.lines import Script
 
+    refuse_the_device(session, file)
     try:
         text = Path(file).read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise UsageError(f"Failed to open command file {file}: {error.strerror}") from None
+    if "\0" in text:
+        raise UsageError(f"File {file} is not a command file: it is not text")
     session.named = Script(io.StringIO(text), file, session)
     return None
 
@@ -215,32 +220,20 @@ def comment(session: Session, text: str) -> Outcome:  # noqa: ARG001 - that is t
     return None
 
 
-_INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
-"""How a shell command ends that was interrupted and did not take it for something else, as an editor does."""
-
-
 def _run(session: Session, command: str) -> list[Notice]:
-    if "\0" in command:
-        raise UsageError("A shell command cannot contain the character NUL")
+    # Where the output is for programs it has no place there.
+    output = sys.stderr if session.modes.format.is_for_programs else session.output.descriptor()
     session.screen.flush()
     with left_to_the_child() as interrupts:
         try:
             done = subprocess.run(  # noqa: S602 - running the administrator's own line by the shell is the command
-                command,
+                checked(command),
                 shell=True,
                 check=False,
                 stdin=None if session.children_read else subprocess.DEVNULL,
-                # Where the output is for programs it has no place there.
-                stdout=sys.stderr if session.modes.format.is_for_programs else None,
+                stdout=output,
                 env=dict(session.environ),
             )
         except OSError as error:
-            raise UsageError(f"Shell command cannot be run: {error.strerror}") from error
-    if interrupts and session.at_terminal:
-        session.screen.prompt("\n")
-    elif interrupts and done.returncode in _INTERRUPTED:
-        raise KeyboardInterrupt
-    if done.returncode == 0:
-        return []
-    how = f"was ended by signal {-done.returncode}" if done.returncode < 0 else f"ended with status {done.returncode}"
-    return [Notice(Severity.ERROR, f"Shell command {how}: {command}")]
+            raise cannot_be_run(error) from error
+    return ended(session, command, done.returncode, interrupts)

@@ -9,8 +9,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.shell import notices, suggest, words
+from qmadmin.shell import notices, redirection, suggest, words
 from qmadmin.shell.audit import recorded
+from qmadmin.shell.complaints import declined, fault, refusal
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation, Needs
 from qmadmin.shell.formats import CsvTable, Document, Format
 from qmadmin.shell.interrupts import held_back
@@ -24,6 +25,7 @@ from qmcore.errors import BadQueueError, BadResourceError, QueueError
 
 if TYPE_CHECKING:
     from qmadmin.shell.lines import Dialogue
+    from qmadmin.shell.redirection import Redirection
     from qmadmin.shell.session import Session
 
 log = logging.getLogger("qmadmin.shell")
@@ -49,19 +51,8 @@ class Interpreter:
         session = self._session
         while not session.finished:
             try:
-                line = self._dialogue.command()
-                if line is None:
-                    if not self._waiting:
-                        break
-                    self._dialogue = self._waiting.pop()
-                    continue
-                failed = self._fails(line)
-                session.screen.flush()
-                if failed and session.modes.stop_on_error and not self._dialogue.patient:
-                    if not self._first.patient:
-                        break
-                    self._return_to_the_first()
-                self._begin_what_was_named()
+                if not self._goes_on():
+                    break
             except KeyboardInterrupt:
                 if not self._first.patient:
                     return Exit.INTERRUPTED
@@ -69,6 +60,23 @@ class Interpreter:
                 session.previous = ""
                 self._dialogue.interrupted()
         return session.status
+
+    def _goes_on(self) -> bool:
+        """Do what the next line says; return whether another may follow."""
+        line = self._dialogue.command()
+        if line is None:
+            if not self._waiting:
+                return False
+            self._dialogue = self._waiting.pop()
+            return True
+        failed = self._fails(line)
+        self._session.screen.flush()
+        if failed and self._session.modes.stop_on_error and not self._dialogue.patient:
+            if not self._first.patient:
+                return False
+            self._return_to_the_first()
+        self._begin_what_was_named()
+        return True
 
     def _fails(self, line: str) -> bool:
         """Do what a command line says; tell whether it was refused, which the exit status tells of the whole."""
@@ -120,16 +128,39 @@ class Interpreter:
         if command.name == "#":
             return
         self._session.previous = line
-        with self._documented(command.name):
-            self._do(command, rest, line)
+        arguments, to = redirection.parted(command, rest)
+        if to is None:
+            with self._documented(command.name):
+                self._do(command, arguments, line)
+        else:
+            self._do_elsewhere(to, command, arguments, line)
+
+    def _do_elsewhere(self, to: Redirection, command: Command, rest: str, line: str) -> None:
+        """Do what a command line says and send what is shown to where it says; so for the commands of a named file."""
+        from qmadmin.shell.output import sent
+
+        place, depth, dialogue = self._dialogue.place(), len(self._waiting), self._dialogue
+        with sent(self._session, to) as told:
+            with self._documented(command.name):
+                self._do(command, rest, line)
+            self._begin_what_was_named()
+            while len(self._waiting) > depth and not self._session.finished and self._goes_on():
+                pass
+        if len(self._waiting) > depth:
+            if self._session.status is Exit.OK and not self._session.finished:
+                told.append(Notice(Severity.ERROR, "The command file was left before its end: nobody reads its output"))
+            del self._waiting[depth:]
+            self._dialogue = dialogue
+        for notice in told:
+            self._complain(notice, place)
 
     def _to_repeat(self) -> str:
         """Return the previous line; empty, and told, where it does more than look."""
         line = self._session.previous
         if not line:
             return ""
-        command, _ = self._session.catalogue.find(line)
-        if command.looks:
+        command, rest = self._session.catalogue.find(line)
+        if command.looks and redirection.parted(command, rest)[1] is None:
             return line
         text = f"{command.name} is not repeated: an empty line repeats only what shows something"
         self._notice(Notice(Severity.INFO, text))
@@ -142,7 +173,7 @@ class Interpreter:
         if self._session.modes.format is not Format.JSON:
             yield
             return
-        document = self._document = Document(name, self._session.screen.write)
+        document = self._document = Document(name, self._session.output.write)
         complete = False
         try:
             yield
@@ -159,6 +190,7 @@ class Interpreter:
             reading.take(rest)
             self._check_needs(command)
             reading.fill(self._dialogue, self._session)
+            self._session.output.prepare()
             agreed = command.confirm is None or self._agreed(command.confirm, reading, start)
         if agreed is None:
             self._pass_over(reading)
@@ -207,7 +239,7 @@ class Interpreter:
                 self._dialogue.warn(reading.again(error.notice))
                 continue
             if not yes:
-                self._show(_declined(confirm, reading.given), start)
+                self._show(declined(confirm, reading.given), start)
             return yes
 
     def _run(self, command: Command, reading: Reading, start: str, line: str) -> None:
@@ -263,9 +295,9 @@ class Interpreter:
                 self._document.add(result)
         elif self._csv is not None and self._session.modes.format is Format.CSV:
             for line in self._csv.lines(results):
-                self._session.screen.write(f"{line}\n")
+                self._session.output.write(f"{line}\n")
         else:
-            self._session.screen.show(results, form=self._session.modes.format, paged=paged)
+            self._session.output.show(results, form=self._session.modes.format, paged=paged)
 
     def _draw_in_time(self, tables: Iterable[Table]) -> None:
         """Draw each table when it comes, in a document of its own."""
@@ -273,7 +305,7 @@ class Interpreter:
             if number and self._document is not None:
                 self._document.again()
             self._draw_at_once([table], paged=False)
-            self._session.screen.flush()
+            self._session.output.flush()
 
     def _interrupted(self, command: Command, outcome: Outcome) -> None:
         """Say that the command was carried out, if it was, because nothing of what it returned is shown."""
@@ -286,7 +318,7 @@ class Interpreter:
     def _leave_the_line(self) -> None:
         """Go on below the `^C` that a terminal shows for an interrupt outside of a prompt."""
         if self._session.at_terminal:
-            self._session.screen.prompt("\n")
+            self._session.output.prompt("\n")
 
     # ---- what goes wrong ----
 
@@ -315,7 +347,7 @@ class Interpreter:
             self._complain(Notice(Severity.ERROR, text), place())
 
     def _refused(self, command: Command, given: Mapping[str, Any], error: QueueError) -> Notice:
-        notice = _refusal(error, suggest.meant(suggest.for_refusal(error, self._session)))
+        notice = refusal(error, suggest.meant(suggest.for_refusal(error, self._session)))
         complete = all(positional.name in given for positional in command.positionals)
         sentence = command.failure(error, given, self._session) if command.failure and complete else None
         if sentence is None:
@@ -334,7 +366,7 @@ class Interpreter:
     def _notice(self, notice: Notice, place: str = "") -> None:
         if self._document is not None:
             self._document.note(notice)
-        self._session.screen.notice(notice, place)
+        self._session.output.notice(notice, place)
 
     def _pass_over(self, reading: Reading) -> None:
         """Drop the answers of a command that was refused, lest they be taken for commands."""
@@ -348,29 +380,7 @@ class Interpreter:
             self._notice(Notice(Severity.INFO, text), where)
 
 
-def fault(error: Exception, where: str) -> str:
-    """Log a bug with its traceback, and return what a person is told of it: its kind, and where the log has it."""
-    import secrets
-
-    reference = secrets.token_hex(4)
-    log.error("fault %s in %s", reference, where, exc_info=error)
-    return f"{type(error).__name__}; the log has it as fault {reference}"
-
-
-def _declined(confirm: Confirmation, given: Mapping[str, Any]) -> Notice:
-    if isinstance(confirm.declined, Notice):
-        return confirm.declined
-    return Notice(Severity.WARN, confirm.declined.format(**given))
-
-
 def _each(outcome: Outcome) -> Sequence[Shown]:
     if outcome is None:
         return ()
     return outcome if isinstance(outcome, Sequence) else (outcome,)
-
-
-def _refusal(error: QueueError, suggestion: str) -> Notice:
-    """Return what an engine's error says; a sentence of the catalogue needs no name in front."""
-    number = error.facts.get("catalogue")
-    text = error.message if number else f"{error.name}: {error.message}"
-    return Notice(Severity.ERROR, text, (suggestion + error.hint).strip(), number)

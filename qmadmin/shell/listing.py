@@ -59,7 +59,7 @@ def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | N
         return [notices.NO_MESSAGES_MATCHED(queue=name), *_only_for_programs(session, Table(columns, ()))]
     found: Iterable[MessageInfo] = itertools.chain([first], messages)
     more: list[Notice] = []
-    if count is None and session.at_terminal and not session.modes.format.is_for_programs:
+    if count is None and session.is_read_at_terminal:
         seen = list(itertools.islice(found, _AT_A_TERMINAL + 1))
         if len(seen) > _AT_A_TERMINAL:
             more = [Notice(Severity.INFO, f"the first {_AT_A_TERMINAL} messages are shown", "All: qlist -k 0")]

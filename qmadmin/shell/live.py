@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from qmadmin.shell.declare import Group, Needs, Option, Positional
+from qmadmin.shell.files import refuse_the_device
 from qmadmin.shell.kinds import FileName, Number, QueueName, Seconds
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Column, Line, Moment, Outcome, Rounds, Shown, Table, Value
@@ -67,7 +68,7 @@ def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int |
     space = session.opened()
     if queue_name is not None:
         space.queue(queue_name)
-    if session.can_page and not session.modes.format.is_for_programs:
+    if session.is_drawn:
         from qmadmin.shell import live_screen
 
         live_screen.watch(session, queue_name, seconds, rounds)
@@ -179,6 +180,8 @@ def qstat(session: Session, queue_name: str | None, relative: bool, store: bool,
     space = session.opened()
     if queue_name is not None:
         space.queue(queue_name)
+    if file is not None:
+        refuse_the_device(session, file)
     now = Snapshot.of(session.path, space.name, look(session, None))
     shown: list[Shown] = []
     if relative:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qmadmin.shell.declare import Group, Needs, Option, Positional
+from qmadmin.shell.files import refuse_the_device
 from qmadmin.shell.kinds import FileName, Given, Kind, Number, QueueName, Words
 from qmadmin.shell.message_kinds import CorrelationId, MessageId, When, WhenOrNone
 from qmadmin.shell.messages import number
@@ -215,6 +216,7 @@ def _opened(session: Session, file: str) -> Iterator[BinaryIO]:
             )
         yield sys.stdin.buffer
         return
+    refuse_the_device(session, file)
     try:
         with Path(file).open("rb") as stream:
             yield stream

@@ -91,7 +91,7 @@ class Reading:
         problem = None
         arguments: list[Word] = []
         while found:
-            if not self._stands_for_option(found[0], len(arguments)):
+            if not stands_for_option(self.command, found[0], len(arguments)):
                 arguments.append(found.pop(0))
                 continue
             if found[0].text == "--":
@@ -129,22 +129,6 @@ class Reading:
         return dataclasses.replace(notice, hint=f"{notice.hint} Ctrl-C leaves {self.command.name}.".lstrip())
 
     # ---- options ----
-
-    @staticmethod
-    def _is_option(word: Word) -> bool:
-        return not word.quoted and len(word.text) > 1 and word.text.startswith("-")
-
-    def _stands_for_option(self, word: Word, arguments: int) -> bool:
-        """Tell whether a word behind so many arguments is an option: a value may begin with a dash, too."""
-        if not self._is_option(word):
-            return False
-        if not arguments or word.text in self._all_flags:
-            return True
-        return arguments >= len(self.command.positionals) and word.text[:2] in self._all_flags
-
-    @property
-    def _all_flags(self) -> list[str]:
-        return [flag for option in self.command.options for flag in option.flags]
 
     def _take_option(self, found: list[Word]) -> None:
         """Take the first word as an option: a flag, several flags in one, or an option with its value."""
@@ -278,6 +262,16 @@ class Reading:
     def _fill_in(self, form: str, positional: Positional, session: Session) -> str:
         facts = positional.facts(session, self.given) if positional.facts else {}
         return form.format(default=self._default_text(positional, session), **facts)
+
+
+def stands_for_option(command: Command, word: Word, arguments: int) -> bool:
+    """Return whether a word behind so many arguments is an option: a value may begin with a dash, too."""
+    if word.quoted or len(word.text) == 1 or not word.text.startswith("-"):
+        return False
+    flags = [flag for option in command.options for flag in option.flags]
+    if not arguments or word.text in flags:
+        return True
+    return arguments >= len(command.positionals) and word.text[:2] in flags
 
 
 class _MissingError(UsageError):

@@ -24,12 +24,16 @@ class OutputLostError(Exception):
     """The output cannot be written: its reader is gone (then `quiet`), or the disk is full."""
 
     def __init__(self, cause: OSError) -> None:
-        super().__init__(f"cannot write the output: {cause.strerror or cause}")
+        self.reason = str(cause.strerror or cause)
+        super().__init__(f"cannot write the output: {self.reason}")
         self.quiet = isinstance(cause, BrokenPipeError)
 
 
 class Screen(Protocol):
     """Where a session shows what it has to show."""
+
+    def prepare(self) -> None:
+        """Refuse, before a command does anything, what cannot be shown here; UsageError."""
 
     def show(self, results: Iterable[Result], *, form: Format = Format.PLAIN, paged: bool = False) -> None:
         """Draw results as lines.
@@ -54,6 +58,9 @@ class Screen(Protocol):
 
     def flush(self) -> None:
         """Bring everything out, before somebody else writes to the same place."""
+
+    def descriptor(self) -> int | None:
+        """Return where a child process writes what belongs here, everything before being out; None for stdout."""
 
 
 def window(stream: IO[str]) -> os.terminal_size:
@@ -89,6 +96,9 @@ class PlainScreen:
     err: TextIO
     hints: bool = False
     _in_line: bool = False
+
+    def prepare(self) -> None:
+        """Do nothing: it is there."""
 
     def show(
         self,
@@ -133,6 +143,11 @@ class PlainScreen:
             self._in_line = False
             self._out("\n")
         self.flush_out()
+
+    def descriptor(self) -> int | None:
+        """Return None."""
+        self.flush()
+        return None
 
     def write(self, text: str) -> None:
         """Write a text, which begins a line, or goes on with one that was written before."""

@@ -54,10 +54,11 @@ class Session:
     `path` is the device as QMCONFIG or the argument names it, without what is not to be seen; nothing is opened before
     a command needs it. `previous`
     is the command line that an empty line repeats, `previous_shell` the shell command that `!!` repeats,
-    `snapshots` the counters that qstat compares with, by queue space. `at_terminal`
-    tells whether a person types at a terminal, `can_page` whether long output can go through a pager, `children_read`
-    whether a shell command may read the standard input, which it may not when that is the script. `space` is the name
-    of the queue space that is opened when it is needed, unless another was opened before, or one closed.
+    `snapshots` the counters that qstat compares with, by queue space. `at_terminal` tells whether a person types at a
+    terminal, `shown_at_terminal` whether results come there too, `can_page` whether long output can go through a pager,
+    `children_read` whether a shell command may read the standard input, which it may not when that is the script.
+    `space` is the name of the queue space that is opened when it is needed, unless another was opened before, or one
+    closed.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Session:
         modes: Modes | None = None,
         settings: ShellSettings | None = None,
         at_terminal: bool = False,
+        shown_at_terminal: bool = False,
         can_page: bool = False,
         children_read: bool = False,
         space: str = "",
@@ -78,8 +80,11 @@ class Session:
         self.path = path if "://" not in path else _shown(path)
         self.catalogue = catalogue
         self.screen = screen
+        self.output = screen
+        """Where results go: the screen, unless the command line says otherwise. Prompts and echo go to the screen."""
         self.environ = environ
         self.at_terminal = at_terminal
+        self._shown_at_terminal = shown_at_terminal
         self.can_page = can_page
         self.children_read = children_read
         self.modes = modes or Modes()
@@ -138,10 +143,28 @@ class Session:
         """Whether everything about an object is shown: in verbose mode, and always to programs."""
         return self.modes.verbose or self.modes.format.is_for_programs
 
+    @property
+    def is_read_at_terminal(self) -> bool:
+        """Whether a person reads the results of the present command at a terminal."""
+        return self._shown_at_terminal and self.output is self.screen and not self.modes.format.is_for_programs
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether that terminal can be drawn on."""
+        return self.can_page and self.is_read_at_terminal
+
     def take_remarks(self) -> list[Notice]:
         """Return what is to be said before the next result, once."""
         remarks, self.remarks = self.remarks, []
         return remarks
+
+    def not_told(self, found: Sequence[Notice]) -> list[Notice]:
+        """Return the warnings that a person at a terminal was not given since the queue space was opened."""
+        if not self.at_terminal:
+            return list(found)
+        new = [notice for notice in found if notice.text not in self.told]
+        self.told |= {notice.text for notice in new}
+        return new
 
     def is_at(self, device: Device) -> bool:
         """Tell whether a device is the one that the session has open."""
@@ -163,6 +186,14 @@ class Session:
         except BadResourceError:
             # What is in its place, if anything, says whoever makes it.
             return False
+
+    def files(self) -> list[Path]:
+        """Return the files of the device, as far as that is known without opening it."""
+        own = file_of(self._place)
+        if own is None:
+            return []
+        entries = [] if self._device is None else self._device.entries()
+        return [own, *(Path(entry.path) for entry in entries)]
 
     def is_named(self, device: str) -> bool:
         """Tell whether a name is one of the device of this session."""
@@ -254,7 +285,7 @@ class Session:
             nonlocal shown
             new = 20 * done // total - shown
             shown += new
-            self.screen.tick("." * new + "\n" * (done >= total))
+            self.output.tick("." * new + "\n" * (done >= total))
 
         return show
 

@@ -112,7 +112,10 @@ def qspacelist(session: Session, queue_space_name: str) -> Outcome:
     if queue_space_name:
         spaces, missing = [session.device.space(queue_space_name)], []
     else:
-        spaces, missing = session.device.spaces(), notices.of_missing(session.device.missing_volumes())
+        spaces, missing = (
+            session.device.spaces(),
+            session.not_told(notices.of_missing(session.device.missing_volumes())),
+        )
     return [*missing, *_listed(session, spaces, in_full=bool(queue_space_name))]
 
 
@@ -226,10 +229,7 @@ def missing_error_queue(session: Session) -> list[Notice]:
         for whose, name in named
         if name and name not in there
     ]
-    if session.at_terminal:
-        found = [notice for notice in found if notice.text not in session.told]
-        session.told |= {notice.text for notice in found}
-    return found
+    return session.not_told(found)
 
 
 def _destruction(session: Session, given: Given) -> str:

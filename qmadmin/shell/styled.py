@@ -63,6 +63,9 @@ class StyledScreen:
         self._marks: dict[str, tuple[str, str]] = {}
         """What begins and ends each style that was drawn."""
 
+    def prepare(self) -> None:
+        """Do nothing: it is there."""
+
     def show(self, results: Iterable[Result], *, form: Format = Format.TABLE, paged: bool = False) -> None:
         """Draw results for the width that the terminal has now, as they come."""
         size = window(self._out.file)
@@ -109,6 +112,10 @@ class StyledScreen:
     def flush(self) -> None:
         """Bring everything out."""
         self._plain.flush()
+
+    def descriptor(self) -> None:
+        """Return None."""
+        self.flush()
 
     def _console(self, stream: TextIO) -> Console:
         return Console(

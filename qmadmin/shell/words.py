@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import TYPE_CHECKING
 
 from qmadmin.shell import notices
 from qmadmin.shell.notices import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BLANKS = " \t"
 QUOTES = "\"'"
@@ -36,6 +40,15 @@ def split(line: str) -> list[Word]:
             hint=f"Write {open_quote} at the end of the argument, or leave it out.",
         )
     return words
+
+
+def each(line: str) -> Iterator[Word]:
+    """Yield the words of a line as far as somebody wants them, a quote that is not closed ending with the line.
+
+    UsageError where a quote is followed by more text, when that comes.
+    """
+    for word, _ in _each(line):
+        yield word
 
 
 def head(line: str) -> tuple[str, str]:
@@ -69,7 +82,7 @@ def answer(line: str) -> str:
 
 def quote(text: str) -> str:
     """Write a word so that `split` reads it back."""
-    if text and not text.startswith(("-", *QUOTES)) and not any(blank in text for blank in BLANKS):
+    if text and not text.startswith(("-", ">", "|", *QUOTES)) and not any(blank in text for blank in BLANKS):
         return text
     if "\\" in text and "'" not in text:
         return f"'{text}'"
@@ -79,24 +92,28 @@ def quote(text: str) -> str:
 
 def _words(line: str) -> tuple[list[Word], str]:
     """Return the words, and the quote that the last of them lacks."""
-    words = []
+    words, open_quote = [], ""
+    for word, open_quote in _each(line):  # noqa: B007 - only the last one may lack it
+        words.append(word)
+    return words, open_quote
+
+
+def _each(line: str) -> Iterator[tuple[Word, str]]:
+    """Yield the words, each with the quote that it lacks."""
     end = len(line)
     start = _behind_blanks(line, 0)
     while start < end:
         if line[start] not in QUOTES:
             at = _before_blanks(line, start)
-            words.append(Word(line[start:at], start=start))
+            yield Word(line[start:at], start=start), ""
         else:
             text, at = _quoted(line, start)
-            words.append(Word(text, quoted=True, start=start))
-            if at > end:
-                return words, line[start]
             if at < end and line[at] not in BLANKS:
                 raise UsageError.of(
                     notices.NO_WHITE_SPACE(), line[start:], hint='Separate arguments by blanks; a quote inside is \\".'
                 )
+            yield Word(text, quoted=True, start=start), line[start] if at > end else ""
         start = _behind_blanks(line, at)
-    return words, ""
 
 
 def _behind_blanks(line: str, start: int) -> int:

@@ -336,12 +336,13 @@ def test_partitions_of_a_file_are_refused_in_a_sentence(shell):
     assert not shell.path.exists()
 
 
-def at_terminal(shell, script):
+def at_terminal(shell, script, **elsewhere):
     """Run a script in this process as what a person types; return what is shown, and what is said beside it."""
     out, err = io.StringIO(), io.StringIO()
     screen = StyledScreen(out, err, {"NO_COLOR": "1"})
     modes = Modes(format=Format.TABLE)
-    session = Session(shell.device, Catalogue(), screen, shell.environ, modes=modes, at_terminal=True)
+    where = {"at_terminal": True, "shown_at_terminal": True} | elsewhere
+    session = Session(shell.device, Catalogue(), screen, shell.environ, modes=modes, **where)
     with contextlib.closing(session):
         Interpreter(session, Script(io.StringIO(script), "x", session)).run()
     return out.getvalue(), err.getvalue()
@@ -383,6 +384,11 @@ def test_a_listing_at_a_terminal_ends_after_some_messages_and_says_so(laid_out, 
         shown, said = at_terminal(laid_out, f"qopen QSPACE\nqlist {option} STRING\n")
         assert (shown.count("ready"), said) == (4, "")
     assert laid_out.run(script).out.count("ready") == 4
+    for line, where in (("qlist STRING > out", {}), ("qlist STRING", {"shown_at_terminal": False})):
+        monkeypatch.chdir(laid_out.directory)
+        shown, said = at_terminal(laid_out, f"qopen QSPACE\n{line}\n", **where)
+        listed = (laid_out.directory / "out").read_text() if ">" in line else shown
+        assert (listed.count("ready"), said) == (4, "")
 
 
 def test_a_missing_error_queue_is_told_once_at_a_terminal(laid_out, terminal):

@@ -1,0 +1,42 @@
+"""Files that commands read and write beside the device."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qmadmin.shell.notices import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qmadmin.shell.session import Session
+
+_BESIDE = ("", "-wal", "-shm")
+
+
+def for_us_only(path: str, flags: int) -> int:
+    """Open a file that only its user can read, whatever the umask says: the device has the same bodies so."""
+    return os.open(path, flags, 0o600)
+
+
+def refuse_the_device(session: Session, file: str) -> None:
+    """Refuse a name that leads to a file of the device.
+
+    Written to, it would be destroyed; and once a process that works on it closes it, its locks are gone.
+    """
+    try:
+        found = os.stat(file)  # noqa: PTH116 - one look
+    except OSError:
+        return
+    if any(os.path.samestat(found, own) for own in _own(session)):
+        raise UsageError(f"File {file} belongs to the device {session.path}", hint="Name another file.")
+
+
+def _own(session: Session) -> Iterator[os.stat_result]:
+    for volume in session.files():
+        beside = Path(f"{volume}-run")
+        for path in (*(Path(f"{volume}{end}") for end in _BESIDE), *(beside.rglob("*") if beside.is_dir() else ())):
+            if path.exists():
+                yield path.stat()

@@ -1,0 +1,323 @@
+"""What a command shows, on its way into a file or to a shell command, as its line says.
+
+It is laid out as for a script. Whatever else there is to say - prompts, notices, progress - stays on the screen, and
+waits there while a shell command may have the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+import subprocess
+from abc import abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qmadmin.shell.children import cannot_be_run, checked, ended
+from qmadmin.shell.files import for_us_only, refuse_the_device
+from qmadmin.shell.formats import Format
+from qmadmin.shell.interrupts import left_to_the_child
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.redirection import APPEND, PIPE
+from qmadmin.shell.render import OutputLostError, PlainScreen
+from qmadmin.shell.results import Notice, Severity
+from qmadmin.shell.status import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from _typeshed import ReadableBuffer
+
+    from qmadmin.shell.redirection import Redirection
+    from qmadmin.shell.render import Screen
+    from qmadmin.shell.results import Result
+    from qmadmin.shell.session import Session
+
+
+class _Target(io.RawIOBase):
+    """Where bytes go. It is begun with the first of them, so that a command that is refused leaves all as it is.
+
+    What comes when it is `over` is given up.
+    """
+
+    has_terminal = False
+    """Whether somebody else may be drawing on the terminal."""
+    begun = False
+    over = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        self.begin()
+        return len(memoryview(data)) if self.over else self.put(data)
+
+    def begin(self) -> None:
+        """Have a place for what comes, if that is not so."""
+        if self.begun or self.over:
+            return
+        self.begun = True
+        try:
+            self.prepare()
+            self.start()
+        except BaseException:
+            self.over = True
+            raise
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Find out whether it can be written to, and change nothing; UsageError if it cannot."""
+
+    @property
+    @abstractmethod
+    def descriptor(self) -> int:
+        """Where a child process can write."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Make room for the first byte."""
+
+    @abstractmethod
+    def put(self, data: ReadableBuffer) -> int:
+        """Write some of the data and return how much."""
+
+    @abstractmethod
+    def end(self) -> list[Notice]:
+        """Let go of what was opened, and return what there is to say."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Let go of what was opened, and wait for nobody."""
+
+
+class _File(_Target):
+    """A file, which only its user can read if it is made here."""
+
+    def __init__(self, session: Session, name: str, *, append: bool) -> None:
+        super().__init__()
+        self.name = name
+        self._session = session
+        self._path = os.path.expanduser(name)  # noqa: PTH111 - a text in place of a text
+        self._append = append
+        self._descriptor = -1
+        self._made = False
+
+    def prepare(self) -> None:
+        if self._descriptor >= 0:
+            return
+        refuse_the_device(self._session, self._path)
+        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_APPEND * self._append
+        try:
+            with contextlib.suppress(FileExistsError):
+                self._descriptor = for_us_only(self._path, flags | os.O_CREAT | os.O_EXCL)
+                self._made = True
+            if not self._made:
+                self._descriptor = for_us_only(self._path, flags | os.O_CREAT)
+        except OSError as error:
+            raise UsageError(f"Failed to open {self.name}: {error.strerror}") from None
+
+    def start(self) -> None:
+        if not self._append and stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            os.ftruncate(self._descriptor, 0)
+
+    @property
+    def descriptor(self) -> int:
+        return self._descriptor
+
+    def put(self, data: ReadableBuffer) -> int:
+        return os.write(self._descriptor, data)
+
+    def end(self) -> list[Notice]:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return []
+        if self._made and not self.begun:
+            Path(self._path).unlink(missing_ok=True)
+        try:
+            os.close(descriptor)
+        except OSError as error:
+            return [Notice(Severity.ERROR, f"Failed to write {self.name}: {error.strerror}")]
+        return []
+
+    def leave(self) -> None:
+        self.end()
+
+
+class _Command(_Target):
+    """The standard input of a command of sh, which writes where this program writes."""
+
+    def __init__(self, session: Session, command: str) -> None:
+        super().__init__()
+        self.name = command
+        self._session = session
+        self._outer = session.output
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def prepare(self) -> None:
+        checked(self.name)
+
+    def start(self) -> None:
+        try:
+            self._child = subprocess.Popen(  # noqa: S602 - the line of whoever typed it
+                self.name,
+                shell=True,
+                stdin=subprocess.PIPE,
+                stdout=self._outer.descriptor(),
+                env=dict(self._session.environ),
+                bufsize=0,
+            )
+        except OSError as error:
+            raise cannot_be_run(error) from error
+        self.has_terminal = True
+
+    def put(self, data: ReadableBuffer) -> int:
+        return os.write(self.descriptor, data)
+
+    @property
+    def descriptor(self) -> int:
+        assert self._child is not None and self._child.stdin is not None  # noqa: S101, PT018 - it is started with one
+        return self._child.stdin.fileno()
+
+    def end(self) -> list[Notice]:
+        child = self._child
+        if child is None or child.stdin is None:
+            return []
+        with left_to_the_child() as interrupts:
+            child.stdin.close()
+            child.wait()
+        return ended(self._session, self.name, child.returncode, interrupts)
+
+    def leave(self) -> None:
+        if self._child is not None and self._child.stdin is not None:
+            self._child.stdin.close()
+
+
+class Elsewhere:
+    """A screen whose results go to where a line says."""
+
+    def __init__(self, session: Session, to: Redirection) -> None:
+        self._screen: Screen = session.screen
+        self._target: _File | _Command = (
+            _Command(session, to.target) if to.sign == PIPE else _File(session, to.target, append=to.sign == APPEND)
+        )
+        self._stream = io.TextIOWrapper(io.BufferedWriter(self._target), encoding="utf-8", errors="backslashreplace")
+        self._plain = PlainScreen(self._stream, self._stream)
+        self._too_early: list[str] | None = []
+        self._postponed: list[Callable[[], None]] = []
+
+    def prepare(self) -> None:
+        """Find out whether there is a place for results, before anything is done; UsageError if there is none."""
+        if self._too_early is not None:
+            self._target.prepare()
+            early, self._too_early = self._too_early, None
+            self.write("".join(early))
+
+    def show(self, results: Iterable[Result], *, form: Format = Format.PLAIN, paged: bool = False) -> None:
+        """Write the lines of results, for a script."""
+        self._plain.show(results, form=Format.PLAIN if form is Format.TABLE else form, paged=paged)
+
+    def write(self, text: str) -> None:
+        """Write what is for programs; it waits until it is known whether it can be written."""
+        if self._too_early is None:
+            self._plain.write(text)
+        else:
+            self._too_early.append(text)
+
+    def notice(self, notice: Notice, place: str = "") -> None:
+        """Draw a notice on the screen."""
+        self._say(lambda: self._screen.notice(notice, place))
+
+    def prompt(self, text: str) -> None:
+        """Write a prompt on the screen."""
+        self._say(lambda: self._screen.prompt(text))
+
+    def tick(self, text: str) -> None:
+        """Write a piece of a line that shows progress."""
+        self._plain.tick(text)
+
+    def progress(self, what: str, total: int | None) -> AbstractContextManager[Callable[[int], None]] | None:
+        """Show progress on the screen."""
+        return self._screen.progress(what, total)
+
+    def flush(self) -> None:
+        """Bring everything out that was written."""
+        self._plain.flush()
+
+    def descriptor(self) -> int:
+        """Return where a child process writes what belongs here."""
+        self.prepare()
+        self._target.begin()
+        self._plain.flush()
+        return self._target.descriptor
+
+    def _say(self, say: Callable[[], None]) -> None:
+        if self._target.has_terminal:
+            self._postponed.append(say)
+        else:
+            say()
+
+    # ---- the end ----
+
+    def finish(self, *, refused: bool) -> None:
+        """Bring out what is left; what was not refused makes an empty file, too."""
+        try:
+            self.prepare() if self._too_early else None
+        except UsageError:
+            self._screen.write("".join(self._too_early or ()))
+            return
+        if not refused:
+            self._target.begin()
+        self._plain.flush()
+
+    def drop(self) -> None:
+        """Write nothing more."""
+        self._target.over = True
+
+    def lost(self, error: OutputLostError) -> list[Notice]:
+        """Write nothing more, and return what there is to say of it: nothing where whoever read it has enough."""
+        self.drop()
+        reason = f"Failed to write {self._target.name}: {error.reason}"
+        return [] if error.quiet else [Notice(Severity.ERROR, reason)]
+
+    def end(self) -> list[Notice]:
+        """Close what was opened, wait for a shell command, and return what there is to say."""
+        try:
+            return self._target.end()
+        finally:
+            self.drop()
+            for say in self._postponed:
+                say()
+
+    def leave(self) -> None:
+        """Close what was opened, and wait for nobody."""
+        self.drop()
+        self._target.leave()
+
+
+@contextlib.contextmanager
+def sent(session: Session, to: Redirection) -> Iterator[list[Notice]]:
+    """Send the results of what is done inside to where a line says; at the end the list has what there is to say."""
+    told: list[Notice] = []
+    elsewhere, before = Elsewhere(session, to), session.output
+    session.output = elsewhere
+    try:
+        try:
+            yield told
+            elsewhere.finish(refused=session.status is not Exit.OK)
+        except OutputLostError as error:
+            told += elsewhere.lost(error)
+        except SystemExit:
+            elsewhere.leave()
+            raise
+        except BaseException:
+            elsewhere.drop()
+            raise
+        finally:
+            session.output = before
+            told += elsewhere.end()
+    except UsageError as error:
+        # A shell command that cannot be started.
+        told.append(error.notice)

@@ -1,0 +1,122 @@
+"""Where a command line sends what its command shows: `> FILE`, `>> FILE` or `| SHELL COMMAND` at its end.
+
+A sign stands unquoted before a word, at the end of the line. A line that Tuxedo's qmadmin takes means what it means
+there: behind a command that does more than look, the signs are arguments as long as the command has room for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING
+
+from qmadmin.shell import words
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.read import stands_for_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qmadmin.shell.declare import Command
+    from qmadmin.shell.words import Word
+
+APPEND, WRITE, PIPE = ">>", ">", "|"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Redirection:
+    """A sign and what stands behind it: a file, or a command line for sh."""
+
+    sign: str
+    target: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Found:
+    """A sign, its place in the line, and how many arguments stand before it."""
+
+    sign: str
+    start: int
+    arguments: int
+
+    @property
+    def end(self) -> int:
+        """The place behind the sign."""
+        return self.start + len(self.sign)
+
+
+def parted(command: Command, line: str) -> tuple[str, Redirection | None]:
+    """Return the arguments of a command without what says where its output goes, and that."""
+    for found in _signs(command, line):
+        target = _target(found, line)
+        if target and (command.looks or _is_one_too_many(command, found, line)):
+            return line[: found.start].rstrip(words.BLANKS), Redirection(found.sign, target)
+    return line, None
+
+
+def unfinished(command: Command, line: str) -> tuple[str, str] | None:
+    """Return the first sign that a line which is being written can have, and what stands behind it."""
+    for found in _signs(command, line):
+        if command.looks or found.arguments >= len(command.positionals):
+            return found.sign, line[found.end :]
+    return None
+
+
+def _signs(command: Command, line: str) -> Iterator[_Found]:
+    """Yield the words that begin with a sign and are neither an option nor the value of one."""
+    if command.raw:
+        return
+    arguments, is_value, options_are_over = 0, False, False
+    for word in _words(line):
+        if is_value:
+            is_value = False
+        elif not options_are_over and stands_for_option(command, word, arguments):
+            is_value = _needs_a_value(command, word.text)
+            options_are_over = word.text == "--"
+        else:
+            sign = _sign(word)
+            if sign:
+                yield _Found(sign, word.start, arguments)
+            arguments += 1
+
+
+def _words(line: str) -> Iterator[Word]:
+    """Yield the words up to the first that is torn, which whoever reads the arguments refuses."""
+    with contextlib.suppress(UsageError):
+        yield from words.each(line)
+
+
+def _sign(word: Word) -> str:
+    return "" if word.quoted else next((sign for sign in (APPEND, WRITE, PIPE) if word.text.startswith(sign)), "")
+
+
+def _needs_a_value(command: Command, text: str) -> bool:
+    """Return whether a word of options leaves the value of its last one to the next word."""
+    kinds = {option.flag: option.kind for option in command.options}
+    if text.startswith("--"):
+        return False
+    for at, letter in enumerate(text[1:], start=2):
+        if kinds.get(f"-{letter}") is not None:
+            return at == len(text)
+    return False
+
+
+def _target(found: _Found, line: str) -> str:
+    """Return what is behind a sign; empty where that is not a file alone."""
+    rest = line[found.end :].strip(words.BLANKS)
+    if found.sign == PIPE:
+        return rest
+    try:
+        named = words.split(rest)
+    except UsageError:
+        return ""
+    return named[0].text if len(named) == 1 else ""
+
+
+def _is_one_too_many(command: Command, found: _Found, line: str) -> bool:
+    """Return whether the command cannot take the sign, and what stands behind it, as arguments."""
+    try:
+        more = len(words.split(line[found.start :]))
+    except UsageError:
+        return True
+    return found.arguments + more > len(command.positionals)
