@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from qmadmin.shell import (
@@ -21,6 +22,7 @@ from qmadmin.shell import (
     suggest,
     transactions,
     transfer,
+    watching,
     words,
 )
 from qmadmin.shell.notices import UsageError
@@ -43,6 +45,7 @@ MODULES = (
     putting,
     content,
     live,
+    watching,
     transactions,
     care,
     transfer,
@@ -84,6 +87,10 @@ class Catalogue:
             if line.startswith(command.name):
                 return command, line[len(command.name) :].strip(words.BLANKS)
         name, rest = words.head(line)
+        begun = re.split("[>|]", name, maxsplit=1)[0]
+        if begun in self._by_name and name not in self._by_name:
+            # No name has such a sign: it says where the output goes.
+            name, rest = begun, line.lstrip(words.BLANKS)[len(begun) :].rstrip(words.BLANKS)
         return self.named(name), rest
 
     def named(self, name: str) -> Command:

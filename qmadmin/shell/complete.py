@@ -38,12 +38,18 @@ def line(session: Session, text: str) -> tuple[int, list[Candidate]]:
         return 0, []
     if sign := redirection.unfinished(command, arguments + text[len(text.rstrip(words.BLANKS)) :]):
         return _elsewhere(*sign)
-    kind = _slot(command, before[1:], at)
+    if command.takes_rest and (begun := _rest(command, text)):
+        return line(session, begun)
+    return replaced, _arguments(session, command, before[1:], at)
+
+
+def _arguments(session: Session, command: Command, before: Sequence[Word], at: Word) -> list[Candidate]:
+    kind = _slot(command, before, at)
     if kind is None:
-        return replaced, _flags(command, before[1:], at)
+        return _flags(command, before, at)
     begun, kept = _last_of_list(kind, at.text)
     found = _values(session, kind, begun)
-    return replaced, [Candidate(words.quote(kept + value.text), value.about) for value in found]
+    return [Candidate(words.quote(kept + value.text), value.about) for value in found]
 
 
 def answer(session: Session, kind: Kind[Any], text: str) -> tuple[int, list[Candidate]]:
@@ -56,6 +62,14 @@ _SHELL_WORD = re.compile(r"(?:[^\s\\!;|&<>()=`\"']|\\.)*$")
 """What stands at the end of a shell command and may be the beginning of a file name."""
 _SPECIAL = re.compile(r"[^\w@%+:,./~-]")
 """What the shell would take for something else than a part of a name."""
+
+
+def _rest(command: Command, text: str) -> str:
+    """Return the line that the rest of a line is, once its command stands there."""
+    _, behind = words.head(text)
+    first = next(redirection.arguments(command, behind), None)
+    begun = "" if first is None else text[text.rindex(behind) + first.start :]
+    return begun if any(blank in begun for blank in words.BLANKS) else ""
 
 
 def _elsewhere(sign: str, text: str) -> tuple[int, list[Candidate]]:

@@ -73,7 +73,8 @@ class Positional:
     pair of quotes with nothing between is no empty answer, but means the empty value. Without a prompt the argument may
     be left out, and is None then, and so may one of which an option that is named in `unless` takes the place. Where
     `meant` gives a text, that holds for what the line does not have, and nothing is asked. A prompt and a notice may
-    name what `facts` returns, and `{default}`.
+    name what `facts` returns, and `{default}`. One that is the `rest` of its line begins with the first word that is no
+    option, and has all that follows, quotes and all.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Positional:
     clearable: bool = False
     unless: tuple[str, ...] = ()
     meant: Callable[[Session], str | None] | None = None
+    rest: bool = False
 
     @property
     def shown(self) -> str:
@@ -129,7 +131,7 @@ class Command:
     """A command of the shell.
 
     `raw` means that its one argument is the rest of the line, quotes and all; `looks` that it only shows something, so
-    that an empty line may repeat it.
+    that an empty line may repeat it; `renews` that it shows that again and again by itself.
     """
 
     name: str
@@ -142,7 +144,13 @@ class Command:
     failure: Failure | None = None
     raw: bool = False
     looks: bool = False
+    renews: bool = False
     extension: bool = False
+
+    @property
+    def takes_rest(self) -> bool:
+        """Whether its argument is the rest of the line behind the options."""
+        return any(positional.rest for positional in self.positionals)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -212,6 +220,7 @@ class Group:
         failure: Failure | None = None,
         raw: bool = False,
         looks: bool = False,
+        renews: bool = False,
         extension: bool = False,
     ) -> Callable[[Handler], Handler]:
         """Declare the function beneath as the handler of the command `name`; `short` lists its abbreviations."""
@@ -231,6 +240,7 @@ class Group:
                 failure=failure,
                 raw=raw,
                 looks=looks,
+                renews=renews,
                 extension=extension,
             )
             _check(command)
@@ -264,3 +274,5 @@ def _check(command: Command) -> None:
     asked = [bool(positional.prompt) for positional in command.positionals]
     if asked != sorted(asked, reverse=True):
         raise TypeError(f"{command.name}: an argument without a prompt stands before one with a prompt")
+    if command.takes_rest and len(command.positionals) > 1:
+        raise TypeError(f"{command.name}: beside the rest of the line there can be no other argument")

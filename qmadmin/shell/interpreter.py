@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.shell import notices, redirection, suggest, words
 from qmadmin.shell.audit import recorded
 from qmadmin.shell.complaints import declined, fault, refusal
-from qmadmin.shell.declare import CONFIRMING, Command, Confirmation, Needs
+from qmadmin.shell.declare import CONFIRMING, Command, Confirmation
 from qmadmin.shell.formats import CsvTable, Document, Format
 from qmadmin.shell.interrupts import held_back
 from qmadmin.shell.kinds import YesNo
 from qmadmin.shell.notices import InputEndedError, UsageError
-from qmadmin.shell.read import Reading
+from qmadmin.shell.read import Reading, check_needs
 from qmadmin.shell.render import OutputLostError
-from qmadmin.shell.results import Line, Notice, Outcome, Result, Rounds, Severity, Shown, Table
+from qmadmin.shell.results import Line, Notice, Outcome, Result, Rounds, Severity, Shown, each
 from qmadmin.shell.status import Exit
 from qmcore.errors import BadQueueError, BadResourceError, QueueError
 
@@ -44,6 +43,8 @@ class Interpreter:
         """Those that go on when the command file has ended that one of their commands named."""
         self._document: Document | None = None
         self._csv: CsvTable | None = None
+        self._in_time = False
+        """Whether results come one after the other in the course of time, of which no pager may wait for the last."""
         session.draw = self._draw
 
     def run(self) -> Exit:
@@ -188,7 +189,7 @@ class Interpreter:
         agreed: Any = None  # stays None where what follows is broken off
         with self._reporting(command, reading.given, self._dialogue.place):
             reading.take(rest)
-            self._check_needs(command)
+            check_needs(command, self._session)
             reading.fill(self._dialogue, self._session)
             self._session.output.prepare()
             agreed = command.confirm is None or self._agreed(command.confirm, reading, start)
@@ -196,12 +197,6 @@ class Interpreter:
             self._pass_over(reading)
         elif agreed:
             self._run(command, reading, start, line)
-
-    def _check_needs(self, command: Command) -> None:
-        if Needs.OPEN_SPACE in command.needs:
-            self._session.opened()
-        if Needs.CURRENT_QUEUE in command.needs:
-            self._session.chosen()
 
     def _agreed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
         """Tell whether the command is to be run; what it would hit is found out in any case."""
@@ -265,7 +260,12 @@ class Interpreter:
         """Show what a command returned, in its order."""
         session = self._session
         results: list[Result] = []
-        for shown in (*session.take_remarks(), *_each(outcome)):
+        for shown in (*session.take_remarks(), *each(outcome)):
+            if isinstance(shown, Rounds):
+                self._draw(results)
+                results = []
+                self._show_in_time(shown, start)
+                continue
             if not isinstance(shown, Notice):
                 results.append(shown)
                 continue
@@ -278,18 +278,14 @@ class Interpreter:
 
     def _draw(self, results: Sequence[Result]) -> None:
         try:
-            for in_time, part in itertools.groupby(results, lambda result: isinstance(result, Rounds)):
-                if in_time:
-                    self._draw_in_time(
-                        table for rounds in part if isinstance(rounds, Rounds) for table in rounds.tables
-                    )
-                else:
-                    self._draw_at_once(list(part), paged=self._session.modes.paginate)
+            if results:
+                self._draw_at_once(results)
         except KeyboardInterrupt:
-            self._leave_the_line()
+            if not self._in_time:
+                self._leave_the_line()
             raise
 
-    def _draw_at_once(self, results: Sequence[Result], *, paged: bool) -> None:
+    def _draw_at_once(self, results: Sequence[Result]) -> None:
         if self._document is not None:
             for result in results:
                 self._document.add(result)
@@ -297,15 +293,23 @@ class Interpreter:
             for line in self._csv.lines(results):
                 self._session.output.write(f"{line}\n")
         else:
-            self._session.output.show(results, form=self._session.modes.format, paged=paged)
+            modes = self._session.modes
+            self._session.output.show(results, form=modes.format, paged=modes.paginate and not self._in_time)
 
-    def _draw_in_time(self, tables: Iterable[Table]) -> None:
-        """Draw each table when it comes, in a document of its own."""
-        for number, table in enumerate(tables):
-            if number and self._document is not None:
-                self._document.again()
-            self._draw_at_once([table], paged=False)
-            self._session.output.flush()
+    def _show_in_time(self, rounds: Rounds, start: str) -> None:
+        """Show each round when it comes, in a document of its own."""
+        self._in_time = True
+        try:
+            for number, shown in enumerate(rounds.rounds):
+                if number and self._document is not None:
+                    self._document.again()
+                self._show(shown, start)
+                self._session.output.flush()
+        except KeyboardInterrupt:
+            self._leave_the_line()
+            raise
+        finally:
+            self._in_time = False
 
     def _interrupted(self, command: Command, outcome: Outcome) -> None:
         """Say that the command was carried out, if it was, because nothing of what it returned is shown."""
@@ -378,9 +382,3 @@ class Interpreter:
         if where:
             text = f"Passed over the remaining answers to {reading.command.name}"
             self._notice(Notice(Severity.INFO, text), where)
-
-
-def _each(outcome: Outcome) -> Sequence[Shown]:
-    if outcome is None:
-        return ()
-    return outcome if isinstance(outcome, Sequence) else (outcome,)

@@ -26,7 +26,6 @@ from qmadmin.shell.results import (
     Prose,
     Record,
     Result,
-    Rounds,
     Table,
     Term,
     Value,
@@ -63,9 +62,6 @@ def lines(result: Result, width: int | None) -> Iterator[list[Span]]:
             yield from ([(printable(line), PLAIN)] for line in found)
         case Table():
             yield from _table(result, width)
-        case Rounds(tables):
-            for table in tables:
-                yield from _table(table, width)
         case Record():
             yield from _record(result, width)
         case Prose(blocks):

@@ -45,6 +45,7 @@ _FREQUENT = ("enqueued", "dequeued")
     needs=Needs.OPEN_SPACE,
     extension=True,
     looks=True,
+    renews=True,
 )
 def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int | None) -> Outcome:
     """Watch the traffic of the queues of the open queue space.
@@ -73,7 +74,7 @@ def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int |
 
         live_screen.watch(session, queue_name, seconds, rounds)
         return None
-    return Rounds(_tables(session, queue_name, seconds, rounds or 1))
+    return Rounds(_rounds(session, queue_name, seconds, rounds or 1))
 
 
 def look(session: Session, queue_name: str | None) -> Look:
@@ -87,7 +88,7 @@ def look(session: Session, queue_name: str | None) -> Look:
     return Look.of(clock.monotonic(), clock.now(), found)
 
 
-def _tables(session: Session, queue_name: str | None, seconds: float, rounds: int) -> Iterator[Table]:
+def _rounds(session: Session, queue_name: str | None, seconds: float, rounds: int) -> Iterator[list[Shown]]:
     from qmadmin.shell.flow import Flow
 
     flow = Flow()
@@ -95,7 +96,7 @@ def _tables(session: Session, queue_name: str | None, seconds: float, rounds: in
         if number:
             time.sleep(seconds)
         flow.add(look(session, queue_name))
-        yield _table(flow)
+        yield [_table(flow)]
 
 
 def _table(flow: Flow) -> Table:

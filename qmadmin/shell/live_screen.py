@@ -1,10 +1,10 @@
-"""The live view on a terminal: drawn by prompt_toolkit on a screen of its own, read by a thread of its own."""
+"""Live views on a terminal: drawn by prompt_toolkit on a screen of its own, read by a thread of its own."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.application.current import get_app
@@ -13,18 +13,39 @@ from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
-from qmadmin.shell import figures, live
+from qmadmin.shell import figures, layout, live
 from qmadmin.shell.live_view import BAR, FAINT, STRONG, View
+from qmadmin.shell.watched_view import WatchedView
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
+    from qmadmin.shell.layout import Span
     from qmadmin.shell.session import Session
+    from qmadmin.shell.watching import Watched
 
-_STYLES = Style.from_dict({BAR: "reverse", STRONG: "bold", FAINT: ""})
+_STYLES = Style.from_dict(
+    {BAR: "reverse", STRONG: "bold", FAINT: "", layout.HEAD: "bold", layout.TERM: "bold", layout.LABEL: ""}
+)
 """Without colours: what is bold or reversed can be read on every background."""
 _PATIENCE_SECONDS = 0.5
 """How long a look that is under way is waited for when the view is left."""
+
+
+class Drawn(Protocol):
+    """What is looked at, every so many seconds, and how much of it is above the window."""
+
+    seconds: float
+    page: int
+    scrolled: int
+
+    def lines(self, width: int, height: int) -> list[list[Span]]:
+        """Return the lines for a window."""
+
+    def scroll(self, by: int) -> None:
+        """Move the window down by so much, or up."""
 
 
 def watch(session: Session, queue_name: str | None, seconds: float, rounds: int | None) -> None:
@@ -35,8 +56,32 @@ def watch(session: Session, queue_name: str | None, seconds: float, rounds: int 
     view = View(f"{session.opened().name} on {session.path}", seconds)
     if not _shows(figures.BARS):
         view.bars = figures.PLAIN_BARS
-    application = _application(view)
-    reader = _Reader(session, queue_name, view, application, rounds)
+
+    def look() -> None:
+        space = session.opened()
+        found = live.look(session, queue_name)
+        definition, usage = space.definition, session.device.space_usage(space.name)
+        view.flow.add(found)
+        view.definition, view.usage = definition, usage
+
+    keys = _keys(view)
+    _add_sorting(keys, view)
+    _run(view, keys, look, rounds)
+
+
+def watch_command(watched: Watched, seconds: float, rounds: int | None) -> None:
+    """Show what a command shows, in the same way."""
+    view = WatchedView(watched.line, seconds)
+
+    def look() -> None:
+        view.show(watched.look())
+
+    _run(view, _keys(view), look, rounds)
+
+
+def _run(view: Drawn, keys: KeyBindings, look: Callable[[], None], rounds: int | None) -> None:
+    application = _application(view, keys)
+    reader = _Reader(look, view, application, rounds)
     try:
         application.run(pre_run=reader.start)
     except SystemExit:
@@ -48,14 +93,13 @@ def watch(session: Session, queue_name: str | None, seconds: float, rounds: int 
 
 
 class _Reader(threading.Thread):
-    """Looks at the queues at regular times, and lets the application draw what it has found."""
+    """Looks at regular times, and lets the application draw what it has found."""
 
     def __init__(
-        self, session: Session, queue_name: str | None, view: View, application: Application[None], rounds: int | None
+        self, look: Callable[[], None], view: Drawn, application: Application[None], rounds: int | None
     ) -> None:
-        super().__init__(name="qmadmin-qtop", daemon=True)
-        self._session = session
-        self._queue_name = queue_name
+        super().__init__(name="qmadmin-live", daemon=True)
+        self._look = look
         self._view = view
         self._application = application
         self._rounds = rounds
@@ -74,21 +118,13 @@ class _Reader(threading.Thread):
         try:
             while not self._stopped.is_set() and taken != self._rounds:
                 self._look()
+                self._application.invalidate()
                 taken += 1
                 self._stopped.wait(self._view.seconds)
         except Exception as caught:  # noqa: BLE001 - it is raised where somebody can be told
             error = caught
         if not self._stopped.is_set():
             self._leave(error)
-
-    def _look(self) -> None:
-        session, view = self._session, self._view
-        space = session.opened()
-        found = live.look(session, self._queue_name)
-        definition, usage = space.definition, session.device.space_usage(space.name)
-        view.flow.add(found)
-        view.definition, view.usage = definition, usage
-        self._application.invalidate()
 
     def _leave(self, error: Exception | None) -> None:
         loop = self._application.loop
@@ -108,7 +144,7 @@ def _leave(application: Application[None], error: Exception | None = None) -> No
         application.exit(exception=error)
 
 
-def _application(view: View) -> Application[None]:
+def _application(view: Drawn, keys: KeyBindings) -> Application[None]:
     def drawn() -> StyleAndTextTuples:
         size = get_app().output.get_size()
         found: StyleAndTextTuples = []
@@ -121,7 +157,7 @@ def _application(view: View) -> Application[None]:
     window = Window(FormattedTextControl(drawn, focusable=True, show_cursor=False), wrap_lines=False)
     return Application(
         layout=Layout(window),
-        key_bindings=_keys(view),
+        key_bindings=keys,
         style=_STYLES,
         include_default_pygments_style=False,
         color_depth=ColorDepth.DEPTH_1_BIT,
@@ -129,7 +165,7 @@ def _application(view: View) -> Application[None]:
     )
 
 
-def _keys(view: View) -> KeyBindings:
+def _keys(view: Drawn) -> KeyBindings:
     bindings = KeyBindings()
 
     @bindings.add("q")
@@ -148,6 +184,16 @@ def _keys(view: View) -> KeyBindings:
     def redraw(event: KeyPressEvent) -> None:
         event.app.renderer.clear()
 
+    for key, step in (("up", -1), ("down", 1), ("k", -1), ("j", 1)):
+        bindings.add(key)(lambda _event, step=step: view.scroll(step))
+    bindings.add("pageup")(lambda _event: view.scroll(-view.page))
+    bindings.add("pagedown")(lambda _event: view.scroll(view.page))
+    bindings.add("home")(lambda _event: view.scroll(-view.scrolled))
+    bindings.add("end")(lambda _event: view.scroll(sys.maxsize))
+    return bindings
+
+
+def _add_sorting(bindings: KeyBindings, view: View) -> None:
     @bindings.add("s")
     def sort(_event: KeyPressEvent) -> None:
         view.sort = view.sort.next
@@ -157,14 +203,6 @@ def _keys(view: View) -> KeyBindings:
     def reverse(_event: KeyPressEvent) -> None:
         view.backwards = not view.backwards
         view.scrolled = 0
-
-    for key, step in (("up", -1), ("down", 1), ("k", -1), ("j", 1)):
-        bindings.add(key)(lambda _event, step=step: view.scroll(step))
-    bindings.add("pageup")(lambda _event: view.scroll(-view.page))
-    bindings.add("pagedown")(lambda _event: view.scroll(view.page))
-    bindings.add("home")(lambda _event: view.scroll(-view.scrolled))
-    bindings.add("end")(lambda _event: view.scroll(sys.maxsize))
-    return bindings
 
 
 def _shows(text: str) -> bool:

@@ -66,7 +66,7 @@ class View:
         self.page = max(1, height - len(head) - 2)
         self.scrolled = max(0, min(self.scrolled, len(queues) - self.page))
         seen = queues[self.scrolled : self.scrolled + self.page]
-        shown = [*head, [(_padded(_titles(chosen, self), width), STRONG)]]
+        shown = [*head, [(padded(_titles(chosen, self), width), STRONG)]]
         shown += [self._row(queue, chosen, width) for queue in seen]
         if not queues and self.flow.last is not None:
             shown.append([("There are no queues.", FAINT)])
@@ -85,7 +85,7 @@ class View:
         clock = times.show(last.time_us).split()[1] if last else "reading"
         right = f"every {self.seconds:g}s  {clock} "
         room = width - len(right) - 2
-        return [(_padded(f" {_cut(printable(self.title), room)}", width - len(right)) + right, BAR)]
+        return [(padded(f" {cut(printable(self.title), room)}", width - len(right)) + right, BAR)]
 
     def _totals(self, width: int) -> list[list[Span]]:
         """Return how much of the limits of the queue space is in use, on as many lines as it takes."""
@@ -116,7 +116,7 @@ class View:
         long = f" q leave  s sort ({order})  r reverse  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} scroll"
         short = f" q leave  s {order}"
         left = next((text for text in (long, short, " q leave") if columns(text) + 2 + len(place) <= width), "")
-        return [(_padded(left, width - len(place)) + place if left else _padded(place, width), BAR)]
+        return [(padded(left, width - len(place)) + place if left else padded(place, width), BAR)]
 
     # ---- the queues ----
 
@@ -199,7 +199,7 @@ def _fitting(width: int, queues: Sequence[QueueFlow]) -> list[_Column]:
 
 def _titles(chosen: Sequence[_Column], view: View) -> str:
     return _GAP.join(
-        _placed(("*" if view.sort is column.sort else "") + column.title, column, cut=False) for column in chosen
+        _placed(("*" if view.sort is column.sort else "") + column.title, column, shorten=False) for column in chosen
     )
 
 
@@ -232,13 +232,13 @@ def _filled(parts: Sequence[tuple[str, str]], width: int) -> list[list[Span]]:
     return found
 
 
-def _placed(text: str, column: _Column, *, cut: bool = True) -> str:
-    text = _cut(text, column.width) if cut or column.left else text
+def _placed(text: str, column: _Column, *, shorten: bool = True) -> str:
+    text = cut(text, column.width) if shorten or column.left else text
     pad = " " * (column.width - columns(text))
     return text + pad if column.left else pad + text
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
     """Return as much of a text as the columns hold."""
     if columns(text) <= width:
         return text
@@ -247,5 +247,6 @@ def _cut(text: str, width: int) -> str:
     return text + "\N{HORIZONTAL ELLIPSIS}" if width > 0 else ""
 
 
-def _padded(text: str, width: int) -> str:
+def padded(text: str, width: int) -> str:
+    """Return a text with blanks behind it up to a width."""
     return text + " " * (width - columns(text))

@@ -301,8 +301,8 @@ class Elsewhere:
 def sent(session: Session, to: Redirection) -> Iterator[list[Notice]]:
     """Send the results of what is done inside to where a line says; at the end the list has what there is to say."""
     told: list[Notice] = []
-    elsewhere, before = Elsewhere(session, to), session.output
-    session.output = elsewhere
+    elsewhere, before = Elsewhere(session, to), (session.output, session.is_elsewhere)
+    session.output, session.is_elsewhere = elsewhere, True
     try:
         try:
             yield told
@@ -316,7 +316,7 @@ def sent(session: Session, to: Redirection) -> Iterator[list[Notice]]:
             elsewhere.drop()
             raise
         finally:
-            session.output = before
+            session.output, session.is_elsewhere = before
             told += elsewhere.end()
     except UsageError as error:
         # A shell command that cannot be started.

@@ -6,9 +6,11 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qmadmin.shell import suggest, words
+from qmadmin.shell.declare import Needs
 from qmadmin.shell.kinds import CapacityCommand, Words
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.results import Notice, Severity
+from qmadmin.shell.words import Word
 from qmcore.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from qmadmin.shell.declare import Command, Option, Positional
     from qmadmin.shell.kinds import Kind
     from qmadmin.shell.session import Session
-    from qmadmin.shell.words import Word
 
 
 class Asking(Protocol):
@@ -92,6 +93,9 @@ class Reading:
         arguments: list[Word] = []
         while found:
             if not stands_for_option(self.command, found[0], len(arguments)):
+                if self.command.takes_rest:
+                    arguments.append(Word(line[found[0].start :]))
+                    break
                 arguments.append(found.pop(0))
                 continue
             if found[0].text == "--":
@@ -272,6 +276,14 @@ def stands_for_option(command: Command, word: Word, arguments: int) -> bool:
     if not arguments or word.text in flags:
         return True
     return arguments >= len(command.positionals) and word.text[:2] in flags
+
+
+def check_needs(command: Command, session: Session) -> None:
+    """Refuse a command that lacks what it needs before it asks for anything."""
+    if Needs.OPEN_SPACE in command.needs:
+        session.opened()
+    if Needs.CURRENT_QUEUE in command.needs:
+        session.chosen()
 
 
 class _MissingError(UsageError):

@@ -62,22 +62,27 @@ def unfinished(command: Command, line: str) -> tuple[str, str] | None:
     return None
 
 
-def _signs(command: Command, line: str) -> Iterator[_Found]:
-    """Yield the words that begin with a sign and are neither an option nor the value of one."""
-    if command.raw:
-        return
-    arguments, is_value, options_are_over = 0, False, False
+def arguments(command: Command, line: str) -> Iterator[Word]:
+    """Yield the words of a line, which may be unfinished, that are neither an option nor the value of one."""
+    count, is_value, options_are_over = 0, False, False
     for word in _words(line):
         if is_value:
             is_value = False
-        elif not options_are_over and stands_for_option(command, word, arguments):
+        elif not options_are_over and stands_for_option(command, word, count):
             is_value = _needs_a_value(command, word.text)
             options_are_over = word.text == "--"
         else:
-            sign = _sign(word)
-            if sign:
-                yield _Found(sign, word.start, arguments)
-            arguments += 1
+            yield word
+            count += 1
+
+
+def _signs(command: Command, line: str) -> Iterator[_Found]:
+    """Yield the arguments that begin with a sign."""
+    if command.raw:
+        return
+    for count, word in enumerate(arguments(command, line)):
+        if sign := _sign(word):
+            yield _Found(sign, word.start, count)
 
 
 def _words(line: str) -> Iterator[Word]:

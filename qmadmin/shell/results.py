@@ -91,12 +91,12 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rounds:
-    """Tables that come one after the other in the course of time; each is shown at once.
+    """What comes in the course of time, round by round; each is shown at once.
 
-    Programs get a document for each. The next table is asked for when the one before has been shown.
+    Programs get a document for each. The next round is asked for when the one before has been shown.
     """
 
-    tables: Iterable[Table]
+    rounds: Iterable[Sequence[Shown]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -170,7 +170,14 @@ class Prose:
     blocks: tuple[Block, ...]
 
 
-Result = Line | Verbatim | Table | Rounds | Record | Prose
-Shown = Result | Notice
+Result = Line | Verbatim | Table | Record | Prose
+Shown = Result | Rounds | Notice
 Outcome = Shown | Sequence[Shown] | None
 """What a handler may return."""
+
+
+def each(outcome: Outcome) -> Sequence[Shown]:
+    """Return what a handler returned, one by one."""
+    if outcome is None:
+        return ()
+    return outcome if isinstance(outcome, Sequence) else (outcome,)

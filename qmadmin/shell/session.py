@@ -82,6 +82,8 @@ class Session:
         self.screen = screen
         self.output = screen
         """Where results go: the screen, unless the command line says otherwise. Prompts and echo go to the screen."""
+        self.is_elsewhere = False
+        """Whether a person does not see them there."""
         self.environ = environ
         self.at_terminal = at_terminal
         self._shown_at_terminal = shown_at_terminal
@@ -146,7 +148,7 @@ class Session:
     @property
     def is_read_at_terminal(self) -> bool:
         """Whether a person reads the results of the present command at a terminal."""
-        return self._shown_at_terminal and self.output is self.screen and not self.modes.format.is_for_programs
+        return self._shown_at_terminal and not self.is_elsewhere and not self.modes.format.is_for_programs
 
     @property
     def is_drawn(self) -> bool:
@@ -269,7 +271,7 @@ class Session:
         At a terminal it is a bar, from half a second on, which is gone afterwards. Elsewhere it is nothing, and in
         verbose mode a dot for each 5 %, if `total` is known and `dots` are wanted.
         """
-        bar = self.screen.progress(what, total)
+        bar = self.output.progress(what, total)
         if bar is not None:
             with bar as reached:
                 yield reached

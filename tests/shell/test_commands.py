@@ -88,6 +88,7 @@ SYNOPSES = {
     "qpeek": "[{-m msgid | -i corrid}] [-w condition] [-k count] [-x] [-o file] [-r] [queue_name]",
     "qtop": "[-d seconds] [-n rounds] [queue_name]",
     "qstat": "[-r] [-s] [-f file] [queue_name]",
+    "watch": "[-n seconds] [-k count] [command]",
     "qprinttrans": "",
     "qcommittrans": "[-y] [-n] [tranindex]",
     "qaborttrans": "[-y] [-n] [tranindex]",
@@ -177,6 +178,7 @@ PROMPTS = {
     "qrequeue": ["Queue name [default={default}]: "],
     "qput": ["Queue name: ", "Message text: "],
     "source": ["Command file: "],
+    "watch": ["Command to watch: "],
     **{key: ["Queue name: "] for key in ("qdestroy", "qstart", "qstop", "qpurge", "qget", "qpeek")},
 }
 

@@ -31,6 +31,8 @@ def read(line):
         ("qlist |less", ("", ("|", "less"))),
         ("lidl 0 | grep 'a  \"b'c > out | wc -l", ("0", ("|", "grep 'a  \"b'c > out | wc -l"))),
         ("qpeek -w 'priority > 50' Q | cat", ("-w 'priority > 50' Q", ("|", "cat"))),
+        ("qlist>out", ("", (">", "out"))),
+        ("  qinfo|grep Q1 ", ("", ("|", "grep Q1"))),
         ("qsize 1 > out", ("1", (">", "out"))),
         ("qdeletemsg -y > out", ("-y", (">", "out"))),
         ("qdestroy > out", ("", (">", "out"))),

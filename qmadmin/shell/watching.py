@@ -1,0 +1,172 @@
+"""The command that watches another one."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import time
+from typing import TYPE_CHECKING, Any
+
+from qmadmin.shell import layout, redirection, words
+from qmadmin.shell.declare import Option, Positional
+from qmadmin.shell.kinds import Candidate, Kind, Number, Seconds
+from qmadmin.shell.live import WATCHING
+from qmadmin.shell.notices import InputEndedError, UsageError
+from qmadmin.shell.read import Reading, check_needs
+from qmadmin.shell.render import PlainScreen
+from qmadmin.shell.results import Line, Moment, Notice, Outcome, Result, Rounds, Shown, Table, Verbatim, each
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from qmadmin.shell.declare import Command
+    from qmadmin.shell.kinds import Given
+    from qmadmin.shell.session import Session
+
+_SECONDS = 2.0
+
+
+class CommandLine(Kind[str]):
+    """A command line that only shows something; it may be in quotes as a whole."""
+
+    def read(self, text: str, _given: Given, /) -> str:
+        """Return the line."""
+        return words.answer(text)
+
+    def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
+        """Return the commands that can be watched."""
+        commands = session.catalogue.commands
+        return [Candidate(command.name, command.summary) for command in commands if _can_be_watched(command)]
+
+
+@WATCHING.command(
+    "watch",
+    Option(
+        "-n",
+        "seconds",
+        "The seconds between two looks, 0.1 to 3600. The default is 2.",
+        Seconds("interval", 0.1, 3600.0),
+        "seconds",
+        _SECONDS,
+    ),
+    Option(
+        "-k",
+        "rounds",
+        "How many looks to take. The default is no limit.",
+        Number("number of looks", least=1),
+        "count",
+    ),
+    Positional("command", CommandLine(), "The command with its arguments.", "Command to watch: ", rest=True),
+    extension=True,
+    looks=True,
+    renews=True,
+)
+def watch(session: Session, command: str, seconds: float, rounds: int | None) -> Outcome:
+    """Show the output of a command again and again.
+
+    The command must be one that only shows something, with all of its arguments on the line.
+
+    At a terminal the view is updated until you leave it with q or Ctrl-C; the arrow keys, Page Up and Page Down, Home
+    and End scroll. Elsewhere, and in formats for programs, each look follows a line with its time, and is a document of
+    its own in JSON; Ctrl-C ends it. An error of the command ends it too.
+
+        watch qinfo
+        watch -n 10 qlist -b ORDERS
+        watch -n 60 -k 60 qinfo ORDERS > hour.log
+    """
+    watched = Watched(session, command)
+    if session.is_drawn:
+        from qmadmin.shell import live_screen
+
+        live_screen.watch_command(watched, seconds, rounds)
+        return None
+    return Rounds(_rounds(watched, seconds, rounds))
+
+
+def _rounds(watched: Watched, seconds: float, rounds: int | None) -> Iterator[list[Shown]]:
+    for number in itertools.count() if rounds is None else range(rounds):
+        if number:
+            time.sleep(seconds)
+        shown = watched.look()
+        now = layout.cell(Moment(time.time_ns() // 1000), scripted=True)
+        yield [Line(f"{now}  {watched.line}"), *shown]
+
+
+class Watched:
+    """A command whose arguments have been read once. UsageError if it cannot be watched."""
+
+    def __init__(self, session: Session, line: str) -> None:
+        self.line = line
+        self._session = session
+        self._command, rest = session.catalogue.find(line)
+        _refuse(self._command)
+        arguments, to = redirection.parted(self._command, rest)
+        if to is not None:
+            raise UsageError("watch shows what the command itself shows", hint=f"Put {to.sign} behind the quotes.")
+        reading = Reading(self._command, session)
+        reading.take(arguments)
+        check_needs(self._command, session)
+        self._given = dict(reading.fill(_Nobody(self._command), session))
+
+    def look(self) -> list[Shown]:
+        """Return what the command shows now, read as a whole."""
+        session = self._session
+        drawn: list[Result] = []
+        before = session.draw, session.output
+        # What would show progress, or come out at once, would be drawn over the view.
+        session.draw, session.output = drawn.extend, PlainScreen(io.StringIO(), io.StringIO())
+        try:
+            outcome = self._command.handler(session, **self._given)
+            found = [*session.take_remarks(), *drawn, *each(outcome)]
+            return [_read(shown) for shown in found]
+        finally:
+            session.draw, session.output = before
+
+
+def _can_be_watched(command: Command) -> bool:
+    return command.looks and not command.renews
+
+
+def _refuse(command: Command) -> None:
+    if command.renews:
+        raise UsageError(f"{command.name} cannot be watched: it renews what it shows by itself")
+    if not command.looks:
+        raise UsageError(f"{command.name} cannot be watched: only what just shows something can")
+
+
+def _read(shown: Shown) -> Shown:
+    """Return a result whose rows have been read."""
+    match shown:
+        case Table(_, rows):
+            return dataclasses.replace(shown, rows=list(rows))
+        case Verbatim(lines):
+            return Verbatim(list(lines))
+        case _:
+            return shown
+
+
+class _Nobody:
+    """Nobody is asked again and again; where a prompt has a default, that is the answer."""
+
+    patient = False
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+
+    def ask(self, prompt: str, _kind: Kind[Any], /) -> str:
+        """Refuse what has no default."""
+        raise _NotGivenError(prompt, self._command)
+
+    def tell(self, text: str) -> None:
+        """Tell nobody."""
+
+    def warn(self, notice: Notice) -> None:
+        """Warn nobody."""
+
+
+class _NotGivenError(InputEndedError):
+    def __init__(self, prompt: str, command: Command) -> None:
+        super().__init__(prompt, leaves_defaults=True)
+        text = f"{command.name} is watched with all of its arguments on the line"
+        self.notice = UsageError(text, hint=f"Usage: watch {command.synopsis}").notice
