@@ -307,7 +307,7 @@ def test_short_output_does_not_go_through_the_pager(at_prompt):
 
 def test_pager_that_does_not_exist_loses_no_output(at_prompt):
     screen = at_prompt(environ={"PAGER": "/no/such/pager"})
-    screen.enter("help qspacecreate")
+    screen.send("help qspacecreate\r")
     screen.see("Recorded, without effect. The default is 16.")
 
 
