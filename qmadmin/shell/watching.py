@@ -45,7 +45,7 @@ class CommandLine(Kind[str]):
     Option(
         "-n",
         "seconds",
-        "The seconds between two looks, 0.1 to 3600. The default is 2.",
+        "The seconds between two looks, 0.1 to 3600; the default is 2.",
         Seconds("interval", 0.1, 3600.0),
         "seconds",
         _SECONDS,
