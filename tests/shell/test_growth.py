@@ -86,5 +86,5 @@ def test_programs_get_numbers(shell):
 
 def test_the_help_of_both_says_that_the_queue_space_may_be_in_use(shell):
     for name in ("qaddext", "qspacechange"):
-        assert "Unlike in Tuxedo the queue space may be in use" in " ".join(shell.run(f"help {name}").out.split())
+        assert "Unlike in Tuxedo, the queue space may be in use" in " ".join(shell.run(f"help {name}").out.split())
     assert "no semaphores are needed" in " ".join(shell.run("help qsize").out.split())
