@@ -56,7 +56,7 @@ def _run(device: str, choices: Choices, out: TextIO) -> Exit:
     if choices.plan:
         return Exit.OK
     plan.refuse_attached()
-    if backup is None and not choices.backed_up:
+    if backup is None and not (choices.backed_up or plan.under_way):
         raise InvalidArgumentError(
             f"device {plan.path!r} cannot be saved before its upgrade: pg_dump is not installed",
             hint=f"Save it with: {plan.backup_command}  Then say so with --backed-up.",
@@ -76,7 +76,7 @@ def _run(device: str, choices: Choices, out: TextIO) -> Exit:
 
 def _backup_of(device: str, plan: UpgradePlan, choices: Choices) -> str | None:
     """Return where the device is saved before; None where we do not save it."""
-    if choices.backed_up or not can_back_up(device):
+    if choices.backed_up or plan.under_way or not can_back_up(device):
         return None
     if choices.backup is not None:
         return os.path.abspath(choices.backup)
@@ -93,13 +93,15 @@ def _free(name: str, end: str = "") -> str:
 
 
 def _told(plan: UpgradePlan, backup: str | None) -> str:
-    volumes = ", ".join(f"{path} ({count(size)} bytes)" for path, size in plan.volumes)
+    volumes = "\n             ".join(f"{path} ({count(size)} bytes)" for path, size in plan.volumes)
     room = f"{backup}: at most {count(plan.size)} bytes, about {span(plan.seconds)}"
+    saved = "made before the upgrade began, which was cut short" if plan.under_way else "not made here"
+    what = "what is left to do" if plan.under_way else "all volumes together or none"
     lines = [
         f"Device {plan.path} has schema version {plan.version}; qmadmin {__version__} has version {plan.target}.",
         f"  Volumes:   {volumes}",
-        f"  Backup:    {room if backup else 'not made here'}",
-        "  Upgrade:   all volumes together or none; takes an instant, however much is stored",
+        f"  Backup:    {room if backup else saved}",
+        f"  Upgrade:   {what}; takes an instant, however much is stored",
         f"  Attached:  {', '.join(plan.attached) or 'nobody'}",
     ]
     return "\n".join(lines)
@@ -124,7 +126,8 @@ def _record(device: str, plan: UpgradePlan, backup: str | None) -> None:
     """Leave a line in the device's record of what administrators did."""
     with open_device(device) as opened:
         entry = opened.audit("qmadmin --upgrade", f"device {plan.path}")
-        saved = f"saved as {backup}" if backup else "saved in another way"
+        otherwise = "saved before it began" if plan.under_way else "saved in another way"
+        saved = f"saved as {backup}" if backup else otherwise
         opened.audit_outcome(entry, f"upgraded from schema version {plan.version} to {plan.target}, {saved}")
         for name in [space.name for space in opened.spaces() if opened.memory_files(space.name)]:
             # What is in memory is brought along by whoever attaches it; readers could not.

@@ -20,7 +20,8 @@ class UpgradePlan:
     `path` is what the device is called, `version` the schema version that it has and `target` that of this release;
     they are equal where there is nothing to do. `volumes` are the paths of all volumes, the device itself first, each
     with its bytes. `attached` are the processes that keep the device from being upgraded. `backup_command` is what
-    saves a device that cannot be copied by us, empty where it can.
+    saves a device that cannot be copied by us, empty where it can. `under_way` says that an upgrade was cut short: some
+    volumes have the new version, all were saved before it began, and nobody could use them since.
     """
 
     path: str
@@ -29,6 +30,7 @@ class UpgradePlan:
     volumes: tuple[tuple[str, int], ...]
     attached: tuple[str, ...] = ()
     backup_command: str = ""
+    under_way: bool = False
 
     @property
     def size(self) -> int:

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from qmcore.errors import ReleaseError
 from qmstorage import schema
 
+UNDER_WAY: Final = 9000
+"""What a device says, above the version that it had, as long as some of its files are upgraded and others are not yet.
 
+To earlier releases that is a newer version, which they refuse.
+"""
+
+
+def reached(found: int) -> int:
+    """Return the version that the tables have where a device says the version `found`."""
+    return found - UNDER_WAY if found > UNDER_WAY else found
+
+
+# shlex is loaded for a refusal only: nearly every start is without one.
 def refuse_other(found: int, path: str) -> None:
     """Raise ReleaseError for a volume of another schema version; `path` is what the volume is called."""
+    if UNDER_WAY < found < UNDER_WAY + schema.VERSION:
+        import shlex
+
+        raise ReleaseError(
+            f"the upgrade of device {path!r} was cut short: finish it with qmadmin --upgrade {shlex.quote(path)}",
+            hint="All messages are there; until then no release opens the device.",
+            path=path,
+        )
     if found > schema.VERSION:
         raise ReleaseError(
             f"device {path!r} has schema version {found}, newer than version {schema.VERSION} of this release:"
@@ -16,7 +38,6 @@ def refuse_other(found: int, path: str) -> None:
             path=path,
         )
     if found < schema.VERSION:
-        # Loaded for a refusal only: nearly every start is without one.
         import shlex
 
         raise ReleaseError(

@@ -134,7 +134,7 @@ def remove_files(path: str) -> None:
 def checked(connection: sqlite3.Connection, path: str, *, older: bool = False) -> sqlite3.Connection:
     """Return the connection if it leads to a device that this release can read and write, or to an `older` one."""
     found = version_of(connection, path)
-    if not (older and found < schema.VERSION):
+    if not (older and versions.reached(found) < schema.VERSION):
         versions.refuse_other(found, path)
     return connection
 

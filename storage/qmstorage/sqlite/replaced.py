@@ -10,10 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from qmcore.errors import BadResourceError, InUseError, QueueError
-from qmstorage.runner import Texts
-from qmstorage.sqlite import files, translate
-from qmstorage.sqlite.owner_files import OwnerFiles
-from qmstorage.sqlite.unit import SqliteUnit
+from qmstorage.sqlite import attached_to, files, translate
 
 _SECONDS = 1.0
 """How long those who are just leaving are waited for."""
@@ -57,19 +54,15 @@ class Replaced:
             connection.close()
 
     def _refuse_attached(self, path: Path) -> None:
-        with files.reading(str(path)) as connection:
-            unit = SqliteUnit(connection.cursor(), Texts(files.DIALECT))
-            probe = OwnerFiles(files.surroundings(str(path)))
-            for space in unit.spaces():
-                self.incarnations.add(space.incarnation)
-                alive = [owner for owner in unit.owners(space.id) if probe.is_alive(owner)]
-                if alive:
-                    who = ", ".join(map(str, alive[:5]))
-                    raise InUseError(
-                        f"queue space {space.name!r} of device {str(path)!r} has processes attached: {who}",
-                        hint="End them first.",
-                        path=str(path),
-                    )
+        for space, owners in attached_to.living(str(path)):
+            self.incarnations.add(space.incarnation)
+            if owners:
+                who = ", ".join(map(str, owners[:5]))
+                raise InUseError(
+                    f"queue space {space.name!r} of device {str(path)!r} has processes attached: {who}",
+                    hint="End them first.",
+                    path=str(path),
+                )
 
     def _others(self, path: Path) -> list[Path]:
         with files.reading(str(path)) as connection:

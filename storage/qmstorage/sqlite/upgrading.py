@@ -3,6 +3,10 @@
 SQLite commits a transaction over several attached files as a whole where each of them has a rollback journal; in WAL
 mode it does so in each file for itself. So the files leave WAL mode for the time of the upgrade, which succeeds only
 where nobody else has them open, and a kill at any point leaves journals by which whoever opens a file next undoes it.
+
+That many files as fit on one connection, eleven, are a group. Where there are more groups the device says first, in a
+commit of its own, that its upgrade is under way, which every release refuses, and last, with the group that it is in,
+that it is done; a kill in between leaves a device that nobody uses until the next upgrade has finished it.
 """
 
 from __future__ import annotations
@@ -14,13 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from qmcore.backup import BackupReport, BackupVolume
-from qmcore.errors import BadResourceError, InUseError, OperatingSystemError, SystemFailureError
+from qmcore.errors import BadResourceError, InUseError, OperatingSystemError, QueueError, SystemFailureError
 from qmcore.upgrade import UpgradePlan
-from qmstorage import schema
-from qmstorage.runner import Texts
-from qmstorage.sqlite import aliases, backups, files, parts, snapshot, translate
-from qmstorage.sqlite.owner_files import OwnerFiles
-from qmstorage.sqlite.unit import SqliteUnit
+from qmstorage import schema, versions
+from qmstorage.sqlite import aliases, attached_to, backups, files, parts, snapshot, translate
 
 _SECONDS = 1.0
 """How long those who are just leaving are waited for."""
@@ -32,7 +33,7 @@ def plan(path: str) -> UpgradePlan:
     path = os.path.realpath(path)
     _undo_what_was_cut_short(path)
     with files.reading(path, older=True) as connection:
-        version = files.version_of(connection, path)
+        said = files.version_of(connection, path)
         (device_id,) = connection.execute("SELECT id FROM device").fetchone()
         rows = connection.execute("SELECT path FROM entry WHERE dlindex > 0 ORDER BY dlindex").fetchall()
     others = dict.fromkeys(os.path.realpath(row[0]) for row in rows)
@@ -41,7 +42,9 @@ def plan(path: str) -> UpgradePlan:
         if not Path(volume).is_file():
             raise BadResourceError(
                 f"file {volume!r} of device {path!r} is missing, and its files are upgraded together or not at all",
-                hint="Bring it back, or set its new path with chdl of the release that made it.",
+                hint="Bring it back, or set its new path with chdl of the release that made it. If it is lost for good,"
+                " make an empty one there with crdl of that release, destroy its queue spaces with qspacedestroy -f,"
+                " and remove its entries with dsdl.",
                 path=volume,
             )
         _undo_what_was_cut_short(volume)
@@ -50,10 +53,13 @@ def plan(path: str) -> UpgradePlan:
                 raise BadResourceError(f"{volume!r} belongs to another device than {path!r}", path=volume)
     return UpgradePlan(
         path=path,
-        version=version,
+        version=versions.reached(said),
+        under_way=said > versions.UNDER_WAY,
         target=schema.VERSION,
         volumes=tuple((volume, _size(volume)) for volume in volumes),
-        attached=tuple(who for volume in volumes for who in _attached(volume)),
+        attached=tuple(
+            str(owner) for volume in volumes for _, owners in attached_to.living(volume, older=True) for owner in owners
+        ),
     )
 
 
@@ -62,7 +68,7 @@ def upgrade(wanted: UpgradePlan, backup: Path | None, now_us: int, progress: Cal
 
     `progress` gets percent. Raises InUseError where somebody has the device open, BadResourceError where the backup
     exists, SystemFailureError where a file is damaged, OperatingSystemError where the disk is full; the device is then
-    as it was.
+    as it was, unless the error says that the upgrade has to be finished.
     """
     wanted.refuse_attached()
     if not all(os.access(volume, os.W_OK) for volume, _ in wanted.volumes):
@@ -77,14 +83,31 @@ def upgrade(wanted: UpgradePlan, backup: Path | None, now_us: int, progress: Cal
             if backup is not None:
                 with translate.os_errors("making the backup", str(backup)):
                     _back_up(wanted, groups, backup, now_us, progress)
-            for group in groups:
-                group.upgrade()
-            # One that SQLite cannot commit together with the device is as good as upgraded: it is finished by the next
-            # attempt, because the device comes last.
-            for group in reversed(groups):
-                group.commit()
+            _upgrade(groups, wanted)
     except OSError as error:
         raise translate.from_os(error, "upgrading device", wanted.path) from error
+
+
+def _upgrade(groups: Sequence[_Group], wanted: UpgradePlan) -> None:
+    first, *others = groups
+    if not others:
+        first.upgrade()
+        first.commit()
+        return
+    for group in others:
+        group.upgrade()
+    first.say(versions.UNDER_WAY + wanted.version)
+    try:
+        for group in others:
+            group.commit()
+        first.upgrade()
+        first.commit()
+    except QueueError as error:
+        raise OperatingSystemError(
+            f"the upgrade of device {wanted.path!r} is not at its end: {error.message}",
+            hint="Upgrade it again once that is mended, which goes on from here. Until then no release opens it.",
+            path=wanted.path,
+        ) from error
 
 
 def upgrade_copy(path: Path) -> None:
@@ -131,18 +154,33 @@ class _Group:
                 self.connection.execute(f"PRAGMA {name}.journal_mode = DELETE")
                 # The removal of a journal is the commit, which has to be on the disk before the log can begin.
                 self.connection.execute(f"PRAGMA {name}.synchronous = EXTRA")
+        self._begin()
+
+    def _begin(self) -> None:
         # It reads at first, because SQLite copies nothing that it writes to; who reads in this mode keeps writers away.
         self.connection.execute("BEGIN")
         for name, path in self.paths.items():
             with _refusing(path):
                 self.connection.execute(f"SELECT id FROM {name}.device").fetchone()  # noqa: S608 - a name of ours
+            if self.connection.execute(f"PRAGMA {name}.journal_mode").fetchone() != ("delete",):
+                raise _in_use(path)
+
+    def say(self, version: int) -> None:
+        """Have the device, which is the first of the files, say a version, on the disk, and begin again."""
+        with _refusing(self.paths["main"]):
+            self.connection.execute("UPDATE main.alembic_version SET version_num = ?", (f"{version:04d}",))
+        self.commit()
+        self._begin()
 
     def upgrade(self) -> None:
         """Bring the tables of all files to the version of this release, in the transaction that is open."""
         steps = []
         for name in self.paths:
-            (found,) = self.connection.execute(f"SELECT version_num FROM {name}.alembic_version").fetchone()  # noqa: S608 - ours
-            steps += _steps(int(found), name)
+            (said,) = self.connection.execute(f"SELECT version_num FROM {name}.alembic_version").fetchone()  # noqa: S608 - ours
+            found = versions.reached(int(said))
+            if found != int(said):
+                steps.append(f"UPDATE {name}.alembic_version SET version_num = '{found:04d}'")  # noqa: S608 - ours
+            steps += _steps(found, name)
         with _refusing(self.paths["main"]):
             for text in steps:
                 self.connection.execute(text)
@@ -181,9 +219,13 @@ def _refusing(path: str) -> Iterator[None]:
     except sqlite3.Error as error:
         if not translate.is_blocked(error):
             raise translate.from_sqlite(error, path) from error
-        raise InUseError(
-            f"device {path!r} is open in another program{_holders(path)}", hint="Close it there first.", path=path
-        ) from error
+        raise _in_use(path) from error
+
+
+def _in_use(path: str) -> InUseError:
+    return InUseError(
+        f"device {path!r} is open in another program{_holders(path)}", hint="Close it there first.", path=path
+    )
 
 
 def _groups(volumes: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
@@ -210,15 +252,6 @@ def _leads_to(link: Path, wanted: tuple[int, int] | None) -> bool:
     with contextlib.suppress(OSError):
         return files.identity(str(link)) == wanted
     return False
-
-
-def _attached(path: str) -> Iterator[str]:
-    """Yield the processes that are attached to the queue spaces of a file, and live."""
-    probe = OwnerFiles(files.surroundings(path))
-    with files.reading(path, older=True) as connection:
-        unit = SqliteUnit(connection.cursor(), Texts(files.DIALECT))
-        for space in unit.spaces():
-            yield from (str(owner) for owner in unit.owners(space.id) if probe.is_alive(owner))
 
 
 def _size(path: str) -> int:
