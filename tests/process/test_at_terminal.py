@@ -66,14 +66,14 @@ def test_failures_and_what_services_log_are_seen_as_they_happen(site, at_termina
     log = "".join(path.read_text() for path in site.directory.glob("ULOG.*"))
     assert "INFO: an order of something" in log
     assert "Traceback" in log
-    assert "has done message" not in log
+    assert "processed message" not in log
 
 
 def test_each_call_is_told_with_v(site, at_terminal):
     child = at_terminal("-v")
     for queue in ("A", "B"):
         msgid = site.space.enqueue(queue, "something")
-        child.expect(rf"\d\d:\d\d:\d\d DEBUG: service '{queue}' has done message {msgid} in [\d.]+(us|ms|s)\r\n")
+        child.expect(rf"\d\d:\d\d:\d\d DEBUG: service '{queue}' processed message {msgid} in [\d.]+(us|ms|s)\r\n")
 
 
 def test_the_level_is_an_option_and_a_setting(site, at_terminal, tmp_path):
@@ -93,4 +93,4 @@ def test_each_of_a_batch_is_told_with_v(site, at_terminal):
     for _ in range(3):
         site.space.enqueue("A", "something")
     done = site.run("-v", "--batch", "3", "-q", "A", "-e", ULOGPFX="-")
-    assert done.said.count("DEBUG: service 'A' has done message") == 3
+    assert done.said.count("DEBUG: service 'A' processed message") == 3

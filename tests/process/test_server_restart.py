@@ -51,4 +51,4 @@ def test_a_forwarder_goes_on_when_its_server_is_back_and_gives_up_no_call(site, 
     forwarder.stop()
     log = forwarder.log()
     assert "2 messages forwarded, 0 calls failed" in log
-    assert (log.count("looked for again"), log.count("the device can be used again")) == (1, 1)
+    assert (log.count("trying again"), log.count("the device can be used again")) == (1, 1)

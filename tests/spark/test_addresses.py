@@ -141,7 +141,7 @@ class TestCarrying:
         data = bytearray((directory / PART).read_bytes())
         data[10] ^= 1
         (directory / PART).write_bytes(data)
-        with pytest.raises(SystemFailureError, match=rf"gave the job up: Checksum error: /.*{PART}") as told:
+        with pytest.raises(SystemFailureError, match=rf"gave up the job: Checksum error: /.*{PART}") as told:
             compare(place, workers=SparkWorkers(spark, 2))
         assert "\n" not in told.value.message
         without_sums(directory)

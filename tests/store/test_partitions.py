@@ -116,7 +116,7 @@ class TestDevice:
     @pytest.mark.parametrize("path", [":memory:", "QUE"])
     def test_a_file_has_no_partitions_and_is_not_made(self, tmp_path, monkeypatch, path):
         monkeypatch.chdir(tmp_path)
-        with pytest.raises(InvalidArgumentError, match="not split into partitions") as refused:
+        with pytest.raises(InvalidArgumentError, match="partitions are possible only on PostgreSQL") as refused:
             create_device(path, 1000, partitions=2)
         assert "PostgreSQL" in refused.value.hint
         assert list(tmp_path.iterdir()) == []
