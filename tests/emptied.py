@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _STATE = """
 WITH class AS (
     SELECT oid, relkind, xmin AS writer FROM pg_class
-    WHERE relnamespace IN (%(schema)s::regnamespace, %(memory)s::regnamespace) AND oid NOT IN ({numbers})
+    WHERE relnamespace IN ('{schema}'::regnamespace, '{schema}_memory'::regnamespace) AND oid NOT IN ({numbers})
 ),
 part (name) AS (
     SELECT concat_ws(' ', oid, writer) FROM class
@@ -30,9 +30,9 @@ part (name) AS (
     UNION ALL SELECT concat_ws(' ', pg_constraint.oid, pg_constraint.xmin)
         FROM pg_constraint JOIN class ON class.oid = conrelid
     UNION ALL SELECT concat_ws(' ', oid, xmin) FROM pg_proc
-        WHERE pronamespace IN (%(schema)s::regnamespace, %(memory)s::regnamespace)
+        WHERE pronamespace IN ('{schema}'::regnamespace, '{schema}_memory'::regnamespace)
     UNION ALL SELECT concat_ws(' ', oid, xmin) FROM pg_namespace
-        WHERE oid IN (%(schema)s::regnamespace, %(memory)s::regnamespace)
+        WHERE oid IN ('{schema}'::regnamespace, '{schema}_memory'::regnamespace)
     UNION ALL SELECT version_num FROM {schema}.alembic_version
 )
 SELECT md5(string_agg(name, ',' ORDER BY name)) FROM part
@@ -40,17 +40,28 @@ SELECT md5(string_agg(name, ',' ORDER BY name)) FROM part
 """Which rows of the catalogue say what a device consists of: each change of it writes another one of them."""
 
 _NUMBERS = """
-SELECT oid FROM pg_class WHERE relkind = 'S' AND relnamespace = %(schema)s::regnamespace AND NOT EXISTS (
+SELECT oid FROM pg_class WHERE relkind = 'S' AND relnamespace = '{schema}'::regnamespace AND NOT EXISTS (
     SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = pg_class.oid AND refobjsubid > 0
 )
 """
 """The sequences of queue spaces, which belong to no column."""
 
 _WRITTEN = """
-SELECT oid::regclass FROM pg_class WHERE relkind = 'r' AND pg_relation_size(oid) > 0
-AND relnamespace IN (%(schema)s::regnamespace, %(memory)s::regnamespace) AND relname <> 'alembic_version'
+SELECT oid FROM pg_class WHERE relkind = 'r' AND pg_relation_size(oid) > 0
+AND relnamespace IN ('{schema}'::regnamespace, '{schema}_memory'::regnamespace) AND relname <> 'alembic_version'
 """
 """The tables that have or had rows."""
+
+_FOUND = """
+SELECT ({state}), ARRAY({written})::regclass[]::text[], ARRAY({numbers})::regclass[]::text[]
+"""
+
+_NEW_ROWS = """
+INSERT INTO {schema}.device
+SELECT * FROM jsonb_populate_record(NULL::{schema}.device, {device} || jsonb_build_object('created_at', {now}));
+INSERT INTO {schema}.entry SELECT * FROM jsonb_populate_record(NULL::{schema}.entry, {entry})
+"""
+_SERVERS_NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 class _Lent(NamedTuple):
@@ -66,6 +77,7 @@ class EmptiedDevices:
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect
+        self._connection: Any = None
         self._lent: dict[str, _Lent] = {}
         self._spare: list[tuple[str, _Lent]] = []
 
@@ -73,30 +85,50 @@ class EmptiedDevices:
         """Return an open device as `create_device` makes it; it is given back with `empty`."""
         schema = schema_of(url)
         if self._spare:
-            with self._connect() as connection:
-                self._lent[schema] = _taken(connection, *self._spare.pop(), schema, pages, clock)
+            self._lent[schema] = _taken(self.connection(), *self._spare.pop(), schema, pages, clock)
             return open_device(url, clock=clock)
         made = create_device(url, pages, clock=clock)
-        with self._connect() as connection:
-            rows = [_row(connection, schema, table) for table in ("device", "entry")]
-            self._lent[schema] = _Lent(_state(connection, schema), *rows)
+        rows = [_row(self.connection(), schema, table) for table in ("device", "entry")]
+        self._lent[schema] = _Lent(_found(self.connection(), schema)[0], *rows)
         return made
 
-    def empty(self, connection: Any, schema: str) -> tuple[str, ...]:
+    def connection(self) -> Any:
+        """Return a connection that is kept from test to test: to make one takes longer than what is done with it."""
+        # Loaded here: who has no server need not have the driver.
+        import psycopg
+
+        try:
+            if self._connection:
+                self._connection.execute("SELECT 1")
+        except psycopg.OperationalError:
+            # A test has ended it, with all others.
+            self.close()
+        if not self._connection:
+            self._connection = self._connect()
+        return self._connection
+
+    def close(self) -> None:
+        """Forget all; what there is goes with the database."""
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+
+    def empty(self, schema: str) -> tuple[str, ...]:
         """Take back the device of a schema in which nobody is at work; return the schemas that are kept."""
         lent = self._lent.pop(schema, None)
-        if lent is None or not _is_unchanged(connection, schema, lent):
+        if lent is None:
             return ()
-        written = _found(connection, schema, _WRITTEN)
-        numbers = _found(connection, schema, _NUMBERS.replace("oid", "oid::regclass", 1))
-        # A process that the test has left behind writes before all of it, or finds no such schema.
-        with connection.transaction():
-            connection.execute("SET LOCAL client_min_messages = warning")
-            if numbers:
-                connection.execute(f"DROP SEQUENCE {', '.join(numbers)}")
-            if written:
-                connection.execute(f"TRUNCATE {', '.join(written)} RESTART IDENTITY CASCADE")
-            _rename(connection, schema, spare := f"spare_{schema}")
+        connection = self.connection()
+        state, written, numbers = _found(connection, schema)
+        if state != lent.state:
+            return ()
+        steps = ["SET client_min_messages = warning"]
+        if numbers:
+            steps.append(f"DROP SEQUENCE {', '.join(numbers)}")
+        if written:
+            steps.append(f"TRUNCATE {', '.join(written)} RESTART IDENTITY CASCADE")
+        # All or nothing: a process that the test has left behind writes before it, or finds no such schema.
+        connection.execute("; ".join((*steps, *_renaming(schema, spare := f"spare_{schema}"))))
         self._spare.append((spare, lent))
         return schema, f"{schema}_memory"
 
@@ -106,22 +138,26 @@ def schema_of(url: str) -> str:
     return url.rpartition("schema=")[2]
 
 
-def _rename(connection: Any, old: str, new: str) -> None:
-    connection.execute(f"ALTER SCHEMA {old} RENAME TO {new}; ALTER SCHEMA {old}_memory RENAME TO {new}_memory")
+def _renaming(old: str, new: str) -> list[str]:
+    return [f"ALTER SCHEMA {old}{part} RENAME TO {new}{part}" for part in ("", "_memory")]
 
 
 def _taken(connection: Any, old: str, lent: _Lent, schema: str, pages: int, clock: Any) -> _Lent:
     """Give an emptied device the name of a schema, and the rows of a new device."""
-    now = connection.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint").fetchone()[0]
-    device = lent.device | {"id": secrets.token_hex(16), "created_at": clock.now() if clock else now}
+    device = lent.device | {"id": secrets.token_hex(16)}
     entry = lent.entry | {"path": lent.entry["path"].rpartition("schema=")[0] + f"schema={schema}", "pages": pages}
-    _rename(connection, old, schema)
-    for table, row in (("device", device), ("entry", entry)):
-        connection.execute(
-            f"INSERT INTO {schema}.{table} SELECT * FROM jsonb_populate_record(NULL::{schema}.{table}, %s)",
-            [json.dumps(row)],
-        )
-    return _Lent(_state(connection, schema), device, entry)
+    rows = {name: _literal(connection, row) for name, row in (("device", device), ("entry", entry))}
+    new_rows = _NEW_ROWS.format(schema=schema, now=clock.now() if clock else _SERVERS_NOW, **rows)
+    done = connection.execute("; ".join((*_renaming(old, schema), new_rows, _state(schema))))
+    while done.nextset():
+        pass
+    return _Lent(done.fetchone()[0], device, entry)
+
+
+def _literal(connection: Any, row: dict[str, Any]) -> str:
+    from psycopg import sql
+
+    return f"{sql.Literal(json.dumps(row)).as_string(connection)}::jsonb"
 
 
 def _row(connection: Any, schema: str, table: str) -> dict[str, Any]:
@@ -129,25 +165,17 @@ def _row(connection: Any, schema: str, table: str) -> dict[str, Any]:
     return dict(row)
 
 
-def _is_unchanged(connection: Any, schema: str, lent: _Lent) -> bool:
-    """Return whether a test has changed no more than rows."""
-    # Loaded here: who has no server need not have the driver.
+def _found(connection: Any, schema: str) -> tuple[str, list[str], list[str]]:
+    """Return the state of a device, its tables that have or had rows, and the sequences of its queue spaces."""
     import psycopg
 
+    parts = {"written": _WRITTEN.format(schema=schema), "numbers": _NUMBERS.format(schema=schema)}
     try:
-        return _state(connection, schema) == lent.state
+        found = connection.execute(_FOUND.format(state=_state(schema), **parts)).fetchone()
     except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedTable):
-        return False
+        return "", [], []
+    return found[0], found[1], found[2]
 
 
-def _state(connection: Any, schema: str) -> str:
-    found = connection.execute(_STATE.format(numbers=_NUMBERS, schema=schema), _names(schema)).fetchone()[0]
-    return str(found)
-
-
-def _found(connection: Any, schema: str, text: str) -> list[str]:
-    return [str(name) for (name,) in connection.execute(text, _names(schema)).fetchall()]
-
-
-def _names(schema: str) -> dict[str, str]:
-    return {"schema": schema, "memory": f"{schema}_memory"}
+def _state(schema: str) -> str:
+    return _STATE.format(numbers=_NUMBERS.format(schema=schema), schema=schema)

@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -21,6 +21,10 @@ import pytest
 from qmcore.findings import Finding
 from tests import cluster_guard
 from tests.cluster import Cluster, Missing, Server, end_of_run, room_for_servers
+from tests.emptied import EmptiedDevices
+
+KEEPER = "qmtest-keeper"
+"""The name of the session that each test process keeps from test to test."""
 
 _ROOM = pytest.StashKey[Path]()
 
@@ -100,36 +104,63 @@ def schema_numbers() -> Iterator[int]:
     return itertools.count(1)
 
 
+@pytest.fixture(scope="session")
+def emptied_devices(postgres_server: Server, worker_database: str) -> Iterator[EmptiedDevices]:
+    """Devices that are made once, and emptied for the next test that asks for one."""
+    devices = EmptiedDevices(lambda: postgres_server.connect(worker_database, application_name=KEEPER))
+    yield devices
+    devices.close()
+
+
 @pytest.fixture
 def database_url(
-    postgres_server: Server, worker_database: str, schema_numbers: Iterator[int], monkeypatch: pytest.MonkeyPatch
+    postgres_server: Server,
+    worker_database: str,
+    schema_numbers: Iterator[int],
+    emptied_devices: EmptiedDevices,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[str]:
     """The URL of a device that is not there yet: its schema is `t_<n>`.
 
-    At the end that schema is dropped, and each whose name begins with its name and an underscore. QM_TEST_DATABASE in
-    the environment is the URL of the database, for what has to look into it from outside and has no password.
+    At the end that schema is dropped or emptied, and each whose name begins with its name and an underscore is dropped.
+    QM_TEST_DATABASE in the environment is the URL of the database, for what has to look into it from outside and has no
+    password.
     """
     schema = f"t_{next(schema_numbers)}"
     base = postgres_server.url(worker_database)
     monkeypatch.setenv("QM_TEST_DATABASE", base)
     yield f"{base}{'&' if '?' in base else '?'}schema={schema}"
-    with postgres_server.connect(worker_database) as connection:
-        drop_schemas(connection, schema)
+    connection = emptied_devices.connection()
+    found = interrupted_schemas(connection, schema)
+    kept = emptied_devices.empty(schema)
+    _drop(connection, [name for name in found if name not in kept])
 
 
 def drop_schemas(connection: Any, schema: str) -> None:
     """Drop the schema and those named after it, whoever is still at work in them."""
-    named = "SELECT oid, nspname FROM pg_namespace WHERE nspname = %s OR starts_with(nspname, %s)"
-    found = dict(connection.execute(named, (schema, f"{schema}_")).fetchall())
-    if not found:
-        return
-    connection.execute(
-        "SELECT pg_terminate_backend(pid) FROM (SELECT DISTINCT pid FROM pg_locks JOIN pg_class ON oid = relation"
-        " WHERE relnamespace = ANY(%s) AND pid <> pg_backend_pid()) AS at_work",
-        (list(found),),
-    )
-    connection.execute("SET client_min_messages = warning")
-    connection.execute(f"DROP SCHEMA {', '.join(map(_quoted, found.values()))} CASCADE")
+    _drop(connection, interrupted_schemas(connection, schema))
+
+
+def interrupted_schemas(connection: Any, schema: str) -> list[str]:
+    """Return the schema, if it is there, and those named after it, once nobody is at work in them."""
+    found = connection.execute(_INTERRUPTED, {"name": schema, "named_after": f"{schema}_"}).fetchall()
+    return [name for name, _ in found]
+
+
+_INTERRUPTED = """
+WITH found AS (SELECT oid, nspname FROM pg_namespace WHERE nspname = %(name)s OR starts_with(nspname, %(named_after)s)),
+at_work AS (
+    SELECT DISTINCT pid FROM pg_locks JOIN pg_class ON pg_class.oid = relation
+    WHERE relnamespace IN (SELECT oid FROM found) AND pid <> pg_backend_pid()
+)
+SELECT nspname, (SELECT count(pg_terminate_backend(pid)) FROM at_work) FROM found
+"""
+
+
+def _drop(connection: Any, schemas: Sequence[str]) -> None:
+    if schemas:
+        connection.execute("SET client_min_messages = warning")
+        connection.execute(f"DROP SCHEMA {', '.join(map(_quoted, schemas))} CASCADE")
 
 
 def login_of(url: str) -> dict[str, str]:

@@ -66,6 +66,9 @@ class MovableClock:
         return to_datetime(self._now + round(seconds * MICROS))
 
 
+MakesDevices = Callable[..., Device]
+"""What makes a device and opens it: create_device, or what gives one that was made before."""
+
 LIMITS = {
     "ipc_key": 40_000,
     "pages": 2_000,
@@ -89,11 +92,13 @@ def queue_definition(name: str, *, order: str = "fifo", out_of_order: str = "", 
 class Store:
     """A device with what tests make of it."""
 
-    def __init__(self, kind: str, path: str, clock: MovableClock, **how: Any) -> None:
+    def __init__(
+        self, kind: str, path: str, clock: MovableClock, make: MakesDevices = create_device, **how: Any
+    ) -> None:
         self.kind = kind
         self.path = path
         self.clock = clock
-        self.device = create_device(path, 20_000, clock=clock, **how)
+        self.device = make(path, 20_000, clock=clock, **how)
         self.spaces: list[QueueSpace] = []
         self.others: list[Device] = []
 
@@ -186,10 +191,19 @@ def device_path(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> st
     return ":memory:" if kind == "memory" else str(tmp_path / "QUE")
 
 
+def maker_of_devices(kind: str, request: pytest.FixtureRequest) -> MakesDevices:
+    """Return what makes devices on this kind of store as `create_device` does, for tests that want nothing special."""
+    if kind == "postgres":
+        made_before: MakesDevices = request.getfixturevalue("emptied_devices").device
+        return made_before
+    return create_device
+
+
 @pytest.fixture(params=["file", "memory", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
     """A device on each kind of store; the contract holds on all of them."""
-    made = Store(request.param, device_path(request.param, request, tmp_path), clock)
+    path = device_path(request.param, request, tmp_path)
+    made = Store(request.param, path, clock, maker_of_devices(request.param, request))
     yield made
     made.close()
 
@@ -197,7 +211,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -
 @pytest.fixture(params=["file", "postgres"])
 def shared_store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
     """A device on each kind of store that several processes, or several handles, can share."""
-    made = Store(request.param, device_path(request.param, request, tmp_path), clock)
+    path = device_path(request.param, request, tmp_path)
+    made = Store(request.param, path, clock, maker_of_devices(request.param, request))
     yield made
     made.close()
 
@@ -205,7 +220,8 @@ def shared_store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableC
 @pytest.fixture(params=["file", "memory"])
 def sqlite_store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
     """A device of SQLite, for what is its own way of doing things."""
-    made = Store(request.param, device_path(request.param, request, tmp_path), clock)
+    path = device_path(request.param, request, tmp_path)
+    made = Store(request.param, path, clock, maker_of_devices(request.param, request))
     yield made
     made.close()
 
@@ -259,17 +275,17 @@ def real_device(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
     if request.param == "postgres":
         for name, value in login_of(path).items():
             monkeypatch.setenv(name, value)
-    yield from _laid_out(path)
+    yield from _laid_out(path, maker_of_devices(request.param, request))
 
 
 @pytest.fixture
 def file_device(tmp_path: Path) -> Iterator[Device]:
     """The same on a file, for what is about files."""
-    yield from _laid_out(str(tmp_path / "QUE"))
+    yield from _laid_out(str(tmp_path / "QUE"), create_device)
 
 
-def _laid_out(path: str) -> Iterator[Device]:
-    with create_device(path, 50_000) as made:
+def _laid_out(path: str, make: MakesDevices) -> Iterator[Device]:
+    with make(path, 50_000) as made:
         made.create_space(space_definition(pages=20_000, messages=20_000, error_queue="ERRORS"))
         with made.open_space("SPACE") as opened:
             make_queue(opened, "Q", retries=3)

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tests.fix_postgres import database_of
+from tests.fix_postgres import KEEPER, database_of
 from tests.fix_store import Store, Work, eventually
 
 LOCK_TIMEOUT_MS = 3_000
@@ -14,11 +14,11 @@ LOCK_TIMEOUT_MS = 3_000
 class Arena(Store):
     """A device on PostgreSQL, and what its tables say."""
 
-    def __init__(self, url, clock):
+    def __init__(self, url, clock, make):
         # Loaded here: who has no server need not have the driver.
         import psycopg
 
-        super().__init__("postgres", url, clock)
+        super().__init__("postgres", url, clock, make)
         self.url = url
         database, self.schema = database_of(url)
         self.looking = psycopg.connect(database, autocommit=True)
@@ -53,17 +53,17 @@ class Arena(Store):
             assert whole == [sum(part) for part in zip([0, 0, 0], *stored.values(), strict=True)]
 
     def deadlocks(self):
-        """Return how many deadlocks the server has found in the database; all sessions but ours have ended."""
+        """Return how many deadlocks the server has found in the database; all sessions but the tests' have ended."""
         others = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        others += " AND backend_type = 'client backend'"
+        others += f" AND backend_type = 'client backend' AND application_name <> '{KEEPER}'"
         eventually(lambda: not self.sql(others), "the sessions end")
         return self.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")[0][0]
 
 
 @pytest.fixture
-def arena(database_url, clock):
+def arena(database_url, emptied_devices, clock):
     """A device whose test fails where the server had to break a deadlock."""
-    made = Arena(database_url, clock)
+    made = Arena(database_url, clock, emptied_devices.device)
     before = made.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")[0][0]
     yield made
     made.close()

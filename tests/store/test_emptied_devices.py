@@ -36,8 +36,7 @@ class Schemas:
 
     def back(self, part):
         """Give a device back; return whether it can be used again."""
-        with self.connect() as connection:
-            return self.emptied.empty(connection, f"{self.schema}_{part}") != ()
+        return self.emptied.empty(f"{self.schema}_{part}") != ()
 
     def rows(self, part):
         """Return the rows of all tables, with what differs from device to device left out."""
