@@ -399,13 +399,18 @@ def room_for_servers() -> Path:
     too deep for a socket or closed to the server is passed over.
     """
     usual = Path(tempfile.gettempdir()).resolve()
-    if not os.environ.get("TMPDIR") and (memory := _in_memory()):
+    if memory := memory_for_tests():
         return memory
     return usual if len(str(usual)) <= _LONGEST_PARENT and _is_open_to_the_server(usual) else Path("/tmp")
 
 
-def _in_memory() -> Path | None:
-    """Return the directory that lies in memory, where it has room and programs can be run from it."""
+def memory_for_tests() -> Path | None:
+    """Return the directory in memory for what tests write, where it has room and programs can be run from it.
+
+    Where TMPDIR says where to write, it is not used.
+    """
+    if os.environ.get("TMPDIR"):
+        return None
     with contextlib.suppress(OSError):
         found = os.statvfs(_IN_MEMORY)
         if found.f_bavail * found.f_frsize >= _ROOM_IN_MEMORY and not found.f_flag & os.ST_NOEXEC:
