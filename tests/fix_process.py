@@ -18,7 +18,7 @@ from qmadmin import QueueDefinition, SpaceDefinition
 from tests.fix_postgres import login_of
 
 ROOT = Path(__file__).parent.parent
-PATIENCE = 60.0
+PATIENCE = 90.0
 
 BEGIN_AND_WAIT = """
 import os, time

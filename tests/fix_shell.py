@@ -117,7 +117,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if stderr_to_stdout else subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=90,
             check=False,
         )
 
@@ -173,7 +173,7 @@ class Display(pyte.Screen):
 class Terminal:
     """The program in a terminal of some size; what it shows is kept as the screen would show it."""
 
-    SECONDS = 20
+    SECONDS = 90
 
     def __init__(self, shell, *, columns=80, lines=24, environ=None, arguments=(), program=PROGRAM):
         self.screen = Display(columns, lines)

@@ -33,7 +33,7 @@ from tests.fix_postgres import login_of
 ROOT = Path(__file__).parents[1]
 SOURCES = os.pathsep.join(str(ROOT / part) for part in ("", "core", "storage"))
 
-DEADLINE = 30.0
+DEADLINE = 90.0
 """Seconds after which a process that says nothing is taken for hung."""
 
 

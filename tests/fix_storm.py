@@ -7,7 +7,7 @@ import pytest
 from tests.fix_postgres import KEEPER, database_of
 from tests.fix_store import Store, Work, eventually
 
-LOCK_TIMEOUT_MS = 3_000
+LOCK_TIMEOUT_MS = 20_000
 """Whoever waits for a lock for so long fails; what they would wait for here lasts until they are done."""
 
 

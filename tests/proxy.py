@@ -8,7 +8,7 @@ import select
 import socket
 import threading
 
-_PATIENCE = 30.0
+_PATIENCE = 90.0
 _AT_ONCE = b"\1\0\0\0\0\0\0\0"
 """SO_LINGER with no time: the close of a socket resets its connection."""
 

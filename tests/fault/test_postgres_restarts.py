@@ -220,7 +220,7 @@ def test_whoever_dies_after_a_restart_has_tried(cluster, space, start, url, hast
     left = f"SELECT count(*) FROM {owners} WHERE boot = '{before}'"
     eventually(lambda: cluster.sql(left) == [(0,)], "both have come back")
     child.kill()
-    message = space.dequeue("Q", wait=20)
+    message = space.dequeue("Q", wait=60)
     assert message.text == "x"
     assert message.retries == 1
 
@@ -233,7 +233,7 @@ def test_whoever_does_not_come_back_has_not_tried(cluster, space, start, url, mo
     end(cluster, mode)
     child.kill()
     cluster.start()
-    message = space.dequeue("Q", wait=20)
+    message = space.dequeue("Q", wait=60)
     assert message.text == "x"
     assert message.retries == 0
 
@@ -261,7 +261,7 @@ def test_the_crash_of_one_session_of_the_server_is_a_restart(cluster, device, sp
         victim.execute("SELECT pg_sleep(30)")
     child.kill()
     eventually(lambda: boot_of(cluster) not in ("", before), "the server has recovered")
-    assert space.dequeue("Q", wait=20).retries == 0
+    assert space.dequeue("Q", wait=60).retries == 0
     space.enqueue("R", "late", corrid=b"c")
     assert waiting.results() == ["late"]
 
@@ -330,7 +330,7 @@ def test_a_storm_of_losses_is_a_line_in_the_log_for_each_outage(cluster, device,
         with pytest.raises(OperatingSystemError):
             space.usage("Q")
     cluster.start()
-    assert space.dequeue("Q", wait=20).text == "x"
+    assert space.dequeue("Q", wait=60).text == "x"
     eventually(lambda: caplog.records[-1].levelname == "INFO", "it is known again")
     *lost, again = [record.levelname for record in caplog.records]
     # The loss is told by one thread, the rollback that is put off by another.

@@ -74,7 +74,7 @@ def test_a_process_that_is_stopped_is_given_up_and_told_so_when_it_goes_on(devic
     child = start(HOLD, database_url)
     child.expect("x")
     child.freeze()
-    message = space.dequeue("Q", wait=20)
+    message = space.dequeue("Q", wait=60)
     assert message.retries == 1
     assert device.space_usage("SPACE").processes == 1
     space.enqueue("Q", message.text)
@@ -91,7 +91,7 @@ def test_a_process_that_is_stopped_in_the_middle_of_a_unit_does_not_keep_its_row
     child.expect("1")
     child.freeze()
     assert space.dequeue("Q") is None, "its row is locked"
-    assert space.dequeue("Q", wait=20).text == "x"
+    assert space.dequeue("Q", wait=60).text == "x"
     child.process.send_signal(signal.SIGCONT)
     child.say()
     # It runs once more from the beginning, and finds nothing.

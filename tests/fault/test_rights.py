@@ -118,7 +118,7 @@ os.umask(0o077)
 other_user("users")
 with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
     say(device.readonly)
-    say(space.dequeue("Q", wait=20).text)
+    say(space.dequeue("Q", wait=60).text)
     heard()
     with space.transaction():
         space.enqueue("Q", "from a member")
@@ -143,7 +143,7 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
                     eventually(lambda: waiting_for(path) == 1, "the member waits")
                     space.enqueue("Q", "from the owner")
                     child.expect("from the owner")
-                    work = Work(lambda: space.dequeue("Q", wait=20).text)
+                    work = Work(lambda: space.dequeue("Q", wait=60).text)
                     eventually(lambda: waiting_for(path) == 1, "the owner waits")
                     child.say()
                     child.expect("sent")

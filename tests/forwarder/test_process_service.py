@@ -65,6 +65,8 @@ def die(request):
 
 
 def spin(request):
+    if request.text == "not yet":
+        return "ready"
     child = subprocess.Popen(["sleep", "1000"])
     (HERE / "spins").write_text(f"{os.getpid()} {child.pid} \\n")
     while True:
@@ -201,6 +203,8 @@ def test_process_that_dies_before_it_takes_the_request_is_no_failure(serve):
 
 def test_call_that_takes_too_long_ends_the_process_with_all_that_it_started(serve, services):
     service = serve("spin")
+    # Its process has started when the time begins to count.
+    assert call(service, "not yet").body == "ready"
     assert str(failure_of(service, seconds=1)) == "no reply within 1 seconds"
     for pid in told(services.directory / "spins"):
         eventually(lambda: not is_running(pid))  # noqa: B023 - asked at once

@@ -34,7 +34,7 @@ while done < int(sys.argv[2]):
     try:
         with space.transaction():
             for _ in range(3):
-                message = space.dequeue("Q", wait=10)
+                message = space.dequeue("Q", wait=60)
                 if is_first:
                     is_first = False
                     say("holds")

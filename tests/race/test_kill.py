@@ -114,7 +114,7 @@ class TestConsumer:
         with real_device.open_space("SPACE") as space:
             space.enqueue("Q", "x")
             self.hold_and_die(real_device, start, "Q")
-            assert space.dequeue("Q", wait=20).text == "x"
+            assert space.dequeue("Q", wait=60).text == "x"
 
     def test_messages_that_kill_their_consumers_reach_the_error_queue(self, real_device, start):
         with real_device.open_space("SPACE") as space:

@@ -622,7 +622,7 @@ class TestSuspended:
             child = start(SUSPENDED, any_device.path, 2, spilled)
             child.expect("a B", "holds")
             child.freeze()
-            assert [space.dequeue("Q", wait=20).text for _ in range(2)] == ["a", "B"]
+            assert [space.dequeue("Q", wait=60).text for _ in range(2)] == ["a", "B"]
             nothing_is_left(space, "Q", "OUT")
             child.say()
             child.signal(signal.SIGCONT)

@@ -82,7 +82,7 @@ def test_a_process_that_was_stopped_until_its_time_was_over_cannot_commit(real_d
         child = start(STOPPED, real_device.path, 3)
         child.expect("x")
         child.freeze()
-        message = space.dequeue("Q", wait=20)
+        message = space.dequeue("Q", wait=60)
         assert (message.text, message.retries) == ("x", 1)
         child.say()
         child.signal(signal.SIGCONT)

@@ -72,7 +72,7 @@ def test_none_is_opened_and_none_let_go_of_in_the_midst_of_a_fork(volume):
     assert not left.is_set()
     volume.resume()
     for thread in (first, second):
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     assert len(volume._snapshots) == 0
 

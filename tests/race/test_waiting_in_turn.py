@@ -1,7 +1,5 @@
 """Processes that wait in turn, give back, give up and choose, all at once: no message is left while somebody waits."""
 
-import pytest
-
 from qmadmin.opening import create_device
 from tests.fix_store import Work, make_queue, space_definition
 
@@ -40,7 +38,6 @@ say(*took)
 """
 
 
-@pytest.mark.timeout(180)
 def test_no_message_is_left_while_somebody_waits(tmp_path, start):
     path = tmp_path / "QUE"
     with create_device(path, 10_000) as device:

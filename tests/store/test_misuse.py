@@ -80,7 +80,7 @@ def test_a_waiter_whose_bell_cannot_be_taken_down_still_gets_its_message(space, 
         return write(work, **how)
 
     monkeypatch.setattr(attachment.volume, "write", write_until_forgetting)
-    waiter = threading.Thread(target=lambda: found.append(space.dequeue("Q", wait=20)))
+    waiter = threading.Thread(target=lambda: found.append(space.dequeue("Q", wait=60)))
     waiter.start()
     space.enqueue("Q", b"data")
     waiter.join()
