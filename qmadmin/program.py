@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import dataclasses
 import gc
+import io
 import logging
 import os
 import signal
@@ -394,11 +395,16 @@ def _source(command_file: str | None, opened: contextlib.ExitStack) -> tuple[Tex
     if command_file is None:
         return _stream(sys.stdin, "r", opened), "stdin"
     try:
-        script = open(command_file, encoding="utf-8", errors="surrogateescape")  # noqa: PTH123, SIM115
+        script = opened.enter_context(Path(command_file).open("rb"))  # noqa: SIM115 - it is one
+        # A look ahead reads the first block.
+        is_text = b"\0" not in script.peek()
     except OSError as error:
         refusal = UsageError(f"Failed to open command file {command_file}")
         raise StartError(refusal.notice, f"{error.strerror}.") from None
-    return opened.enter_context(script), command_file
+    if not is_text:
+        refusal = UsageError(f"File {command_file} is not a command file: it is not text")
+        raise StartError(refusal.notice, "Name a file that has a command on each line.")
+    return io.TextIOWrapper(script, encoding="utf-8", errors="surrogateescape"), command_file
 
 
 def _stream(stream: TextIO | None, mode: str, opened: contextlib.ExitStack) -> TextIO:

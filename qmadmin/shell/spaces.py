@@ -112,10 +112,8 @@ def qspacelist(session: Session, queue_space_name: str) -> Outcome:
     if queue_space_name:
         spaces, missing = [session.device.space(queue_space_name)], []
     else:
-        spaces, missing = (
-            session.device.spaces(),
-            session.not_told(notices.of_missing(session.device.missing_volumes())),
-        )
+        spaces = session.device.spaces()
+        missing = session.not_told(notices.of_missing(session.device.missing_volumes()))
     return [*missing, *_listed(session, spaces, in_full=bool(queue_space_name))]
 
 

@@ -141,6 +141,11 @@ def test_command_file_that_cannot_be_read_is_refused(refused):
     assert refused("-f", ".", "QUE") == "ERROR: Failed to open command file .\nIs a directory.\n"
 
 
+def test_command_file_that_is_not_text_is_refused(laid_out, refused):
+    told = f"ERROR: File {laid_out.device} is not a command file: it is not text\n"
+    assert refused("-f", laid_out.device, "QUE") == f"{told}Name a file that has a command on each line.\n"
+
+
 def test_version_and_help_end_well(shell):
     assert shell.process("", "--version").stdout == f"qmadmin {__version__}\n"
     done = shell.process("", "--help")

@@ -183,6 +183,15 @@ class TestLostFile:
         assert "Destroy the queue space with qspacedestroy first." in ran.both
         assert "(y, n" not in ran.both, "what is refused asks nothing"
 
+    def test_a_person_is_told_once_that_a_file_is_missing(self, lost, terminal):
+        screen = terminal(columns=200)
+        screen.at_prompt()
+        for _ in range(2):
+            screen.send("qspacelist\r")
+            screen.at_prompt("Queue space name: ")
+            screen.enter("")
+        assert screen.shown.count("WARN: ") == 1
+
     def test_it_is_confirmed_given_up_and_its_entry_removed(self, lost):
         second = lost.directory / "SECOND"
         question = f"Destroy queue space 'THERE', whose file '{second}' is missing: all that it held is lost"
