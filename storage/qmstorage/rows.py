@@ -269,7 +269,7 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
     except (ValueError, TypeError, RecursionError) as error:
         raise _unreadable(row, space, queue) from error
     return {
-        "msgid": space.msgid(numbers.sequence(number)),
+        "msgid": space.naming(number & numbers.SEQUENCE_MAX),
         "queue": queue,
         "priority": priority,
         "enqueued_us": enqueued_at,

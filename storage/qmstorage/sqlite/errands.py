@@ -109,6 +109,9 @@ def _depart(unit: SqliteUnit, space_id: int, generation: int, queue_id: int, now
         answer = packb((None, (found.next_due_us, found.held)))
         return answer
     key, retries, row, _ = found
+    if not row[rows.PAGES].__class__ is row[rows.SIZE].__class__ is int:
+        # Whoever asks is told of what is damaged by the ordinary way.
+        return None
     answer = packb((retries, row))
     if len(answer) > CONTENT_MAX:
         return None

@@ -92,7 +92,7 @@ class Gate:
         if sys.platform == "linux":
             # After each commit: one call.
             self._is_waited_for = functools.partial(_is_locked, self._fd, _WHO_WAITS)
-        if not _is_locked(self._fd, _WHO_ATTENDS):
+        if sys.platform != "linux" or not _is_locked(self._fd, _WHO_ATTENDS):
             os.pwrite(self._fd, _number(path), 0)
         # It fails where the last process is just taking the pipe away: then everybody looks by himself for a while.
         lock(self._fd, _ATTENDANCE, _SHARED_NOW)
@@ -200,7 +200,8 @@ def attends_another_file(directory: Path, path: str) -> bool:
         return False
     try:
         # What was there before a process of this release wrote it is empty.
-        return _is_locked(fd, _WHO_ATTENDS) and os.pread(fd, 8, 0) not in (b"", _number(path))
+        is_attended = sys.platform == "linux" and _is_locked(fd, _WHO_ATTENDS)
+        return is_attended and os.pread(fd, 8, 0) not in (b"", _number(path))
     finally:
         os.close(fd)
 
@@ -304,8 +305,8 @@ def _has_waiters(fd: int) -> bool:
 
 
 def _is_locked(fd: int, question: bytes) -> bool:
-    """Return whether another process has a byte locked, where the system tells it in the form that we know."""
-    return sys.platform == "linux" and fcntl.fcntl(fd, fcntl.F_GETLK, question)[: len(_NOBODY)] != _NOBODY
+    """Return whether another process has a byte locked, as Linux tells it; elsewhere its form is not known."""
+    return not fcntl.fcntl(fd, fcntl.F_GETLK, question).startswith(_NOBODY)
 
 
 def lock(fd: int, byte: int, how: int = _NOW) -> bool:

@@ -99,8 +99,10 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
         if not isinstance(found, tuple):
             return found
         key, retries, row, _ = found
+        # What is damaged is refused here, before anything is done with it.
+        taken = self._message(row, True, space, name, retries)
         self.take_away(space.id, queue_id, key, row)
-        return self._message(row, True, space, name, retries)
+        return taken
 
     def hold_plainly(self, hold: PlainHold) -> PlainHeld | Nothing | None:
         """Record a transaction and let it hold the first message of a queue."""
@@ -108,15 +110,15 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
         found = self.first_of(departure.space.id, departure.generation, departure.queue_id, departure.now_us)
         if not isinstance(found, tuple):
             return found
+        key, retries, row, level = found
+        taken = self._message(row, True, departure.space, departure.queue_name, retries)
         its = record.id, record.space_id, record.owner_id, record.started_us, record.deadline_us
         if self.run_in_order(_BEGIN, *its, record.owner_id, record.space_id, most).rowcount == 0:
             return None
-        key, retries, row, level = found
         self._take_out(departure.queue_id, key, row)
         held = row[0], departure.queue_id, key, retries, row[rows.PAGES], row[rows.SIZE], row[rows.EXPIRES]
         self.run_in_order(traffic.HOLD, record.id, *held, int(Role.DEQUEUED))
         sequences = self.reserve(record.space_id, count) if count else ()
-        taken = self._message(row, True, departure.space, departure.queue_name, retries)
         return PlainHeld(taken, row[rows.PAGES], sequences, Use(*level))
 
     def end_plainly(self, end: PlainEnd) -> bool:
@@ -170,9 +172,7 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
             return Nothing((queue_id,), self.next_due(queue_id), held=self.held_in(queue_id))
         number, key, retries = found
         row = self._row_of(traffic.READ, number)
-        # Of what is damaged the ordinary way tells.
-        is_plain = row[rows.BODY_ID] is None and row[rows.PAGES].__class__ is row[rows.SIZE].__class__ is int
-        return (key, retries, row, main[_LEVEL:]) if is_plain else None
+        return (key, retries, row, main[_LEVEL:]) if row[rows.BODY_ID] is None else None
 
     def take_away(self, space_id: int, queue_id: int, key: bytes, row: Row) -> None:
         """Take a message out of its queue, and delete it."""
