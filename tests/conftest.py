@@ -1,6 +1,7 @@
 """Settings of all tests. The fixtures are in the fix_*.py files beside this one."""
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -27,3 +28,13 @@ _MEMORY = tempfile.mkdtemp(prefix="qmtest-", dir="/dev/shm" if os.access("/dev/s
 atexit.register(shutil.rmtree, _MEMORY, ignore_errors=True)
 os.environ["QM_SHM_DIR"] = _MEMORY
 os.environ["QMADMIN_TOML"] = os.devnull
+
+
+def pytest_collection_finish() -> None:
+    """Take what was collected out of the sight of the garbage collector.
+
+    It is some million objects that stay to the end, and each collection, of which some tests ask for hundreds, would
+    look at all of them.
+    """
+    gc.collect()
+    gc.freeze()
