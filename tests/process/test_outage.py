@@ -90,7 +90,7 @@ def test_a_strict_order_holds_although_the_disk_is_full_now_and_then(site, batch
         space.enqueue("WORK", str(number), reply_queue="RPLYQ")
     for outage in range(3):
         eventually(
-            lambda before=outage: forwarder.log().count("a rollback on queue space 'QSPACE' is put off") > before
+            lambda before=outage: forwarder.log().count("a rollback on queue space 'QSPACE' is postponed") > before
         )
         resource.prlimit(forwarder.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     eventually(lambda: space.usage("RPLYQ").messages == 30)

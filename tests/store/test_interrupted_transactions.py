@@ -102,7 +102,7 @@ def test_a_rollback_that_goes_wrong_is_no_affair_of_who_comes_next_and_keeps_non
         space._attachment.look_after(now=True)
     assert [state for state, _ in _stand(space)] == [State.READY, State.READY, State.HELD]
     (told,) = caplog.records
-    assert (told.message, told.exc_info[0]) == ("a rollback on queue space 'SPACE' is put off: damaged", ValueError)
+    assert (told.message, told.exc_info[0]) == ("a rollback on queue space 'SPACE' is postponed: damaged", ValueError)
     monkeypatch.undo()
     space._attachment.look_after(now=True)
     assert [state for state, _ in _stand(space)] == [State.READY] * 3
@@ -119,7 +119,7 @@ def test_why_a_forgotten_transaction_stays_is_told_once(space, monkeypatch, capl
     for _ in range(3):
         space._attachment.look_after(now=True)
     (told,) = caplog.records
-    assert (told.message, told.exc_info) == ("a rollback on queue space 'SPACE' is put off: the disk is full", None)
+    assert (told.message, told.exc_info) == ("a rollback on queue space 'SPACE' is postponed: the disk is full", None)
     monkeypatch.undo()
     space._attachment.look_after(now=True)
     assert _stand(space) == [(State.READY, 1)]
