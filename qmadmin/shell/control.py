@@ -79,6 +79,7 @@ def paginate(session: Session, state: str | None) -> Outcome:
     ),
     extension=True,
     looks=True,
+    lasts=True,
 )
 def format_(session: Session, form: str | None) -> Outcome:
     """Choose how results are written.

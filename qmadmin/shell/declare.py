@@ -131,7 +131,8 @@ class Command:
     """A command of the shell.
 
     `raw` means that its one argument is the rest of the line, quotes and all; `looks` that it only shows something, so
-    that an empty line may repeat it; `renews` that it shows that again and again by itself.
+    that an empty line may repeat it; `renews` that it shows that again and again by itself; `lasts` that what it is
+    told holds for later commands.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Command:
     raw: bool = False
     looks: bool = False
     renews: bool = False
+    lasts: bool = False
     extension: bool = False
 
     @property
@@ -221,6 +223,7 @@ class Group:
         raw: bool = False,
         looks: bool = False,
         renews: bool = False,
+        lasts: bool = False,
         extension: bool = False,
     ) -> Callable[[Handler], Handler]:
         """Declare the function beneath as the handler of the command `name`; `short` lists its abbreviations."""
@@ -241,6 +244,7 @@ class Group:
                 raw=raw,
                 looks=looks,
                 renews=renews,
+                lasts=lasts,
                 extension=extension,
             )
             _check(command)

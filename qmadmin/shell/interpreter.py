@@ -161,7 +161,10 @@ class Interpreter:
         if not line:
             return ""
         command, rest = self._session.catalogue.find(line)
-        if command.looks and redirection.parted(command, rest)[1] is None:
+        if redirection.parted(command, rest)[1] is not None:
+            self._notice(Notice(Severity.INFO, "A line that sends its output elsewhere is not repeated"))
+            return ""
+        if command.looks:
             return line
         text = f"{command.name} is not repeated: an empty line repeats only what shows something"
         self._notice(Notice(Severity.INFO, text))

@@ -7,8 +7,7 @@ there: behind a command that does more than look, the signs are arguments as lon
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from qmadmin.shell import words
 from qmadmin.shell.notices import UsageError
@@ -23,16 +22,14 @@ if TYPE_CHECKING:
 APPEND, WRITE, PIPE = ">>", ">", "|"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Redirection:
+class Redirection(NamedTuple):
     """A sign and what stands behind it: a file, or a command line for sh."""
 
     sign: str
     target: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     """A sign, its place in the line, and how many arguments stand before it."""
 
     sign: str

@@ -36,6 +36,7 @@ WHERE = Option(
     ),
     needs=Needs.OPEN_SPACE,
     looks=True,
+    lasts=True,
 )
 def qset(session: Session, queue_name: str | None) -> Outcome:
     """Set or print the current queue.
@@ -85,6 +86,7 @@ def qset(session: Session, queue_name: str | None) -> Outcome:
     Positional("nothing", Choice("argument", ("none",)), "Remove all criteria.", metavar="none"),
     needs=Needs.OPEN_SPACE,
     looks=True,
+    lasts=True,
 )
 def qscan(
     session: Session,

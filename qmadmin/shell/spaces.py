@@ -178,6 +178,7 @@ def _of(key: str, label: str, used: int, limit: int, most: int | None = None, un
     Positional("queue_space_name", SpaceName(), "The queue space to open.", "Queue space name: "),
     failure=no_table("xa_open"),
     looks=True,
+    lasts=True,
 )
 def qopen(session: Session, queue_space_name: str) -> Outcome:
     """Open a queue space.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import io
 import itertools
@@ -98,7 +99,6 @@ class Watched:
 
     def __init__(self, session: Session, line: str) -> None:
         self.line = line
-        self._session = session
         self._command, rest = session.catalogue.find(line)
         _refuse(self._command)
         arguments, to = redirection.parted(self._command, rest)
@@ -108,30 +108,33 @@ class Watched:
         reading.take(arguments)
         check_needs(self._command, session)
         self._given = dict(reading.fill(_Nobody(self._command), session))
+        if session.has_device:
+            session.device  # noqa: B018 - both have the same one
+        self._remarks: list[Shown] = list(session.take_remarks())
+        self._origin = session
+        # A look may still be under way when the view has been left and the session goes on.
+        self._session = copy.copy(session)
 
     def look(self) -> list[Shown]:
         """Return what the command shows now, read as a whole."""
         session = self._session
         drawn: list[Result] = []
-        before = session.draw, session.output
         # What would show progress, or come out at once, would be drawn over the view.
         session.draw, session.output = drawn.extend, PlainScreen(io.StringIO(), io.StringIO())
-        try:
-            outcome = self._command.handler(session, **self._given)
-            found = [*session.take_remarks(), *drawn, *each(outcome)]
-            return [_read(shown) for shown in found]
-        finally:
-            session.draw, session.output = before
+        outcome = self._command.handler(session, **self._given)
+        self._origin.transactions = session.transactions
+        remarks, self._remarks = self._remarks, []
+        return [_read(shown) for shown in (*remarks, *session.take_remarks(), *drawn, *each(outcome))]
 
 
 def _can_be_watched(command: Command) -> bool:
-    return command.looks and not command.renews
+    return command.looks and not command.renews and not command.lasts
 
 
 def _refuse(command: Command) -> None:
     if command.renews:
         raise UsageError(f"{command.name} cannot be watched: it renews what it shows by itself")
-    if not command.looks:
+    if not _can_be_watched(command):
         raise UsageError(f"{command.name} cannot be watched: only what just shows something can")
 
 

@@ -290,7 +290,7 @@ def test_line_that_sends_its_output_elsewhere_is_not_repeated(shop, typed):
     screen = typed(columns=120)
     screen.enter("qset STRING >> out")
     screen.send("\r")
-    screen.see("INFO: qset is not repeated: an empty line repeats only what shows something")
+    screen.see("INFO: A line that sends its output elsewhere is not repeated")
     assert (shop.directory / "out").read_text() == "Current queue is 'STRING'\n"
 
 

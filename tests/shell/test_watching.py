@@ -1,5 +1,7 @@
 """Watching a command: what can be watched, what comes of it in a script, and the view at a terminal."""
 
+import contextlib
+import io
 import json
 import re
 import signal
@@ -7,9 +9,13 @@ import signal
 import pytest
 
 from qmadmin import open_device
+from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.live_view import BAR
+from qmadmin.shell.render import PlainScreen
 from qmadmin.shell.results import Column, Line, Notice, Severity, Table
+from qmadmin.shell.session import Session
 from qmadmin.shell.watched_view import WatchedView
+from qmadmin.shell.watching import Watched
 
 HEAD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000  ")
 
@@ -23,12 +29,14 @@ def watched(laid_out, *lines):
 
 
 def test_each_look_comes_behind_a_line_with_its_time(laid_out):
-    out, err, status = watched(laid_out, "qset STRING", "watch -n 0.1 -k 2 qset")
+    out, err, status = watched(laid_out, "watch -n 0.1 -k 2 livtoc")
     assert (err, status) == ("", 0)
-    first, shown, second, again = out.splitlines()[1:]
-    assert HEAD.fullmatch(first.removesuffix("qset"))
-    assert HEAD.fullmatch(second.removesuffix("qset"))
-    assert shown == again == "Current queue is 'STRING'"
+    lines = out.splitlines()
+    first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
+    assert HEAD.fullmatch(first[0].removesuffix("livtoc"))
+    assert HEAD.fullmatch(second[0].removesuffix("livtoc"))
+    assert first[1:] == second[1:]
+    assert "QSPACE.0" in out
 
 
 @pytest.mark.parametrize("line", ["qinfo STRING", "'qinfo STRING'", '"qinfo STRING"', "qinfo  'STRING'", "-- qinfo"])
@@ -67,6 +75,10 @@ def test_notices_of_the_command_come_with_each_look(laid_out):
         ("watch qdeletemsg -y", "qdeletemsg cannot be watched: only what just shows something can"),
         ("watch 'qpurge -y STRING'", "qpurge cannot be watched: only what just shows something can"),
         ("watch !date", "! cannot be watched: only what just shows something can"),
+        ("watch qopen QSPACE", "qopen cannot be watched: only what just shows something can"),
+        ("watch qset STRING", "qset cannot be watched: only what just shows something can"),
+        ("watch qscan -p 5", "qscan cannot be watched: only what just shows something can"),
+        ("watch format json", "format cannot be watched: only what just shows something can"),
         ("watch source x", "source cannot be watched: only what just shows something can"),
         ("watch qtop", "qtop cannot be watched: it renews what it shows by itself"),
         ("watch watch qinfo", "watch cannot be watched: it renews what it shows by itself"),
@@ -86,6 +98,25 @@ def test_what_cannot_be_watched_is_refused_in_a_sentence(laid_out, line, said):
     out, err, status = watched(laid_out, line, "qset errq")
     assert err == f"ERROR: {said} (crque, line 2)\n"
     assert (out, status) == ("Current queue is 'errq'\n", 1)
+
+
+def test_indexes_of_transactions_are_those_that_were_shown(laid_out):
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        space.enqueue("STRING", b"body")
+        with space.transaction():
+            space.dequeue("STRING")
+            _, err, _ = watched(laid_out, "watch -k 1 qprinttrans", "qaborttrans -n 0", "qaborttrans -n 1")
+    assert err.count("ERROR: ") == 1, err
+
+
+def test_look_that_is_still_under_way_takes_no_part_in_what_follows(laid_out):
+    session = Session(laid_out.device, Catalogue(), PlainScreen(io.StringIO(), io.StringIO()), laid_out.environ)
+    with contextlib.closing(session):
+        looking = Watched(session, "lidl")
+        before = session.draw, session.output
+        rows = looking.look()
+        assert isinstance(rows[0], Table)
+        assert (session.draw, session.output) == before
 
 
 def test_interrupt_ends_a_script_that_watches(laid_out, terminal):
@@ -168,7 +199,7 @@ def test_view_is_renewed_and_gone_when_it_is_left(screen, space):
     assert screen.shown == f"{before} watch -n 0.1 qlist -b STRING\n>"
 
 
-@pytest.mark.parametrize("command", ["qpeek STRING", "qcheck", "help qinfo", "qinfo", "qset STRING", "lidl"])
+@pytest.mark.parametrize("command", ["qpeek STRING", "qcheck", "help qinfo", "qinfo", "qstat -s", "lidl"])
 def test_interrupt_leaves_the_view_of_any_command(screen, space, command):
     space.enqueue("STRING", b"the body")
     screen.send(f"watch {command}\r")
