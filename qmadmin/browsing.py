@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from qmcore.acts import looking
 from qmcore.acts.stores import stores
@@ -12,19 +12,26 @@ from qmcore.condition import Condition
 from qmcore.message import Message, MessageInfo, State
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import Cursor
+from qmcore.records import Cursor, Part
 
 if TYPE_CHECKING:
     from qmadmin.device import Attachment
 
+T = TypeVar("T")
+
 _AT_A_TIME = 500
+
+
+def ignore_count(_count: int) -> None:
+    """Take no notice of what a listing leaves out; it is in the log."""
 
 
 class BrowseCursor:
     """The messages that were in a queue when the cursor was made, and can be dequeued when their turn comes.
 
     It is an iterator that holds no lock: each message is read when its turn comes, and passed over if it is gone, or a
-    transaction holds it, by then. What has arrived since is not shown. `exhausted` tells that there are no more.
+    transaction holds it, by then. What has arrived since is not shown. `exhausted` tells that there are no more, and
+    `left_out` how many have been passed over so far because they are damaged, which qcheck finds.
     """
 
     def __init__(
@@ -34,9 +41,10 @@ class BrowseCursor:
         self._queue = queue
         self._check_open = check_open
         self._exhausted = False
+        self.left_out = 0
         self._order = attachment.volume.read(lambda unit: self._known(unit).definition.order)
         self._newest = attachment.volume.read(lambda unit: unit.last_sequence(attachment.opened.space.id))
-        self._places = listed(attachment, queue, State.READY, condition)
+        self._places = listed(attachment, queue, State.READY, condition, self._pass_over)
 
     @property
     def exhausted(self) -> bool:
@@ -58,6 +66,9 @@ class BrowseCursor:
         self._exhausted = True
         raise StopIteration
 
+    def _pass_over(self, count: int) -> None:
+        self.left_out += count
+
     def _message(self, unit: Unit, key: bytes) -> Message | None:
         known = self._attachment.opened.definitions(unit)
         queue = known.queue(self._queue)
@@ -72,21 +83,36 @@ class BrowseCursor:
 
 
 def listed(
-    attachment: Attachment, queue: str, state: State, condition: Condition | None
+    attachment: Attachment,
+    queue: str,
+    state: State,
+    condition: Condition | None,
+    left_out: Callable[[int], None] = ignore_count,
 ) -> Iterator[tuple[Cursor, MessageInfo]]:
-    """Yield the messages of a queue in one state from all stores, in their order, with their cursors."""
-    parts = (_listed_in(attachment, number, queue, state, condition) for number in range(looking.STORES))
-    return heapq.merge(*parts, key=lambda item: item[0])
+    """Yield the messages of a queue in one state from all stores, in their order, with their cursors.
 
+    `left_out` is told how many messages are not listed because they are damaged.
+    """
 
-def _listed_in(
-    attachment: Attachment, store_number: int, queue: str, state: State, condition: Condition | None
-) -> Iterator[tuple[Cursor, MessageInfo]]:
-    cursor: Cursor | None = None
-    while part := attachment.volume.read(
-        lambda unit, at=cursor: looking.listing(  # type: ignore[misc]
-            unit, attachment.opened, store_number, queue, state, at, _AT_A_TIME, condition
+    def in_store(number: int) -> Iterator[tuple[Cursor, MessageInfo]]:
+        return parts_of(
+            lambda at: attachment.volume.read(
+                lambda unit: looking.listing(unit, attachment.opened, number, queue, state, at, _AT_A_TIME, condition)
+            ),
+            left_out,
         )
-    ):
+
+    return heapq.merge(*map(in_store, range(looking.STORES)), key=lambda item: item[0])
+
+
+def parts_of(read: Callable[[Cursor | None], Part[T]], left_out: Callable[[int], None]) -> Iterator[tuple[Cursor, T]]:
+    """Yield a listing that is read part by part, each behind a cursor; `left_out` is told what is not listed."""
+    cursor: Cursor | None = None
+    while True:
+        part = read(cursor)
+        if part.left_out:
+            left_out(part.left_out)
+        if not part:
+            return
         yield from part
         cursor = part[-1][0]

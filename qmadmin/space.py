@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from qmadmin.browsing import listed
+from qmadmin.browsing import ignore_count, listed, parts_of
 from qmadmin.changing import Changing
 from qmadmin.consuming import Consuming, parsed, seconds_of
 from qmadmin.forwardings import Forwardings
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from qmcore.port import Unit
-    from qmcore.records import Cursor
+    from qmcore.records import Cursor, Part
 
 _LISTED_AT_A_TIME = 500
 _STOP_CHECK_SECONDS = 0.05
@@ -150,18 +150,24 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         return self._read(seen)
 
     def messages(
-        self, queue: str, *, condition: str | Condition | None = None, states: Iterable[State] = STORED
+        self,
+        queue: str,
+        *,
+        condition: str | Condition | None = None,
+        states: Iterable[State] = STORED,
+        left_out: Callable[[int], None] = ignore_count,
     ) -> Iterator[MessageInfo]:
         """Yield the messages of a queue that match a condition and are in certain states, without their bodies.
 
         Ready messages come first, in the order of the queue, then delayed ones, then those that a transaction holds.
         They are read in batches, so that a long queue takes little memory; a message that moves meanwhile may be
-        returned twice or not at all.
+        returned twice or not at all. `left_out` is called with the number of damaged messages that a batch leaves out;
+        qcheck finds them.
         """
         restriction = parsed(condition)
         self._freshen(queue)
         for state in states:
-            for _, info in listed(self._attachment, queue, state, restriction):
+            for _, info in listed(self._attachment, queue, state, restriction, left_out):
                 yield info
 
     def content(self, listed: MessageInfo) -> Message | None:
@@ -171,22 +177,28 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         """
         return self._read(lambda unit: looking.content(unit, self._attachment.opened, listed))
 
-    def history(self, queue: str, *, condition: str | Condition | None = None) -> Iterator[ConsumedMessage]:
+    def history(
+        self,
+        queue: str,
+        *,
+        condition: str | Condition | None = None,
+        left_out: Callable[[int], None] = ignore_count,
+    ) -> Iterator[ConsumedMessage]:
         """Yield the retained messages of a queue, the first consumed first.
 
-        Each says when and by which process it was consumed. `recall` returns one with its body.
+        Each says when and by which process it was consumed. `recall` returns one with its body. `left_out` is called
+        with the number of damaged messages that a batch leaves out.
         """
         restriction = parsed(condition)
         self._freshen(queue)
         opened, now = self._attachment.opened, self._device.clock.now()
-        cursor: Cursor | None = None
 
-        def part(unit: Unit) -> list[tuple[Cursor, ConsumedMessage]]:
-            return retention.history(unit, opened, queue, cursor, _LISTED_AT_A_TIME, restriction, now)
+        def part(cursor: Cursor | None) -> Part[ConsumedMessage]:
+            return self._read(
+                lambda unit: retention.history(unit, opened, queue, cursor, _LISTED_AT_A_TIME, restriction, now)
+            )
 
-        while found := self._read(part):
-            yield from (consumed for _, consumed in found)
-            cursor = found[-1][0]
+        yield from (consumed for _, consumed in parts_of(part, left_out))
 
     def recall(self, queue: str, msgid: str) -> Message | None:
         """Return a retained message, which was consumed; None if the queue retains none with this identifier."""

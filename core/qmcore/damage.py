@@ -25,6 +25,12 @@ def damaged(number: object, what: str, *, msgid: str = "", queue: str = "") -> S
     return SystemFailureError(sentence, hint=DAMAGE_HINT, damaged=number, recorded=what != NO_RECORD)
 
 
+def left_out(count: int, queue: str) -> str:
+    """Return the sentence about damaged messages that a listing leaves out."""
+    many = "1 message" if count == 1 else f"{count} messages"
+    return f"{many} of queue {queue!r} {'is' if count == 1 else 'are'} damaged and left out"
+
+
 def is_damage(error: QueueError) -> bool:
     """Return whether an error is about one damaged message, so that all else can go on."""
     return "damaged" in error.facts

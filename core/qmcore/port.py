@@ -24,6 +24,7 @@ from qmcore.records import (
     Cursor,
     Forwarding,
     Owner,
+    Part,
     Place,
     TransactionRecord,
     Use,
@@ -101,7 +102,7 @@ class HistoryRecords(Protocol):
 
     def history(
         self, space: Space, queue: Queue, after: Cursor | None, limit: int, condition: Condition | None = None
-    ) -> list[tuple[Cursor, ConsumedMessage]]:
+    ) -> Part[ConsumedMessage]:
         """Return at most `limit` retained messages of the queue in the order of their consumption."""
 
     def recall(self, space: Space, queue: Queue, message_id: int, since_us: int) -> Message | None:

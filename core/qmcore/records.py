@@ -8,15 +8,25 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from qmcore.message import Body, EnqueueControl, MessageInfo, Reason
 
 Cursor: TypeAlias = tuple[bytes | int, int]
 """Where a listing stands."""
 
-Listing: TypeAlias = list[tuple[Cursor, MessageInfo]]
-"""A part of a listing: messages without their bodies, each with the cursor behind it."""
+S = TypeVar("S")
+
+
+class Part(list[tuple[Cursor, S]]):
+    """A part of a listing: what is listed, each with the cursor behind it."""
+
+    left_out = 0
+    """How many messages it leaves out, because they are damaged."""
+
+
+Listing: TypeAlias = Part[MessageInfo]
+"""A part of a listing of messages without their bodies."""
 
 
 class Use(NamedTuple):

@@ -21,6 +21,7 @@ from qmadmin.mib.values import (
     written_moment,
 )
 from qmcore.condition import BY_NAME, And, Comparison, Condition, IsNull, Operator, Or, Value, available
+from qmcore.damage import left_out
 from qmcore.errors import BadMessageIdError
 from qmcore.message import PRIORITY_RANGE, MessageInfo, checked_id
 from qmcore.order import Criterion
@@ -50,9 +51,12 @@ def _select(request: Request) -> Iterator[MessageSubject]:
     with opened(request) as space:
         named = request.keys.get("queue")
         for queue in [space.queue(named)] if named is not None else space.queues():
-            for info in space.messages(queue.name, condition=condition):
+            lacking: list[int] = []
+            for info in space.messages(queue.name, condition=condition, left_out=lacking.append):
                 if delivery in (None, info.delivery):
                     yield MessageSubject(device=request.device, space=space.name, queue=queue, info=info)
+            if lacking:
+                request.warn(left_out(sum(lacking), queue.name))
 
 
 def _condition(keys: Mapping[str, Any]) -> Condition | None:

@@ -19,6 +19,7 @@ OK, REFUSED, UNUSABLE = 0, 1, 2
 
 USAGE = "CLASS [get|set|help] [NAME=VALUE ...]"
 _FLAGS = "TA_FLAGS"
+_DAMAGED = "Look for damage with qcheck; qpurge -d removes what is damaged."
 _LOOK = "Look for damage with qcheck; the traceback is in the log."
 
 logger = logging.getLogger("qmadmin.mib")
@@ -33,8 +34,9 @@ def run(device_path: str, words: Sequence[str], out: TextIO) -> int:
 
     The words are a class, `get` (which may be left out), `set` or `help`, and attributes as NAME=VALUE; of a set,
     TA_FLAGS=QMIB_FORCEPURGE or a number too. The document is an object with `class`, `operation` and `objects`, a list
-    of objects by the names of their attributes, and where something was refused `error`: its `code`, the `attribute` at
-    fault or null, `message` and `hint`. That of `help` is what the class consists of.
+    of objects by the names of their attributes, where damage is left out of them `warnings`, a list of sentences, and
+    where something was refused `error`: its `code`, the `attribute` at fault or null, `message` and `hint`. That of
+    `help` is what the class consists of.
     """
     try:
         name, operation, given, flags = _parsed(words)
@@ -46,12 +48,16 @@ def run(device_path: str, words: Sequence[str], out: TextIO) -> int:
         return OK
     objects: Iterable[Mapping[str, Value]]
     head = {"class": name, "operation": operation}
+    warnings: list[str] = []
     try:
-        objects = stream(device_path, name, given) if operation == "get" else _set(device_path, name, given, flags)
+        if operation == "get":
+            objects = stream(device_path, name, given, warn=warnings.append)
+        else:
+            objects = _set(device_path, name, given, flags)
     except Exception as error:  # noqa: BLE001 - a script gets a document, the log the traceback
         _write(out, head | {"objects": [], "error": _error(error)})
         return REFUSED
-    return _write_objects(out, head, objects)
+    return _write_objects(out, head, objects, warnings)
 
 
 def _parsed(words: Sequence[str]) -> tuple[str, str, dict[str, Value], Flags]:
@@ -101,7 +107,9 @@ def _set(device_path: str, name: str, given: dict[str, Value], flags: Flags) -> 
     return [changed] if changed else []
 
 
-def _write_objects(out: TextIO, head: Mapping[str, Any], objects: Iterable[Mapping[str, Value]]) -> int:
+def _write_objects(
+    out: TextIO, head: Mapping[str, Any], objects: Iterable[Mapping[str, Value]], warnings: Sequence[str]
+) -> int:
     """Write objects as they come; what goes wrong on the way closes the document all the same."""
     opening = json.dumps(head, ensure_ascii=False)[:-1]
     out.write(f'{opening}, "objects": [')
@@ -114,6 +122,8 @@ def _write_objects(out: TextIO, head: Mapping[str, Any], objects: Iterable[Mappi
     except Exception as refusal:  # noqa: BLE001 - the document has begun, and is brought to its end
         error = refusal
     out.write("]")
+    if warnings:
+        out.write(f', "warnings": {json.dumps([f"{warning}. {_DAMAGED}" for warning in warnings], ensure_ascii=False)}')
     if error is not None:
         out.write(f', "error": {json.dumps(_error(error), ensure_ascii=False)}')
     out.write("}\n")

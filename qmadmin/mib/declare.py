@@ -92,12 +92,16 @@ class Attribute(Generic[S]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked of a class, checked and read: keys and changes by the fields that attributes set."""
+    """What is asked of a class, checked and read: keys and changes by the fields that attributes set.
+
+    `warn` is told what the answer lacks.
+    """
 
     device: Device
     keys: Mapping[str, Any]
     changes: Mapping[str, Any]
     flags: Flags = Flags.NONE
+    warn: Callable[[str], None] = lambda _sentence: None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qmadmin.mib.appq import T_APPQ
@@ -41,11 +41,17 @@ def get(device: Where, class_name: str, keys: Values | None = None) -> list[dict
     return list(stream(device, class_name, keys))
 
 
-def stream(device: Where, class_name: str, keys: Values | None = None) -> Iterator[dict[str, Value]]:
+def stream(
+    device: Where,
+    class_name: str,
+    keys: Values | None = None,
+    *,
+    warn: Callable[[str], None] = lambda _sentence: None,
+) -> Iterator[dict[str, Value]]:
     """Yield what `get` returns one by one, because a queue may have millions of messages.
 
     The request is checked at once. A queue space that had to be opened stays open until the iterator is exhausted or
-    closed.
+    closed. `warn` is called with a sentence for each queue whose damaged messages are left out; the log has them too.
     """
     of = _class(class_name)
     given = _checked(of, keys or {})
@@ -53,7 +59,7 @@ def stream(device: Where, class_name: str, keys: Values | None = None) -> Iterat
         if Mark.KEY not in _known(of, name).marks:
             raise MibError(Code.TAEINVAL, name, f"{name} is not a key of {of.name}, and selects nothing")
     _require(of, given, Mark.NEEDED)
-    return _selected(device, of, given)
+    return _selected(device, of, given, warn)
 
 
 def apply(device: Where, class_name: str, values: Values, flags: Flags | int = Flags.NONE) -> dict[str, Value]:
@@ -219,13 +225,15 @@ def _address(request: Request) -> str:
 # ---- the device -----------------------------------------------------------------------------------------------------
 
 
-def _selected(where: Where, of: MibClass[Any], given: Values) -> Iterator[dict[str, Value]]:
+def _selected(
+    where: Where, of: MibClass[Any], given: Values, warn: Callable[[str], None]
+) -> Iterator[dict[str, Value]]:
     keys = {}
     for name, value in given.items():
         known = _known(of, name)
         if known.field:
             keys[known.field] = _state_key(of, value) if name == STATE else _read(known, value)
-    return _streamed(where, of, given, keys)
+    return _streamed(where, of, given, keys, warn)
 
 
 def _state_key(of: MibClass[Any], value: Value) -> str:
@@ -237,9 +245,11 @@ def _state_key(of: MibClass[Any], value: Value) -> str:
     return state
 
 
-def _streamed(where: Where, of: MibClass[Any], given: Values, keys: dict[str, Any]) -> Iterator[dict[str, Value]]:
+def _streamed(
+    where: Where, of: MibClass[Any], given: Values, keys: dict[str, Any], warn: Callable[[str], None]
+) -> Iterator[dict[str, Value]]:
     with _opened(where, given) as device:
-        for subject in of.select(Request(device=device, keys=keys, changes={})):
+        for subject in of.select(Request(device=device, keys=keys, changes={}, warn=warn)):
             yield of.values(subject)
 
 

@@ -17,10 +17,11 @@ from qmadmin.shell.declare import Needs, Option, Positional
 from qmadmin.shell.files import for_us_only
 from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import FileName, Number, QueueName, Span
+from qmadmin.shell.listing import LeftOut
 from qmadmin.shell.message_kinds import CorrelationId, MessageId
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Field, Line, Moment, Notice, Outcome, Record, Severity, Value, Verbatim, field
+from qmadmin.shell.results import Field, Line, Moment, Notice, Outcome, Record, Severity, Shown, Value, Verbatim, field
 from qmadmin.shell.selection import WHERE
 from qmcore.message import State
 
@@ -143,37 +144,39 @@ def qpeek(
         qpeek -k 10 -w "origin_queue = 'orders'" errq
     """
     asked = Criteria(msgid=msgid, corrid=corrid, condition=condition).whole
-    shown = 0
+    shown, left_out = 0, LeftOut(queue_name)
     with _sink(output) as sink:
-        for message in _seen(session, queue_name, asked, retained=retained):
+        for message in _seen(session, queue_name, asked, left_out, retained=retained):
             with let_through():
                 _deliver(session, message, sink, in_hex=in_hex)
             shown += 1
             if shown == count:
                 break
-    return _what_was(queue_name, shown, output)
+    return [*_what_was(queue_name, shown, output), *left_out.notices()]
 
 
-def _seen(session: Session, queue: str, condition: Condition | None, *, retained: bool) -> Iterator[Message]:
+def _seen(
+    session: Session, queue: str, condition: Condition | None, left_out: LeftOut, *, retained: bool
+) -> Iterator[Message]:
     space = session.opened()
     if retained:
-        for consumed in space.history(queue, condition=condition):
+        for consumed in space.history(queue, condition=condition, left_out=left_out.count):
             found = space.recall(queue, consumed.info.msgid)
             if found is not None:
                 yield found
         return
-    for listed in space.messages(queue, condition=condition):
+    for listed in space.messages(queue, condition=condition, left_out=left_out.count):
         found = space.content(listed)
         if found is not None:
             yield found
 
 
-def _what_was(queue: str, count: int, output: str | None) -> Outcome:
+def _what_was(queue: str, count: int, output: str | None) -> list[Shown]:
     if not count:
-        return Notice(Severity.INFO, f"No messages matched on queue {queue}")
+        return [Notice(Severity.INFO, f"No messages matched on queue {queue}")]
     if output is None:
-        return None
-    return Line(f"{number(count)} written to {output}", {"queue": queue, "messages": count, "file": output})
+        return []
+    return [Line(f"{number(count)} written to {output}", {"queue": queue, "messages": count, "file": output})]
 
 
 class _Sink:

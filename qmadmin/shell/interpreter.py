@@ -18,7 +18,7 @@ from qmadmin.shell.kinds import YesNo
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.read import Reading, check_needs
 from qmadmin.shell.render import OutputLostError
-from qmadmin.shell.results import Line, Notice, Outcome, Result, Rounds, Severity, Shown, each
+from qmadmin.shell.results import Afterwards, Line, Notice, Outcome, Result, Rounds, Severity, Shown, each
 from qmadmin.shell.status import Exit
 from qmcore.errors import BadQueueError, BadResourceError, QueueError
 
@@ -269,14 +269,15 @@ class Interpreter:
                 results = []
                 self._show_in_time(shown, start)
                 continue
-            if not isinstance(shown, Notice):
+            if not isinstance(shown, (Notice, Afterwards)):
                 results.append(shown)
                 continue
             self._draw(results)
             results = []
-            if shown.severity is Severity.ERROR:
-                session.status = Exit.FAILED
-            self._notice(shown, "" if shown.severity is Severity.INFO else start)
+            for notice in (shown,) if isinstance(shown, Notice) else shown.notices():
+                if notice.severity is Severity.ERROR:
+                    session.status = Exit.FAILED
+                self._notice(notice, "" if notice.severity is Severity.INFO else start)
         self._draw(results)
 
     def _draw(self, results: Sequence[Result]) -> None:

@@ -11,7 +11,9 @@ from qmadmin.escapes import escaped
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Number, QueueName
-from qmadmin.shell.results import Column, Moment, Notice, Outcome, Severity, Table, Value
+from qmadmin.shell.results import Afterwards, Column, Moment, Notice, Outcome, Severity, Table, Value
+from qmcore import damage
+from qmcore.damage import DAMAGE_HINT
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
@@ -52,11 +54,14 @@ def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | N
         qlist -b -k 20 errq
     """
     name, criteria = queue_name or session.chosen(), session.criteria
-    messages = filter(criteria.keeps, session.opened().messages(name, condition=criteria.whole))
+    left_out = LeftOut(name)
+    found_all = session.opened().messages(name, condition=criteria.whole, left_out=left_out.count)
+    messages = filter(criteria.keeps, found_all)
     first = next(messages, None)
     columns = _OF_BODIES if bodies else _COLUMNS if session.detailed else _COLUMNS[:_BRIEF]
     if first is None:
-        return [notices.NO_MESSAGES_MATCHED(queue=name), *_only_for_programs(session, Table(columns, ()))]
+        nothing = notices.NO_MESSAGES_MATCHED(queue=name)
+        return [nothing, *_only_for_programs(session, Table(columns, ())), Afterwards(left_out.notices)]
     found: Iterable[MessageInfo] = itertools.chain([first], messages)
     more: list[Notice] = []
     if count is None and session.is_read_at_terminal:
@@ -68,7 +73,25 @@ def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | N
         found = itertools.islice(found, count)
     space = session.opened()
     rows = (_beginning(space, message) if bodies else _row(message)[: len(columns)] for message in found)
-    return [Table(columns, rows), *more]
+    return [Table(columns, rows), *more, Afterwards(left_out.notices)]
+
+
+class LeftOut:
+    """How many messages of a queue a listing leaves out because they are damaged."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+        self._count = 0
+
+    def count(self, count: int) -> None:
+        """Count some more."""
+        self._count += count
+
+    def notices(self) -> list[Notice]:
+        """Return what there is to say of them."""
+        if not self._count:
+            return []
+        return [Notice(Severity.WARN, damage.left_out(self._count, self._queue), DAMAGE_HINT)]
 
 
 def _beginning(space: QueueSpace, message: MessageInfo) -> list[Value]:

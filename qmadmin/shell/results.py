@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from qmcore.redacted import redacted
 
@@ -170,8 +170,15 @@ class Prose:
     blocks: tuple[Block, ...]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Afterwards:
+    """Remarks that are known only when everything before them has been shown, because rows are read only then."""
+
+    notices: Callable[[], Sequence[Notice]]
+
+
 Result = Line | Verbatim | Table | Record | Prose
-Shown = Result | Rounds | Notice
+Shown = Result | Rounds | Notice | Afterwards
 Outcome = Shown | Sequence[Shown] | None
 """What a handler may return."""
 

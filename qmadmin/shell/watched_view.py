@@ -11,7 +11,7 @@ from qmadmin.escapes import printable
 from qmadmin.shell import layout
 from qmadmin.shell.live_view import BAR, PLAIN, cut, padded
 from qmadmin.shell.render import sentence
-from qmadmin.shell.results import Line, Notice, Rounds
+from qmadmin.shell.results import Afterwards, Line, Notice, Rounds
 from qmcore import times
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class WatchedView:
         for shown in self.shown or ():
             if isinstance(shown, Notice):
                 yield from layout.lines(Line(sentence(shown)), width)
-            elif not isinstance(shown, Rounds):
+            elif not isinstance(shown, Rounds | Afterwards):
                 yield from layout.lines(shown, width)
         if self.shown is not None and not self.shown:
             yield [("Nothing is shown.", PLAIN)]

@@ -16,10 +16,22 @@ from qmadmin.shell.live import WATCHING
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.read import Reading, check_needs
 from qmadmin.shell.render import PlainScreen
-from qmadmin.shell.results import Line, Moment, Notice, Outcome, Result, Rounds, Shown, Table, Verbatim, each
+from qmadmin.shell.results import (
+    Afterwards,
+    Line,
+    Moment,
+    Notice,
+    Outcome,
+    Result,
+    Rounds,
+    Shown,
+    Table,
+    Verbatim,
+    each,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from qmadmin.shell.declare import Command
     from qmadmin.shell.kinds import Given
@@ -124,7 +136,8 @@ class Watched:
         outcome = self._command.handler(session, **self._given)
         self._origin.transactions = session.transactions
         remarks, self._remarks = self._remarks, []
-        return [_read(shown) for shown in (*remarks, *session.take_remarks(), *drawn, *each(outcome))]
+        found = (*remarks, *session.take_remarks(), *drawn, *each(outcome))
+        return list(itertools.chain.from_iterable(map(_read, found)))
 
 
 def _can_be_watched(command: Command) -> bool:
@@ -138,15 +151,17 @@ def _refuse(command: Command) -> None:
         raise UsageError(f"{command.name} cannot be watched: only what just shows something can")
 
 
-def _read(shown: Shown) -> Shown:
-    """Return a result whose rows have been read."""
+def _read(shown: Shown) -> Sequence[Shown]:
+    """Return a result whose rows have been read, or the remarks that are known by then."""
     match shown:
         case Table(_, rows):
-            return dataclasses.replace(shown, rows=list(rows))
+            return [dataclasses.replace(shown, rows=list(rows))]
         case Verbatim(lines):
-            return Verbatim(list(lines))
+            return [Verbatim(list(lines))]
+        case Afterwards(notices):
+            return notices()
         case _:
-            return shown
+            return [shown]
 
 
 class _Nobody:

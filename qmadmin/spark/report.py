@@ -11,7 +11,7 @@ from typing import Protocol, TextIO
 from qmadmin.configuration import Configuration
 from qmadmin.shell.formats import Document, Format
 from qmadmin.shell.render import PlainScreen, Screen
-from qmadmin.shell.results import Notice, Result, Rounds, Severity, Shown
+from qmadmin.shell.results import Afterwards, Notice, Result, Rounds, Severity, Shown
 
 
 class Outcome(Protocol):
@@ -61,7 +61,7 @@ class Report:
         """Show what came of it; return whether nothing of that is an error."""
         shown = told.shown(self._form)
         notices = [each for each in shown if isinstance(each, Notice)]
-        self._write([each for each in shown if not isinstance(each, Notice | Rounds)], notices)
+        self._write([each for each in shown if not isinstance(each, Notice | Rounds | Afterwards)], notices)
         for notice in notices:
             if not (self._quiet and notice.severity is Severity.INFO):
                 self._screen.notice(notice)

@@ -10,7 +10,7 @@ from sqlalchemy import Select, bindparam, delete, insert, literal, select, tuple
 from qmcore.condition import Condition
 from qmcore.message import ConsumedMessage, Message, State
 from qmcore.queue import Queue
-from qmcore.records import Cursor, Place, Role, Use
+from qmcore.records import Cursor, Part, Place, Role, Use
 from qmcore.space import Space
 from qmstorage import conditions, rows
 from qmstorage.among import Named, first_of_each
@@ -91,14 +91,15 @@ class History(Holdings):
 
     def history(
         self, space: Space, of: Queue, after: Cursor | None, limit: int, condition: Condition | None = None
-    ) -> list[tuple[Cursor, ConsumedMessage]]:
+    ) -> Part[ConsumedMessage]:
         """Return at most `limit` retained messages of the queue in the order of their consumption."""
         first, second = after or (-(2**63), 0)
         values = {"of_queue": of.id, "first": first, "second": second, "most": limit}
         plain = condition is None
+        listed: Part[ConsumedMessage] = Part()
         while True:
             found = self.all(_LIST, **values) if plain else self.built(_restricted(condition, space), **values)
-            listed = [
+            listed += [
                 (
                     (consumed, number),
                     ConsumedMessage(info=info, consumed_us=consumed, consumer=consumer, transaction=transaction),
@@ -106,6 +107,7 @@ class History(Holdings):
                 for consumed, number, consumer, transaction, *row in found
                 if (info := self.info(row, space, of.name, retries=0, state=State.CONSUMED, until=None))
             ]
+            listed.left_out += len(found) - len(listed)
             if listed or not found:
                 return listed
             # None of them can be read; an empty part would be the end.

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, literal, null, select, tuple_
 
+from qmcore import numbers
 from qmcore.condition import Condition
+from qmcore.damage import NO_RECORD, damaged
 from qmcore.message import State
 from qmcore.queue import Queue
-from qmcore.records import Cursor, Listing, Place, Role
+from qmcore.records import Cursor, Listing, Part, Place, Role
 from qmcore.space import Space
 from qmstorage import conditions, rows
 from qmstorage.among import Named
@@ -20,16 +23,19 @@ from qmstorage.runner import given
 from qmstorage.schema import due, held, message, ready
 from qmstorage.states import States
 
+logger = logging.getLogger("qmadmin.storage")
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Form:
     """How messages in one state are listed.
 
-    A statement, one for their cursors alone, the columns of their retries and of when they become available, and a
-    cursor before the first.
+    A statement, one that has a row for messages without a record too, one for their cursors alone, the columns of their
+    retries and of when they become available, and a cursor before the first.
     """
 
     statement: Select[Any]
+    whole: Select[Any]
     cursors: Select[Any]
     retries: ColumnElement[int]
     until: ColumnElement[int] | None
@@ -54,10 +60,12 @@ def _form(
         .order_by(first, *(() if state is ready else (second,)))
         .limit(bindparam("most"))
     )
-    statement = cursors.with_only_columns(state.c.retries, until, first, second, *rows.FACTS).join_from(
-        state, message, Named(message.c.id, state.c.message_id)
+    wanted = cursors.with_only_columns(state.c.retries, until, first, second, *rows.FACTS)
+    statement, whole = (
+        wanted.join_from(state, message, Named(message.c.id, state.c.message_id), isouter=outer)
+        for outer in (False, True)
     )
-    return _Form(statement, cursors, state.c.retries, until if state is due else None, start)
+    return _Form(statement, whole, cursors, state.c.retries, until if state is due else None, start)
 
 
 _FORMS = {
@@ -87,20 +95,29 @@ class Listings(States, Holdings):
         form = _FORMS[state]
         first, second = after or form.start
         values = {"of_queue": in_queue.id, "first": first, "second": second, "most": limit}
+        listed: Listing = Part()
         while True:
             if condition is None:
-                found = self.all(form.statement, **values)
+                found = self.all(form.whole, **values)
             else:
                 found = self.built(_restricted(form, condition, space), **values)
-            listed = [
+            listed += [
                 ((at, then), info)
                 for retries, until, at, then, *row in found
+                if row[rows.ID] is not None or self._has_no_record(space, in_queue, then)
                 if (info := self.info(row, space, in_queue.name, retries=retries, state=state, until=until))
             ]
+            listed.left_out += len(found) - len(listed)
             if listed or not found:
                 return listed
             # None of them can be read; an empty part would be the end.
             values["first"], values["second"] = found[-1][2:4]
+
+    def _has_no_record(self, space: Space, of: Queue, number: int) -> bool:
+        """Log that a message is left out, of which there is only its place; return False."""
+        error = damaged(number, NO_RECORD, msgid=space.msgid(numbers.sequence(number)), queue=of.name)
+        logger.warning("%s; it is left out of a listing", error)
+        return False
 
     def cursors(
         self,

@@ -37,6 +37,17 @@ class TestCommand:
             assert "error" not in told
         assert self.run(device, "T_APPQTRANS", "TA_APPQSPACENAME=QS")[1]["objects"] == []
 
+    def test_messages_that_are_damaged_and_left_out_are_told(self, device, space, file_store):
+        asked = ["T_APPQMSG", "TA_APPQSPACENAME=QS", "TA_APPQNAME=Q"]
+        for body in "ab":
+            space.enqueue("Q", body)
+        assert "warnings" not in self.run(device, *asked)[1]
+        file_store.by_hand("UPDATE message SET headers = 'not JSON' WHERE id = (SELECT min(id) FROM message)")
+        status, told = self.run(device, *asked)
+        assert (status, len(told["objects"])) == (0, 1)
+        (warning,) = told["warnings"]
+        assert warning.startswith("1 message of queue 'Q' is damaged and left out. Look for damage with qcheck")
+
     def test_set_reads_numbers_where_the_attribute_is_one(self, device, space):
         words = ["T_APPQ", "set", "TA_APPQSPACENAME=QS", "TA_APPQNAME=Q"]
         status, told = self.run(device, *words, "TA_MAXRETRIES=7", "TA_CMD=a=b")
@@ -54,7 +65,7 @@ class TestCommand:
         assert (status, told["objects"]) == (0, [])
 
     def test_what_fails_inside_is_a_document_all_the_same(self, device, space, monkeypatch):
-        def fail(*_):
+        def fail(*_, **_named):
             raise LookupError("secret")
 
         monkeypatch.setattr(command, "stream", fail)

@@ -136,6 +136,40 @@ def test_what_is_damaged_can_be_removed_alone(shown, space):
     assert space.usage("STRING").messages == 1
 
 
+@pytest.mark.parametrize("damage", ["DELETE FROM message", "UPDATE message SET headers = 'not JSON'"])
+@pytest.mark.parametrize(
+    ("many", "sentence"), [(1, "1 message of queue 'STRING' is"), (2, "2 messages of queue 'STRING' are")]
+)
+def test_whoever_lists_sees_that_damaged_messages_are_left_out(laid_out, shown, space, damage, many, sentence):
+    for body in "abc":
+        space.enqueue("STRING", body)
+    change_by_hand(laid_out.device, f"{damage} WHERE id IN (SELECT id FROM message ORDER BY id LIMIT {many})")
+    for command in ("qlist STRING", "qlist -b STRING", "qpeek -k 9 STRING"):
+        told = shown(command)
+        assert len(told["rows"]) == 3 - many
+        (notice,) = told["notices"]
+        assert (notice["severity"], notice["text"]) == ("WARN", f"{sentence} damaged and left out")
+        assert "qpurge -d" in notice["hint"]
+        assert "qcheck" in notice["hint"]
+    told = laid_out.run('qopen QSPACE\nwatch -k 1 "qlist STRING"\n')
+    assert f"WARN: {sentence} damaged and left out" in told.both
+    told = laid_out.run("qopen QSPACE\nqlist STRING\n")
+    assert f"WARN: {sentence} damaged and left out" in told.err
+
+
+def test_a_queue_with_nothing_else_than_damaged_messages_says_so(laid_out, shown, space):
+    space.enqueue("STRING", "a")
+    change_by_hand(laid_out.device, "DELETE FROM message")
+    for command in ("qlist STRING", "qpeek STRING"):
+        texts = [notice["text"] for notice in shown(command)["notices"]]
+        assert texts[-1] == "1 message of queue 'STRING' is damaged and left out"
+
+
+def change_by_hand(path, statement):
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(statement)
+
+
 def test_one_message_is_taken_by_what_is_asked_for(shown, space):
     ids = [space.enqueue("STRING", str(number), corrid=f"c{number}", priority=number + 1) for number in range(4)]
     assert shown(f"qget -m {ids[2]} STRING")["rows"][0]["body"] == "2"

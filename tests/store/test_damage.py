@@ -91,6 +91,40 @@ def test_others_of_the_queue_are_listed(damaged):
     assert [damaged.content(info).text for info in [*damaged.messages("Q")][-2:]] == ["b", "c"]
 
 
+def test_whoever_lists_is_told_how_many_are_left_out(shared_store, space, damage):
+    for body in "abc":
+        space.enqueue("Q", body)
+    space.enqueue("Q", "due", delay=9)
+    shared_store.by_hand(damage)
+    left_out = []
+    listed = [*space.messages("Q", left_out=left_out.append)]
+    cursor = space.browse("Q")
+    browsed = len([*itertools.islice(cursor, 0 if damage == CUT_BODY else 9)])
+    # One whose body alone is damaged is listed too.
+    assert (len(listed), left_out) == ((4, []) if damage == CUT_BODY else (3, [1]))
+    assert (browsed, cursor.left_out) == ((0, 0) if damage == CUT_BODY else (2, 1))
+
+
+def test_where_all_are_left_out_it_is_told_too(shared_store, space):
+    for body in "abc":
+        space.enqueue("Q", body)
+    shared_store.by_hand("DELETE FROM message")
+    left_out = []
+    assert [*space.messages("Q", left_out=left_out.append)] == []
+    assert sum(left_out) == 3
+
+
+def test_those_that_are_retained_and_left_out_are_told(shared_store, space):
+    make_queue(space, "KEEPS", retention=100)
+    for body in "ab":
+        space.enqueue("KEEPS", body)
+    drain(space, "KEEPS")
+    shared_store.by_hand(NOT_JSON)
+    left_out = []
+    assert len([*space.history("KEEPS", left_out=left_out.append)]) == 1
+    assert left_out == [1]
+
+
 def test_those_that_are_chosen_can_be_dequeued(shared_store, space, damage):
     ids = [space.enqueue("Q", body) for body in "abc"]
     shared_store.by_hand(damage)

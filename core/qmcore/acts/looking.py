@@ -16,7 +16,7 @@ from qmcore.message import Message, MessageInfo, State
 from qmcore.order import BEHIND_ALL, FIRST_ORDINARY
 from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue, QueueUsage
-from qmcore.records import Cursor, Listing
+from qmcore.records import Cursor, Listing, Part
 from qmcore.selection import FIRST_CHOICE
 from qmcore.space import Space
 from qmcore.store import Store
@@ -91,7 +91,7 @@ def listing(
     known = opened.definitions(unit)
     both = stores(unit, known.space.id)
     if store_number >= len(both):
-        return []
+        return Part()
     return both[store_number].messages(known.space, known.queue(name), state, after, limit, condition)
 
 

@@ -11,7 +11,7 @@ from qmcore.definitions import OpenSpace
 from qmcore.message import ConsumedMessage, Message
 from qmcore.port import Unit
 from qmcore.queue import FOREVER, Queue
-from qmcore.records import Cursor
+from qmcore.records import Cursor, Part
 from qmcore.times import LATEST, MICROS
 
 EARLIEST: Final = -(2**63)
@@ -44,7 +44,7 @@ def forget(unit: Unit, opened: OpenSpace, queue: Queue, before: int, limit: int)
 
 def history(
     unit: Unit, opened: OpenSpace, name: str, after: Cursor | None, limit: int, condition: Condition | None, now: int
-) -> list[tuple[Cursor, ConsumedMessage]]:
+) -> Part[ConsumedMessage]:
     """Return at most `limit` retained messages of a queue whose retention is not over."""
     known = opened.definitions(unit)
     queue = known.queue(name)
