@@ -151,7 +151,7 @@ class Counters(Runner):
             expired=expired,
             discarded=discarded,
             moved=moved,
-            first_us=None if first is None else first[0],
+            first_us=first[0] if first is not None and isinstance(first[0], int) else None,
         )
 
     def add_counters(self, space_id: int, queue_id: int) -> None:

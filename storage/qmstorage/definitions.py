@@ -22,7 +22,7 @@ from sqlalchemy import (
 from qmcore import limits, numbers
 from qmcore.carried import Adopted
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
-from qmcore.errors import BadResourceError
+from qmcore.errors import BadResourceError, InvalidArgumentError, SystemFailureError
 from qmcore.limits import Threshold
 from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.queue import Delivery, Queue, QueueDefinition
@@ -149,6 +149,8 @@ class Definitions(Counters):
         row = self.one(_DEVICE)
         if row is None:
             raise BadResourceError("the file has no device record")
+        if row[2].__class__ is not int or row[2] < 1:
+            raise _damaged(f"record of the device says that a page has {row[2]!r} bytes")
         return DeviceInfo(
             id=row[0],
             page_size=row[2],
@@ -182,7 +184,7 @@ class Definitions(Counters):
 
     def entries(self) -> list[DeviceEntry]:
         """Return the device list in the order of its indexes."""
-        return [DeviceEntry(*row) for row in self.all(_ENTRIES)]
+        return [DeviceEntry(*row) for row in _with_numbers(self.all(_ENTRIES), "device list")]
 
     def add_entry(self, new: DeviceEntry) -> None:
         """Add an entry to the device list."""
@@ -198,7 +200,7 @@ class Definitions(Counters):
 
     def extents(self) -> list[Extent]:
         """Return the table of contents."""
-        return [Extent(*row) for row in self.all(_EXTENTS)]
+        return [Extent(*row) for row in _with_numbers(self.all(_EXTENTS), "table of contents")]
 
     def add_extents(self, extents: Iterable[Extent]) -> None:
         """Add rows to the table of contents."""
@@ -301,7 +303,7 @@ class Definitions(Counters):
 
     def queues(self, space_id: int) -> list[Queue]:
         """Return the queues of a queue space by name."""
-        return [queue_of(row) for row in self.all(_QUEUES, space_id=space_id, of_import=0)]
+        return [_sound_queue(row) for row in self.all(_QUEUES, space_id=space_id, of_import=0)]
 
     def queue_versions(self, space_id: int) -> dict[int, int]:
         """Return for each queue of a queue space, by its number, a number that changes with each change of it."""
@@ -355,6 +357,26 @@ def _space(row: Row, pieces: tuple[Adopted, ...]) -> Space:
     number, incarnation = values.pop("id"), values.pop("incarnation")
     initialized, created_at = bool(values.pop("initialized")), values.pop("created_at")
     return Space(number, incarnation, SpaceDefinition(**values), initialized, created_at, pieces)
+
+
+def _damaged(what: str) -> SystemFailureError:
+    return SystemFailureError(f"the {what}", hint="Restore the device from a backup.")
+
+
+def _with_numbers(rows: list[Row], of: str) -> list[Row]:
+    """Return rows that have one text each; refuse those of which another value is not a number."""
+    for row in rows:
+        if sum(isinstance(value, int) for value in row) != len(row) - 1:
+            raise _damaged(f"{of} is damaged: a number in it is not one")
+    return rows
+
+
+def _sound_queue(row: Row) -> Queue:
+    try:
+        return queue_of(row)
+    except (InvalidArgumentError, TypeError, ValueError) as error:
+        name = row[queue.columns.keys().index("name")]
+        raise _damaged(f"definition of queue {name!r} is damaged: {error}") from error
 
 
 def queue_of(row: Row) -> Queue:

@@ -16,6 +16,7 @@ from qmcore.records import NewMessage
 from qmcore.row_rules import RULES
 from qmcore.shortcut import PlainArrivals
 from qmcore.space import Space
+from qmcore.times import EARLIEST, LATEST
 from qmstorage import bodies
 from qmstorage.runner import Row
 from qmstorage.schema import message
@@ -33,6 +34,9 @@ WITHOUT_BODY: Final = READ[:-1]
 """The same but for the body."""
 
 _PLACES: Final = {column.name: at for at, column in enumerate(READ)}
+NUMBERS: Final = (int, float)
+"""What a body is read as only where the file is damaged."""
+
 ID: Final = _PLACES["id"]
 QUEUE: Final = _PLACES["queue_id"]
 EXPIRES: Final = _PLACES["expires_at"]
@@ -264,7 +268,16 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
         asked = Delivery(delivery_asked) if delivery_asked else None
         for_replies = Delivery(reply_delivery) if reply_delivery else None
         reason = Reason(origin_reason) if origin_queue else None
-        if its_headers.__class__ is not dict or (pages + size).__class__ is not int:
+        if (
+            its_headers.__class__ is not dict
+            or (pages + size).__class__ is not int
+            or not EARLIEST <= enqueued_at <= LATEST
+            or (available_at is not None and not EARLIEST <= available_at <= LATEST)
+            or (expires_at is not None and not EARLIEST <= expires_at <= LATEST)
+            or (corrid is not None and corrid.__class__ is not bytes)
+            or (group_id is not None and group_id.__class__ is not int)
+            or (reason is not None and not EARLIEST <= moved_at <= LATEST)
+        ):
             raise TypeError("a value of the record is of another kind")
     except (ValueError, TypeError, RecursionError) as error:
         raise _unreadable(row, space, queue) from error
@@ -304,7 +317,8 @@ def checked(row: Sequence[Any], space: Space, queue: str) -> None:
 
 def wrong_body(row: Sequence[Any], space: Space, queue: str) -> SystemFailureError:
     """Return the diagnostic for a message whose body, which comes last, is not as long as it should be."""
-    what = f"its body has {len(row[BODY] or b'')} bytes, and should have {row[SIZE]}"
+    size = "no" if row[BODY].__class__ in NUMBERS else len(row[BODY] or b"")
+    what = f"its body has {size} bytes, and should have {row[SIZE]}"
     return damaged(row[ID], what, msgid=space.msgid(numbers.sequence(row[ID])), queue=queue)
 
 

@@ -9,6 +9,7 @@ from qmcore import numbers
 from qmcore.findings import Fault
 from qmcore.queue import Queue
 from qmcore.space import Space
+from qmcore.times import LATEST
 from qmstorage.runner import Runner, Statement
 
 _ROWS = 10_000
@@ -60,7 +61,8 @@ class Soundness(Runner):
         low = numbers.number(space.id, 0)
         last = self.all(questions.NEWEST, low=low, high=low + numbers.SEQUENCE_MAX)
         others = [self.all(statement, of_space=space.id)[0][0] for statement in questions.LATEST]
-        return int(max([0, *(row[0] for row in last), *(other for other in others if other is not None)]))
+        found = [time for time in (*(row[0] for row in last), *others) if isinstance(time, int)]
+        return min(max([0, *found]), LATEST)
 
     def strays(self) -> int:
         """Return how many messages belong to no queue space that there is."""

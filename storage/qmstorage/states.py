@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, select, tuple_, union_all, update
 
+from qmcore import times
 from qmcore.records import Holding, Place, Withdrawn
 from qmcore.selection import Choice
 from qmcore.space import Space
@@ -149,9 +151,12 @@ class States(Runner):
         self.run(_UNMAKE_EXPIRING, of_queue=queue_id, of_message=message_id, at=expires_us)
 
     def ready_edge(self, queue_id: int, start: bytes, end: bytes, *, last: bool) -> tuple[bytes, int] | None:
-        """Return the key of the first or last ready message from one key on and before another, and its enqueue."""
+        """Return the key of the first or last ready message from one key on and before another, and its enqueue.
+
+        That of a damaged one, which says no time, is the last time that there is.
+        """
         row = self.one(_LAST_OF if last else _FIRST_OF, of_queue=queue_id, start=start, end=end)
-        return None if row is None else (bytes(row[0]), int(row[1]))
+        return None if row is None else (bytes(row[0]), row[1] if _are_numbers(row[1:2]) else times.LATEST)
 
     def next_due(self, queue_id: int) -> int | None:
         """Return when the next message of the queue that is kept back becomes available."""
@@ -200,7 +205,9 @@ class States(Runner):
                 return None
             until = row[2]
         terms = self.one(_TERMS, of_message=message_id)
-        if terms is None or not _are_numbers(terms[:4]):
+        if terms is None or not (
+            _are_numbers(terms[:4]) and _are_numbers(time for time in (*terms[4:6], terms[7]) if time is not None)
+        ):
             # It is damaged, and stays where it is.
             self._stand_again(Place(message_id, queue_id, row[0], row[1]), until)
             return None
@@ -286,7 +293,7 @@ class States(Runner):
         return None if row is None else Holding(Place(number, queue_id, row[0], row[1]), *charged)
 
 
-def _are_numbers(values: Row) -> bool:
+def _are_numbers(values: Iterable[Any]) -> bool:
     """Return whether values of a record are what they have to be: SQLite keeps whatever stands in a damaged file."""
     return all(isinstance(value, int) for value in values)
 

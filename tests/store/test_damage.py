@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from qmadmin import SystemFailureError
+from qmadmin import SystemFailureError, mib
 from qmadmin.transfer.exporting import export
 from qmcore.findings import Severity
 from tests.fix_postgres import but_for_this_server
@@ -255,6 +255,65 @@ def test_a_number_that_is_a_text_costs_its_message_alone(file_store, column):
     assert space.purge("Q") + space.purge_damaged("OTHER") == 1
     assert drain(space, "OTHER") == ["b", "c"]
     assert bad(file_store) == []
+
+
+WRONG = [
+    *((column, value) for column in ("enqueued_at", "expires_at", "available_at") for value in ("'x'", str(2**62))),
+    ("corrid", "'x'"),
+    ("group_id", "'x'"),
+    ("body", "-1"),
+    ("expires_before", "'x'"),
+]
+
+
+@pytest.mark.parametrize(("column", "value"), WRONG)
+def test_a_value_of_another_kind_stops_nobody(file_store, column, value):
+    space = file_store.space(error_queue="")
+    for name in ("Q", "OTHER"):
+        make_queue(space, name, retries=1)
+    for body in "abc":
+        space.enqueue("Q", body)
+    file_store.by_hand(f"UPDATE message SET {column} = {value} WHERE id = {ITS}")
+    assert [usage.messages for _, usage in space.usages()] == [0, 3]
+    assert len([*mib.get(file_store.device, "T_APPQ", {"TA_APPQSPACENAME": "SPACE"})]) == 2
+    assert len([*mib.get(file_store.device, "T_APPQMSG", {"TA_APPQSPACENAME": "SPACE"})]) in (2, 3)
+    assert [info.size for info in space.messages("Q")][-2:] == [1, 1]
+    assert [finding for finding in file_store.device.check() if finding.severity is Severity.ERROR]
+    assert space.purge_damaged("Q") == 1
+    assert space.move("Q", "OTHER") == 2
+    assert drain(space, "OTHER") == ["b", "c"]
+    assert bad(file_store) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE entry SET dlindex = 7",
+        "UPDATE entry SET pages = 'x'",
+        "UPDATE extent SET dlindex = 'x'",
+        "UPDATE extent SET pages = 'x'",
+        "UPDATE device SET page_size = 'x'",
+        "UPDATE queue SET ordering = x'80'",
+        "UPDATE queue SET high = x'80'",
+        "UPDATE queue SET delivery = 'x'",
+    ],
+)
+def test_damage_of_what_is_defined_is_told_in_a_sentence(file_store, damage):
+    space = file_store.space(error_queue="")
+    make_queue(space, "Q")
+    space.close()
+    file_store.by_hand(damage)
+
+    def use(device):
+        assert [finding for finding in device.check() if finding.severity is Severity.ERROR]
+        with device.open_space("SPACE") as opened:
+            opened.queues()
+        device.entries()
+        device.table_of_contents()
+
+    with pytest.raises(SystemFailureError, match=r"damaged|has 'x' bytes") as caught, file_store.another() as device:
+        use(device)
+    assert caught.value.hint == "Restore the device from a backup."
 
 
 @pytest.mark.parametrize("column", ["pages", "size"])

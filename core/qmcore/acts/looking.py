@@ -20,6 +20,7 @@ from qmcore.records import Cursor, Listing, Part
 from qmcore.selection import FIRST_CHOICE
 from qmcore.space import Space
 from qmcore.store import Store
+from qmcore.times import LATEST
 
 _Edge: TypeAlias = tuple[bytes, int] | None
 STORES = 2
@@ -53,7 +54,8 @@ def _oldest(store: Store, queue: Queue) -> int | None:
     """Return when the oldest ready message was enqueued, where the order of the queue tells it."""
     if not queue.definition.order.goes_by_age:
         return None
-    return min((enqueued for _, enqueued in filter(None, _edges(store, queue))), default=None)
+    found = (enqueued for _, enqueued in filter(None, _edges(store, queue)))
+    return min((enqueued for enqueued in found if enqueued < LATEST), default=None)
 
 
 def _edges(store: Store, queue: Queue) -> Iterator[_Edge]:

@@ -16,7 +16,7 @@ from qmcore.acts import thresholds
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace, no_such_space
 from qmcore.device import Extent, MissingVolume
-from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError
+from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, SystemFailureError
 from qmcore.port import Unit, Volume
 from qmcore.records import Owner, Use
 from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
@@ -172,7 +172,13 @@ def path_of(unit: Unit, name: str) -> str:
     paths = {entry.index: entry.path for entry in unit.entries()}
     for extent in unit.extents():
         if extent.space == name:
-            return paths[extent.entry]
+            if extent.entry in paths:
+                return paths[extent.entry]
+            raise SystemFailureError(
+                f"the device list is damaged: it has no entry {extent.entry!r}, where queue space {name!r} has pages",
+                hint="Restore the device from a backup.",
+                space=name,
+            )
     raise no_such_space(name)
 
 
