@@ -133,6 +133,12 @@ GROUPS = {
 }
 """The messages of the parts."""
 
+IN_ERROR_QUEUE = {"first_msgid": message_id(FOREIGN, 98), "expires_before": NOON + 7}
+GROUPS_OF_MINOR_2 = GROUPS | {
+    "part-00002.parquet": [("QSPACE", "Q", State.READY, False, [row(9, **FULL, **IN_ERROR_QUEUE)])],
+}
+"""The same, and a message with what the second minor version brought."""
+
 QUEUES = {
     "QSPACE": [
         (QueueDefinition(name="Q"), True, True),
@@ -190,10 +196,10 @@ def msgid(space):
     return lambda sequence: message_id(incarnation, sequence)
 
 
-def written(writer):
+def written(writer, parts=GROUPS):
     """Write the parts, and return their entries."""
     entries = []
-    for name, groups in GROUPS.items():
+    for name, groups in parts.items():
         with writer.part(name) as part:
             for space, queue, state, memory, rows in groups:
                 part.write(batch_of(space, queue, state, memory, rows, msgid(space)))
@@ -227,10 +233,10 @@ def manifest_of(entries, **given):
     return Manifest(**(values | given))
 
 
-def make(directory, key=None):
+def make(directory, key=None, parts=GROUPS, **given):
     """Write the archive into a directory."""
     writer = ArchiveWriter.create(Path(directory), key)
-    manifest = manifest_of(written(writer))
+    manifest = manifest_of(written(writer, parts), **given)
     writer.finish(manifest)
     return manifest
 

@@ -1,6 +1,7 @@
-"""Writes the golden archive of version 1, which is never written again once a release has gone out.
+"""Writes the golden archive of the newest minor version, which is never written again once a release has gone out.
 
-python tests/archive/make_golden.py, in the directory of the project
+python tests/archive/make_golden.py, in the directory of the project. That of the first minor version, `golden-1`, was
+made likewise by an earlier state of the project.
 """
 
 import sys
@@ -8,6 +9,6 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[2] / part) for part in ("", "core", "storage")]
-    from tests.fix_archive import make
+    from tests.fix_archive import GROUPS_OF_MINOR_2, make
 
-    make(Path(__file__).with_name("golden-1"))
+    make(Path(__file__).with_name("golden-1.2"), parts=GROUPS_OF_MINOR_2, release="0.2.0")

@@ -1,33 +1,45 @@
-"""The archive of version 1 that is kept in the repository is read for ever."""
+"""The archives of each minor version of version 1 that are kept in the repository are read for ever."""
 
 from pathlib import Path
+
+import pytest
 
 from qmadmin.archive import columns, manifest_file
 from qmadmin.archive.reading import open_archive
 from tests import fix_archive
-from tests.fix_archive import GROUPS, contents, make
+from tests.fix_archive import GROUPS, GROUPS_OF_MINOR_2, contents, make
 
-GOLDEN = Path(__file__).with_name("golden-1")
+PLACE = Path(__file__).parent
+FIRST, NEWEST = PLACE / "golden-1", PLACE / "golden-1.2"
+CONTENTS = {FIRST: GROUPS, NEWEST: GROUPS_OF_MINOR_2}
+
+each_golden = pytest.mark.parametrize("golden", CONTENTS, ids=lambda path: path.name)
 
 
-def test_every_field_of_each_message_of_the_golden_archive_is_read():
-    archive = open_archive(GOLDEN)
+@each_golden
+def test_every_field_of_each_message_of_the_golden_archive_is_read(golden):
+    archive = open_archive(golden)
     assert archive.verify().rows == archive.manifest.messages
-    assert contents(archive) == GROUPS
+    assert contents(archive) == CONTENTS[golden]
 
 
 def test_the_golden_archive_has_each_field_set_and_each_optional_one_not_set():
     for name, column in columns.BY_NAME.items():
-        if not column.carried or column.since > 1:
+        if not column.carried:
             continue
         at = fix_archive.carried.COLUMNS.index(column.carried)
-        values = [row[at] for groups in GROUPS.values() for group in groups for row in group[4]]
+        values = [row[at] for groups in GROUPS_OF_MINOR_2.values() for group in groups for row in group[4]]
         assert any(value is not None for value in values), name
         assert column.required or None in values, name
 
 
-def test_message_ids_of_the_golden_archive_name_the_space_and_the_number():
-    archive = open_archive(GOLDEN)
+def test_there_is_a_golden_archive_of_the_newest_minor_version():
+    assert open_archive(NEWEST).manifest.minor == columns.MINOR
+
+
+@each_golden
+def test_message_ids_of_the_golden_archive_name_the_space_and_the_number(golden):
+    archive = open_archive(golden)
     told = [
         row
         for entry in archive.manifest.parts
@@ -41,9 +53,10 @@ def test_message_ids_of_the_golden_archive_name_the_space_and_the_number():
         assert row["group_msgid"] == (row["group_sequence"] and msgid(row["group_sequence"]))
 
 
-def test_the_manifest_of_the_golden_archive_says_what_it_said_when_it_was_made(tmp_path):
-    golden = open_archive(GOLDEN).manifest
-    today = make(tmp_path / "today")
+@pytest.mark.parametrize(("path", "minor", "release"), [(FIRST, 0, "0.1.0"), (NEWEST, 2, "0.2.0")])
+def test_the_manifest_of_the_golden_archive_says_what_it_said_when_it_was_made(path, minor, release, tmp_path):
+    golden = open_archive(path).manifest
+    today = make(tmp_path / "today", parts=CONTENTS[path], release=release)
     assert golden.spaces == today.spaces
     assert golden.source == today.source
     assert golden.selection == today.selection
@@ -51,13 +64,14 @@ def test_the_manifest_of_the_golden_archive_says_what_it_said_when_it_was_made(t
         today.archive,
         today.created_us,
         today.release,
-        0,
+        minor,
     )
     assert [(part.name, part.rows, part.portions) for part in golden.parts] == [
         (part.name, part.rows, part.portions) for part in today.parts
     ]
 
 
-def test_writing_the_manifest_of_the_golden_archive_again_gives_the_same_bytes():
-    data = (GOLDEN / manifest_file.NAME).read_bytes()
+@each_golden
+def test_writing_the_manifest_of_the_golden_archive_again_gives_the_same_bytes(golden):
+    data = (golden / manifest_file.NAME).read_bytes()
     assert manifest_file.to_json(manifest_file.from_json(data)) == data
