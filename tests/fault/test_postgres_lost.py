@@ -39,6 +39,10 @@ class Net:
         self.url = url.replace(f"@{host}:{port}/", f"@127.0.0.1:{self.proxy.port}/")
         self.device = open_device(self.url)
         self.space = self.device.open_space("SPACE")
+        # Of the first transaction ever it would be noted that there was one.
+        self.seen.enqueue("Q", "first")
+        with self.space.transaction():
+            self.space.dequeue("Q")
 
     def begin(self):
         """Leave nothing of the test before: the next unit gets a session of its own, which sends statements as text."""
