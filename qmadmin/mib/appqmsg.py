@@ -187,7 +187,7 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
             kind=Kind.STRING,
             permissions="r--r--r--",
             values="1 to 127 bytes",
-            about="The queue. A GET without it gives the messages of all queues.",
+            about="The queue. Without it, GET returns the messages of all queues.",
             marks=Mark.KEY | Mark.SET_KEY,
             get=lambda subject: subject.queue.name,
             field="queue",
@@ -210,7 +210,7 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
             kind=Kind.STRING,
             permissions="-w--w----",
             values="an existing queue",
-            about="The queue that the message is moved to. There it has another identifier.",
+            about="The queue to move the message to, where it has another identifier.",
             field="target",
         ),
         Attribute(
@@ -294,7 +294,8 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
             "available_from",
             Kind.STRING,
             _TIME,
-            "Select messages that become available at this time or later; without a time, when it was enqueued.",
+            "Select messages that become available at this time or later; a message without such a time counts as"
+            " available from its enqueue.",
             instant,
         ),
         _filter(
@@ -318,7 +319,7 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
             "expires_to",
             Kind.STRING,
             f"{_TIME}, NONE",
-            "Select messages that expire at this time or before; with NONE, also those that never do.",
+            "Select messages that expire at this time or before; with NONE, also those that never expire.",
             instant_or_never,
         ),
         Attribute(
@@ -334,7 +335,7 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
             kind=Kind.LONG,
             permissions="r--r--r--",
             values="0 or more",
-            about="Bytes of its body.",
+            about="The length of its body in bytes.",
             get=lambda subject: subject.info.size,
         ),
     ),

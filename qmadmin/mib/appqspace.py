@@ -164,7 +164,7 @@ def _unknown(name: str) -> Attribute[SpaceSubject]:
         kind=Kind.LONG,
         permissions="r--r--r--",
         values="-1",
-        about="Always -1: there is no such thing here.",
+        about="Always -1: it does not exist here.",
         get=lambda _subject: -1,
     )
 
@@ -175,7 +175,7 @@ def _not_kept(name: str) -> Attribute[SpaceSubject]:
         kind=Kind.LONG,
         permissions="r--r--r--",
         values="never given",
-        about="Left out: nothing keeps it.",
+        about="Omitted: it is not recorded.",
     )
 
 
@@ -184,8 +184,8 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
     noun="queue space",
     about="Queue spaces of a device.",
     states={
-        "INA": "nobody is attached, and there is no memory for non-persistent messages",
-        "OPE": "nobody is attached, and the memory for non-persistent messages is there",
+        "INA": "no process is attached, and there is no memory for non-persistent messages",
+        "OPE": "no process is attached, and the memory for non-persistent messages exists",
         "ACT": "a process is attached",
     },
     meanings={
@@ -229,8 +229,8 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
             kind=Kind.STRING,
             permissions="rw-r--r--",
             values="Y, N; default N",
-            about="Whether the disk for its pages is allocated, and for those of each extent that it gets. Once that is"
-            " so it stays: N then changes nothing.",
+            about="Whether disk space is allocated for its pages, including those of later extents. Once it is Y, N"
+            " changes nothing.",
             get=lambda subject: "Y" if subject.space.initialized else "N",
             field="initialize",
             read=lambda text: word("Y", "N")(text) == "Y",
@@ -242,22 +242,22 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
         _limit(
             "TA_MAXPAGES",
             "pages",
-            "Pages of the device, rounded down to a multiple of four. More of them is an extent, also while processes"
-            " are attached; less is refused.",
+            "Pages of the device, rounded down to a multiple of four. A larger number adds an extent, even while"
+            " processes are attached; a smaller one is refused.",
             least=1,
             required=True,
         ),
         _limit(
             "TA_MAXQUEUES",
             "queues",
-            "The most queues. Unlike in Tuxedo it can be changed, as far as the pages allow.",
+            "The most queues. Unlike in Tuxedo, it can be changed, as far as the pages allow.",
             least=1,
             required=True,
         ),
         _limit(
             "TA_MAXACTIONS",
             "actions",
-            "Blocking dequeues beyond one for each process.",
+            "Waiting dequeues in addition to one for each process.",
             values=f"0 or more; default {ACTIONS_DEFAULT}",
         ),
         _recorded("TA_MAXHANDLES", "handles", "Handles"),
@@ -282,7 +282,7 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
         _not_kept("TA_MEMTOTALALLOCATED"),
         _count("TA_CUREXTENT", "Extents.", lambda subject: subject.extents),
         _count("TA_CURMSG", "Messages. Known in every state.", lambda subject: subject.usage.messages),
-        _count("TA_CURPROC", "Attached processes that live.", lambda subject: subject.processes),
+        _count("TA_CURPROC", "Attached processes that are alive.", lambda subject: subject.processes),
         _count("TA_CURQUEUES", "Queues. Known in every state.", lambda subject: subject.usage.queues),
         _count("TA_CURTRANS", "Transactions. Known in every state.", lambda subject: subject.usage.transactions),
         _count("TA_CURACTIONS", "Actions in use.", lambda subject: subject.usage.actions),
@@ -302,7 +302,7 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
             kind=Kind.LONG,
             permissions="r--r--r--",
             values="0, 100",
-            about="100 where the disk for its pages is allocated, else 0: it is taken when it is needed.",
+            about="100 if the disk space for its pages is allocated, otherwise 0: it is allocated as it is needed.",
             get=lambda subject: 100 if subject.space.initialized else 0,
         ),
     ),

@@ -57,9 +57,9 @@ T_APPQTRANS: MibClass[TransactionSubject] = MibClass(
     noun="transaction",
     about="Transactions that are open on a queue space, from their first dequeue on.",
     states={
-        "ACT": "its process is at work in it",
+        "ACT": "its process is using it",
         "REA": "it is prepared",
-        "DEC": "it is committed, and the memory for non-persistent messages still has to follow",
+        "DEC": "it is committed, but not yet in the memory for non-persistent messages",
     },
     meanings={
         "HAB": "roll back a prepared transaction, whatever its coordinator decides; refused for others",

@@ -47,7 +47,7 @@ def addresses(space: Callable[[S], str], device: Callable[[S], Device], *, marks
             kind=Kind.STRING,
             permissions="ru-r--r--",
             values="a path",
-            about="The device. It is the one that the request goes to, and may be left out.",
+            about="The device. It must be the device of the request, and may be omitted.",
             marks=Mark.KEY,
             get=lambda subject: device(subject).path,
         ),
@@ -56,7 +56,7 @@ def addresses(space: Callable[[S], str], device: Callable[[S], Device], *, marks
             kind=Kind.STRING,
             permissions="ru-r--r--",
             values="none",
-            about="The machine. It must be left out: there is no configured application here.",
+            about="The machine. It must be omitted, because there is no configured application.",
         ),
     )
 

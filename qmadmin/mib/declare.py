@@ -37,9 +37,9 @@ class Flags(enum.IntFlag):
 
 
 _MEANINGS = {
-    Flags.QMIB_FORCECLOSE: "Let CLE take the memory of a queue space although processes are attached to it.",
-    Flags.QMIB_FORCEPURGE: "Let INV destroy a queue although it holds messages.",
-    Flags.QMIB_FORCEDELETE: "Let INV destroy a queue space although processes are attached, or it holds messages.",
+    Flags.QMIB_FORCECLOSE: "Let CLE remove the memory of a queue space even if processes are attached to it.",
+    Flags.QMIB_FORCEPURGE: "Let INV destroy a queue even if it holds messages.",
+    Flags.QMIB_FORCEDELETE: "Let INV destroy a queue space even if processes are attached or it holds messages.",
 }
 
 

@@ -12,10 +12,10 @@ from qmcore.errors import InvalidArgumentError
 class Code(enum.Enum):
     """Why a request was refused (TA_ERROR)."""
 
-    TAEINVAL = "a class, an attribute or a value is not what it can be"
+    TAEINVAL = "a class, an attribute or a value is invalid"
     TAEREQUIRED = "an attribute is missing"
     TAEPERM = "an attribute cannot be set"
-    TAESUPPORT = "this release, or what it administers, has no such thing"
+    TAESUPPORT = "this release, or the object, does not support it"
 
 
 class MibError(Exception):

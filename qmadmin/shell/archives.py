@@ -120,7 +120,7 @@ def abandoned(archive: str | None, counts: Mapping[str, int], published: Sequenc
         tuple(
             Notice(
                 Severity.ERROR,
-                f"an import into queue space {name!r} is published already and can only go on",
+                f"an import into queue space {name!r} is published already and can only be completed",
                 "The command that began it goes on where it was.",
             )
             for name in published
@@ -144,9 +144,9 @@ def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
         rows += [(name, space.name, "skipped", None, None, None) for name in space.skipped]
     created = ", ".join(space.name for space in done.spaces if space.created)
     again = any(space.resumed for space in done.spaces)
-    title = "Import gone on with and done" if again else "Import done"
+    title = "Import resumed and completed" if again else "Import done"
     if dry_run:
-        title = "Dry run, nothing is imported" + ("; an import that was cut short would go on" if again else "")
+        title = "Dry run, nothing is imported" + ("; an interrupted import would be resumed" if again else "")
     fields = (
         field("archive", "Archive id", done.archive),
         field("messages", "Messages", done.messages),
@@ -170,7 +170,7 @@ def _commands(done: Imported) -> Iterator[Notice]:
             yield Notice(
                 Severity.WARN,
                 f"queue {queue!r} of queue space {space.name!r} has the capacity command {command!r} from the archive",
-                "It runs as whoever enqueues. If it is not meant to, remove it with qchange.",
+                "It runs as the user whose process enqueues. If it is not meant to, remove it with qchange.",
             )
 
 

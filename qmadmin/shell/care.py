@@ -127,7 +127,7 @@ def _restoring(_session: Session, given: Given) -> str | Notice:
     path = given["device"]
     refuse_to_restore(path)
     report = read_backup(given["backup"])
-    what = f"the backup that was made of '{report.device}' at {_when(report)}, with {_holds(report)}"
+    what = f"the backup of '{report.device}' at {_when(report)}, with {_holds(report)}"
     if not os.path.lexists(path):
         return f"Make device '{path}' of {what}"
     if not given["force"]:
@@ -167,7 +167,7 @@ def qrestore(session: Session, backup: str, device: str, force: bool) -> Outcome
         report = restore_device(backup, device, force=force, progress=reached)
     with open_device(report.path) as made:
         entry = made.audit(f"qrestore {backup} {device}", f"device {report.path}")
-        made.audit_outcome(entry, f"restored from the backup that was made at {_when(report)}")
+        made.audit_outcome(entry, f"restored from the backup made at {_when(report)}")
     return [*_faults(report), _described(f"Device '{report.path}'", report)]
 
 

@@ -86,7 +86,7 @@ def crdl(
     if session.has_device:
         for flag, given in (("-g", group), ("-s", durability), ("-H", partitions)):
             if given is not None:
-                raise UsageError(f"Option {flag} is only for the first entry, which makes the device")
+                raise UsageError(f"Option {flag} is only for the first entry, which creates the device")
         entry = session.device.create_entry(device, offset, size)
     else:
         if not session.is_named(device):

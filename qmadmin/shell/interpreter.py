@@ -320,7 +320,7 @@ class Interpreter:
         self._leave_the_line()
         if outcome is not None:
             self._notice(
-                Notice(Severity.INFO, f"{command.name} was completed before the interrupt; its output is left out")
+                Notice(Severity.INFO, f"{command.name} was completed before the interrupt; its output is omitted")
             )
 
     def _leave_the_line(self) -> None:
@@ -384,5 +384,5 @@ class Interpreter:
         else:
             where = self._dialogue.pass_over(reading.unread)
         if where:
-            text = f"Passed over the remaining answers to {reading.command.name}"
+            text = f"Skipped the remaining answers to {reading.command.name}"
             self._notice(Notice(Severity.INFO, text), where)

@@ -221,7 +221,7 @@ def _without_expiration(outlived: list[int]) -> list[Notice]:
     if not count:
         return []
     has = "has" if count == 1 else "have"
-    return [Notice(Severity.WARN, f"{number(count)} {has} no expiration any more: the one of before is over")]
+    return [Notice(Severity.WARN, f"{number(count)} {has} no expiration any more: the earlier one has passed")]
 
 
 @MESSAGES.command(
@@ -284,7 +284,7 @@ def _to_purge(session: Session, given: Given) -> str | Notice:
     if not given["damaged"]:
         return _of_queue("Purge {}")(session, given)
     if given["msgid"] or given["condition"] or given["retained"]:
-        raise UsageError("Option -d is about all damaged messages of the queue", hint="Give it alone.")
+        raise UsageError("Option -d applies to all damaged messages of the queue", hint="Give it alone.")
     session.opened().queue(given["queue_name"])
     return f"Remove the damaged messages of queue '{given['queue_name']}'"
 
@@ -345,7 +345,7 @@ def _error_queue(session: Session, _given: Given) -> str:
         default=_error_queue,
     ),
     needs=Needs.OPEN_SPACE,
-    confirm=Confirmation(_of_queue("Move {} back to where they came from"), "Messages not moved"),
+    confirm=Confirmation(_of_queue("Move {} back to the queues they came from"), "Messages not moved"),
     extension=True,
 )
 def qrequeue(session: Session, queue_name: str, msgid: str | None, condition: Condition | None) -> Outcome:

@@ -58,7 +58,7 @@ def _kept(removed: Removed, *, resumed: bool = False) -> Iterator[Notice]:
             f"{counted(removed.kept, 'message')} of the archive {were} not removed: no longer there, or changed since"
         )
         if resumed:
-            yield Notice(Severity.INFO, text, "Those that the first try removed are no longer there.")
+            yield Notice(Severity.INFO, text, "Those that the first attempt removed are no longer there.")
         else:
             yield Notice(Severity.WARN, text)
 
@@ -69,7 +69,7 @@ def _stopped_there(done: Moved) -> Iterator[Notice]:
         yield Notice(
             Severity.INFO,
             "the queues are stopped for dequeuing at the destination",
-            f"When all is well, {_each(done.waiting)}: {start}",
+            f"After checking them, {_each(done.waiting)}: {start}",
         )
 
 
@@ -83,9 +83,7 @@ def _stopped_here(done: Moved) -> Iterator[Notice]:
     if done.left:
         is_ = "is" if done.left == 1 else "are"
         text = f"{counted(done.left, 'message')} {is_} left at the source, in queues that stay stopped"
-        yield Notice(
-            Severity.WARN, text, f"Look at them with qlist; to have them consumed there, {_each(names)}: {start}"
-        )
+        yield Notice(Severity.WARN, text, f"List them with qlist; to have them consumed there, {_each(names)}: {start}")
     else:
         text = "the queues stay stopped at the source, where nothing is left in them"
         yield Notice(Severity.INFO, text, f"Destroy them with qdestroy, or {_each(names)}: {start}")

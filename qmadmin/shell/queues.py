@@ -296,7 +296,7 @@ def _destruction(session: Session, given: Given) -> str:
 
 @QUEUES.command(
     "qdestroy",
-    Option("-p", "purge", "Destroy it even if it holds messages, which are purged.", default=False),
+    Option("-p", "purge", "Purge its messages, and destroy it.", default=False),
     Option(
         "-f",
         "force",

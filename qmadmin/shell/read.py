@@ -189,7 +189,7 @@ class Reading:
             return UsageError(f"{self.command.name} takes no arguments, got {found[0].text!r}", hint=self._usage)
         return UsageError(
             f"{self.command.name} takes at most {takes} argument{'s' * (takes > 1)}, got {len(found)}",
-            hint=f"{self._usage}{'. Text with blanks stands in quotes.' * self._ends_in_text}",
+            hint=f"{self._usage}{'. Put text with blanks in quotes.' * self._ends_in_text}",
         )
 
     @property
@@ -235,7 +235,7 @@ class Reading:
     def _warn_of_command(self, line: str, asking: Asking, session: Session) -> None:
         """Say how a command that is typed as an answer was understood; it may be a good one, as a name."""
         if any(line in command.names for command in session.catalogue.commands if not command.raw and len(line) > 1):
-            asking.warn(Notice(Severity.INFO, f"{line!r} is taken for the answer; Ctrl-C leaves {self.command.name}"))
+            asking.warn(Notice(Severity.INFO, f"{line!r} is taken as the answer; Ctrl-C leaves {self.command.name}"))
 
     def _asked(self, prompt: str, positional: Positional, asking: Asking, session: Session) -> str:
         if positional.name in self._to_ask:

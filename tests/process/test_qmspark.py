@@ -154,7 +154,7 @@ class TestRemoval:
         said = qmspark("export", "--format", "json", "--remove", "--resume", qmspark.device, archive)
         assert (said.found["removed"], said.found["kept"]) == (4, 1)
         assert "1 message of the archive was not removed" in said.err
-        assert "Those that the first try removed are no longer there." in said.err
+        assert "Those that the first attempt removed are no longer there." in said.err
         assert qmspark.messages(qmspark.device) == []
 
     def test_move_leaves_nothing_here_and_everything_there(self, qmspark):
@@ -351,7 +351,7 @@ class TestImport:
         assert qmspark.site.administered.audited(1)[0].outcome == "interrupted"
         for options in ([], ["--dry-run"]):
             said = qmspark("import", "--abandon", *options, archive, qmspark.device, status=1)
-            assert "an import into queue space 'QSPACE' is published already and can only go on" in said.err
+            assert "an import into queue space 'QSPACE' is published already and can only be completed" in said.err
         qmspark(*appending, archive, qmspark.device)
         assert len(qmspark.messages(qmspark.device)) == 8
 

@@ -212,7 +212,7 @@ class TestBackups:
         with open_device(tmp_path / "NEW") as device:
             (entry,) = device.audited()
         assert (entry.command, entry.target) == (f"qrestore {tmp_path}/B {tmp_path}/NEW", f"device {tmp_path}/NEW")
-        assert entry.outcome.startswith("restored from the backup that was made at ")
+        assert entry.outcome.startswith("restored from the backup made at ")
 
     def test_programs_get_what_is_in_it(self, laid_out, tmp_path):
         (row,) = rows(laid_out, f"qbackup {tmp_path}/B")["rows"]

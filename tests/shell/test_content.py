@@ -129,7 +129,7 @@ def test_what_is_damaged_can_be_removed_alone(shown, space):
     assert shown("qpurge -y -d STRING")["rows"] == [{"queue": "STRING", "messages": 0}]
     for other in ("-r", "-w 'priority = 1'"):
         assert (
-            "Option -d is about all damaged messages"
+            "Option -d applies to all damaged messages"
             in shown(f"qpurge -y -d {other} STRING", status=1)["notices"][0]["text"]
         )
     assert "NONE" in shown("qpurge -y -d NONE", status=1)["notices"][0]["text"]
@@ -275,7 +275,7 @@ def test_a_message_whose_expiration_is_over_by_then_goes_without_one_and_that_is
         hand.execute("UPDATE message SET expires_before = 1000000")
     first, _ = (info.msgid for info in space.messages("errq"))
     ran = laid_out.run(f"qopen QSPACE\nqset errq\nqscan -m {first}\nqchangequeue -y STRING\nqrequeue -y errq\n")
-    assert ran.err.count("WARN: 1 message has no expiration any more: the one of before is over (crque, line ") == 2
+    assert ran.err.count("WARN: 1 message has no expiration any more: the earlier one has passed (crque, line ") == 2
     assert [info.expires_us for info in space.messages("STRING")] == [None, None]
 
 
@@ -358,8 +358,8 @@ def test_the_current_queue_is_meant_where_none_is_named(laid_out, space):
 
 def test_a_queue_that_nothing_asks_for_passes_no_answer_over(laid_out):
     ran = laid_out.run("qopen QSPACE\nqset STRING\nqpeek -z\nql\n")
-    assert "Passed over" not in ran.err
-    assert "Passed over" in laid_out.run("qopen QSPACE\nqpeek -z\nSTRING\n").err
+    assert "Skipped" not in ran.err
+    assert "Skipped" in laid_out.run("qopen QSPACE\nqpeek -z\nSTRING\n").err
 
 
 def test_the_default_of_a_prompt_holds_where_a_command_among_the_arguments_has_no_answer(laid_out, space):

@@ -104,7 +104,7 @@ def test_command_is_completed_before_the_script_ends(run):
     status, shown = run("work\nwork\n")
     assert status is Exit.INTERRUPTED
     assert done == ["work"]
-    assert shown == "INFO: work was completed before the interrupt; its output is left out\n"
+    assert shown == "INFO: work was completed before the interrupt; its output is omitted\n"
 
 
 def test_person_goes_on_after_the_command_was_completed(run):

@@ -85,7 +85,7 @@ def test_place_that_does_not_exist_is_refused_before_anything_is_done_and_the_an
     shown, said, status = ran(shop, "qset STRING", "qdeletemsg > /nowhere/out", "y", "qinfo STRING")
     assert said.splitlines() == [
         "ERROR: Failed to open /nowhere/out: No such file or directory (crque, line 3)",
-        "INFO: Passed over the remaining answers to qdeletemsg (crque, line 4)",
+        "INFO: Skipped the remaining answers to qdeletemsg (crque, line 4)",
     ]
     assert shown.splitlines()[-1].split()[:2] == ["STRING", "2"]
     assert status == 1

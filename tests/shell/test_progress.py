@@ -72,7 +72,7 @@ def test_interrupt_lets_the_work_end_and_the_bar_is_gone(toiling):
     screen.release()
     screen.at_prompt()
     assert "━" not in screen.shown
-    screen.see("INFO: toil was completed before the interrupt; its output is left out")
+    screen.see("INFO: toil was completed before the interrupt; its output is omitted")
     assert not screen.screen.cursor.hidden
     screen.enter("verbose")
     screen.see("Verbose mode is now on")

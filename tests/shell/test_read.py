@@ -141,7 +141,7 @@ def test_person_who_gives_no_required_answer_is_warned_and_asked_again():
 def test_person_who_types_a_command_for_an_answer_is_told_so():
     given, asking = fill("", "make", "", "")
     assert given["queue_name"] == "make"
-    assert asking.warned == [(Severity.INFO, "'make' is taken for the answer; Ctrl-C leaves make")]
+    assert asking.warned == [(Severity.INFO, "'make' is taken as the answer; Ctrl-C leaves make")]
 
 
 def test_person_is_asked_again_after_a_refused_answer():

@@ -70,7 +70,7 @@ def test_refused_answer_is_named_by_its_own_line_and_the_others_are_passed_over(
     ran = laid_out.run("qopen QSPACE\nqcreate\nq\nfifo\nnone\nmany\nq\n!exit 9\n0%\n\nqset STRING\n")
     assert ran.err == (
         "ERROR: The number of retries must be numeric: 'many' (crque, line 6)\n"
-        "INFO: Passed over the remaining answers to qcreate (crque, lines 7-10)\n"
+        "INFO: Skipped the remaining answers to qcreate (crque, lines 7-10)\n"
     )
     assert ran.out.endswith("Current queue is 'STRING'\n")
 
@@ -79,7 +79,7 @@ def test_answers_of_a_command_that_may_not_run_are_passed_over(laid_out):
     ran = laid_out.run("qcreate\nq\nfifo\nnone\n0\n0\n100%\n0%\n\nverbose\n")
     assert ran.err == (
         "ERROR: No queue space is open (crque, line 1)\n"
-        "INFO: Passed over the remaining answers to qcreate (crque, lines 2-9)\n"
+        "INFO: Skipped the remaining answers to qcreate (crque, lines 2-9)\n"
     )
     assert ran.out == "Verbose mode is now on\n"
 
@@ -88,7 +88,7 @@ def test_confirmation_of_a_command_that_was_refused_is_passed_over(laid_out):
     ran = laid_out.run("qopen QSPACE\nqdestroy NOPE\ny\nverbose\n")
     assert ran.err == (
         "ERROR: QMEBADQUEUE: there is no queue 'NOPE' in queue space 'QSPACE' (crque, line 2)\n"
-        "INFO: Passed over the remaining answers to qdestroy (crque, line 3)\n"
+        "INFO: Skipped the remaining answers to qdestroy (crque, line 3)\n"
     )
     assert ran.out.endswith("Verbose mode is now on\n")
 
@@ -98,18 +98,18 @@ def test_answer_behind_a_refused_confirmation_is_passed_over(laid_out):
     assert ran.err == (
         "ERROR: The answer must be y or n, got 'maybe' at 'Destroy queue 'STRING'? (y, n [default=n]):'"
         " (crque, line 3)\n"
-        "INFO: Passed over the remaining answers to qdestroy (crque, line 4)\n"
+        "INFO: Skipped the remaining answers to qdestroy (crque, line 4)\n"
     )
     assert ran.out.endswith("Current queue is 'STRING'\n")
     ran = laid_out.run("qopen QSPACE\nqdestroy STRING\nmaybe\nqi STRING\n")
-    assert "Passed over" not in ran.err, "what is no answer is a command"
+    assert "Skipped" not in ran.err, "what is no answer is a command"
 
 
 def test_line_that_is_a_command_without_doubt_is_never_passed_over(laid_out):
     ran = laid_out.run("qopen QSPACE\nqcreate -z\nA\necho full\nq\nqset STRING\n")
     assert ran.err == (
         "ERROR: Invalid option -z of qcreate (crque, line 2)\n"
-        "INFO: Passed over the remaining answers to qcreate (crque, lines 3-5)\n"
+        "INFO: Skipped the remaining answers to qcreate (crque, lines 3-5)\n"
     )
     assert ran.out.endswith("Current queue is 'STRING'\n")
     assert laid_out.run("lidl 1 2\nqset STRING\n").err.endswith("No queue space is open (crque, line 2)\n")
@@ -370,7 +370,7 @@ def test_device_may_be_made_for_a_group(shell):
     assert ran.err == "ERROR: QMEINVAL: there is no group 'nosuchgroup' on this machine (crque, line 1)\n"
     assert shell.path.stat().st_mode & 0o777 == 0o660
     ran = shell.run(f"crdl -g {group} {shell.device} 5000 100\n")
-    assert ran.err == "ERROR: Option -g is only for the first entry, which makes the device (crque, line 1)\n"
+    assert ran.err == "ERROR: Option -g is only for the first entry, which creates the device (crque, line 1)\n"
 
 
 def test_device_is_for_its_owner_alone_without_a_group(laid_out):
