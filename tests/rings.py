@@ -34,7 +34,6 @@ FILES = {
     "shell/test_credentials.py": WHOLE,
     "shell/test_program.py": WHOLE,
     "store/test_books.py": PROOF,
-    "store/test_interrupted_transactions.py": WHOLE,
     "store/test_postgres_plans.py": PROOF,
     "store/test_query_plans.py": PROOF,
 }
