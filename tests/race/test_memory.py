@@ -14,7 +14,7 @@ import pytest
 from qmadmin.opening import create_device, open_device
 from qmcore.errors import AbortedError, QueueError, SystemFailureError
 from tests.fix_postgres import login_of
-from tests.fix_store import device_path, drain, make_queue, rows_of, space_definition, truth
+from tests.fix_store import device_path, drain, make_queue, maker_of_devices, rows_of, space_definition, truth
 
 PAGE = 4096
 
@@ -22,7 +22,7 @@ PAGE = 4096
 @pytest.fixture
 def device(tmp_path, memory_dir):
     """A device on a file with a queue space that has memory, and in it the queues Q and OUT."""
-    yield from laid_out(tmp_path / "QUE")
+    yield from laid_out(tmp_path / "QUE", create_device)
 
 
 @pytest.fixture(params=["file", "postgres"])
@@ -32,11 +32,11 @@ def any_device(request, tmp_path, memory_dir, monkeypatch):
     if request.param == "postgres":
         for name, value in login_of(path).items():
             monkeypatch.setenv(name, value)
-    yield from laid_out(path)
+    yield from laid_out(path, maker_of_devices(request.param, request))
 
 
-def laid_out(path):
-    with create_device(path, 50_000) as made:
+def laid_out(path, make):
+    with make(path, 50_000) as made:
         made.create_space(space_definition(pages=20_000, messages=20_000, memory=8_000 * PAGE, error_queue="ERRORS"))
         with made.open_space("SPACE") as opened:
             for name in ("Q", "OUT", "ERRORS"):

@@ -12,12 +12,20 @@ import time
 import pytest
 from sqlalchemy import func, select
 
-from qmadmin.opening import create_device
 from qmcore.acts import waiting
 from qmcore.errors import AbortedError, BadQueueError, InvalidArgumentError, NotOpenError
 from qmstorage.schema import waiter
 from qmstorage.sqlite.bells import SocketBell
-from tests.fix_store import Work, device_path, drain, eventually, make_queue, space_definition, waiting_for
+from tests.fix_store import (
+    Work,
+    device_path,
+    drain,
+    eventually,
+    make_queue,
+    maker_of_devices,
+    space_definition,
+    waiting_for,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +38,7 @@ def never_check(monkeypatch):
 def space(request, tmp_path):
     """A queue space on the machine's own clock."""
     path = device_path(request.param, request, tmp_path)
-    with create_device(path, 5_000) as device:
+    with maker_of_devices(request.param, request)(path, 5_000) as device:
         device.create_space(space_definition(error_queue="ERRORS"))
         with device.open_space("SPACE") as opened:
             make_queue(opened, "Q", retries=1)
