@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import secrets
+import select
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from qmadmin.care import MEMORY
 from qmadmin.device import Device
 from qmcore.device import FULL, PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
-from qmcore.errors import BadResourceError, InvalidArgumentError
+from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
 from qmcore.times import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -237,8 +238,18 @@ def _file_of(text: str) -> str:
 
 
 def _maker(path_or_url: str | os.PathLike[str]) -> VolumeMaker:
+    _refuse_eventlet()
     address = address_of(path_or_url)
     return _FileMaker() if address is None else _SchemaMaker(address, os.fspath(path_or_url))
+
+
+def _refuse_eventlet() -> None:
+    """Refuse a process in which nobody could wait for messages: eventlet takes away what it does not replace."""
+    if not hasattr(select, "poll"):
+        raise OperatingSystemError(
+            "no device can be opened in this process: select.poll() is missing, as under eventlet.monkey_patch()",
+            hint="Use gevent or threads; or eventlet.monkey_patch(select=False), with which a wait blocks all others.",
+        )
 
 
 class _FileMaker:
