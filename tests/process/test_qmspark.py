@@ -326,7 +326,7 @@ class TestImport:
             assert "the disk is full" in qmspark.refusal("import", archive, there, status=1)
         with qmadmin.open_device(there) as device:
             assert [queue.name for queue in device.queues("QSPACE")] == []
-        assert "an import that was cut short would go on" in qmspark("import", "--dry-run", archive, there).out
+        assert "an interrupted import would be resumed" in qmspark("import", "--dry-run", archive, there).out
         assert qmspark.json("import", "--abandon", "--dry-run", archive, there).found["imports"] == 1
         assert qmspark.json("import", "--abandon", archive, there).found["imports"] == 1
         assert qmspark.json("import", "--abandon", archive, there).found["imports"] == 0
