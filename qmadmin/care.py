@@ -18,7 +18,6 @@ from qmcore.audit import KEPT, AuditEntry, kept_text
 from qmcore.checks import whole
 from qmcore.device import DeviceEntry, DeviceInfo, MissingVolume
 from qmcore.errors import InvalidArgumentError, OperatingSystemError
-from qmcore.findings import Finding
 from qmcore.port import Volume
 from qmcore.queue import QueueDefinition
 from qmcore.records import Forwarding
@@ -28,6 +27,7 @@ from qmcore.times import Clock
 if TYPE_CHECKING:
     from qmcore.attached import AttachedProcess, MemoryFile
     from qmcore.backup import BackupReport
+    from qmcore.findings import Finding
 
 MEMORY = ":memory:"
 """The path of a device in the memory of this process."""

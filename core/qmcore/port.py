@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from qmcore.carried import Adopted
 from qmcore.device import DeviceInfo
 from qmcore.device_records import AuditRecords, DeviceRecords
-from qmcore.findings import Finding
 from qmcore.highest_records import HighestRecords
 from qmcore.import_records import ImportRecords
 from qmcore.message import ConsumedMessage, Message
@@ -35,6 +34,7 @@ from qmcore.store import MemoryStore, Store
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
+    from qmcore.findings import Finding
 
 T = TypeVar("T")
 

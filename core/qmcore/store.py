@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from qmcore.carried import Row, Run, Tally
-from qmcore.findings import Fault
 from qmcore.message import Message, Origin, State
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import (
@@ -31,6 +30,7 @@ from qmcore.space import Space
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
+    from qmcore.findings import Fault
 
 
 class Counters(Protocol):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from qmcore import numbers
 from qmcore.carried import Run
-from qmcore.findings import Fault
 from qmcore.message import State
 from qmcore.queue import Queue
 from qmcore.records import Use
@@ -17,6 +16,9 @@ from qmcore.space import Space
 from qmstorage.carrying import Carrying
 from qmstorage.counters import Counters
 from qmstorage.soundness import Soundness, expected
+
+if TYPE_CHECKING:
+    from qmcore.findings import Fault
 
 _STATES: Final = (State.READY, State.DELAYED, State.CONSUMED)
 
@@ -37,6 +39,8 @@ class Damages(Counters, Carrying, Soundness):
         hidden: Sequence[tuple[int, Queue]] = (),
     ) -> list[Fault]:
         """Return what is wrong with the messages of a queue space; `step` is called every now and then."""
+        from qmcore.findings import Fault
+
         found = super().faults(space, queues, page_size, step, hidden)
         for queue in queues:
             unreadable = [what for _, what in self._unreadable(space, queue, step)]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qmcore import numbers
-from qmcore.findings import Fault
 from qmcore.queue import Queue
 from qmcore.space import Space
 from qmcore.times import LATEST
 from qmstorage.runner import Runner, Statement
+
+if TYPE_CHECKING:
+    from qmcore.findings import Fault
 
 _ROWS = 10_000
 """How many positions are looked at between two steps."""
@@ -71,6 +73,8 @@ class Soundness(Runner):
         return int(self.all(questions.STRAYS)[0][0])
 
     def _ask(self, questions: list[tuple[str, Statement]], **values: Any) -> Iterator[Fault]:
+        from qmcore.findings import Fault
+
         for sentence, statement in questions:
             ((count,),) = self.all(statement, **self._bounds, **values)
             self._step()
@@ -80,6 +84,7 @@ class Soundness(Runner):
     def _told_by_nobody(self, space: Space) -> Iterator[Fault]:
         if self.in_memory:
             return
+        from qmcore.findings import Fault
         from qmstorage import questions
 
         ((count,),) = self.all(questions.TOLD_BY_NOBODY, of_space=space.id)
@@ -87,6 +92,7 @@ class Soundness(Runner):
             yield Fault(f"figures of a forwarder, or of a queue, that is not there: {count} rows", count)
 
     def _misplaced(self, queues: Sequence[Queue]) -> Iterator[Fault]:
+        from qmcore.findings import Fault
         from qmstorage import questions
 
         orders = {queue.id: queue.definition.order for queue in queues}
@@ -101,6 +107,7 @@ class Soundness(Runner):
     def _miscounted(
         self, space: Space, queues: Sequence[Queue], hidden: Sequence[tuple[int, Queue]]
     ) -> Iterator[Fault]:
+        from qmcore.findings import Fault
         from qmstorage import questions
 
         names = {queue.id: f"queue {queue.name!r}" for queue in queues}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Callable, Set
+from typing import NamedTuple
 
 from qmcore import device, space
 from qmcore.acts import thresholds
@@ -213,8 +214,7 @@ def usage(unit: Unit, of: Space) -> SpaceUsage:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(NamedTuple):
     """Where a queue space gets its pages; `is_listed`: a creation that was cut short has listed them already."""
 
     path: str
