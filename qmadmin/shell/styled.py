@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from qmadmin.shell.layout import Span
 
 _SAMPLE = "x"
+_HANGING = "  "
+"""What stands before each line of a hint, so that a wrapped one is told from the next thing that is shown."""
 
 _THEME = Theme(
     {
@@ -86,9 +88,12 @@ class StyledScreen:
         severity = notice.severity.value
         text = Text(sentence(notice, place))
         text.stylize(severity, 0, len(severity) + 1)
+        columns = window(self._err.file).columns
+        drawn = _drawn(self._err, text, columns)
         if notice.hint:
-            text.append(f"\n  {printable(notice.hint)}", style="hint")
-        self._plain.prompt(_drawn(self._err, text, window(self._err.file).columns) + "\n")
+            hint = _drawn(self._err, Text(printable(notice.hint), style="hint"), max(columns - len(_HANGING), 1))
+            drawn += "".join(f"\n{_HANGING}{line}" for line in hint.split("\n"))
+        self._plain.prompt(drawn + "\n")
 
     def prompt(self, text: str) -> None:
         """Write a prompt."""

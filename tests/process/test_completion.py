@@ -1,6 +1,7 @@
 """What shells complete behind the names of the programs."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,31 @@ def offered(environ, program, *words):
 )
 def test_bash_completes_options_and_values(on_path, program, words, found):
     assert offered(on_path, program, *words) == found
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("program", "line", "found"),
+    [
+        ("qmadmin", "--form", "--format"),
+        ("qmadmin", "QUE -s Q", "QSPACE"),
+        ("tmqforward", "--onc", "--once"),
+        ("qmspark", "expo", "export"),
+    ],
+)
+def test_fish_completes_options_and_values(on_path, program, line, found):
+    script = f"source {ROOT}/scripts/completion/{program}.fish; complete -C '{program} {line}'"
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", script],
+        env=on_path,
+        cwd=Path(on_path["HOME"]),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    assert [shown.partition("\t")[0] for shown in done.stdout.splitlines()] == [found]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

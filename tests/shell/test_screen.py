@@ -222,6 +222,12 @@ def test_notice_is_wrapped_at_blanks_to_the_width_of_the_terminal(terminal):
     assert terminal.shown() == ["WARN: one two three four five six seven", "eight nine ten", "  Mend it."]
 
 
+def test_a_hint_that_is_wrapped_hangs_under_its_notice(terminal):
+    screen = StyledScreen(terminal, terminal, {})
+    screen.notice(Notice(Severity.WARN, "one two", "Mend it with the one command, or with the other one."))
+    assert terminal.shown() == ["WARN: one two", "  Mend it with the one command, or with", "  the other one."]
+
+
 def test_the_library_that_draws_is_asked_once_for_each_style_and_not_for_each_line(terminal, monkeypatch):
     asked = []
     drawn = Console.print
