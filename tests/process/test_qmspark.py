@@ -115,7 +115,7 @@ class TestExport:
         for name in (".unfinished", ".part-00000.parquet.0a0b0c0d"):
             (begun / name).write_text("")
         refusal = qmspark.refusal("export", qmspark.device, begun)
-        assert "did not come to its end" in refusal
+        assert "was not finished" in refusal
         assert refusal.endswith("does not exist or is empty. --resume begins again in this one.")
         qmspark("export", "--resume", qmspark.device, begun)
         qmspark("verify", begun, qmspark.device)
