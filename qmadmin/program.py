@@ -27,7 +27,7 @@ from qmadmin.shell.notices import UsageError
 from qmadmin.shell.results import Line
 from qmadmin.shell.session import Modes, file_of
 from qmadmin.shell.status import Exit
-from qmadmin.starting import OPTIONS, USAGE, StartError, check_status, refuse_together, refuse_without
+from qmadmin.starting import NO_DEVICE, OPTIONS, USAGE, StartError, check_status, refuse_together, refuse_without
 from qmadmin.streams import leave_quietly, say
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
@@ -44,12 +44,6 @@ if TYPE_CHECKING:
 
 _GARBAGE_AT = 200_000
 """How many more containers there are when the program looks for garbage again; a start makes 100,000 that stay."""
-
-_NO_DEVICE = (
-    "Name the device, as in: qmadmin QUE\n"
-    "It is a file, which need not exist yet, or a URL of PostgreSQL.\n"
-    "The environment variable QMCONFIG may name it too."
-)
 
 
 def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -212,7 +206,7 @@ def qmadmin(
         raise StartError(notices.INVALID_ARGUMENT(argument=arguments[1]), _about_second(arguments))
     device = arguments[0] if arguments else configuration.qmadmin.device
     if not device:
-        raise StartError(notices.QMCONFIG_NOT_SET(), f"{_NO_DEVICE}\n{USAGE}")
+        raise StartError(notices.QMCONFIG_NOT_SET(), f"{NO_DEVICE}\n{USAGE}")
     check_status(device)
     if requested:
         return _carry_out(device, requested, configuration)

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 OPTIONS = "[-f FILE | -c COMMAND ...] [OPTION ...]"
 USAGE = f"Usage: qmadmin {OPTIONS} [DEVICE]"
+NO_DEVICE = (
+    "Name the device, as in: qmadmin QUE\n"
+    "It is a file, which need not exist yet, or a URL of PostgreSQL.\n"
+    "The environment variable QMCONFIG may name it too."
+)
 
 
 class StartError(Exception):
