@@ -115,7 +115,7 @@ class TestExport:
             with pytest.raises(BadResourceError):
                 open_archive(archive)
         if archive.exists() and any(archive.iterdir()):
-            with pytest.raises(InUseError, match="did not come to its end"):
+            with pytest.raises(InUseError, match="was not finished"):
                 export(source, archive)
         export(source, archive, ExportOptions(again=True), workers=Alone())
         assert not [path.name for path in archive.iterdir() if path.name.startswith(".")]

@@ -207,7 +207,7 @@ def test_a_volume_of_another_device_is_refused(made):
     [
         ("pg_catalog", "one of PostgreSQL's own"),
         ("/var/qm/QUE", "must be 1 to 40 letters"),
-        ("postgresql://elsewhere/work?schema=x", "all volumes of a device lie in one database"),
+        ("postgresql://elsewhere/work?schema=x", "all volumes of a device are in one database"),
     ],
 )
 def test_what_cannot_be_a_further_volume_is_refused(made, name, words):
