@@ -264,7 +264,7 @@ def test_a_backup_is_left_to_postgresql(made, tmp_path):
     with open_device(made.device) as device, pytest.raises(BadResourceError) as failure:
         device.backup(tmp_path / "backup")
     schema = address_of(made.device).schema
-    assert f"pg_dump --schema={schema} --schema={schema}_memory has" in failure.value.hint
+    assert f"pg_dump --schema={schema} --schema={schema}_memory saves" in failure.value.hint
     assert not (tmp_path / "backup").exists()
 
 
