@@ -332,7 +332,7 @@ class TestNonPersistentMessages:
 
     def test_consumed_messages_are_never_in_memory(self, fast):
         importer, _ = self.begun(fast)
-        with pytest.raises(InvalidArgumentError, match="on disk alone"):
+        with pytest.raises(InvalidArgumentError, match="on disk only"):
             importer.load([carried_row(120, b"", consumed_at=1, consumer="c")], state=State.CONSUMED, memory=True)
 
 

@@ -66,6 +66,7 @@ DEVICE: Final = {
     "forwardings": NONE,
     "free_ranges": NONE,
     "is_there": NONE,
+    "lost_volume_of": NONE,
     "memory_files": NONE,
     "missing_volumes": NONE,
     "open_space": SETTLE | LOOK,
@@ -86,6 +87,7 @@ DEVICE: Final = {
     "use": NONE,
     "volume_of": NONE,
     "volume_of_space": NONE,
+    "warn_of_commands": NONE,
 }
 
 SPACE: Final = {
@@ -221,6 +223,8 @@ COMMANDS: Final = {
     "quit": NONE,
     "source": NONE,
     "verbose": NONE,
+    # What the command makes that is watched.
+    "watch": NONE,
 }
 
 MIB: Final = {
