@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from qmadmin.device import Device
     from qmadmin.opening import create_device, open_device, restore_device
     from qmadmin.space import QueueSpace
-    from qmadmin.transaction import Transaction
+    from qmadmin.transacting import Transaction
     from qmcore.errors import (
         AbortedError,
         BadMessageIdError,
@@ -74,7 +74,7 @@ _HOME = {
     "qmadmin.device": ("Device",),
     "qmadmin.opening": ("create_device", "open_device", "restore_device"),
     "qmadmin.space": ("QueueSpace",),
-    "qmadmin.transaction": ("Transaction",),
+    "qmadmin.transacting": ("Transaction",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -11,15 +11,15 @@ import weakref
 from types import TracebackType
 from typing import Self
 
-from qmadmin.administering import Administering
-from qmadmin.care import MEMORY, Care
-from qmadmin.commands import Commands, refusal
-from qmadmin.maker import VolumeMaker
+from qmadmin.capacity.launching import Commands, refusal
+from qmadmin.maintenance import MEMORY, Care
+from qmadmin.managing_spaces import Administering
 from qmadmin.owed_rollbacks import OwedRollbacks
 from qmadmin.space import QueueSpace
+from qmadmin.volume_factory import VolumeMaker
 from qmcore import device as rules
 from qmcore import names
-from qmcore.acts import attaching, devices, spaces, upkeep
+from qmcore.acts import housekeeping, manage_devices, manage_spaces, processes
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
 from qmcore.errors import (
@@ -34,7 +34,7 @@ from qmcore.records import Owner
 from qmcore.times import Clock
 
 logging.getLogger("qmadmin").addHandler(logging.NullHandler())
-logger = logging.getLogger("qmadmin.transaction")
+logger = logging.getLogger("qmadmin.transacting")
 
 _UPKEEP_SECONDS = 1.0
 """How often each process looks after what others have left behind."""
@@ -77,7 +77,7 @@ class Attachment:
     def _is_attached(self, *, now: bool, waits: bool, unchanged: bool) -> bool:
         """End what others have left, where it is our turn or has to be `now`; tell whether others take us for alive."""
         if self.volume.take_turn(self.opened.space.id, self._clock.now()) or now:
-            return upkeep.look_after(self.volume, self.opened, self._clock, one_step=not waits)
+            return housekeeping.look_after(self.volume, self.opened, self._clock, one_step=not waits)
         me = self.opened.me
         return unchanged or me is None or self.volume.read(lambda unit: unit.is_attached(me.id))
 
@@ -90,7 +90,7 @@ class Attachment:
             self._attach_again(lost)
 
     def _attach_again(self, lost: Owner) -> None:
-        attaching.attach(self.volume, self.opened, lost.role, self._clock)
+        processes.attach(self.volume, self.opened, lost.role, self._clock)
         self.volume.release_owner(lost)
         self.volume.detach_memory(self.opened.space)
         logger.warning(
@@ -113,7 +113,7 @@ class Attachment:
         if self.opened.me is None:
             return
         try:
-            attaching.detach(self.volume, self.opened, self.opened.me, self._clock)
+            processes.detach(self.volume, self.opened, self.opened.me, self._clock)
         except QueueError as refusal:
             name = self.opened.space.name
             logger.error("detaching from queue space %r failed and is left to others: %s", name, refusal)  # noqa: TRY400
@@ -196,7 +196,7 @@ class Device(Administering, Care):
             self.volume_of(file)
         elif present:
             self._ensure_volume(file)
-        return self._main.write(lambda unit: devices.add_entry(unit, file, offset, pages))
+        return self._main.write(lambda unit: manage_devices.add_entry(unit, file, offset, pages))
 
     def rename_entry(self, index: int, path: str | os.PathLike[str]) -> DeviceEntry:
         """Give an entry of the device list another path, after its file was moved or before it is.
@@ -204,14 +204,14 @@ class Device(Administering, Care):
         Raises BadResourceError if something at that path is not a volume of this device, or is another volume than that
         of the queue spaces that have pages of the entry.
         """
-        entry = self._main.read(lambda unit: devices.find_entry(unit, index))
+        entry = self._main.read(lambda unit: manage_devices.find_entry(unit, index))
         file = self._maker.path_of(path)
         if index == 0:
             self._refuse_other_device(file)
         elif self._maker.is_there(file):
-            users = self._main.read(lambda unit: devices.users_of(unit, index))
+            users = self._main.read(lambda unit: manage_devices.users_of(unit, index))
             self._refuse_stranger(file, users if file != entry.path else [])
-        return self._main.write(lambda unit: devices.rename_entry(unit, index, file))
+        return self._main.write(lambda unit: manage_devices.rename_entry(unit, index, file))
 
     def is_there(self, path: str) -> bool:
         """Return whether a path of the device list exists: a file, or on PostgreSQL a schema."""
@@ -223,16 +223,16 @@ class Device(Administering, Care):
         With `dry_run` nothing is removed, and only the error is raised that would be.
         """
         if dry_run:
-            return self._main.read(lambda unit: devices.refuse_used(unit, index))
-        return self._main.write(lambda unit: devices.remove_entry(unit, index))
+            return self._main.read(lambda unit: manage_devices.refuse_used(unit, index))
+        return self._main.write(lambda unit: manage_devices.remove_entry(unit, index))
 
     def free_ranges(self, index: int) -> list[PageRange]:
         """Return the ranges of pages of an entry that no queue space has."""
-        return self._main.read(lambda unit: devices.free_ranges(unit, index))
+        return self._main.read(lambda unit: manage_devices.free_ranges(unit, index))
 
     def table_of_contents(self) -> list[TableEntry]:
         """Return the rows of the table of contents (VTOC)."""
-        return self._main.read(devices.table_of_contents)
+        return self._main.read(manage_devices.table_of_contents)
 
     def runs_commands(self) -> bool:
         """Return whether the capacity commands of the device's queues run."""
@@ -331,7 +331,7 @@ class Device(Administering, Care):
 
     def _attach(self, name: str, role: str) -> Attachment:
         volume = self.volume_of_space(name)
-        found = volume.read(lambda unit: spaces.find(unit, name))
+        found = volume.read(lambda unit: manage_spaces.find(unit, name))
         # Not a method of the device, which would keep it from being forgotten.
         refused = functools.partial(refusal, self._maker, (self.path, volume.path))
         opened = OpenSpace(
@@ -340,7 +340,7 @@ class Device(Administering, Care):
             self.info.page_size,
         )
         if not volume.readonly:
-            attaching.attach(volume, opened, role, self.clock)
+            processes.attach(volume, opened, role, self.clock)
         return Attachment(volume, opened, self.clock)
 
     def _ensure_volume(self, path: str) -> None:
@@ -371,7 +371,7 @@ class Device(Administering, Care):
         with contextlib.closing(self._maker.open(file)) as volume:
             if volume.read(lambda unit: unit.device()).id != self.info.id:
                 raise _of_another(file, self.path)
-            volume.read(lambda unit: devices.refuse_without(unit, users, file))
+            volume.read(lambda unit: manage_devices.refuse_without(unit, users, file))
 
     def _checked(self, volume: Volume) -> Volume:
         info = volume.read(lambda unit: unit.device())

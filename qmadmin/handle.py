@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from qmcore import names
-from qmcore.acts import upkeep
+from qmcore.acts import housekeeping
 from qmcore.errors import NotOpenError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class SpaceHandle:
         """Do what is due in the queue, so that what is told of it holds now."""
         attachment = self._attachment
         attachment.look_after(now=True)
-        upkeep.freshen_now(attachment.volume, attachment.opened, queue, self._device.clock.now())
+        housekeeping.freshen_now(attachment.volume, attachment.opened, queue, self._device.clock.now())
 
     def _check_open(self) -> None:
         if self._closed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Final
 
-from qmadmin.streams import fill_standard_descriptors, take_every_character
+from qmadmin.console.streams import fill_standard_descriptors, take_every_character
 
 _NEEDED: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 

@@ -16,7 +16,7 @@ from qmcore.errors import ProtocolError
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
-    from qmadmin.transaction import Transaction
+    from qmadmin.transacting import Transaction
 
 ANOTHER_THREAD = "the transaction belongs to another thread"
 STAY_IN_THREAD = "Use it in the thread that began it; transactional=False keeps a call out of it."

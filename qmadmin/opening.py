@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qmadmin.care import MEMORY
 from qmadmin.device import Device
+from qmadmin.maintenance import MEMORY
 from qmcore.device import FULL, PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
 from qmcore.times import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from qmadmin.maker import VolumeMaker
+    from qmadmin.volume_factory import VolumeMaker
     from qmcore.backup import BackupReport
     from qmcore.port import Volume
     from qmcore.upgrade import UpgradePlan

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qmadmin import docstrings
+from qmadmin.console import docstrings
 from qmadmin.settings import Setting
 
 if TYPE_CHECKING:

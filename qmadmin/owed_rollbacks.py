@@ -10,13 +10,13 @@ from qmcore.acts.waiting import may_pass
 from qmcore.errors import OperatingSystemError, OutcomeUnknownError, QueueError
 
 if TYPE_CHECKING:
-    from qmcore.acts.branch import Branch
     from qmcore.acts.returning import Ending
+    from qmcore.acts.transaction_part import Branch
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit, Volume
     from qmcore.times import Clock
 
-logger = logging.getLogger("qmadmin.transaction")
+logger = logging.getLogger("qmadmin.transacting")
 
 
 class OwedRollbacks:

@@ -18,17 +18,17 @@ import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
+from qmadmin.console.exit_status import Exit
+from qmadmin.console.formats import Format
+from qmadmin.console.results import Line
+from qmadmin.console.streams import leave_quietly, say
 from qmadmin.inherited import make_fit
 from qmadmin.options import Argument, Documented, Option, files
 from qmadmin.settings import ShellSettings
 from qmadmin.shell import notices
-from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Line
 from qmadmin.shell.session import Modes, file_of
-from qmadmin.shell.status import Exit
 from qmadmin.starting import NO_DEVICE, OPTIONS, USAGE, StartError, check_status, refuse_together, refuse_without
-from qmadmin.streams import leave_quietly, say
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
+    from qmadmin.console.render import Screen
     from qmadmin.shell.lines import Dialogue
-    from qmadmin.shell.render import Screen
     from qmadmin.shell.session import Session
 
 _GARBAGE_AT = 200_000
@@ -305,11 +305,11 @@ def _carry_out(device: str, request: Sequence[str], configuration: Configuration
 def _take_commands(
     device: str, space: str, script: Given, modes: Modes, form: str, configuration: Configuration
 ) -> Exit:
+    from qmadmin.console.render import OutputLostError
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.complaints import fault
     from qmadmin.shell.interpreter import Interpreter
     from qmadmin.shell.lines import Commands
-    from qmadmin.shell.render import OutputLostError
     from qmadmin.shell.session import Session
     from qmadmin.shell.words import quote
 
@@ -413,10 +413,10 @@ def _stream(stream: TextIO | None, mode: str, opened: contextlib.ExitStack) -> T
 
 def _screen(out: TextIO, err: TextIO, settings: ShellSettings, *, hints: bool, drawn: bool) -> Screen:
     if drawn:
-        from qmadmin.shell.styled import StyledScreen
+        from qmadmin.console.styled import StyledScreen
 
         return StyledScreen(out, err, os.environ, settings)
-    from qmadmin.shell.render import PlainScreen
+    from qmadmin.console.render import PlainScreen
 
     return PlainScreen(out, err, hints=hints)
 

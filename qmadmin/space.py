@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from qmadmin.browsing import ignore_count, listed, parts_of
-from qmadmin.changing import Changing
-from qmadmin.consuming import Consuming, parsed, seconds_of
+from qmadmin.dequeuing import Consuming, parsed, seconds_of
+from qmadmin.enqueuing import Producing
 from qmadmin.forwardings import Forwardings
+from qmadmin.managing_messages import Changing
 from qmadmin.open_transactions import refuse_nesting
 from qmadmin.outstanding import Outstanding
-from qmadmin.producing import Producing
-from qmadmin.transaction import Transaction
+from qmadmin.transacting import Transaction
 from qmadmin.watching import QueueWatch
 from qmcore import times
-from qmcore.acts import looking, purging, queues, retention, upkeep, waiting
+from qmcore.acts import housekeeping, looking, manage_queues, purging, retention, waiting
 from qmcore.condition import Condition
 from qmcore.errors import InUseError
 from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, State
@@ -62,7 +62,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         """
         attachment = self._attachment
         now = self._device.clock.now()
-        created = attachment.volume.write(lambda unit: queues.create(unit, attachment.opened, definition, now))
+        created = attachment.volume.write(lambda unit: manage_queues.create(unit, attachment.opened, definition, now))
         self._device.warn_of_commands(attachment.volume, self.name, definition)
         return created
 
@@ -78,11 +78,13 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         me, now = attachment.owner, self._device.clock.now()
         if dry_run:
             self._read(
-                lambda unit: queues.refuse_in_use(unit, attachment.opened, name, me, now, purge=purge, force=force)
+                lambda unit: manage_queues.refuse_in_use(
+                    unit, attachment.opened, name, me, now, purge=purge, force=force
+                )
             )
             return
         attachment.volume.write(
-            lambda unit: queues.destroy(unit, attachment.opened, name, me, now, purge=purge, force=force)
+            lambda unit: manage_queues.destroy(unit, attachment.opened, name, me, now, purge=purge, force=force)
         )
 
     def change_queue(self, definition: QueueDefinition) -> Queue:
@@ -93,7 +95,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         command is not run as this user, a warning in the log says so.
         """
         attachment = self._attachment
-        changed = attachment.volume.write(lambda unit: queues.change(unit, attachment.opened, definition))
+        changed = attachment.volume.write(lambda unit: manage_queues.change(unit, attachment.opened, definition))
         self._freshen(definition.name)
         self._device.warn_of_commands(attachment.volume, self.name, definition)
         return changed
@@ -141,7 +143,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         attachment = self._attachment
         attachment.look_after(now=True)
         opened, now = attachment.opened, self._device.clock.now()
-        upkeep.freshen_all(attachment.volume, opened, now)
+        housekeeping.freshen_all(attachment.volume, opened, now)
 
         def seen(unit: Unit) -> list[tuple[Queue, QueueUsage]]:
             queues = sorted(opened.definitions(unit).queues.values(), key=lambda queue: queue.name)
@@ -251,7 +253,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
     def _switch(self, name: str, *, enqueue: bool | None, dequeue: bool | None) -> Queue:
         attachment = self._attachment
         return attachment.volume.write(
-            lambda unit: queues.switch(unit, attachment.opened, name, enqueue=enqueue, dequeue=dequeue)
+            lambda unit: manage_queues.switch(unit, attachment.opened, name, enqueue=enqueue, dequeue=dequeue)
         )
 
     def _wait_until_free(self, name: str, end: float) -> None:
@@ -260,7 +262,9 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         while True:
             attachment.look_after(now=True)
             try:
-                self._read(lambda unit: queues.refuse_taken(unit, attachment.opened.definitions(unit).queue(name)))
+                self._read(
+                    lambda unit: manage_queues.refuse_taken(unit, attachment.opened.definitions(unit).queue(name))
+                )
             except InUseError:
                 left = end - clock.monotonic()
                 if left <= 0:

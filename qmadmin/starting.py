@@ -14,7 +14,7 @@ from qmcore.errors import QueueError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from qmadmin.shell.results import Notice
+    from qmadmin.console.results import Notice
 
 OPTIONS = "[-f FILE | -c COMMAND ...] [OPTION ...]"
 USAGE = f"Usage: qmadmin {OPTIONS} [DEVICE]"

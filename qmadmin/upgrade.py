@@ -10,10 +10,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from qmadmin.console.exit_status import Exit
+from qmadmin.console.figures import count, span
+from qmadmin.console.streams import say
 from qmadmin.opening import can_back_up, open_device, path_of, plan_upgrade, upgrade_device
-from qmadmin.shell.figures import count, span
-from qmadmin.shell.status import Exit
-from qmadmin.streams import say
 from qmadmin.version import __version__
 from qmcore.errors import InvalidArgumentError, QueueError
 

@@ -14,8 +14,8 @@ from qmadmin.archive.faults import Fault
 from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, LeftOut, Manifest, Source, counted
 from qmadmin.archive.rows import batch_of, rows_of
 from qmadmin.archive.writing import ArchiveWriter
-from qmcore import carried
-from qmcore.carried import Adopted
+from qmcore import bulk_rows
+from qmcore.bulk_rows import Adopted
 from qmcore.errors import QueueError
 from qmcore.limits import CapacityLimit, Threshold, Unit
 from qmcore.message import State, message_id
@@ -84,7 +84,7 @@ def row(sequence, **given):
     """Return a row of a message of which only that is special which is given."""
     values = {"sequence": sequence, "order_key": b"\x80" + sequence.to_bytes(8) + b"\x80", **PLAIN, **given}
     values["size"] = len(values.get("body") or b"")
-    return tuple(values.get(name) for name in carried.COLUMNS)
+    return tuple(values.get(name) for name in bulk_rows.COLUMNS)
 
 
 ORDER = QueueOrder.parse("priority,time,lifo")

@@ -10,7 +10,7 @@ from qmadmin.opening import open_device
 from qmcore.acts.plain import departure_from
 
 SERVING = """
-from qmstorage.sqlite import beside, desk, errands, places
+from qmstorage.sqlite import wal, handoff, handoff_requests, handoff_memory
 
 def pause(where):
     if where == step:
@@ -27,10 +27,10 @@ def around(owner, name, before="", after=""):
         return found
     setattr(owner, name, paused)
 
-looks = desk.Desk.has_posts
+looks = handoff.Desk.has_posts
 
 def pauses_and_looks(its):
-    desk.Desk.has_posts = looks
+    handoff.Desk.has_posts = looks
     say("inside")
     heard()
     return looks(its)
@@ -45,18 +45,18 @@ def undoes(unit, request):
 
 _, path, step, *act = sys.argv
 with open_device(path) as device, device.open_space("SPACE") as space:
-    around(places.Places, "asked", after="read")
-    around(errands, "run", after="taken")
-    around(desk.Desk, "serve", after="answered")
-    around(desk.Desk, "note_committed", before="committed", after="noted")
-    around(desk.Desk, "tell", before="synced")
+    around(handoff_memory.Places, "asked", after="read")
+    around(handoff_requests, "run", after="taken")
+    around(handoff.Desk, "serve", after="answered")
+    around(handoff.Desk, "note_committed", before="committed", after="noted")
+    around(handoff.Desk, "tell", before="synced")
     say("ready")
     heard()
-    desk.Desk.has_posts = pauses_and_looks
+    handoff.Desk.has_posts = pauses_and_looks
     if step == "undone":
-        errands.run = undoes
+        handoff_requests.run = undoes
     if step == "sync fails":
-        beside._sync = fails
+        wal._sync = fails
     try:
         if act:
             say(space.dequeue("Q").text)
@@ -75,35 +75,35 @@ OWNING = """
 import sqlite3
 import time
 import types
-from qmstorage.sqlite import desk, errands, locks, translate
+from qmstorage.sqlite import handoff, handoff_requests, writer_gate, translate
 from qmstorage.sqlite.unit import SqliteUnit
 
-rest = desk.Desk._rest
+rest = handoff.Desk._rest
 
 def tells_and_rests(its):
-    desk.Desk._rest = rest
+    handoff.Desk._rest = rest
     say("posted")
     rest(its)
 
 def tells_and_is_late(its):
-    desk.Desk._rest = rest
+    handoff.Desk._rest = rest
     say("posted")
     heard()
     # As if it had stood still for so long.
-    desk.time = types.SimpleNamespace(monotonic=lambda: time.monotonic() + 1000, sleep=time.sleep)
+    handoff.time = types.SimpleNamespace(monotonic=lambda: time.monotonic() + 1000, sleep=time.sleep)
 
 def tells_and_forks(its):
-    desk.Desk._rest = rest
+    handoff.Desk._rest = rest
     say("posted")
     heard()
     global forked
     forked = os.fork()
 
 def forks_and_enters(its):
-    desk.Desk._rest = rest
+    handoff.Desk._rest = rest
     say("posted")
     heard()
-    locks.Gate.enters_at_once = enters
+    writer_gate.Gate.enters_at_once = enters
     global forked
     forked = os.fork()
     if forked:
@@ -116,7 +116,7 @@ def is_posted(its):
     return enters(its)
 
 def is_interrupted(its):
-    desk.Desk.withdraw = withdraw
+    handoff.Desk.withdraw = withdraw
     raise KeyboardInterrupt
 
 def fails(*_):
@@ -128,16 +128,17 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     if "impatient" in how:
         translate.BUSY_SECONDS = 0.3
     if "garbage" in how:
-        errands.packed = lambda errand: b"\\xc1"
+        handoff_requests.packed = lambda errand: b"\\xc1"
     if "too short" in how:
-        packed = errands.packed
-        errands.packed = lambda errand: errands.packb([*errands.unpackb(packed(errand))[:-1], [0, 1, b""]])
-    desk.Desk._rest = {"forks": tells_and_forks, "late": tells_and_is_late}.get("".join(how[:1]), tells_and_rests)
-    enters, withdraw = locks.Gate.enters_at_once, desk.Desk.withdraw
+        packed = handoff_requests.packed
+        unpackb, packb = handoff_requests.unpackb, handoff_requests.packb
+        handoff_requests.packed = lambda errand: packb([*unpackb(packed(errand))[:-1], [0, 1, b""]])
+    handoff.Desk._rest = {"forks": tells_and_forks, "late": tells_and_is_late}.get("".join(how[:1]), tells_and_rests)
+    enters, withdraw = writer_gate.Gate.enters_at_once, handoff.Desk.withdraw
     if "forks at the gate" in how:
-        locks.Gate.enters_at_once = is_posted
+        writer_gate.Gate.enters_at_once = is_posted
     if "twice" in how:
-        desk.Desk.withdraw = is_interrupted
+        handoff.Desk.withdraw = is_interrupted
     if "counts unread" in how:
         SqliteUnit.errands_committed = fails
     say("ready")

@@ -16,10 +16,10 @@ import pexpect
 import pyte
 import pytest
 
+from qmadmin.console.render import PlainScreen
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.interpreter import Interpreter
 from qmadmin.shell.lines import Script
-from qmadmin.shell.render import PlainScreen
 from qmadmin.shell.session import Session
 
 ROOT = Path(__file__).parent.parent

@@ -28,7 +28,7 @@ def known_space(arena):
 def journeys(monkeypatch):
     """How often something was waited for from the server: for each time, the thread that did."""
     # Loaded here: who has no server need not have the driver.
-    from qmstorage.postgres.watching import WatchedConnection
+    from qmstorage.postgres.connection_timeouts import WatchedConnection
 
     made = []
     wait = WatchedConnection.wait

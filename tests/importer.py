@@ -9,7 +9,7 @@ from typing import Any
 from qmadmin.space import QueueSpace
 from qmcore.acts import importing
 from qmcore.acts.importing import ImportJob, ImportPlan, PlannedQueue, Source
-from qmcore.carried import BODY, COLUMNS, HEADERS, Adopted, Row
+from qmcore.bulk_rows import BODY, COLUMNS, HEADERS, Adopted, Row
 from qmcore.message import State, pages_of
 from qmcore.order import QueueOrder
 from qmcore.queue import QueueDefinition

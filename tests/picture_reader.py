@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qmadmin.transfer.picture import Reader
+from qmadmin.transfer.snapshot import Reader
 from qmcore.acts.stores import stores
-from qmcore.carried import BODY, SEQUENCE, Run
+from qmcore.bulk_rows import BODY, SEQUENCE, Run
 from qmcore.message import STORED, State
 from qmcore.port import Unit
 from qmcore.space import Space

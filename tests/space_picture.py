@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from qmcore.acts.outstanding import held, shown
 from qmcore.acts.stores import stores
-from qmcore.carried import Tally
+from qmcore.bulk_rows import Tally
 from qmcore.message import State
 from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue

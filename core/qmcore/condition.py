@@ -2,7 +2,7 @@
 
 A condition selects the messages for which it is true. As in SQL, comparing a property that a message does not have
 gives neither true nor false but unknown: `subtype <> 'x'` leaves out messages without a subtype, and so does
-`NOT subtype = 'x'`. `qmcore.condition_text` reads conditions, and is the only place that makes them: values here are
+`NOT subtype = 'x'`. `qmcore.condition_parser` reads conditions, and is the only place that makes them: values here are
 of the kind of their property, within its range, and not nested too deeply.
 """
 

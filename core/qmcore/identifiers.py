@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from qmcore.carried import Adopted
+from qmcore.bulk_rows import Adopted
 from qmcore.message import message_id, parts_of
 from qmcore.numbers import SEQUENCE_MAX
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self, TypeAlias
 
 from qmcore import limits
-from qmcore.carried import Adopted
+from qmcore.bulk_rows import Adopted
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import Threshold
 from qmcore.numbers import SEQUENCE_MAX

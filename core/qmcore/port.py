@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from qmcore.carried import Adopted
+from qmcore.bulk_rows import Adopted
 from qmcore.device import DeviceInfo
 from qmcore.device_records import AuditRecords, DeviceRecords
 from qmcore.highest_records import HighestRecords

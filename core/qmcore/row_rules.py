@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from qmcore import names, numbers, times
-from qmcore.carried import COLUMNS, SEQUENCE, Row
+from qmcore.bulk_rows import COLUMNS, SEQUENCE, Row
 from qmcore.damage import damaged
 from qmcore.errors import QueueError
 from qmcore.message import BODY_MAX, PRIORITY_RANGE, Reason

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 from qmcore import names
-from qmcore.carried import Adopted
+from qmcore.bulk_rows import Adopted
 from qmcore.checks import keep_whole
 from qmcore.errors import InvalidArgumentError
 from qmcore.identifiers import Identifiers

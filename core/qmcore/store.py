@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from qmcore.carried import Row, Run, Tally
+from qmcore.bulk_rows import Row, Run, Tally
 from qmcore.message import Message, Origin, State
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import (

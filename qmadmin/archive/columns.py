@@ -28,8 +28,8 @@ class Kind(enum.Enum):
 class Column:
     """A column: its name, its type, what it means and in which unit, and whether each message has a value.
 
-    `carried` is the name that its value has in `qmcore.carried.COLUMNS`; a column without one is made of what a run of
-    rows has in common. `since` is the minor version of the format that brought it.
+    `carried` is the name that its value has in `qmcore.bulk_rows.COLUMNS`; a column without one is made of what a run
+    of rows has in common. `since` is the minor version of the format that brought it.
     """
 
     name: str

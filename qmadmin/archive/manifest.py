@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from qmadmin.archive.columns import MINOR, STATES
 from qmadmin.archive.faults import Fault, refused
-from qmcore.carried import Adopted
+from qmcore.bulk_rows import Adopted
 from qmcore.message import State
 from qmcore.queue import QueueDefinition
 from qmcore.space import SpaceDefinition

@@ -24,7 +24,7 @@ from qmadmin.archive.manifest import (
     check_part_name,
 )
 from qmcore import times
-from qmcore.carried import Adopted
+from qmcore.bulk_rows import Adopted
 from qmcore.message import State
 from qmcore.names import storable
 from qmcore.numbers import SEQUENCE_MAX

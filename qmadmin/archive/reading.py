@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qmadmin.archive import manifest_file, part_reading, sealing
 from qmadmin.archive.faults import Fault, refused
+from qmadmin.archive.file_systems import Files, Place, place_at
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
-from qmadmin.archive.places import Files, Place, place_at
 from qmadmin.archive.rows import Standing
 from qmadmin.archive.strictness import Orders
 from qmadmin.archive.writing import MARK

@@ -11,7 +11,7 @@ from qmadmin.archive.arrays import TYPES, array_of, is_constant, repeated
 from qmadmin.archive.arrow import pa
 from qmadmin.archive.columns import COLUMNS, DELIVERIES, STATES, Column, Kind
 from qmadmin.archive.faults import Fault, refused
-from qmcore import carried
+from qmcore import bulk_rows
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import State
 
@@ -24,13 +24,13 @@ BATCH_BYTES_MAX: Final = 2**30
 Standing: TypeAlias = tuple[str, str, State, bool]
 """Queue space, queue, state, and whether the messages are kept in memory."""
 
-Group: TypeAlias = tuple[str, str, State, bool, list[carried.Row]]
+Group: TypeAlias = tuple[str, str, State, bool, list[bulk_rows.Row]]
 """Rows with what they have in common: queue space, queue, state, and whether they are kept in memory."""
 
 COMMON: Final = ("space", "queue", "state", "delivery")
 """The columns that a run of rows has in common."""
 
-_PLACES: Final = {name: place for place, name in enumerate(carried.COLUMNS)}
+_PLACES: Final = {name: place for place, name in enumerate(bulk_rows.COLUMNS)}
 _CARRIED: Final = {column.carried: column for column in COLUMNS if column.carried}
 _STATES: Final = {state.value: state for state in STATES}
 _MEMORY: Final = {delivery: memory for memory, delivery in DELIVERIES.items()}
@@ -43,7 +43,7 @@ def schema() -> Schema:
 
 
 def batch_of(
-    space: str, queue: str, state: State, memory: bool, rows: Sequence[carried.Row], msgid: Callable[[int], str]
+    space: str, queue: str, state: State, memory: bool, rows: Sequence[bulk_rows.Row], msgid: Callable[[int], str]
 ) -> RecordBatch:
     """Return rows, one at least, as a batch of `schema`.
 
@@ -53,7 +53,7 @@ def batch_of(
     if state not in STATES:
         raise InvalidArgumentError(f"a message that is {state.value} cannot be in an archive")
     values = list(zip(*rows, strict=True))
-    if sum(values[carried.SIZE]) > BATCH_BYTES_MAX:
+    if sum(values[bulk_rows.SIZE]) > BATCH_BYTES_MAX:
         raise InvalidArgumentError(f"the bodies of one batch have more than {BATCH_BYTES_MAX} bytes")
     common = {"space": space, "queue": queue, "state": state.value, "delivery": DELIVERIES[memory]}
     made = []
@@ -75,7 +75,7 @@ def rows_of(batch: RecordBatch) -> list[Group]:
     """
     if not batch.num_rows:
         return []
-    rows = list(zip(*(_values(batch, _CARRIED[name]) for name in carried.COLUMNS), strict=True))
+    rows = list(zip(*(_values(batch, _CARRIED[name]) for name in bulk_rows.COLUMNS), strict=True))
     found: list[Group] = []
     for first, count in runs(batch):
         found.append((*standing_of(batch, first), rows[first : first + count]))

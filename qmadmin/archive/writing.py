@@ -13,10 +13,10 @@ from typing import Any, BinaryIO, Final
 
 from qmadmin.archive import manifest_file, sealing
 from qmadmin.archive.faults import Fault, refused
+from qmadmin.archive.file_systems import Place, place_at
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
 from qmadmin.archive.part_reading import wrong_size
 from qmadmin.archive.part_writing import PartWriter
-from qmadmin.archive.places import Place, place_at
 
 MARK: Final = ".unfinished"
 """A file of a directory that an archive is being written into."""

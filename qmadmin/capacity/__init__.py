@@ -1,7 +1,7 @@
 """Starts the capacity command of a queue, once the engine has found that its use crossed the high limit.
 
-The command belongs to nobody who waits for it: a small shell starts the runner (`qmadmin.capacity.runner`) in the
-background of a session of its own and ends at once; the runner runs the command and writes to the log how it went.
+The command belongs to nobody who waits for it: a small shell starts `qmadmin.capacity.command_runner` in the background
+of a session of its own and ends at once; the runner runs the command and writes to the log how it went.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger("qmadmin.capacity")
 _SEARCHED = [Path(package).absolute().parent for package in (*qmadmin.__path__, *qmcore.__path__)]
 """Where the packages were found, which may be directories that only this application searches."""
 
-_RUNNER = "import sys; sys.path += sys.argv[1:3]; from qmadmin.capacity.runner import main; main(sys.argv[3:])"
+_RUNNER = "import sys; sys.path += sys.argv[1:3]; from qmadmin.capacity.command_runner import main; main(sys.argv[3:])"
 _IN_THE_BACKGROUND = '"$@" &'
 _PATIENCE_SECONDS = 0.1
 

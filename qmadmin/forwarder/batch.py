@@ -11,9 +11,9 @@ from qmadmin.forwarder.service import Call, Failure, Unavailable
 from qmcore.errors import AbortedError, QueueError
 
 if TYPE_CHECKING:
-    from qmadmin.forwarder.figures import Figures
-    from qmadmin.transaction import Transaction
-    from qmcore.acts.branch import Mark
+    from qmadmin.forwarder.statistics import Figures
+    from qmadmin.transacting import Transaction
+    from qmcore.acts.transaction_part import Mark
     from qmcore.message import Message
 
 _BEGIN_SECONDS: Final = 0.1

@@ -29,7 +29,7 @@ from qmcore.errors import (
 )
 
 if TYPE_CHECKING:
-    from qmadmin.producing import Body
+    from qmadmin.enqueuing import Body
     from qmadmin.space import QueueSpace
 
 
@@ -155,6 +155,6 @@ def _check_options(queue: str, body: Body, options: dict[str, Any]) -> None:
     """Raise TypeError for an option that there is not, while it can be seen where it was given."""
     import inspect
 
-    from qmadmin.producing import Producing
+    from qmadmin.enqueuing import Producing
 
     inspect.signature(Producing.enqueue).bind(None, queue, body, **options)

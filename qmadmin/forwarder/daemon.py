@@ -9,19 +9,19 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from qmadmin.counting import counted
+from qmadmin.console.plurals import counted
 from qmadmin.forwarder import metrics
-from qmadmin.forwarder.calls import Calls
+from qmadmin.forwarder.backoff import Pause
 from qmadmin.forwarder.checking import missing_error_queue
+from qmadmin.forwarder.concurrency_limit import Places
 from qmadmin.forwarder.errors import StartError
-from qmadmin.forwarder.feed import Feed
-from qmadmin.forwarder.figures import Figures, Teller
 from qmadmin.forwarder.loop import Forwarder
 from qmadmin.forwarder.notify import Notify, for_children
-from qmadmin.forwarder.pause import Pause
-from qmadmin.forwarder.places import Places
+from qmadmin.forwarder.processor import Feed
+from qmadmin.forwarder.running_calls import Calls
+from qmadmin.forwarder.service_holder import Slot
 from qmadmin.forwarder.services_file import ServicesFile
-from qmadmin.forwarder.slot import Slot
+from qmadmin.forwarder.statistics import Figures, Teller
 from qmadmin.opening import open_device
 from qmadmin.version import __version__
 from qmcore.errors import QueueError

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from qmadmin.forwarder import keys
+from qmadmin.forwarder import service_keys
 from qmadmin.settings import SECONDS_MAX
 
 WORKERS_MAX: Final = 1000
@@ -18,29 +18,32 @@ class Description:
     """A service of any kind: `name` is that of its queue; the other fields are keys."""
 
     name: str
-    workers: int | None = keys.key(
-        keys.whole_number(1, WORKERS_MAX),
+    workers: int | None = service_keys.key(
+        service_keys.whole_number(1, WORKERS_MAX),
         "The most calls at the same time.",
         default=None,
         default_help="that of `--workers`",
     )
-    order: str = keys.key(
-        keys.one_of("skip", "strict", "parallel"),
+    order: str = service_keys.key(
+        service_keys.one_of("skip", "strict", "parallel"),
         "How the order of the queue is kept. With `strict` a message that failed is tried again before any other, so"
         " that all messages behind it wait; there is only one worker. With `skip` the others go first while it waits"
         " for its next try. With `parallel` several workers take messages in order, and may finish in any order.",
         default="",
         default_help="that of `--order`",
     )
-    batch: int | None = keys.key(
-        keys.whole_number(1, BATCH_MAX),
+    batch: int | None = service_keys.key(
+        service_keys.whole_number(1, BATCH_MAX),
         "The most messages that a worker takes at once; they are processed one after the other, and committed"
         " together.",
         default=None,
         default_help="that of `--batch`",
     )
-    timeout: float | None = keys.key(
-        keys.seconds(SECONDS_MAX), "The seconds that a call may take.", default=None, default_help="that of `-t`"
+    timeout: float | None = service_keys.key(
+        service_keys.seconds(SECONDS_MAX),
+        "The seconds that a call may take.",
+        default=None,
+        default_help="that of `-t`",
     )
 
     def conflict(self) -> str:
@@ -54,12 +57,12 @@ class Description:
 class PythonDescription(Description):
     """A function in Python."""
 
-    python: str = keys.key(
-        keys.FUNCTION,
+    python: str = service_keys.key(
+        service_keys.FUNCTION,
         "The function, as `module:name`. The module is searched for in the directory of the services file first.",
     )
-    run: str = keys.key(
-        keys.one_of("thread", "process"),
+    run: str = service_keys.key(
+        service_keys.one_of("thread", "process"),
         "Where the function runs: in a thread of the daemon, or in a worker process; there are as many worker processes"
         " as calls at the same time.",
         default="thread",
@@ -70,19 +73,21 @@ class PythonDescription(Description):
 class CommandDescription(Description):
     """A command."""
 
-    command: tuple[str, ...] = keys.key(
-        keys.words('["tr", "a-z", "A-Z"]'),
+    command: tuple[str, ...] = service_keys.key(
+        service_keys.words('["tr", "a-z", "A-Z"]'),
         "The program and its arguments; no shell interprets them. A relative path with a slash is relative to the"
         " directory of the services file; a name without a slash is searched for in `PATH`.",
     )
-    environment: Mapping[str, str] | None = keys.key(
-        keys.table('{NAME = "value"}', lambda name: bool(name) and "=" not in name and keys.is_text(name)),
+    environment: Mapping[str, str] | None = service_keys.key(
+        service_keys.table(
+            '{NAME = "value"}', lambda name: bool(name) and "=" not in name and service_keys.is_text(name)
+        ),
         "Variables of its environment, in addition to those of the daemon.",
         default=None,
         default_help="none",
     )
-    directory: str | None = keys.key(
-        keys.DIRECTORY,
+    directory: str | None = service_keys.key(
+        service_keys.DIRECTORY,
         "The directory in which it runs; a relative path is relative to that of the services file.",
         default=None,
         default_help="the daemon's own",
@@ -93,57 +98,74 @@ class CommandDescription(Description):
 class HttpDescription(Description):
     """A service that is reached by HTTP."""
 
-    url: str = keys.key(keys.URL, "The address, which begins with http:// or https://. Proxies are not used.")
-    method: str = keys.key(keys.HTTP_METHOD, "The method of the requests.", default="POST")
-    headers: Mapping[str, str] | None = keys.key(
-        keys.table('{Accept = "text/plain"}', keys.is_token, is_value=keys.is_line),
+    url: str = service_keys.key(
+        service_keys.URL, "The address, which begins with http:// or https://. Proxies are not used."
+    )
+    method: str = service_keys.key(service_keys.HTTP_METHOD, "The method of the requests.", default="POST")
+    headers: Mapping[str, str] | None = service_keys.key(
+        service_keys.table('{Accept = "text/plain"}', service_keys.is_token, is_value=service_keys.is_line),
         "Headers of each request. They override the headers of the message.",
         default=None,
         default_help="none",
     )
-    ca: str | None = keys.key(
-        keys.FILE,
+    ca: str | None = service_keys.key(
+        service_keys.FILE,
         "The file of the certificates with which the certificate of the server is checked.",
         default=None,
         default_help="those of the system",
     )
-    certificate: str | None = keys.key(
-        keys.FILE, "The file of the certificate that is presented to the server.", default=None, default_help="none"
+    certificate: str | None = service_keys.key(
+        service_keys.FILE,
+        "The file of the certificate that is presented to the server.",
+        default=None,
+        default_help="none",
     )
-    key: str | None = keys.key(
-        keys.FILE, "The file of the key of that certificate.", default=None, default_help="that of `certificate`"
+    key: str | None = service_keys.key(
+        service_keys.FILE,
+        "The file of the key of that certificate.",
+        default=None,
+        default_help="that of `certificate`",
     )
-    token_env: str | None = keys.key(
-        keys.VARIABLE,
+    token_env: str | None = service_keys.key(
+        service_keys.VARIABLE,
         "The environment variable that contains the bearer token of the requests.",
         default=None,
         default_help="none",
     )
-    token_file: str | None = keys.key(
-        keys.FILE,
+    token_file: str | None = service_keys.key(
+        service_keys.FILE,
         "The file that contains the bearer token; it is read for each call, so that the token can be renewed.",
         default=None,
         default_help="none",
     )
-    user: str | None = keys.key(
-        keys.USER, "The user of the requests, who has a password.", default=None, default_help="none"
+    user: str | None = service_keys.key(
+        service_keys.USER, "The user of the requests, who has a password.", default=None, default_help="none"
     )
-    password_env: str | None = keys.key(
-        keys.VARIABLE, "The environment variable that contains the password.", default=None, default_help="none"
+    password_env: str | None = service_keys.key(
+        service_keys.VARIABLE, "The environment variable that contains the password.", default=None, default_help="none"
     )
-    password_file: str | None = keys.key(
-        keys.FILE, "The file that contains the password; it is read for each call.", default=None, default_help="none"
+    password_file: str | None = service_keys.key(
+        service_keys.FILE,
+        "The file that contains the password; it is read for each call.",
+        default=None,
+        default_help="none",
     )
-    reply_headers: tuple[str, ...] = keys.key(
-        keys.HEADER_NAMES,
+    reply_headers: tuple[str, ...] = service_keys.key(
+        service_keys.HEADER_NAMES,
         "The headers of the answer that become headers of the reply.",
         default=("content-type",),
     )
-    permanent: tuple[int, ...] = keys.key(
-        keys.STATUSES, "Further statuses after which trying again is of no use.", default=(), default_help="none"
+    permanent: tuple[int, ...] = service_keys.key(
+        service_keys.STATUSES,
+        "Further statuses after which trying again is of no use.",
+        default=(),
+        default_help="none",
     )
-    transient: tuple[int, ...] = keys.key(
-        keys.STATUSES, "Further statuses after which the message is tried again.", default=(), default_help="none"
+    transient: tuple[int, ...] = service_keys.key(
+        service_keys.STATUSES,
+        "Further statuses after which the message is tried again.",
+        default=(),
+        default_help="none",
     )
 
     def conflict(self) -> str:
@@ -185,7 +207,7 @@ def description(name: str, table: Mapping[str, Any]) -> Description:
     The text is meant to stand behind the place: it begins with a verb, or with a colon.
     """
     kind = _kind_of(table)
-    declared = keys.keys_of(kind)
+    declared = service_keys.keys_of(kind)
     values: dict[str, Any] = {}
     for word, written in table.items():
         if word not in declared:
@@ -193,7 +215,7 @@ def description(name: str, table: Mapping[str, Any]) -> Description:
         form = declared[word].form
         value = form.read(written)
         if not form.allows(value):
-            raise ValueError(f": {word} must be {form.allowed}, got {keys.shown(form, written)}")
+            raise ValueError(f": {word} must be {form.allowed}, got {service_keys.shown(form, written)}")
         values[word] = tuple(value) if isinstance(value, list) else value
     found = kind(name=name, **values)
     if conflict := found.conflict():
@@ -207,7 +229,7 @@ def _kind_of(table: Mapping[str, Any]) -> type[Description]:
         return KINDS[given[0]]
     if not given:
         for word in table:
-            if not any(word in keys.keys_of(kind) for kind in KINDS.values()):
+            if not any(word in service_keys.keys_of(kind) for kind in KINDS.values()):
                 raise ValueError(_unknown(word, *KINDS.values()))
     raise ValueError(
         f"must have one of {', '.join(KINDS)}, and has {'both ' + ' and '.join(given) if given else 'none of them'}"
@@ -215,8 +237,8 @@ def _kind_of(table: Mapping[str, Any]) -> type[Description]:
 
 
 def _unknown(word: str, *kinds: type[Description]) -> str:
-    known = {name: True for kind in kinds for name in keys.keys_of(kind)}
+    known = {name: True for kind in kinds for name in service_keys.keys_of(kind)}
     for teller, kind in KINDS.items():
-        if kind not in kinds and word in keys.keys_of(kind):
+        if kind not in kinds and word in service_keys.keys_of(kind):
             return f"has the key {word!r}, which belongs to services with {teller}"
-    return f"has the unknown key {word!r}{keys.meant(word, known) or '; there are ' + ', '.join(known)}"
+    return f"has the unknown key {word!r}{service_keys.meant(word, known) or '; there are ' + ', '.join(known)}"

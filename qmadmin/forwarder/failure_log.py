@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from qmadmin.console.figures import duration
 from qmadmin.forwarder.process_service import RemoteTracebackError
-from qmadmin.shell.figures import duration
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from qmadmin import tracing
-from qmadmin.forwarder.keys import is_line, is_token
 from qmadmin.forwarder.service import Body, Failure, Reply, Unavailable
+from qmadmin.forwarder.service_keys import is_line, is_token
 from qmadmin.settings import SECONDS_MAX
 from qmadmin.version import __version__
 from qmcore import names

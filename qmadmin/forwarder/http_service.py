@@ -13,8 +13,8 @@ from qmadmin.forwarder import current
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.http_connections import Answer, Connections, Request
 from qmadmin.forwarder.http_messages import failure_of, reply_of, request_headers
-from qmadmin.forwarder.keys import is_line
 from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
+from qmadmin.forwarder.service_keys import is_line
 from qmcore.redacted import HIDDEN
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from qmadmin.counting import counted
-from qmadmin.forwarder.calls import Calls
-from qmadmin.forwarder.crew import Crew
+from qmadmin.console.plurals import counted
+from qmadmin.forwarder.running_calls import Calls
+from qmadmin.forwarder.worker_pool import Crew
 from qmcore.acts.waiting import may_pass
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
-    from qmadmin.forwarder.feed import Feed
-    from qmadmin.forwarder.places import Places
+    from qmadmin.forwarder.concurrency_limit import Places
+    from qmadmin.forwarder.processor import Feed
     from qmadmin.forwarder.stop import Stop
     from qmadmin.space import QueueSpace
     from qmadmin.watching import QueueWatch

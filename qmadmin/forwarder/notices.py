@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from qmadmin.console.results import Severity
 from qmadmin.shell.notices import Entry
-from qmadmin.shell.results import Severity
 
 
 def _warning(number: int, form: str) -> Entry:

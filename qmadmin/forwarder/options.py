@@ -8,11 +8,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from qmadmin.console.formats import Format
 from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.settings import Settings, Warn
 from qmadmin.options import Option, Span
 from qmadmin.settings import SECONDS_MAX, ForwarderSettings, LogSettings
-from qmadmin.shell.formats import Format
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -179,7 +179,7 @@ class _Worker:
         read, self._lifeline = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "qmadmin.forwarder.worker", str(theirs.fileno()), str(read)],
+                [sys.executable, "-m", "qmadmin.forwarder.worker_main", str(theirs.fileno()), str(read)],
                 env=environ,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,

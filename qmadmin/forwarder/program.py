@@ -12,6 +12,8 @@ import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
+from qmadmin.console.exit_status import Exit
+from qmadmin.console.streams import say
 from qmadmin.forwarder import program_log
 from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.errors import StartError, UsageError
@@ -20,14 +22,12 @@ from qmadmin.forwarder.settings import Settings
 from qmadmin.inherited import make_fit
 from qmadmin.options import Argument, Documented
 from qmadmin.settings import ShellSettings
-from qmadmin.shell.status import Exit
-from qmadmin.streams import say
 from qmadmin.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qmadmin.shell.results import Notice
+    from qmadmin.console.results import Notice
 
 logger = logging.getLogger("qmadmin.forwarder")
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from qmadmin import ulog
-from qmadmin.escapes import printable
+from qmadmin.console.escapes import printable
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from qmadmin.forwarder.descriptions import (
 )
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.event_loop import EventLoop
-from qmadmin.forwarder.keys import meant
+from qmadmin.forwarder.service_keys import meant
 
 if TYPE_CHECKING:
     from qmadmin.forwarder.service import Service

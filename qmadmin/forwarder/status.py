@@ -6,19 +6,19 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from qmadmin.console.exit_status import Exit
+from qmadmin.console.formats import Document, Format
+from qmadmin.console.render import OutputLostError, PlainScreen
+from qmadmin.console.results import Field, Notice, Record, Severity
 from qmadmin.forwarder.errors import StartError
+from qmadmin.monitoring import forwarding
 from qmadmin.opening import open_device
-from qmadmin.shell import forwarding
-from qmadmin.shell.formats import Document, Format
-from qmadmin.shell.render import OutputLostError, PlainScreen
-from qmadmin.shell.results import Field, Notice, Record, Severity
-from qmadmin.shell.status import Exit
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
+    from qmadmin.console.render import Screen
+    from qmadmin.monitoring.forwarding import Told
     from qmadmin.settings import ShellSettings
-    from qmadmin.shell.forwarding import Told
-    from qmadmin.shell.render import Screen
 
 
 class Status:
@@ -85,7 +85,7 @@ def show(
     drawn = out.isatty() and environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
     screen: Screen = PlainScreen(out, err, hints=True)
     if drawn:
-        from qmadmin.shell.styled import StyledScreen
+        from qmadmin.console.styled import StyledScreen
 
         screen = StyledScreen(out, err, environ, settings)
     if form == "auto":

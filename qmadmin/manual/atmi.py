@@ -8,22 +8,22 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from qmadmin import tpcalls, tperrno, tpqctl
+from qmadmin.atmi import calls, control, errno
+from qmadmin.atmi.control import TPQCTL
+from qmadmin.atmi.value import Value
 from qmadmin.manual.roff import bold, escaped, prose, terms
-from qmadmin.tpqctl import TPQCTL
-from qmadmin.tpvalue import Value
 
 CALLS = ("enqueue", "dequeue")
 
 
 def call_flags(call: str) -> str:
     """Return the flags of a call, `enqueue` or `dequeue`."""
-    return _flags(call, _values(tpcalls, "TP"))
+    return _flags(call, _values(calls, "TP"))
 
 
 def control_flags(call: str) -> str:
     """Return the flags of TPQCTL that mean anything to a call."""
-    return _flags(call, {name: value for name, value in _values(tpqctl, "TP").items() if not _is_quality(name)})
+    return _flags(call, {name: value for name, value in _values(control, "TP").items() if not _is_quality(name)})
 
 
 def fields(call: str) -> str:
@@ -38,7 +38,7 @@ def fields(call: str) -> str:
 
 def qualities() -> str:
     """Return the values of delivery_qos and reply_qos."""
-    found = {name: value for name, value in _values(tpqctl, "TP").items() if _is_quality(name)}
+    found = {name: value for name, value in _values(control, "TP").items() if _is_quality(name)}
     return terms((f"{bold(name)} ({int(value)})", value.enqueue) for name, value in found.items())
 
 
@@ -86,7 +86,7 @@ def _values(module: Any, prefix: str) -> dict[str, Value]:
 
 def _with_meaning(call: str, prefix: str) -> Iterator[tuple[str, Value, str]]:
     seen: set[int] = set()
-    for name, value in _values(tperrno, prefix).items():
+    for name, value in _values(errno, prefix).items():
         # A second name for the same number is for programs that know it by that.
         if (text := getattr(value, call)) and value not in seen:
             seen.add(value)
@@ -109,7 +109,7 @@ def _in_python(call: str, value: Value) -> str:
 
 def _fields_of(call: str) -> set[str]:
     """Return the fields that the flags of a call name, and those that need none."""
-    texts = [getattr(value, call) for value in _values(tpqctl, "TP").values()]
+    texts = [getattr(value, call) for value in _values(control, "TP").values()]
     named = {name for text in texts for name in re.findall(r"`(\w+)`", text)}
     always = {"flags", "urcode", "diagnostic"}
     return named | always | ({"cltid", "appkey", "type", "subtype"} if call == "dequeue" else set())

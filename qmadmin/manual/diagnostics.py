@@ -6,11 +6,11 @@ import inspect
 import re
 from collections.abc import Iterable
 
+from qmadmin.atmi.control import TPQCTL
+from qmadmin.atmi.errno import ERROR_NAMES, failure
 from qmadmin.forwarder import notices as forwarder
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.shell.notices import CATALOGUE, Entry
-from qmadmin.tperrno import ERROR_NAMES, failure
-from qmadmin.tpqctl import TPQCTL
 from qmcore.errors import NoSpaceError, QueueError, Resource, SystemFailureError
 
 _BLOCKED = "where another program kept the file locked"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from qmadmin.forwarder import command_service, http_messages, outcome
 from qmadmin.forwarder.descriptions import KINDS, Description
-from qmadmin.forwarder.keys import Key, keys_of
+from qmadmin.forwarder.service_keys import Key, keys_of
 from qmadmin.manual.roff import bold, escaped, terms
 
 

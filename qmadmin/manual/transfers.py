@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.manual import options
+from qmadmin.manual import options_page
 from qmadmin.spark import commands
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ def parts() -> dict[str, str]:
     shared = _names(commands.export) & _names(commands.load) & _names(commands.verify)
     own = {command.name or "": _names(command) - shared for command in _COMMANDS}
     return {
-        f"OPTIONS OF {name.upper()}": options.described(command, only=own[name])
+        f"OPTIONS OF {name.upper()}": options_page.described(command, only=own[name])
         for command, name in zip(_COMMANDS, own, strict=True)
         if name != "show"
-    } | {"SHARED OPTIONS": options.described(commands.export, only=shared)}
+    } | {"SHARED OPTIONS": options_page.described(commands.export, only=shared)}
 
 
 def _names(command: click.Command) -> set[str]:

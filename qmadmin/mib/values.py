@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from qmadmin.escapes import escaped, unescaped
+from qmadmin.console.escapes import escaped, unescaped
 from qmcore import names, times
 from qmcore.checks import whole
 from qmcore.errors import InvalidArgumentError

@@ -7,18 +7,18 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.counting import counted
-from qmadmin.shell import figures
-from qmadmin.shell.formats import Format
+from qmadmin.console import figures
+from qmadmin.console.formats import Format
+from qmadmin.console.plurals import counted
+from qmadmin.console.results import Column, Field, Moment, Notice, Record, Severity, Shown, Table, Value, field
 from qmadmin.shell.notices import of_missing
-from qmadmin.shell.results import Column, Field, Moment, Notice, Record, Severity, Shown, Table, Value, field
 from qmcore.imports import Mode
 from qmcore.message import State
 from qmcore.times import MICROS
 
 if TYPE_CHECKING:
+    from qmadmin.archive.file_systems import Place
     from qmadmin.archive.manifest import Manifest
-    from qmadmin.archive.places import Place
     from qmadmin.archive.rows import Standing
     from qmadmin.transfer.comparing import Compared
     from qmadmin.transfer.exporting import Exported

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from qmadmin.console.results import Line, Notice, Outcome, Severity
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Line, Notice, Outcome, Severity
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.escapes import printable
-from qmadmin.shell.formats import Format
+from qmadmin.console.escapes import printable
+from qmadmin.console.formats import Format
 from qmadmin.shell.layout import columns
 
 if TYPE_CHECKING:

@@ -6,11 +6,9 @@ import itertools
 import os
 from typing import TYPE_CHECKING
 
-from qmadmin.counting import counted
-from qmadmin.shell.declare import Confirmation, Group, Option, Positional
-from qmadmin.shell.formats import Format
-from qmadmin.shell.kinds import FileName, Given, Number, SpaceName
-from qmadmin.shell.results import (
+from qmadmin.console.formats import Format
+from qmadmin.console.plurals import counted
+from qmadmin.console.results import (
     Column,
     Field,
     Line,
@@ -25,6 +23,8 @@ from qmadmin.shell.results import (
     Term,
     field,
 )
+from qmadmin.shell.declare import Confirmation, Group, Option, Positional
+from qmadmin.shell.kinds import FileName, Given, Number, SpaceName
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from qmadmin.shell import (
     care,
     content,
-    control,
     devices,
     growth,
     listing,
@@ -18,6 +17,7 @@ from qmadmin.shell import (
     queues,
     resources,
     selection,
+    session_commands,
     spaces,
     suggest,
     transactions,
@@ -49,7 +49,7 @@ MODULES = (
     transactions,
     care,
     transfer,
-    control,
+    session_commands,
 )
 GROUPS = (
     devices.DEVICES,
@@ -62,7 +62,7 @@ GROUPS = (
     transactions.TRANSACTIONS,
     care.CARE,
     transfer.ARCHIVES,
-    control.SESSION,
+    session_commands.SESSION,
 )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from qmadmin.console.results import Notice, Severity
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Notice, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.shell.results import Notice, Severity
+from qmadmin.console.results import Notice, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

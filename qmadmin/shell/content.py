@@ -10,7 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.escapes import escaped
+from qmadmin.console.escapes import escaped
+from qmadmin.console.results import (
+    Field,
+    Line,
+    Moment,
+    Notice,
+    Outcome,
+    Record,
+    Severity,
+    Shown,
+    Value,
+    Verbatim,
+    field,
+)
 from qmadmin.shell import putting
 from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.declare import Needs, Option, Positional
@@ -21,7 +34,6 @@ from qmadmin.shell.listing import LeftOut
 from qmadmin.shell.message_kinds import CorrelationId, MessageId
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Field, Line, Moment, Notice, Outcome, Record, Severity, Shown, Value, Verbatim, field
 from qmadmin.shell.selection import WHERE
 from qmcore.message import State
 

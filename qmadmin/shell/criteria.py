@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from qmadmin.escapes import escaped
+from qmadmin.console.escapes import escaped
 from qmadmin.shell import words
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from qmadmin import docstrings
+from qmadmin.console import docstrings
+from qmadmin.console.results import Notice, Outcome
 from qmadmin.shell.kinds import Given, Kind
-from qmadmin.shell.results import Notice, Outcome
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qmadmin.console.results import Column, Datum, Line, Notice, Outcome, Severity, Table, Verbatim
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Words
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Column, Datum, Line, Notice, Outcome, Severity, Table, Verbatim
 from qmcore import device
 from qmcore.device import FULL
 from qmcore.errors import InvalidArgumentError

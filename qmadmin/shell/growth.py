@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from qmadmin.console.results import Field, Line, Notice, Outcome, Record, Severity, Shown, field
 from qmadmin.shell import space_parameters as parameters
 from qmadmin.shell.declare import Option, Positional
 from qmadmin.shell.kinds import Memory, SpaceName
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.parameters import UNCHANGED, Unchanged, given_of
-from qmadmin.shell.results import Field, Line, Notice, Outcome, Record, Severity, Shown, field
 from qmadmin.shell.spaces import SPACES, no_table
 from qmcore.device import PAGE_SIZE
 from qmcore.space import PAGE_QUANTUM, rounded_pages

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from qmadmin.console.results import Block, Example, Heading, Labels, Paragraph, Prose, Term
 from qmadmin.shell.declare import Command, Group, Needs, Option, Positional
-from qmadmin.shell.results import Block, Example, Heading, Labels, Paragraph, Prose, Term
 
 if TYPE_CHECKING:
     from qmadmin.shell.catalogue import Catalogue

@@ -8,18 +8,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from qmadmin.console.exit_status import Exit
+from qmadmin.console.formats import CsvTable, Document, Format
+from qmadmin.console.render import OutputLostError
+from qmadmin.console.results import Afterwards, Line, Notice, Outcome, Result, Rounds, Severity, Shown, each
 from qmadmin.shell import notices, redirection, suggest, words
 from qmadmin.shell.audit import recorded
 from qmadmin.shell.complaints import declined, fault, refusal
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation
-from qmadmin.shell.formats import CsvTable, Document, Format
 from qmadmin.shell.interrupts import held_back
 from qmadmin.shell.kinds import YesNo
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.read import Reading, check_needs
-from qmadmin.shell.render import OutputLostError
-from qmadmin.shell.results import Afterwards, Line, Notice, Outcome, Result, Rounds, Severity, Shown, each
-from qmadmin.shell.status import Exit
 from qmcore.errors import BadQueueError, BadResourceError, QueueError
 
 if TYPE_CHECKING:

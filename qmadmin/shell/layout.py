@@ -13,9 +13,8 @@ import textwrap
 import unicodedata
 from typing import TYPE_CHECKING, TypeAlias
 
-from qmadmin.escapes import printable
-from qmadmin.shell import words
-from qmadmin.shell.results import (
+from qmadmin.console.escapes import printable
+from qmadmin.console.results import (
     Column,
     Example,
     Heading,
@@ -31,6 +30,7 @@ from qmadmin.shell.results import (
     Value,
     Verbatim,
 )
+from qmadmin.shell import words
 from qmcore import times
 
 if TYPE_CHECKING:

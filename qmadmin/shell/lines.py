@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from qmadmin.console.exit_status import Exit
+from qmadmin.console.results import Line, Notice, Severity
 from qmadmin.shell import words
 from qmadmin.shell.notices import InputEndedError
 from qmadmin.shell.read import Asking
-from qmadmin.shell.results import Line, Notice, Severity
-from qmadmin.shell.status import Exit
 from qmcore import names
 from qmcore.redacted import redacted
 

@@ -7,11 +7,11 @@ import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from qmadmin.escapes import escaped
+from qmadmin.console.escapes import escaped
+from qmadmin.console.results import Afterwards, Column, Moment, Notice, Outcome, Severity, Table, Value
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Number, QueueName
-from qmadmin.shell.results import Afterwards, Column, Moment, Notice, Outcome, Severity, Table, Value
 from qmcore import damage
 from qmcore.damage import DAMAGE_HINT
 

@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from qmadmin.console.results import Column, Line, Moment, Outcome, Rounds, Shown, Table, Value
+from qmadmin.monitoring.usage_snapshots import Snapshot, read, write
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.files import refuse_the_device
 from qmadmin.shell.kinds import FileName, Number, QueueName, Seconds
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Column, Line, Moment, Outcome, Rounds, Shown, Table, Value
-from qmadmin.shell.snapshots import Snapshot, read, write
 from qmcore import times
 
 if TYPE_CHECKING:
-    from qmadmin.shell.flow import Flow, Look, QueueFlow
+    from qmadmin.monitoring.flow import Flow, Look, QueueFlow
     from qmadmin.shell.session import Session
 
 WATCHING = Group("Watching", "watching")
@@ -82,14 +82,14 @@ def look(session: Session, queue_name: str | None) -> Look:
     found = session.opened().usages()
     if queue_name is not None:
         found = [(queue, usage) for queue, usage in found if queue.name == queue_name]
-    from qmadmin.shell.flow import Look
+    from qmadmin.monitoring.flow import Look
 
     clock = session.device.clock
     return Look.of(clock.monotonic(), clock.now(), found)
 
 
 def _rounds(session: Session, queue_name: str | None, seconds: float, rounds: int) -> Iterator[list[Shown]]:
-    from qmadmin.shell.flow import Flow
+    from qmadmin.monitoring.flow import Flow
 
     flow = Flow()
     for number in range(rounds):

@@ -13,7 +13,8 @@ from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
-from qmadmin.shell import figures, layout, live
+from qmadmin.console import figures
+from qmadmin.shell import layout, live
 from qmadmin.shell.live_view import BAR, FAINT, STRONG, View
 from qmadmin.shell.watched_view import WatchedView
 

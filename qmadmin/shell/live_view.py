@@ -7,9 +7,9 @@ import enum
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from qmadmin.escapes import printable
-from qmadmin.shell import figures
-from qmadmin.shell.flow import Flow, QueueFlow, Trend
+from qmadmin.console import figures
+from qmadmin.console.escapes import printable
+from qmadmin.monitoring.flow import Flow, QueueFlow, Trend
 from qmadmin.shell.layout import columns
 from qmcore import times
 

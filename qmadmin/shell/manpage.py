@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from qmadmin.console.results import Block, Example, Heading, Paragraph, Term
 from qmadmin.manual.roff import escaped
 from qmadmin.shell import help as help_text
-from qmadmin.shell.results import Block, Example, Heading, Paragraph, Term
 from qmcore.condition import HEADER, PROPERTIES
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from qmadmin.escapes import escaped, unescaped
+from qmadmin.console.escapes import escaped, unescaped
 from qmadmin.shell.criteria import Range
 from qmadmin.shell.kinds import Candidate, Given, Kind, Number, Span
 from qmadmin.shell.notices import UsageError
@@ -168,6 +168,6 @@ class ConditionText(Kind["Condition"]):
 
     def read(self, text: str, _given: Given, /) -> Condition:
         """Return the condition."""
-        from qmcore.condition_text import parse
+        from qmcore.condition_parser import parse
 
         return parse(text)

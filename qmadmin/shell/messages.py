@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from qmadmin.counting import counted
+from qmadmin.console.plurals import counted
+from qmadmin.console.results import Line, Notice, Outcome, Severity, Value
 from qmadmin.shell import notices
 from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.declare import Confirmation, Needs, Option, Positional
@@ -15,7 +16,6 @@ from qmadmin.shell.kinds import Given, Number, QueueName
 from qmadmin.shell.listing import MESSAGES
 from qmadmin.shell.message_kinds import MessageId, When, WhenOrNone
 from qmadmin.shell.notices import Entry, UsageError
-from qmadmin.shell.results import Line, Notice, Outcome, Severity, Value
 from qmadmin.shell.selection import WHERE
 from qmcore import times
 from qmcore.message import PRIORITY_RANGE

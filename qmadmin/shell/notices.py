@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from qmadmin.shell.results import Notice, Severity
+from qmadmin.console.results import Notice, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,15 +15,15 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.console.exit_status import Exit
+from qmadmin.console.formats import Format
+from qmadmin.console.render import OutputLostError, PlainScreen
+from qmadmin.console.results import Notice, Severity
 from qmadmin.shell.children import cannot_be_run, checked, ended
 from qmadmin.shell.files import for_us_only, refuse_the_device
-from qmadmin.shell.formats import Format
 from qmadmin.shell.interrupts import left_to_the_child
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.redirection import APPEND, PIPE
-from qmadmin.shell.render import OutputLostError, PlainScreen
-from qmadmin.shell.results import Notice, Severity
-from qmadmin.shell.status import Exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
+    from qmadmin.console.render import Screen
+    from qmadmin.console.results import Result
     from qmadmin.shell.redirection import Redirection
-    from qmadmin.shell.render import Screen
-    from qmadmin.shell.results import Result
     from qmadmin.shell.session import Session
 
 

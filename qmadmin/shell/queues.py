@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from qmadmin.counting import counted
-from qmadmin.shell import forwarding, notices, parameters
+from qmadmin.console.plurals import counted
+from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Table, Value, field
+from qmadmin.monitoring import forwarding
+from qmadmin.shell import notices, parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
 from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import Given, QueueName, Span
 from qmadmin.shell.parameters import Unchanged
-from qmadmin.shell.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Table, Value, field
 from qmadmin.shell.spaces import missing_error_queue
 from qmcore import queue
 from qmcore.limits import CapacityLimit, Threshold
@@ -20,7 +21,7 @@ from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qmadmin.shell.forwarding import Told
+    from qmadmin.monitoring.forwarding import Told
     from qmadmin.shell.session import Session
     from qmcore.errors import QueueError
     from qmcore.order import OutOfOrder, QueueOrder

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol
 
+from qmadmin.console.results import Notice, Severity
 from qmadmin.shell import suggest, words
 from qmadmin.shell.declare import Needs
 from qmadmin.shell.kinds import CapacityCommand, Words
 from qmadmin.shell.notices import InputEndedError, UsageError
-from qmadmin.shell.results import Notice, Severity
 from qmadmin.shell.words import Word
 from qmcore.errors import InvalidArgumentError
 

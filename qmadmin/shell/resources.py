@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qmadmin.console.results import Column, Line, Moment, Notice, Outcome, Severity, Table
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Confirmation, Option, Positional
 from qmadmin.shell.kinds import Given, SpaceName
-from qmadmin.shell.results import Column, Line, Moment, Notice, Outcome, Severity, Table
 from qmadmin.shell.spaces import SPACES, no_table
 from qmcore.errors import BadResourceError, InUseError, QueueError
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qmadmin.console.results import Line, Outcome
 from qmadmin.shell.criteria import Criteria, Range
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Choice, QueueName
 from qmadmin.shell.message_kinds import ConditionText, CorrelationId, MessageId, PriorityRange, TimeRange
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.parameters import DELIVERY
-from qmadmin.shell.results import Line, Outcome
 from qmcore.queue import Delivery
 
 if TYPE_CHECKING:

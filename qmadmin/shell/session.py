@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.configuration import Configuration
+from qmadmin.console.exit_status import Exit
+from qmadmin.console.formats import Format
+from qmadmin.console.results import Notice, Severity
 from qmadmin.shell.criteria import Criteria
-from qmadmin.shell.formats import Format
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Notice, Severity
-from qmadmin.shell.status import Exit
 from qmcore.errors import BadResourceError, QueueError
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from qmadmin.console.render import Screen
+    from qmadmin.console.results import Result
     from qmadmin.device import Device
+    from qmadmin.monitoring.usage_snapshots import Snapshot
     from qmadmin.settings import ShellSettings
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.lines import Dialogue
-    from qmadmin.shell.render import Screen
-    from qmadmin.shell.results import Result
-    from qmadmin.shell.snapshots import Snapshot
     from qmadmin.space import QueueSpace
     from qmadmin.transfer.verifying import Verified
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from qmadmin.console.results import Notice, Severity
 from qmadmin.shell.declare import Option, Positional
 from qmadmin.shell.kinds import ErrorQueueName, Given, MemorySize, Number, YesNo
 from qmadmin.shell.parameters import UNCHANGED
-from qmadmin.shell.results import Notice, Severity
 from qmcore.space import ACTIONS_DEFAULT, IPC_KEY_RANGE, SpaceDefinition, rounded_pages
 
 if TYPE_CHECKING:

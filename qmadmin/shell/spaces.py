@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from qmadmin.counting import counted
+from qmadmin.console.plurals import counted
+from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Shown, Table, field
 from qmadmin.shell import notices
 from qmadmin.shell import space_parameters as parameters
 from qmadmin.shell.declare import Confirmation, Failure, Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Given, Memory, SpaceName
-from qmadmin.shell.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Shown, Table, field
 from qmcore.errors import BadResourceError, QueueError
 from qmcore.space import Space, SpaceDefinition, SpaceUsage, rounded_pages
 

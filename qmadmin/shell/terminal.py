@@ -19,6 +19,7 @@ from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
+from qmadmin.console.results import Line
 from qmadmin.shell import complete, words
 from qmadmin.shell.aside import Aside
 from qmadmin.shell.bottom_line import bottom_line
@@ -26,13 +27,12 @@ from qmadmin.shell.kinds import Candidate, Kind
 from qmadmin.shell.lines import PROMPT
 from qmadmin.shell.notices import InputEndedError
 from qmadmin.shell.remembered import history
-from qmadmin.shell.results import Line
 
 if TYPE_CHECKING:
     from prompt_toolkit.document import Document
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-    from qmadmin.shell.results import Notice
+    from qmadmin.console.results import Notice
     from qmadmin.shell.session import Session
 
 Candidates = Callable[[str], tuple[int, list[Candidate]]]

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from qmadmin.counting import counted
+from qmadmin.console.plurals import counted
+from qmadmin.console.results import Column, Line, Moment, Notice, Outcome, Severity, Table
 from qmadmin.shell.declare import Confirmation, Group, Needs, Positional
 from qmadmin.shell.kinds import Candidate, Given, Number
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.results import Column, Line, Moment, Notice, Outcome, Severity, Table
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qmadmin.counting import counted
+from qmadmin.console.plurals import counted
+from qmadmin.console.remedies import remedied
+from qmadmin.console.results import Line, Outcome
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import Choice, FileName, Given, QueueName, SpaceName
 from qmadmin.shell.message_kinds import ConditionText
-from qmadmin.shell.remedies import remedied
-from qmadmin.shell.results import Line, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

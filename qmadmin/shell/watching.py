@@ -9,14 +9,8 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.shell import layout, redirection, words
-from qmadmin.shell.declare import Option, Positional
-from qmadmin.shell.kinds import Candidate, Kind, Number, Seconds
-from qmadmin.shell.live import WATCHING
-from qmadmin.shell.notices import InputEndedError, UsageError
-from qmadmin.shell.read import Reading, check_needs
-from qmadmin.shell.render import PlainScreen
-from qmadmin.shell.results import (
+from qmadmin.console.render import PlainScreen
+from qmadmin.console.results import (
     Afterwards,
     Line,
     Moment,
@@ -29,6 +23,12 @@ from qmadmin.shell.results import (
     Verbatim,
     each,
 )
+from qmadmin.shell import layout, redirection, words
+from qmadmin.shell.declare import Option, Positional
+from qmadmin.shell.kinds import Candidate, Kind, Number, Seconds
+from qmadmin.shell.live import WATCHING
+from qmadmin.shell.notices import InputEndedError, UsageError
+from qmadmin.shell.read import Reading, check_needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

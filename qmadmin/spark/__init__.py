@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.spark.holding import held
+from qmadmin.spark.device_snapshot import held
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,9 +15,9 @@ import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
-from qmadmin.shell.remedies import remedy
-from qmadmin.shell.status import Exit
-from qmadmin.spark.hiring import Workforce
+from qmadmin.console.exit_status import Exit
+from qmadmin.console.remedies import remedy
+from qmadmin.spark.executor_choice import Workforce
 from qmadmin.spark.report import Outcome, Report
 from qmadmin.spark.stopping import UnusableError
 from qmcore.errors import (
@@ -36,7 +36,7 @@ from qmcore.redacted import redacted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from qmadmin.archive.places import Place
+    from qmadmin.archive.file_systems import Place
     from qmadmin.transfer.selecting import Selection
     from qmadmin.transfer.workers import Workers
     from qmcore.imports import Times
@@ -115,7 +115,7 @@ class Call:
     @contextlib.contextmanager
     def place(self, archive: Path | str) -> Iterator[Place]:
         """Have the place of an archive, for which Spark is started where it is an address."""
-        from qmadmin.archive.places import Directory
+        from qmadmin.archive.file_systems import Directory
 
         if isinstance(archive, Path):
             yield Directory(archive)

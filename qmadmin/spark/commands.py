@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qmadmin.counting import counted
+from qmadmin.console.plurals import counted
 from qmadmin.options import Documented
 from qmadmin.spark import arguments, options
 from qmadmin.spark.call import Call, look_at
@@ -22,7 +22,7 @@ from qmadmin.spark.options import with_options
 from qmadmin.spark.stopping import UnusableError
 
 if TYPE_CHECKING:
-    from qmadmin.archive.places import Place
+    from qmadmin.archive.file_systems import Place
     from qmadmin.archive.reading import Archive
     from qmadmin.transfer.export_planning import ExportOptions
     from qmadmin.transfer.import_planning import ImportOptions

@@ -47,11 +47,11 @@ def _serve(path: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return what such a task does: it comes to the driver, and does what it is told."""
 
     def serve(numbers: Iterator[Any]) -> Iterator[Any]:
-        from qmadmin.transfer import worker
+        from qmadmin.transfer import worker_main
 
         with socket.socket(socket.AF_UNIX) as ours:
             ours.connect(path)
-            worker.serve(Connection(ours.detach()))
+            worker_main.serve(Connection(ours.detach()))
         return numbers
 
     return serve

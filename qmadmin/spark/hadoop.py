@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import urlsplit
 
 from qmadmin.archive.faults import Fault, refused
-from qmadmin.archive.places import Directory, no_file, symbolic_link
+from qmadmin.archive.file_systems import Directory, no_file, symbolic_link
 from qmadmin.spark.java_faults import as_os_errors
 from qmadmin.spark.parallelism import is_remote
 from qmcore.errors import OperatingSystemError, QueueError

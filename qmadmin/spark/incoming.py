@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from qmadmin.archive.arrays import TYPES
 from qmadmin.archive.arrow import pa
 from qmadmin.archive.columns import BY_NAME, Kind
-from qmcore import carried, names
-from qmcore.carried import Row
+from qmcore import bulk_rows, names
+from qmcore.bulk_rows import Row
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import PRIORITY_DEFAULT, EnqueueControl, State, checked_body, pages_of
 from qmcore.queue import Delivery, QueueDefinition
@@ -200,7 +200,7 @@ class Arriving:
             "type": values["type"] or self._kind,
             "until": available if is_delayed else None,
         }
-        return State.DELAYED if is_delayed else State.READY, tuple(map(made.get, carried.COLUMNS))
+        return State.DELAYED if is_delayed else State.READY, tuple(map(made.get, bulk_rows.COLUMNS))
 
 
 def batches_of(paths: Sequence[str]) -> Iterator[RecordBatch]:
@@ -209,4 +209,4 @@ def batches_of(paths: Sequence[str]) -> Iterator[RecordBatch]:
 
     for path in paths:
         with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(carried.ROWS_MAX, use_threads=False)
+            yield from file.iter_batches(bulk_rows.ROWS_MAX, use_threads=False)

@@ -63,7 +63,7 @@ class ConditionText(_Type):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the text, of which somebody else makes the condition."""
-        from qmcore.condition_text import parse
+        from qmcore.condition_parser import parse
 
         try:
             parse(value)

@@ -7,9 +7,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from qmadmin.console.formats import Format
 from qmadmin.options import Option
 from qmadmin.settings import ShellSettings
-from qmadmin.shell.formats import Format
 from qmadmin.spark.kinds import (
     Age,
     Bounded,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qmadmin.console.exit_status import Exit
+from qmadmin.console.render import OutputLostError
+from qmadmin.console.streams import leave_quietly, say
 from qmadmin.inherited import make_fit
 from qmadmin.options import Documented
-from qmadmin.shell.render import OutputLostError
-from qmadmin.shell.status import Exit
 from qmadmin.spark import commands
 from qmadmin.spark.stopping import UnusableError, listen
-from qmadmin.streams import leave_quietly, say
 from qmadmin.version import __version__
 
 if TYPE_CHECKING:

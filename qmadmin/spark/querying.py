@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.shell.results import Column, Moment, Notice, Severity, Shown, Table, Value
+from qmadmin.console.results import Column, Moment, Notice, Severity, Shown, Table, Value
 from qmcore.errors import InvalidArgumentError
 from qmcore.times import from_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from qmadmin.shell.formats import Format
+    from qmadmin.console.formats import Format
 
 LIMIT: Final = 1_000
 """Rows of an answer, where nobody says how many."""

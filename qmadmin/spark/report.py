@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TextIO
 
 from qmadmin.configuration import Configuration
-from qmadmin.shell.formats import Document, Format
-from qmadmin.shell.render import PlainScreen, Screen
-from qmadmin.shell.results import Afterwards, Notice, Result, Rounds, Severity, Shown
+from qmadmin.console.formats import Document, Format
+from qmadmin.console.render import PlainScreen, Screen
+from qmadmin.console.results import Afterwards, Notice, Result, Rounds, Severity, Shown
 
 
 class Outcome(Protocol):
@@ -35,7 +35,7 @@ class Report:
         self._form = Format(chosen)
         self._screen: Screen = PlainScreen(sys.stdout, sys.stderr, hints=True)
         if _is_drawn(sys.stdout):
-            from qmadmin.shell.styled import StyledScreen
+            from qmadmin.console.styled import StyledScreen
 
             self._screen = StyledScreen(sys.stdout, sys.stderr, os.environ, settings)
 
@@ -47,7 +47,7 @@ class Report:
             return
         from rich.console import Console
 
-        from qmadmin.spark.meter import Meter
+        from qmadmin.spark.progress_meter import Meter
 
         with Meter(Console(file=sys.stderr, no_color=self._color == "never"), what) as reached:
             yield reached

@@ -33,8 +33,8 @@ from qmadmin.spark.source_options import SourceOptions, Table
 from qmadmin.spark.space_table import SPACE_COLUMNS, space_batch
 from qmadmin.spark.write_options import WriteOptions
 from qmadmin.transfer.export_planning import ExportOptions, Plan
-from qmadmin.transfer.picture import Reader, reading
 from qmadmin.transfer.selecting import Outstanding
+from qmadmin.transfer.snapshot import Reader, reading
 from qmadmin.transfer.units import ExportUnit, read_unit
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import State

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Self, TypeVar
 
-from qmadmin.care import MEMORY
+from qmadmin.maintenance import MEMORY
 from qmadmin.transfer.selecting import Selection
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import STORED, State

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.archive.columns import COLUMNS, Column
-from qmadmin.archive.places import Directory, Files
+from qmadmin.archive.file_systems import Directory, Files
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.opening import open_device
+from qmadmin.spark.device_snapshot import POSTGRESQL, held
 from qmadmin.spark.hadoop import HadoopPlace, hadoop_place
-from qmadmin.spark.holding import POSTGRESQL, held
 from qmadmin.spark.kinds import ADDRESS
 from qmadmin.spark.parallelism import parallelism
 from qmadmin.spark.queue_table import QUEUE_COLUMNS

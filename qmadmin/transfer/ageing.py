@@ -6,16 +6,16 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from qmcore import carried
+from qmcore import bulk_rows
 from qmcore.acts.retention import kept_from
-from qmcore.carried import Row
+from qmcore.bulk_rows import Row
 from qmcore.message import Reason, State
 
-_EXPIRES: Final = carried.COLUMNS.index("expires_at")
-_UNTIL: Final = carried.COLUMNS.index("until")
-_CONSUMED: Final = carried.COLUMNS.index("consumed_at")
-_REASON: Final = carried.COLUMNS.index("origin_reason")
-_MOVED: Final = carried.COLUMNS.index("moved_at")
+_EXPIRES: Final = bulk_rows.COLUMNS.index("expires_at")
+_UNTIL: Final = bulk_rows.COLUMNS.index("until")
+_CONSUMED: Final = bulk_rows.COLUMNS.index("consumed_at")
+_REASON: Final = bulk_rows.COLUMNS.index("origin_reason")
+_MOVED: Final = bulk_rows.COLUMNS.index("moved_at")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

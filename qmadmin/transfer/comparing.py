@@ -16,22 +16,22 @@ from qmadmin.archive.reading import open_archive
 from qmadmin.archive.rows import Standing
 from qmadmin.opening import open_device
 from qmadmin.transfer.ageing import Meanwhile
-from qmadmin.transfer.desk import at_desk
 from qmadmin.transfer.digesting import Digest, joined
 from qmadmin.transfer.export_planning import ExportOptions, Plan
 from qmadmin.transfer.exporting import fitting
 from qmadmin.transfer.naming import Names, refuse_strangers
-from qmadmin.transfer.picture import pictured
+from qmadmin.transfer.progress import Progress, tell_no_one, told_by
 from qmadmin.transfer.selecting import Outstanding, Selection
-from qmadmin.transfer.telling import Progress, tell_no_one, told_by
+from qmadmin.transfer.snapshot import pictured
+from qmadmin.transfer.target import at_desk
 from qmadmin.transfer.units import digest_part, digest_runs
 from qmadmin.transfer.verifying import Verified
 from qmadmin.transfer.workers import Workers
 from qmcore.message import State
 
 if TYPE_CHECKING:
+    from qmadmin.archive.file_systems import Place
     from qmadmin.archive.manifest import Manifest
-    from qmadmin.archive.places import Place
     from qmadmin.archive.reading import Archive
 
 Numbered: TypeAlias = tuple[int, list[tuple[Standing, Digest]]]

@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Final
 
-from qmcore import carried
-from qmcore.carried import Row
+from qmcore import bulk_rows
+from qmcore.bulk_rows import Row
 
 _BYTES: Final = 16
 _MODULUS: Final = 1 << (8 * _BYTES)
-_GROUP: Final = carried.COLUMNS.index("group_sequence")
+_GROUP: Final = bulk_rows.COLUMNS.index("group_sequence")
 _LOCAL: Final = ("sequence", "order_key", "pages", "group_sequence")
 """What differs between two places where a message is the same."""
 
-_SAME: Final = operator.itemgetter(*(at for at, name in enumerate(carried.COLUMNS) if name not in (*_LOCAL, "body")))
+_SAME: Final = operator.itemgetter(*(at for at, name in enumerate(bulk_rows.COLUMNS) if name not in (*_LOCAL, "body")))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Digest:
     @classmethod
     def of(cls, rows: Sequence[Row], msgid: Callable[[int], str], *, ordered: bool = True) -> Digest:
         """Return the digest of rows in their order; `msgid` gives the identifier of a sequence number."""
-        names = [msgid(row[carried.SEQUENCE]) for row in rows]
+        names = [msgid(row[bulk_rows.SEQUENCE]) for row in rows]
         content = sum(_of_message(name, row, msgid) for name, row in zip(names, rows, strict=True)) % _MODULUS
         order = sum(_of_pair(one, other) for one, other in itertools.pairwise(names)) % _MODULUS
         return cls(len(rows), content, order, names[0] if names else "", names[-1] if names else "", ordered)
@@ -74,8 +74,8 @@ def joined(digests: Iterable[Digest]) -> Digest:
 
 def _of_message(name: str, row: Row, msgid: Callable[[int], str]) -> int:
     group = row[_GROUP]
-    values = (name, None if group is None else msgid(group), row[carried.BODY] is None, *_SAME(row))
-    body = row[carried.BODY]
+    values = (name, None if group is None else msgid(group), row[bulk_rows.BODY] is None, *_SAME(row))
+    body = row[bulk_rows.BODY]
     return _hashed(repr(values).encode(), b"" if body is None else body)
 
 

@@ -24,13 +24,13 @@ from qmadmin.archive.manifest import (
     counted,
 )
 from qmadmin.archive.rows import Standing
-from qmadmin.transfer.picture import Reader
 from qmadmin.transfer.selecting import Outstanding, Selection
+from qmadmin.transfer.snapshot import Reader
 from qmadmin.transfer.units import ExportUnit, state_in_archive
 from qmadmin.version import __version__
 from qmcore.acts.outstanding import held as held_in
 from qmcore.acts.stores import stores
-from qmcore.carried import Run
+from qmcore.bulk_rows import Run
 from qmcore.errors import InUseError
 from qmcore.message import State
 from qmcore.records import Outcome, Role

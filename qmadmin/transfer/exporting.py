@@ -7,14 +7,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from qmadmin.archive.file_systems import Place, place_at
 from qmadmin.archive.manifest import Manifest, Source
-from qmadmin.archive.places import Place, place_at
 from qmadmin.archive.rows import Standing
 from qmadmin.archive.writing import ArchiveWriter
 from qmadmin.opening import open_device
 from qmadmin.transfer.export_planning import ExportOptions, Plan
-from qmadmin.transfer.picture import pictured
-from qmadmin.transfer.telling import Progress, tell_no_one, told_by
+from qmadmin.transfer.progress import Progress, tell_no_one, told_by
+from qmadmin.transfer.snapshot import pictured
 from qmadmin.transfer.units import ExportUnit, size_runs, write_part
 from qmadmin.transfer.workers import Alone, Crew, Processes, Workers, cores
 from qmcore.device import MissingVolume

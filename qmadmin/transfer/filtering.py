@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from qmadmin.archive.rows import Standing
-from qmcore import carried
-from qmcore.carried import Row
+from qmcore import bulk_rows
+from qmcore.bulk_rows import Row
 from qmcore.condition import Condition, Header, Subject
 from qmcore.condition_truth import truth
 from qmcore.imports import Source
@@ -22,7 +22,7 @@ Rank: TypeAlias = tuple[Any, ...]
 
 MsgId: TypeAlias = Callable[[int], str]
 
-_AT: Final = {name: at for at, name in enumerate(carried.COLUMNS)}
+_AT: Final = {name: at for at, name in enumerate(bulk_rows.COLUMNS)}
 _ORDER: Final = {State.READY: 0, State.DELAYED: 1, State.CONSUMED: 2}
 
 
@@ -72,8 +72,8 @@ def tally(standing: Standing, rows: Sequence[Row], page_size: int, count: int | 
     """Return what rows are together on a device with pages of that size, and the first `count` ranks of them."""
     use = Use(
         len(rows),
-        sum(pages_of(row[carried.SIZE], row[carried.HEADERS], page_size) for row in rows),
-        sum(row[carried.SIZE] for row in rows),
+        sum(pages_of(row[bulk_rows.SIZE], row[bulk_rows.HEADERS], page_size) for row in rows),
+        sum(row[bulk_rows.SIZE] for row in rows),
     )
     ranks = () if count is None else tuple(heapq.nsmallest(count, (rank_of(standing[2], row) for row in rows)))
     return Tally(standing, use, ranks)
@@ -93,10 +93,10 @@ def last_ranks(tallies: Iterable[Tally], count: int) -> dict[Source, Rank]:
 def _facts(row: Row, state: State, msgid: MsgId) -> Callable[[Subject], Any]:
     def fact(subject: Subject) -> Any:
         if isinstance(subject, Header):
-            headers = row[carried.HEADERS]
+            headers = row[bulk_rows.HEADERS]
             return json.loads(headers).get(subject.name) if headers else None
         if subject.name == "msgid":
-            return msgid(row[carried.SEQUENCE])
+            return msgid(row[bulk_rows.SEQUENCE])
         if subject.name == "available_at" and state is State.DELAYED:
             return row[_AT["until"]]
         return row[_AT[subject.name]]

@@ -14,7 +14,7 @@ from qmadmin.transfer.filtering import Tally
 from qmadmin.transfer.naming import Names, as_space, refuse_one_name, refuse_strangers
 from qmadmin.transfer.selecting import Selection
 from qmcore.acts.importing import imports
-from qmcore.carried import Adopted
+from qmcore.bulk_rows import Adopted
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, NotOpenError
 from qmcore.imports import NOTHING, ImportJob, ImportPlan, Mode, PlannedQueue, Source, Stage, Times, total
 from qmcore.message import State

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.opening import open_device
-from qmadmin.transfer.desk import ROLE, ImportTarget, at_desk
 from qmadmin.transfer.exporting import fitting
 from qmadmin.transfer.filtering import RowFilter, Tally, last_ranks
 from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpacePlan, is_counted, plans
-from qmadmin.transfer.telling import Progress, tell_no_one, told_by
+from qmadmin.transfer.progress import Progress, tell_no_one, told_by
+from qmadmin.transfer.target import ROLE, ImportTarget, at_desk
 from qmadmin.transfer.units import ImportUnit, load_part, tally_part
 from qmadmin.transfer.verifying import Verified
 from qmadmin.transfer.workers import Crew, Workers
@@ -25,8 +25,8 @@ from qmcore.imports import ImportJob, Mode, Stage
 from qmcore.port import always
 
 if TYPE_CHECKING:
+    from qmadmin.archive.file_systems import Place
     from qmadmin.archive.manifest import PartEntry
-    from qmadmin.archive.places import Place
     from qmadmin.device import Attachment, Device
 
 MERGED_AT_A_TIME = 2_000

@@ -9,18 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.archive.file_systems import Place, place_at
 from qmadmin.archive.manifest import Content
-from qmadmin.archive.places import Place, place_at
 from qmadmin.archive.reading import Archive, holds_archive, open_archive
 from qmadmin.archive.writing import refuse_occupied
 from qmadmin.opening import open_device
 from qmadmin.transfer.comparing import Compared, compare
-from qmadmin.transfer.desk import at_desk
 from qmadmin.transfer.destination import ASKED, Destination
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import Exported, export, fitting
 from qmadmin.transfer.filtering import Tally
-from qmadmin.transfer.freezing import ROLE, Frozen, frozen
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import (
     Imported,
@@ -29,8 +27,10 @@ from qmadmin.transfer.importing import (
     load_archive,
     refuse_what_does_not_fit,
 )
+from qmadmin.transfer.progress import Progress, tell_no_one, told_by
 from qmadmin.transfer.selecting import Outstanding
-from qmadmin.transfer.telling import Progress, tell_no_one, told_by
+from qmadmin.transfer.stopped_queues import ROLE, Frozen, frozen
+from qmadmin.transfer.target import at_desk
 from qmadmin.transfer.units import REMOVED_STATES, remove_part
 from qmadmin.transfer.verifying import Verified
 from qmadmin.transfer.workers import Alone

@@ -75,7 +75,7 @@ class Process(Worker):
         super().__init__(ours)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "qmadmin.transfer.worker", str(theirs.fileno())],
+                [sys.executable, "-m", "qmadmin.transfer.worker_main", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

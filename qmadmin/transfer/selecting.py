@@ -92,7 +92,7 @@ class Selection:
     def whole_condition(self, now_us: int) -> Condition | None:
         """Return the condition that says all that is asked of a message but its queue and its state."""
         from qmcore.condition import BY_NAME, And, Comparison, Operator
-        from qmcore.condition_text import parse
+        from qmcore.condition_parser import parse
 
         parts: list[Condition] = [parse(self.condition)] if self.condition else []
         enqueued = BY_NAME["enqueued_at"]

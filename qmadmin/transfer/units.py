@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from qmadmin.archive.rows import Standing, batch_of, rows_of
 from qmadmin.archive.writing import part_in
 from qmadmin.transfer.ageing import aged
-from qmadmin.transfer.desk import Desk, ImportTarget
 from qmadmin.transfer.digesting import Digest
 from qmadmin.transfer.filtering import RowFilter, Tally, tally
 from qmadmin.transfer.naming import as_space
+from qmadmin.transfer.target import Desk, ImportTarget
 from qmcore.acts import importing
 from qmcore.acts.removing import CarriedMessage
 from qmcore.acts.stores import stores
-from qmcore.carried import SIZE, Row
+from qmcore.bulk_rows import SIZE, Row
 from qmcore.errors import SystemFailureError
 from qmcore.message import State
 from qmcore.row_rules import refuse_damaged
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from qmadmin.archive.manifest import PartEntry
     from qmadmin.archive.reading import Archive
     from qmadmin.transfer.ageing import Meanwhile
-    from qmadmin.transfer.picture import Reader
-    from qmcore.carried import Run
+    from qmadmin.transfer.snapshot import Reader
+    from qmcore.bulk_rows import Run
     from qmcore.condition import Condition
     from qmcore.port import Unit
     from qmcore.queue import Queue

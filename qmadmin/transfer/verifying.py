@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from qmadmin.archive.places import Directory
+from qmadmin.archive.file_systems import Directory
 from qmadmin.transfer.units import verify_part
 from qmadmin.transfer.workers import Told, tell_nobody
 

@@ -163,7 +163,7 @@ class Run:
         return [*found, ("SQLAlchemy loop", self._loop_import), ("sqlite3 < dump", self._dump_import)]
 
     def _spark_workers(self) -> Workers:
-        from qmadmin.spark.crews import SparkWorkers
+        from qmadmin.spark.spark_workers import SparkWorkers
 
         assert self._session is not None
         return SparkWorkers(self._session)

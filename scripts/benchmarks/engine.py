@@ -25,7 +25,7 @@ class Measured:
 
     driver = ""
     """The driver and its version; "" is that of PostgreSQL."""
-    modules = ("qmadmin.opening", "qmadmin.transaction", "qmstorage.postgres.opening")
+    modules = ("qmadmin.opening", "qmadmin.transacting", "qmstorage.postgres.opening")
 
     def __init__(self) -> None:
         self.version = f"qmadmin {qmadmin.__version__}, {self.driver or version_of('psycopg')}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from qmcore.audit import KEPT, AuditEntry
-from qmstorage.runner import Runner, given
 from qmstorage.schema import audit
+from qmstorage.statements import Runner, given
 
 _ADD = (
     insert(audit)

@@ -9,8 +9,8 @@ from sqlalchemy import delete, select
 from qmcore.damage import damaged
 from qmcore.errors import SystemFailureError
 from qmcore.message import Body
-from qmstorage.runner import Runner, given, insert_into
 from qmstorage.schema import chunk
+from qmstorage.statements import Runner, given, insert_into
 
 IN_ROW_MAX = 1024 * 1024
 """Bytes of the largest body that stands in the row of its message."""

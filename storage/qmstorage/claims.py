@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import bindparam, delete, null, select, update
 
 from qmcore.records import Claim
-from qmstorage.runner import Runner, given, insert_into
 from qmstorage.schema import queue, threshold
+from qmstorage.statements import Runner, given, insert_into
 
 _ITS = (given(threshold.c.queue_id, "of_queue"), given(threshold.c.memory, "of_memory"))
 _CLAIM = insert_into(threshold)

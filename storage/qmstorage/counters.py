@@ -9,8 +9,8 @@ from sqlalchemy import Update, bindparam, delete, func, literal_column, select, 
 
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import Arrival, Role, Use
-from qmstorage.runner import Row, Runner, given, insert_into
 from qmstorage.schema import counter, due, held, message, ready
+from qmstorage.statements import Row, Runner, given, insert_into
 
 
 def adding(*names: str) -> Update:

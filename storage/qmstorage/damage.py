@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 from qmcore import numbers
-from qmcore.carried import Run
+from qmcore.bulk_rows import Run
 from qmcore.message import State
 from qmcore.queue import Queue
 from qmcore.records import Use
 from qmcore.space import Space
-from qmstorage.carrying import Carrying
+from qmstorage.bulk_read import Carrying
 from qmstorage.counters import Counters
 from qmstorage.soundness import Soundness, expected
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 
 from qmcore import limits, numbers
-from qmcore.carried import Adopted
+from qmcore.bulk_rows import Adopted
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.errors import BadResourceError, InvalidArgumentError, SystemFailureError
 from qmcore.limits import Threshold
@@ -28,7 +28,6 @@ from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.queue import Delivery, Queue, QueueDefinition
 from qmcore.space import Space, SpaceDefinition
 from qmstorage.counters import Counters
-from qmstorage.runner import Row, given, insert_into
 from qmstorage.schema import (
     VERSION,
     adopted,
@@ -54,6 +53,7 @@ from qmstorage.schema import (
     trans,
     waiter,
 )
+from qmstorage.statements import Row, given, insert_into
 
 _DEVICE = select(device)
 _ADD_DEVICE = insert_into(device)

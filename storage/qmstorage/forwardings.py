@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from sqlalchemy import bindparam, delete, select, update
 
 from qmcore.records import Forwarding
-from qmstorage.runner import Runner, given, insert_into
 from qmstorage.schema import forwarding, owner, queue
+from qmstorage.statements import Runner, given, insert_into
 
 _FIELDS = [field.name for field in dataclasses.fields(Forwarding) if field.name != "queue"]
 """Each is a column of its own, under its own name."""

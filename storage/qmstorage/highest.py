@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Integer, Text, bindparam, delete, exists, insert, literal_column, select, update
 
 from qmstorage.definitions import Definitions
-from qmstorage.runner import given
 from qmstorage.schema import counter, highest
+from qmstorage.statements import given
 
 _NOTED = select(highest.c.resource, highest.c.value).where(given(highest.c.space_id, "of_space"))
 ITS = (given(highest.c.space_id, "of_space"), given(highest.c.resource, "of_resource"))

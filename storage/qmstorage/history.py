@@ -13,10 +13,10 @@ from qmcore.queue import Queue
 from qmcore.records import Cursor, Part, Place, Role, Use
 from qmcore.space import Space
 from qmstorage import conditions, rows
-from qmstorage.among import Named, first_of_each
+from qmstorage.dialect import Named, first_of_each
 from qmstorage.holding import Holdings
-from qmstorage.runner import given, insert_into, written
 from qmstorage.schema import held, history, message
+from qmstorage.statements import given, insert_into, written
 
 _RETAIN = insert_into(history)
 _RETAIN_HELD = insert(history).from_select(

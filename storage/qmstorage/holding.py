@@ -12,12 +12,12 @@ from qmcore.condition import Condition
 from qmcore.records import Holding, NewMessage, Place, Role, Spilled, Use
 from qmcore.selection import Choice
 from qmcore.space import Space
-from qmstorage import choosing, conditions
-from qmstorage.among import Among, Named, says
+from qmstorage import conditions, selection
 from qmstorage.bodies import IN_ROW_MAX
+from qmstorage.dialect import Among, Named, says
 from qmstorage.messages import Messages
-from qmstorage.runner import Row, Statement, given, insert_into, written
 from qmstorage.schema import IS_LOCKED, chunk, held, message
+from qmstorage.statements import Row, Statement, given, insert_into, written
 
 _HOLD = insert_into(held)
 _OF_QUEUE = (given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"))
@@ -121,7 +121,7 @@ class Holdings(Messages):
             rows = self.all(_LOCKED, of_message=choice.message_id, **values)
         elif choice.corrid is not None:
             rows = self.all(_LOCKED_BY_CORRID, corrid=choice.corrid, **values)
-        elif (condition := choosing.condition_of(choice)) is not None:
+        elif (condition := selection.condition_of(choice)) is not None:
             rows = self.built(_locked_by(condition, space), **values)
         else:
             rows = self.all(_FIRST_LOCKED, **values)

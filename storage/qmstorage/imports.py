@@ -9,8 +9,8 @@ from sqlalchemy import bindparam, delete, func, literal, select, update
 from qmcore.queue import Queue
 from qmcore.records import ImportRecord, Use
 from qmstorage.definitions import Definitions, queue_of
-from qmstorage.runner import Row, given, insert_into
 from qmstorage.schema import counter, forwarding, import_batch, import_job, queue
+from qmstorage.statements import Row, given, insert_into
 
 _ADD = insert_into(import_job)
 _OF_SPACE = (

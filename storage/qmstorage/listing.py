@@ -17,10 +17,10 @@ from qmcore.queue import Queue
 from qmcore.records import Cursor, Listing, Part, Place, Role
 from qmcore.space import Space
 from qmstorage import conditions, rows
-from qmstorage.among import Named
+from qmstorage.dialect import Named
 from qmstorage.holding import Holdings
-from qmstorage.runner import given
 from qmstorage.schema import due, held, message, ready
+from qmstorage.statements import given
 from qmstorage.states import States
 
 logger = logging.getLogger("qmadmin.storage")

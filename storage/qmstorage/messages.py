@@ -16,8 +16,8 @@ from qmcore.records import NewMessage, Place, Routing, Standing
 from qmcore.space import Space
 from qmstorage import bodies, rows
 from qmstorage.bodies import Bodies
-from qmstorage.runner import Row, Statement, given, insert_into
 from qmstorage.schema import history, message, ready
+from qmstorage.statements import Row, Statement, given, insert_into
 
 logger = logging.getLogger("qmadmin.storage")
 

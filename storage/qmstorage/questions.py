@@ -32,7 +32,6 @@ from sqlalchemy.sql.functions import FunctionElement
 from qmcore import numbers
 from qmcore.message import HEADER_PAGES_BYTES
 from qmcore.records import Role
-from qmstorage.runner import Statement, given, written
 from qmstorage.schema import (
     chunk,
     counter,
@@ -48,6 +47,7 @@ from qmstorage.schema import (
     space,
     trans,
 )
+from qmstorage.statements import Statement, given, written
 
 if TYPE_CHECKING:
     from sqlalchemy.sql import ColumnElement

@@ -18,8 +18,8 @@ from qmcore.shortcut import PlainArrivals
 from qmcore.space import Space
 from qmcore.times import EARLIEST, LATEST
 from qmstorage import bodies
-from qmstorage.runner import Row
 from qmstorage.schema import message
+from qmstorage.statements import Row
 
 ALL: Final = tuple(column.name for column in message.columns)
 """The columns of a message, in their order."""

@@ -9,7 +9,7 @@ from qmcore import numbers
 from qmcore.queue import Queue
 from qmcore.space import Space
 from qmcore.times import LATEST
-from qmstorage.runner import Runner, Statement
+from qmstorage.statements import Runner, Statement
 
 if TYPE_CHECKING:
     from qmcore.findings import Fault

@@ -11,10 +11,10 @@ from qmcore import times
 from qmcore.records import Holding, Place, Withdrawn
 from qmcore.selection import Choice
 from qmcore.space import Space
-from qmstorage import choosing
-from qmstorage.among import Among, Where, first_of_each
-from qmstorage.runner import Row, Runner, given, insert_into
+from qmstorage import selection
+from qmstorage.dialect import Among, Where, first_of_each
 from qmstorage.schema import due, expiring, message, ready
+from qmstorage.statements import Row, Runner, given, insert_into
 
 _MAKE_READY = insert_into(ready)
 _ANY_READY = select(ready.c.message_id).where(given(ready.c.queue_id, "of_queue")).limit(1)
@@ -104,9 +104,9 @@ _TAKE_GROUP = (
         Where(given(ready.c.queue_id, "of_queue")),
         # What somebody else takes out at the same time, because it has expired, is passed over.
         Among(
-            choosing.THIS,
-            select(choosing.THIS)
-            .join_from(message, ready, choosing.STANDS)
+            selection.THIS,
+            select(selection.THIS)
+            .join_from(message, ready, selection.STANDS)
             .where(given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group"))
             .with_for_update(skip_locked=True, of=ready),
         ),
@@ -246,20 +246,20 @@ class States(Runner):
 
     def find(self, space: Space, queue_id: int, choice: Choice) -> bytes | None:
         """Return the order key of the first ready message that is chosen."""
-        statement, values, constant = choosing.finding(choice, space)
+        statement, values, constant = selection.finding(choice, space)
         rows = (self.all if constant else self.built)(statement, of_queue=queue_id, **values)
         return rows[0][0] if rows else None
 
     def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
         """Take the first ready message that is chosen out of `ready`."""
-        statement, values, constant = choosing.taking(choice, space)
+        statement, values, constant = selection.taking(choice, space)
         for number, key, retries in (self.all if constant else self.built)(statement, of_queue=queue_id, **values):
             return Place(number, queue_id, key, retries)
         return None
 
     def take_many(self, space: Space, queue_id: int, choice: Choice, limit: int) -> list[Place]:
         """Take the first `limit` ready messages that are chosen out of `ready`; return them in order."""
-        statement, values, constant = choosing.taking_many(choice, space)
+        statement, values, constant = selection.taking_many(choice, space)
         return _in_order(
             queue_id, (self.all if constant else self.built)(statement, of_queue=queue_id, most=limit, **values)
         )

@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, delete, distinct, func, literal, literal_c
 
 from qmcore.records import Outcome, Owner, TransactionRecord
 from qmstorage.forwardings import Forwardings
-from qmstorage.runner import given, insert_into
 from qmstorage.schema import owner, trans, waiter
+from qmstorage.statements import given, insert_into
 
 
 def written_state(outcome: Outcome) -> ColumnElement[str]:

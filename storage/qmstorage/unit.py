@@ -11,6 +11,7 @@ from qmcore.records import Use
 from qmcore.seen import CHANGES
 from qmstorage.arrivals import Arrivals
 from qmstorage.auditing import Audits
+from qmstorage.bulk_load import Loading
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters
 from qmstorage.damage import Damages
@@ -18,9 +19,8 @@ from qmstorage.highest import Highest
 from qmstorage.history import History
 from qmstorage.imports import Imports
 from qmstorage.listing import Listings
-from qmstorage.loading import Loading
-from qmstorage.runner import Cursor, Texts, given
 from qmstorage.schema import IN_MEMORY, chunk, counter, due, expiring, held, message, ready
+from qmstorage.statements import Cursor, Texts, given
 from qmstorage.transactions import Transactions
 
 _MESSAGES = union_all(

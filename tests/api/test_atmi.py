@@ -308,10 +308,10 @@ def test_a_process_that_is_forked_while_another_thread_is_in_a_call_can_go_on(
 ) -> None:
     parent = start(
         CHILD + "tpinit(sys.argv[1])\n"
-        "from qmadmin import tpcalls\n"
+        "from qmadmin.atmi import calls\n"
         "held, done = threading.Event(), threading.Event()\n"
         "def hold():\n"
-        "    with tpcalls._context._lock:\n"
+        "    with calls._context._lock:\n"
         "        held.set()\n"
         "        done.wait(30)\n"
         "thread = threading.Thread(target=hold)\n"

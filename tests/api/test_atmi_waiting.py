@@ -17,8 +17,8 @@ from types import FrameType
 import pytest
 
 import qmadmin
-from qmadmin import tpcalls, tpcontext
 from qmadmin.atmi import *
+from qmadmin.atmi import calls, context
 from qmcore.acts import waiting
 from qmstorage.sqlite import translate
 from tests.fix_atmi import refused
@@ -143,7 +143,7 @@ def test_a_wait_ends_with_the_time_of_the_transaction_which_can_only_be_aborted_
 @pytest.fixture
 def moved(atmi_device: Path, monkeypatch: pytest.MonkeyPatch, clock: MovableClock) -> Iterator[MovableClock]:
     """The clock of a device that this process has joined."""
-    monkeypatch.setattr(tpcontext, "open_device", functools.partial(qmadmin.open_device, clock=clock))
+    monkeypatch.setattr(context, "open_device", functools.partial(qmadmin.open_device, clock=clock))
     tpinit(atmi_device)
     yield clock
     if tpgetlev():
@@ -174,7 +174,7 @@ def test_a_wait_that_ended_with_the_transactions_time_stays_so_when_the_clock_is
     def pass_the_time() -> None:
         moved.advance(10)
         moved.set_back(10)
-        tpcalls._context.space("QSPACE").wake()
+        calls._context.space("QSPACE").wake()
 
     tpbegin(10)
     tpenqueue("QSPACE", "RPLYQ", None, b"reply")

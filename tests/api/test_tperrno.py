@@ -17,7 +17,7 @@ import pytest
 
 import qmadmin
 from qmadmin.atmi import *
-from qmstorage.sqlite import beside
+from qmstorage.sqlite import wal
 from tests.fix_atmi import refused
 from tests.fix_store import Child
 
@@ -275,7 +275,7 @@ def test_a_message_of_which_nobody_can_tell_is_tpetime_and_the_store_that_failed
 ) -> None:
     assert enqueue() == ""
     with monkeypatch.context() as patch:
-        patch.setattr(beside, "_sync", fail)
+        patch.setattr(wal, "_sync", fail)
         assert enqueue() == "TPETIME"
     # What was not brought to the disk cannot be told: the device has to be opened again.
     assert enqueue() == "QMESYSTEM"
@@ -288,7 +288,7 @@ def test_a_commit_that_was_not_brought_to_the_disk_is_tpehazard(joined: Path, mo
     tpbegin()
     assert enqueue() == ""
     with monkeypatch.context() as patch:
-        patch.setattr(beside, "_sync", fail)
+        patch.setattr(wal, "_sync", fail)
         assert refused(tpcommit).name == "TPEHAZARD"
     assert tpgetlev() == 0
     tpbegin()
@@ -302,7 +302,7 @@ def test_a_commit_after_one_that_was_not_brought_to_the_disk_is_tpeabort(
     tpbegin()
     assert enqueue() == ""
     with monkeypatch.context() as patch:
-        patch.setattr(beside, "_sync", fail)
+        patch.setattr(wal, "_sync", fail)
         assert enqueue("RPLYQ", flags=TPNOTRAN) == "TPETIME"
     assert refused(tpcommit).name == "TPEABORT"
     tpterm()
@@ -319,7 +319,7 @@ def test_a_device_that_may_only_be_read_is_qmeos_and_one_that_may_not_tpeos(
     readable = shutil.copy(atmi_device, reachable / "QUE")
     readable.chmod(0o644)
     child = start(
-        "import qmadmin.tpcalls\n"
+        "import qmadmin.atmi.calls\n"
         "from qmadmin.atmi import *\n"
         "other_user()\n"
         "for call in (\n"

@@ -27,7 +27,7 @@ def test_the_golden_archive_has_each_field_set_and_each_optional_one_not_set():
     for name, column in columns.BY_NAME.items():
         if not column.carried:
             continue
-        at = fix_archive.carried.COLUMNS.index(column.carried)
+        at = fix_archive.bulk_rows.COLUMNS.index(column.carried)
         values = [row[at] for groups in GROUPS_OF_MINOR_2.values() for group in groups for row in group[4]]
         assert any(value is not None for value in values), name
         assert column.required or None in values, name

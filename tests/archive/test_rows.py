@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from qmadmin.archive.arrow import pa
 from qmadmin.archive.columns import BY_NAME, COLUMNS, Column, Kind
 from qmadmin.archive.rows import BATCH_BYTES_MAX, _values, batch_of, rows_of, schema
-from qmcore import carried
+from qmcore import bulk_rows
 from qmcore.errors import InvalidArgumentError, SystemFailureError
 from qmcore.message import State
 from tests.fix_archive import FULL, GROUPS, msgid, row
@@ -48,7 +48,7 @@ def many_rows(draw):
     made["sequence"] = [number % 2**48 for number in made["sequence"]]
     made["group_sequence"] = [number and number % 2**48 for number in made["group_sequence"]]
     made["size"] = [len(body or b"") for body in made["body"]]
-    return [tuple(made[name][at] for name in carried.COLUMNS) for at in range(count)]
+    return [tuple(made[name][at] for name in bulk_rows.COLUMNS) for at in range(count)]
 
 
 @hypothesis.settings(max_examples=25)
@@ -84,11 +84,11 @@ def test_a_batch_has_the_schema_of_a_part():
 def test_bodies_may_be_views_of_bytes():
     views = [row(1, body=memoryview(b"abc")), row(2, body=memoryview(b""))]
     batch = batch_of("S", "Q", State.READY, False, views, msgid("S"))
-    assert [found[carried.BODY] for found in rows_of(batch)[0][4]] == [b"abc", b""]
+    assert [found[bulk_rows.BODY] for found in rows_of(batch)[0][4]] == [b"abc", b""]
 
 
 def test_all_that_is_carried_of_a_message_has_a_column():
-    assert {column.carried for column in COLUMNS if column.carried} == set(carried.COLUMNS)
+    assert {column.carried for column in COLUMNS if column.carried} == set(bulk_rows.COLUMNS)
     assert len(BY_NAME) == len(COLUMNS)
 
 
@@ -99,7 +99,7 @@ def test_what_is_held_has_no_place_in_an_archive():
 
 def test_bodies_that_are_too_long_together_for_one_batch_are_refused():
     large = list(row(1))
-    large[carried.SIZE] = BATCH_BYTES_MAX
+    large[bulk_rows.SIZE] = BATCH_BYTES_MAX
     with pytest.raises(InvalidArgumentError, match="bodies of one batch"):
         batch_of("S", "Q", State.READY, False, [tuple(large), row(2, body=b"x")], msgid("S"))
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from qmadmin.archive.arrow import pa, pq
+from qmadmin.archive.file_systems import Directory
 from qmadmin.archive.part_reading import SLICE_BYTES, SLICE_ROWS, batches, verify_part
 from qmadmin.archive.part_writing import GROUP_BYTES, GROUP_ROWS, PartWriter
-from qmadmin.archive.places import Directory
 from qmadmin.archive.portions import sizes_of, slices
 from qmadmin.archive.reading import open_archive
 from qmadmin.archive.rows import batch_of, rows_of
 from qmadmin.archive.writing import ArchiveWriter, part_in
-from qmcore import carried
+from qmcore import bulk_rows
 from qmcore.errors import OperatingSystemError, QueueError, SystemFailureError
 from qmcore.message import State
 from tests.fix_archive import GROUPS, contents, make, manifest_of, msgid, refuses, row, written
@@ -296,7 +296,7 @@ class TestRowGroups:
         entry, file = in_memory([[row(1, body=b"x")], [row(2, body=body)], [row(3, body=b"y")]])
         verify_part(entry, file)
         found = [row for _, each in batches(entry, file) for group in rows_of(each) for row in group[4]]
-        assert [len(row[carried.BODY]) for row in found] == [1, 64 * 2**20, 1]
+        assert [len(row[bulk_rows.BODY]) for row in found] == [1, 64 * 2**20, 1]
 
     def test_a_part_without_messages_is_one(self):
         entry, file = in_memory([])
@@ -345,14 +345,14 @@ def test_what_a_part_holds_is_counted_by_queue_and_state(tmp_path):
 
 def test_a_message_whose_body_is_not_as_long_as_it_says_is_not_written():
     damaged = list(row(1, body=b"abc"))
-    damaged[carried.SIZE] = 4
+    damaged[bulk_rows.SIZE] = 4
     with refuses("contents", "a message for part 'x.parquet' has a body of another size than it says"):
         in_memory([[tuple(damaged)]])
 
 
 def test_a_message_without_what_each_has_is_not_written():
     damaged = list(row(1))
-    damaged[carried.ORDER_KEY] = None
+    damaged[bulk_rows.ORDER_KEY] = None
     with pytest.raises(SystemFailureError, match=r"part 'x.parquet' has a message without 'order_key'"):
         in_memory([[tuple(damaged)]])
 
@@ -468,7 +468,7 @@ def test_where_messages_stood_is_read_without_them(archive):
             (*standing, place) for standing, places in opened.places(opened.manifest.part(name), 3) for place in places
         ]
         assert found == [
-            (space, queue, state, memory, (row[0], row[1], row[carried.COLUMNS.index("retries")]))
+            (space, queue, state, memory, (row[0], row[1], row[bulk_rows.COLUMNS.index("retries")]))
             for space, queue, state, memory, rows in groups
             for row in rows
         ]

@@ -18,7 +18,7 @@ from qmcore.errors import (
     QueueError,
     SystemFailureError,
 )
-from qmstorage.sqlite import beside, translate
+from qmstorage.sqlite import translate, wal
 from tests.fix_disk import fill
 from tests.fix_store import Work, bodies_held, drain, eventually, make_queue, space_definition
 
@@ -214,7 +214,7 @@ class TestFailingSync:
     @pytest.fixture
     def failing(self, monkeypatch):
         """Let the next sync fail, and those after it succeed, as the kernel has it; count them."""
-        real, calls = beside._sync, []
+        real, calls = wal._sync, []
 
         def sync(descriptor):
             calls.append(descriptor)
@@ -223,7 +223,7 @@ class TestFailingSync:
             real(descriptor)
 
         def begin():
-            monkeypatch.setattr(beside, "_sync", sync)
+            monkeypatch.setattr(wal, "_sync", sync)
             return calls
 
         return begin
@@ -290,7 +290,7 @@ class TestFailingSync:
                 assert may_fail.wait(30)
                 raise OSError(errno.EIO, "Input/output error")
 
-        monkeypatch.setattr(beside, "_sync", slow_then_failing)
+        monkeypatch.setattr(wal, "_sync", slow_then_failing)
         first = Work(lambda: space.enqueue("Q", b"1"))
         assert syncing.wait(30)
         volume = space._attachment.volume

@@ -14,8 +14,8 @@ from tests.proxy import Proxy
 
 psycopg = pytest.importorskip("psycopg")
 
-from qmstorage.postgres import watching  # noqa: E402 - there is nothing to test without psycopg
-from qmstorage.postgres.watching import WatchedConnection  # noqa: E402
+from qmstorage.postgres import connection_timeouts  # noqa: E402 - there is nothing to test without psycopg
+from qmstorage.postgres.connection_timeouts import WatchedConnection  # noqa: E402
 
 COUNTED = b"INSERT INTO lost."
 """The first statement that changes something; only a new session sends its text."""
@@ -303,7 +303,7 @@ def test_a_session_that_has_the_process_number_of_a_lost_one_by_now_is_left_alon
     volume = net.space._attachment.volume
     enqueue(net.space)
     (lost,) = (session.connection for session in volume._sessions._idle)
-    with contextlib.closing(watching.connected(net.seen._attachment.volume.address)) as later:
+    with contextlib.closing(connection_timeouts.connected(net.seen._attachment.volume.address)) as later:
         lost.identity = lost.identity._replace(pid=later.identity.pid)
         net.proxy.trap(ARRIVAL, "answer", order)
         enqueue(net.space)
@@ -320,7 +320,7 @@ def test_a_lost_session_that_a_pooler_gives_us_again_tells_what_became_of_the_co
     volume = net.space._attachment.volume
     (lost,) = (session.connection for session in volume._sessions._idle)
     look_after(net.space)
-    with contextlib.closing(watching.connected(net.seen._attachment.volume.address)) as again:
+    with contextlib.closing(connection_timeouts.connected(net.seen._attachment.volume.address)) as again:
         lost.identity = again.identity
         monkeypatch.setattr(volume, "connected_hastily", lambda: again)
         COMMITS[name](net, moment, "reset")

@@ -18,8 +18,8 @@ from tests.fix_store import Work, bodies_held, drain, eventually, make_queue, sp
 
 psycopg = pytest.importorskip("psycopg")
 
-from qmstorage.postgres import living, translate  # noqa: E402
-from qmstorage.postgres.watching import WatchedConnection  # noqa: E402
+from qmstorage.postgres import liveness_queries, translate  # noqa: E402
+from qmstorage.postgres.connection_timeouts import WatchedConnection  # noqa: E402
 from tests.cluster import Cluster  # noqa: E402 - there is nothing to test without psycopg
 
 MODES = ["fast", "immediate", "kill"]
@@ -66,7 +66,7 @@ def space(device):
 @pytest.fixture
 def hasty(monkeypatch):
     """Have those who do not come back with the server given up at once."""
-    monkeypatch.setattr(living, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(liveness_queries, "GRACE_SECONDS", 0.0)
 
 
 def end(cluster, mode):
@@ -269,7 +269,7 @@ def test_the_crash_of_one_session_of_the_server_is_a_restart(cluster, device, sp
 def boot_of(cluster):
     """Return what tells this life of the server from others, "" while it takes no connections."""
     with contextlib.suppress(psycopg.Error), cluster.connect() as connection:
-        return living.server(connection).boot
+        return liveness_queries.server(connection).boot
     return ""
 
 

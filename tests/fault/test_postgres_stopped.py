@@ -11,9 +11,9 @@ pytest.importorskip("psycopg")
 
 HASTY = """
 import dataclasses
-from qmstorage.postgres import presence, sessions
+from qmstorage.postgres import liveness, sessions
 
-presence.Patience.__init__.__defaults__ = (0.5, 10.0, 0.1, 5.0)
+liveness.Patience.__init__.__defaults__ = (0.5, 10.0, 0.1, 5.0)
 sessions._SETTINGS = tuple(each.replace("60000", "500") for each in sessions._SETTINGS)
 """
 """Has the server lose patience with this process after half a second, instead of a minute."""

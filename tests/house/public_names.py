@@ -74,9 +74,9 @@ def _of_the_shell() -> Iterator[str]:
 
 
 def _of_programs() -> Iterator[str]:
+    from qmadmin.console.exit_status import Exit
     from qmadmin.forwarder.program import tmqforward
     from qmadmin.program import qmadmin
-    from qmadmin.shell.status import Exit
     from qmadmin.spark.program import qmspark
 
     yield from (f"status {status.value} {status.name}" for status in Exit)

@@ -10,11 +10,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HEAVY = {"alembic", "prompt_toolkit", "rich", "sqlalchemy"}
 
-OF_OTHER_COMMANDS = {"qmadmin.shell.flow", "qmcore.attached", "qmcore.condition_text", "qmstorage.questions"}
+OF_OTHER_COMMANDS = {"qmadmin.monitoring.flow", "qmcore.attached", "qmcore.condition_parser", "qmstorage.questions"}
 
 STARTS = {
     "import qmadmin": "import qmadmin",
-    "a capacity command": "import qmadmin.capacity.runner",
+    "a capacity command": "import qmadmin.capacity.command_runner",
     "qmadmin --version": """
 import sys
 from qmadmin.program import main

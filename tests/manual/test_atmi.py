@@ -6,18 +6,18 @@ import re
 
 import pytest
 
-from qmadmin import tpcalls, tperrno, tpqctl
+from qmadmin.atmi import calls, control, errno
+from qmadmin.atmi.control import TPQCTL, dequeue_control, enqueue_control
+from qmadmin.atmi.value import Value
 from qmadmin.manual import atmi
 from qmadmin.space import QueueSpace
-from qmadmin.tpqctl import TPQCTL, dequeue_control, enqueue_control
-from qmadmin.tpvalue import Value
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import Message
 from tests.fix_shell import ROOT
 from tests.manual.test_pages import section
 
 METHODS = {"enqueue": QueueSpace.enqueue, "dequeue": QueueSpace.dequeue}
-CONTROL = {name: getattr(tpqctl, name) for name in tpqctl.__all__ if re.match(r"TPQ(?!CTL|QOS)", name)}
+CONTROL = {name: getattr(control, name) for name in control.__all__ if re.match(r"TPQ(?!CTL|QOS)", name)}
 QUEUES = {"replyqueue": "R", "failurequeue": "F", "delivery_qos": 2, "reply_qos": 2, "msgid": "0" * 32}
 
 
@@ -44,7 +44,7 @@ def test_a_control_flag_is_described_for_the_calls_that_know_it(name):
 @pytest.mark.parametrize("call", METHODS)
 def test_a_flag_of_a_call_is_described_if_the_call_takes_it(call):
     for name in ("TPNOTRAN", "TPNOBLOCK", "TPNOTIME", "TPSIGRSTRT", "TPNOCHANGE"):
-        flag = getattr(tpcalls, name)
+        flag = getattr(calls, name)
         taken = call == "dequeue" or name != "TPNOCHANGE"
         assert bool(getattr(flag, call)) is taken
         assert (f"\\fB{name}\\fR ({flag:#05x})" in atmi.call_flags(call)) is taken
@@ -95,13 +95,13 @@ def test_errors_are_listed_by_name_and_number_each_number_once(call):
 
 
 def test_a_value_is_its_number_in_everything():
-    value = tpqctl.TPQCORRID
+    value = control.TPQCORRID
     assert isinstance(value, Value)
     assert (value, repr(value), hash(value), value | 2) == (1, "1", hash(1), 3)
     assert type(value | 2) is int
     again = pickle.loads(pickle.dumps(value))
     assert (again, again.enqueue) == (value, value.enqueue)
-    assert tperrno.QMENOMSG == -11
+    assert errno.QMENOMSG == -11
 
 
 def bold_words(text):
@@ -123,7 +123,7 @@ def test_attributes_and_methods_that_the_pages_name_are_there():
 def test_what_has_to_be_named_stands_behind_a_star(call):
     """Each call that a page shows with its arguments is as the function is."""
     page = (ROOT / f"man/tp{call}.3").read_text()
-    functions = {name: getattr(tpcalls, name) for name in tpcalls.__all__ if inspect.isfunction(getattr(tpcalls, name))}
+    functions = {name: getattr(calls, name) for name in calls.__all__ if inspect.isfunction(getattr(calls, name))}
     functions[f"space.{call}"] = METHODS[call]
     shown = dict(re.findall(r"^\\fB([\w.]+)\\fR\((.*\\fI.*)\)$", page, re.MULTILINE))
     assert {"tpinit", f"tp{call}", f"space.{call}"} <= set(shown)

@@ -7,19 +7,19 @@ import click
 import pytest
 
 from qmadmin.archive.columns import COLUMNS
+from qmadmin.console.formats import Format
 from qmadmin.forwarder import command_service, http_messages, outcome
 from qmadmin.forwarder.descriptions import KINDS
-from qmadmin.forwarder.figures import Figures
-from qmadmin.forwarder.keys import keys_of
 from qmadmin.forwarder.metrics import FiguresCollector
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import archive, options, services, settings
+from qmadmin.forwarder.service_keys import keys_of
+from qmadmin.forwarder.statistics import Figures
+from qmadmin.manual import archive, options_page, services, settings_page
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
 from qmadmin.options import Option
 from qmadmin.program import qmadmin
 from qmadmin.settings import SECTIONS, ForwarderSettings, Kind, LogSettings, ShellSettings
-from qmadmin.shell.formats import Format
 from qmadmin.ulog import JSON_KEYS
 from tests.fix_shell import ROOT
 from tests.manual.test_pages import section
@@ -59,7 +59,7 @@ def test_results_can_be_had_by_the_settings_in_each_format_that_the_shell_has():
 
 
 def test_option_says_what_holds_without_it():
-    said = options.described(tmqforward)
+    said = options_page.described(tmqforward)
     assert entry(said, bold("-t")).endswith(
         "Default: \\fBtrantime\\fR in [tmqforward] of \\fBqmadmin.toml\\fR(5), else 60.\n"
     )
@@ -72,8 +72,8 @@ def test_option_says_what_holds_without_it():
 
 
 def test_value_of_an_option_is_in_italics_and_small():
-    assert "\\fB\\-q\\fR \\fIqueue\\fR[,\\fIqueue\\fR" in options.described(tmqforward)
-    assert "\n\\fB\\-e\\fR\n" in options.described(tmqforward)
+    assert "\\fB\\-q\\fR \\fIqueue\\fR[,\\fIqueue\\fR" in options_page.described(tmqforward)
+    assert "\n\\fB\\-e\\fR\n" in options_page.described(tmqforward)
 
 
 def test_help_tells_the_default_that_the_setting_declares():
@@ -83,11 +83,11 @@ def test_help_tells_the_default_that_the_setting_declares():
 
 @pytest.mark.parametrize("setting", ALL, ids=lambda setting: f"{setting.section}.{setting.key}")
 def test_setting_is_in_the_page_with_what_it_may_be_its_default_and_its_variable(setting):
-    said = settings.settings(setting.section)
+    said = settings_page.settings(setting.section)
     assert f"\n{bold(setting.key)} (" in said
     text = entry(said, bold(setting.key))
     assert prose(setting.help) in text
-    assert f"The default is {prose(settings.default(setting))}.\n" in text
+    assert f"The default is {prose(settings_page.default(setting))}.\n" in text
     assert (f"The environment variable {bold(setting.variable)} wins." in text) is bool(setting.variable)
     if setting.kind is Kind.CHOICE:
         assert f"(one of {', '.join(setting.choices)})" in said
@@ -96,23 +96,23 @@ def test_setting_is_in_the_page_with_what_it_may_be_its_default_and_its_variable
 
 
 def test_default_stands_as_in_the_file():
-    assert settings.default(ShellSettings.format) == '"auto"'
-    assert settings.default(ShellSettings.hints) == "true"
-    assert settings.default(ShellSettings.verbose) == "false"
-    assert settings.default(ForwarderSettings.idletime) == "30"
-    assert settings.default(ShellSettings.device) == "none"
+    assert settings_page.default(ShellSettings.format) == '"auto"'
+    assert settings_page.default(ShellSettings.hints) == "true"
+    assert settings_page.default(ShellSettings.verbose) == "false"
+    assert settings_page.default(ForwarderSettings.idletime) == "30"
+    assert settings_page.default(ShellSettings.device) == "none"
 
 
 def test_variable_says_which_setting_it_wins_over():
-    said = settings.variables()
+    said = settings_page.variables()
     assert entry(said, bold("PAGER")) == "Wins over \\fBpager\\fR in [qmadmin].\n"
     assert "\\fBcolor\\fR in [qmadmin] is \\(dqnever\\(dq" in entry(said, bold("NO_COLOR"))
-    mine = settings.environment((LogSettings.prefix,))
+    mine = settings_page.environment((LogSettings.prefix,))
     assert mine.startswith(f".TP\n{bold('ULOGPFX')}\n")
 
 
 def test_keys_of_the_log_are_in_the_page():
-    said = settings.log_keys()
+    said = settings_page.log_keys()
     assert [entry(said, bold(key)) for key in JSON_KEYS] == [f"{escaped(text)}.\n" for text in JSON_KEYS.values()]
 
 

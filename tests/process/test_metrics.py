@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from qmadmin import QueueDefinition
 from qmadmin.forwarder.errors import StartError, UsageError
-from qmadmin.forwarder.figures import Figures
 from qmadmin.forwarder.metrics import LOOPBACK, Address, FiguresCollector, served
+from qmadmin.forwarder.statistics import Figures
 from qmadmin.version import __version__
 from qmcore.times import MICROS
 from tests.fix_process import eventually

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from qmadmin.spark.kinds import Age
-from qmadmin.spark.meter import Meter, told_of
 from qmadmin.spark.program import qmspark as group
+from qmadmin.spark.progress_meter import Meter, told_of
 from tests.fix_process import PATIENCE, environment, eventually
 from tests.fix_qmspark import PROGRAM
 

@@ -54,7 +54,7 @@ def doom(place, number, event="return", **more):
 @pytest.mark.parametrize(
     ("number", "options", "place", "event"),
     [
-        (signal.SIGINT, [], "qmadmin.transfer.picture:Reader.begin", "return"),
+        (signal.SIGINT, [], "qmadmin.transfer.snapshot:Reader.begin", "return"),
         (signal.SIGTERM, [], "qmadmin.archive.part_writing:PartWriter.write", "return"),
         (signal.SIGINT, [], "qmadmin.archive.writing:_put_in_place", "return"),
         (signal.SIGTERM, ["--processes", "2"], "qmadmin.transfer.pool:Process.__init__", "return"),
@@ -110,8 +110,8 @@ class TestWorkers:
     @pytest.mark.parametrize(
         "place",
         [
-            Doom("qmadmin.transfer.picture:reading", who="worker"),
-            Doom("qmadmin.transfer.picture:Reader.begin", who="worker"),
+            Doom("qmadmin.transfer.snapshot:reading", who="worker"),
+            Doom("qmadmin.transfer.snapshot:Reader.begin", who="worker"),
             Doom(f"{UNITS}:write_part", "return", who="worker"),
         ],
         ids=str,

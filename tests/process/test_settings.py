@@ -129,7 +129,7 @@ def test_help_and_version_need_no_settings(site, option):
 
 def run_capacity_command(site, settings):
     (site.directory / "settings.toml").write_text(settings)
-    code = "import sys; from qmadmin.capacity.runner import main; main(sys.argv[1:])"
+    code = "import sys; from qmadmin.capacity.command_runner import main; main(sys.argv[1:])"
     event = ["QSPACE", "STRING", "echo full", "80%", "83", "persist"]
     subprocess.run(
         [sys.executable, "-c", code, *event],

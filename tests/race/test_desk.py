@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from qmstorage.sqlite import places
+from qmstorage.sqlite import handoff_memory
 from qmstorage.sqlite.files import run_directory
 from tests.fix_desk import FIRST
 from tests.fix_store import drain
@@ -234,8 +234,8 @@ def test_the_outcome_is_unknown_where_the_answer_is_damaged(meeting, file_device
     server.say()
     server.expect("committed")
     with (run_directory(file_device.path) / "desk.1").open("r+b") as file:
-        file.seek(places._ANSWERS_FROM)
-        file.write(bytes(places._AREA.size))
+        file.seek(handoff_memory._ANSWERS_FROM)
+        file.write(bytes(handoff_memory._AREA.size))
     if killed:
         server.kill()
     else:
@@ -406,19 +406,19 @@ def test_what_a_dead_process_has_posted_is_cleared_away_though_it_was_done(meeti
 ROUNDS = """
 import contextlib
 from importlib import import_module
-from qmstorage.sqlite import desk
+from qmstorage.sqlite import handoff
 from tests.interrupts import InterruptedAt
 
-looks, rest = desk.Desk.has_posts, desk.Desk._rest
+looks, rest = handoff.Desk.has_posts, handoff.Desk._rest
 
 def pauses_and_looks(its):
-    desk.Desk.has_posts = looks
+    handoff.Desk.has_posts = looks
     say("inside")
     heard()
     return looks(its)
 
 def tells_and_rests(its):
-    desk.Desk._rest = rest
+    handoff.Desk._rest = rest
     say("posted")
     rest(its)
 
@@ -429,8 +429,8 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     say("ready")
     while heard() != "end":
         line += 1
-        desk.Desk.has_posts = pauses_and_looks if who == "server" else looks
-        desk.Desk._rest = tells_and_rests if who == "owner" else rest
+        handoff.Desk.has_posts = pauses_and_looks if who == "server" else looks
+        handoff.Desk._rest = tells_and_rests if who == "owner" else rest
         how = "done"
         with contextlib.ExitStack() as stack:
             if module:
@@ -444,7 +444,7 @@ with open_device(path) as device, device.open_space("SPACE") as space:
 """Enqueues messages, each interrupted a line later, as one who does works of others or one who leaves them his."""
 
 
-@pytest.mark.parametrize("module", ["committing", "desk", "errands", "places"])
+@pytest.mark.parametrize("module", ["committing", "handoff", "handoff_requests", "handoff_memory"])
 @pytest.mark.parametrize("interrupted", ["server", "owner"])
 def test_a_work_is_done_once_and_the_next_too_wherever_an_interrupt_comes(start, file_device, interrupted, module):
     module = f"qmstorage.sqlite.{module}"

@@ -13,7 +13,7 @@ import pytest
 
 from qmadmin import OutcomeUnknownError, QueueError
 from qmadmin.opening import create_device, open_device
-from qmstorage.sqlite import beside, desk, places
+from qmstorage.sqlite import handoff, handoff_memory, wal
 from qmstorage.sqlite.files import run_directory, surroundings
 from tests.fix_desk import FIRST, Closed
 from tests.fix_store import drain, make_queue, space_definition
@@ -48,9 +48,9 @@ def test_the_place_of_a_process_that_died_is_another_s_though_a_child_of_it_live
 
 
 def test_who_finds_no_place_waits_for_his_turn(meeting, file_device, monkeypatch):
-    fds = [os.open(run_directory(file_device.path) / "desk.1", os.O_RDWR) for _ in range(places.NUMBER)]
+    fds = [os.open(run_directory(file_device.path) / "desk.1", os.O_RDWR) for _ in range(handoff_memory.NUMBER)]
     try:
-        assert all(places.locks(fd, place) for place, fd in enumerate(fds))
+        assert all(handoff_memory.locks(fd, place) for place, fd in enumerate(fds))
         with open_device(file_device.path) as device, device.open_space("SPACE") as space:
             desk = space._attachment.volume._beside.desk
             assert not desk._takes_place()
@@ -97,7 +97,7 @@ def test_a_file_that_is_damaged_is_replaced_and_not_written_anew_under_those_who
 
 def test_a_file_that_another_has_just_made_is_not_replaced(file_device, file):
     before = file.stat()
-    places._make(surroundings(file_device.path))
+    handoff_memory._make(surroundings(file_device.path))
     assert os.path.samestat(file.stat(), before)
     assert not file.with_name("desk.1.new").exists()
 
@@ -125,11 +125,11 @@ def test_nothing_is_left_open_where_there_are_no_more_files_to_be_opened(file_de
     gc.collect()
     before = holds("self")
     if of == "the log":
-        monkeypatch.setattr(beside.Log, "__init__", refuses)
+        monkeypatch.setattr(wal.Log, "__init__", refuses)
         with pytest.raises(QueueError, match="Too many open files"):
             open_device(file_device.path)
     else:
-        monkeypatch.setattr(desk, "socket", SimpleNamespace(**vars(socket) | {"socket": refuses}))
+        monkeypatch.setattr(handoff, "socket", SimpleNamespace(**vars(socket) | {"socket": refuses}))
         with open_device(file_device.path) as device, device.open_space("SPACE") as space:
             assert space._attachment.volume._beside.desk is None
             space.enqueue("Q", "by oneself")
@@ -144,13 +144,13 @@ def test_nothing_is_left_open_where_there_are_no_more_files_to_be_opened(file_de
 def test_nobody_is_told_before_his_work_is_on_the_disk(two, monkeypatch):
     desk, departure, serving = two
     synced = []
-    sync = beside._sync
+    sync = wal._sync
 
     def looks_and_syncs(fd):
         synced.append((desk._places.committed[desk._place], desk._places.synced[desk._place]))
         sync(fd)
 
-    monkeypatch.setattr(beside, "_sync", looks_and_syncs)
+    monkeypatch.setattr(wal, "_sync", looks_and_syncs)
     assert desk.post(departure)
     serving.enqueue("Q", "server's")
     assert synced == [(desk.asked, 0)]
@@ -175,7 +175,7 @@ def test_a_file_that_was_lost_with_the_power_does_not_make_works_look_committed(
 
 def test_nothing_is_done_for_a_process_that_has_another_file_of_the_same_name_open(two):
     desk, departure, serving = two
-    desk._file = places.stamp((1, 1))
+    desk._file = handoff_memory.stamp((1, 1))
     assert desk.post(departure)
     serving.enqueue("Q", "server's")
     assert drain(serving) == [FIRST, "server's"]
@@ -184,7 +184,7 @@ def test_nothing_is_done_for_a_process_that_has_another_file_of_the_same_name_op
 
 def test_what_was_begun_on_another_file_of_the_same_name_is_left_as_it_is(two):
     desk, departure, serving = two
-    desk._file = places.stamp((1, 1))
+    desk._file = handoff_memory.stamp((1, 1))
     assert desk.post(departure)
     begun = desk._places.taken[desk._place] = desk.asked << 2 | 1
     serving.enqueue("Q", "server's")
@@ -195,11 +195,11 @@ def test_what_was_begun_on_another_file_of_the_same_name_is_left_as_it_is(two):
 def test_a_message_too_large_for_a_place_is_left_where_it_is(two):
     desk, departure, serving = two
     drain(serving)
-    serving.enqueue("Q", b"x" * places.CONTENT_MAX)
+    serving.enqueue("Q", b"x" * handoff_memory.CONTENT_MAX)
     assert desk.post(departure)
     serving.enqueue("Q", "server's")
     assert desk._places.taken[desk._place] & 3 == 3, "its owner is to take it himself"
-    assert [len(body) for body in drain(serving)] == [places.CONTENT_MAX, len("server's")]
+    assert [len(body) for body in drain(serving)] == [handoff_memory.CONTENT_MAX, len("server's")]
 
 
 def test_the_outcome_is_unknown_where_the_answer_is_none_that_we_know(two):

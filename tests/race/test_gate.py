@@ -5,20 +5,20 @@ import sys
 
 import pytest
 
-from qmstorage.sqlite import line, locks
+from qmstorage.sqlite import group_commit, writer_gate
 from qmstorage.sqlite.files import run_directory
 from tests.fix_store import Work, drain
 from tests.interrupts import at_every_line
 
 TELLING = """
-from qmstorage.sqlite import locks
+from qmstorage.sqlite import writer_gate
 
-wait = locks.Calls.wait
+wait = writer_gate.Calls.wait
 
 
 def told(calls, seconds):
-    if locks.Calls.wait is told:
-        locks.Calls.wait = wait
+    if writer_gate.Calls.wait is told:
+        writer_gate.Calls.wait = wait
         say("waits")
     wait(calls, seconds)
 """
@@ -150,7 +150,7 @@ with open(sys.argv[1], "r+b") as file:
 """
 
 
-@pytest.mark.parametrize("module", [locks, line], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [writer_gate, group_commit], ids=lambda module: module.__name__)
 def test_the_gate_is_open_and_work_is_done_wherever_a_call_is_interrupted(start, file_device, module):
     with file_device.open_space("SPACE") as space:
         looking = start(LOOKING, run_directory(file_device.path) / "gate")

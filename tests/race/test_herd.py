@@ -7,7 +7,7 @@ PROCESSES, ROUNDS = 80, 3
 
 HERD = """
 # What loads late is loaded before, once for all.
-import qmstorage.sqlite.errands, qmstorage.sqlite.opening
+import qmstorage.sqlite.handoff_requests, qmstorage.sqlite.opening
 
 _, path, processes, rounds = sys.argv
 begin, begun = os.pipe()

@@ -180,7 +180,7 @@ class TestConsumer:
     def test_a_restart_of_the_machine_does_not_count_as_a_try(self, real_device, start, monkeypatch):
         if "://" in real_device.path:
             # The server may have been started a moment ago, and who was there before would be waited for.
-            monkeypatch.setattr("qmstorage.postgres.living.GRACE_SECONDS", 0.0)
+            monkeypatch.setattr("qmstorage.postgres.liveness_queries.GRACE_SECONDS", 0.0)
         with real_device.open_space("SPACE") as space:
             space.enqueue("Q", "x")
             self.hold_and_die(real_device, start, "Q")

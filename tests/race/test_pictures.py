@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmadmin.transfer.picture import pictured
+from qmadmin.transfer.snapshot import pictured
 from qmadmin.transfer.workers import Processes
 from tests import picture_reader
 from tests.fix_store import eventually, make_queue, space_definition

@@ -21,8 +21,8 @@ from tests.proxy import Proxy
 psycopg = pytest.importorskip("psycopg")
 
 from qmstorage.postgres.keys import Kind, channel, key  # noqa: E402 - where there is no psycopg, there is nothing to test
-from qmstorage.postgres.link import abandon_connection  # noqa: E402
-from qmstorage.postgres.presence import Patience, Presence  # noqa: E402
+from qmstorage.postgres.liveness import Patience, Presence  # noqa: E402
+from qmstorage.postgres.nonblocking_connection import abandon_connection  # noqa: E402
 
 DEADLINE = 90.0
 HASTY = Patience(ping_seconds=0.1, answer_seconds=1.0)
@@ -30,8 +30,8 @@ HASTY = Patience(ping_seconds=0.1, answer_seconds=1.0)
 CHILD = """
 import os, sys, time
 import psycopg
-from qmstorage.postgres.link import abandon_connection
-from qmstorage.postgres.presence import Patience, Presence
+from qmstorage.postgres.nonblocking_connection import abandon_connection
+from qmstorage.postgres.liveness import Patience, Presence
 
 url, schema, idle, role = sys.argv[1:]
 connect = lambda: psycopg.connect(url, autocommit=True)

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from qmstorage.postgres import keys
-from qmstorage.postgres.bells import ServerBell
 from qmstorage.postgres.volume import PostgresVolume
+from qmstorage.postgres.wakeups import ServerBell
 from tests.fix_postgres import database_of
 from tests.fix_store import Work, eventually, make_queue, waiting_for
 

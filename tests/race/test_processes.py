@@ -209,7 +209,7 @@ class TestFork:
     def test_a_child_that_a_signal_handler_forks_in_the_midst_of_a_call_is_refused(self, file_device, start):
         """The call goes on in the child, where the volume is the parent's."""
         child = start(
-            FORK + "from qmstorage.sqlite.line import Line\n"
+            FORK + "from qmstorage.sqlite.group_commit import Line\n"
             "append = Line.append\n"
             "def append_and_fork(line, job):\n"
             "    append(line, job)\n"

@@ -93,8 +93,8 @@ class TestExport:
     @pytest.mark.parametrize(
         "doom",
         [
-            Doom("qmadmin.transfer.picture:Reader.begin"),
-            Doom("qmadmin.transfer.picture:Reader.begin", "return"),
+            Doom("qmadmin.transfer.snapshot:Reader.begin"),
+            Doom("qmadmin.transfer.snapshot:Reader.begin", "return"),
             Doom(f"{WRITING}:ArchiveWriter.create", "return"),
             Doom("qmadmin.archive.part_writing:PartWriter.write", "return"),
             Doom("qmadmin.archive.part_writing:PartWriter.close"),
@@ -102,9 +102,9 @@ class TestExport:
             Doom("qmadmin.transfer.units:write_part", time=3),
             Doom(f"{WRITING}:ArchiveWriter.finish"),
             Doom(f"{WRITING}:_put_in_place", "return", 2),
-            Doom("qmadmin.archive.places:Directory.write", "return", 2),
+            Doom("qmadmin.archive.file_systems:Directory.write", "return", 2),
             Doom(f"{WRITING}:_replace", "return"),
-            Doom("qmadmin.archive.places:Directory.write", "return", 3),
+            Doom("qmadmin.archive.file_systems:Directory.write", "return", 3),
         ],
         ids=str,
     )
@@ -156,10 +156,10 @@ PUBLISHED = [
     Doom(f"{ACTS}:publish", "return", 2),
 ]
 MERGING = [
-    Doom("qmcore.acts.merging:merge"),
-    Doom("qmcore.acts.merging:merge", "return"),
-    Doom("qmcore.acts.merging:merge", time=2),
-    Doom("qmcore.acts.merging:merge", "return", 2),
+    Doom("qmcore.acts.import_merge:merge"),
+    Doom("qmcore.acts.import_merge:merge", "return"),
+    Doom("qmcore.acts.import_merge:merge", time=2),
+    Doom("qmcore.acts.import_merge:merge", "return", 2),
 ]
 
 

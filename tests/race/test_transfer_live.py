@@ -16,7 +16,7 @@ from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.selecting import Outstanding
 from qmadmin.transfer.workers import Alone, Processes
-from qmcore import carried
+from qmcore import bulk_rows
 from qmcore.errors import InUseError, InvalidArgumentError
 from tests.fix_store import drain, make_queue, space_definition
 
@@ -112,7 +112,7 @@ def bodies(directory):
     for entry in archive.manifest.parts:
         for _, batch in archive.batches(entry):
             for _, queue, _, _, rows in rows_of(batch):
-                found.setdefault(queue, []).extend(row[carried.BODY].decode() for row in rows)
+                found.setdefault(queue, []).extend(row[bulk_rows.BODY].decode() for row in rows)
     return found
 
 

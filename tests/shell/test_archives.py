@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from qmadmin.archive.places import Directory
+from qmadmin.archive.file_systems import Directory
 from qmadmin.archive.reading import open_archive
+from qmadmin.console.formats import Format
 from qmadmin.shell import archives
-from qmadmin.shell.formats import Format
 
 FILL = """\
 qopen QSPACE

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from qmadmin.console.formats import Format
 from qmadmin.shell.bottom_line import bottom_line
-from qmadmin.shell.formats import Format
 from qmadmin.shell.session import Modes
 
 
@@ -221,10 +221,10 @@ import os
 import sys
 
 from qmadmin import program
-from qmadmin.shell import control
+from qmadmin.shell import session_commands
 from qmadmin.shell.declare import Positional
 from qmadmin.shell.kinds import Candidate, Words
-from qmadmin.shell.results import Line
+from qmadmin.console.results import Line
 
 
 class Slow(Words):
@@ -232,7 +232,7 @@ class Slow(Words):
         return [Candidate(open(sys.argv[2]).read() if os.path.exists(sys.argv[2]) else "it")]
 
 
-@control.SESSION.command("take", Positional("value", Slow(), "It."))
+@session_commands.SESSION.command("take", Positional("value", Slow(), "It."))
 def take(session, value):
     """Take a value."""
     return Line(f"taken: {value}")

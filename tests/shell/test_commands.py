@@ -5,10 +5,10 @@ import time
 
 import pytest
 
+from qmadmin.console.results import Prose
 from qmadmin.shell import help as help_text
 from qmadmin.shell import layout, manpage
 from qmadmin.shell.catalogue import Catalogue
-from qmadmin.shell.results import Prose
 
 CATALOGUE = Catalogue()
 NAMES = [command.name for command in CATALOGUE.commands]

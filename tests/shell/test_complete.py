@@ -5,11 +5,11 @@ import io
 
 import pytest
 
+from qmadmin.console.render import PlainScreen
 from qmadmin.shell import complete
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.kinds import FileName, Order, QueueName, YesNo
 from qmadmin.shell.message_kinds import CorrelationId, MessageId
-from qmadmin.shell.render import PlainScreen
 from qmadmin.shell.session import Session
 
 

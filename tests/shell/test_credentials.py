@@ -13,9 +13,9 @@ import pytest
 
 import qmadmin
 from qmadmin import atmi
+from qmadmin.console.render import PlainScreen
 from qmadmin.opening import address_of
 from qmadmin.shell.catalogue import Catalogue
-from qmadmin.shell.render import PlainScreen
 from qmadmin.shell.session import Session
 from qmadmin.ulog import UlogHandler
 from qmcore.errors import QueueError
@@ -228,5 +228,5 @@ qset Q
     subprocess.run([sys.executable, "-c", program], env=shell.environ, cwd=shell.directory, check=True)
     eventually((shell.directory / "config").exists, "the command ran")
     assert (shell.directory / "config").read_text() == f"{own_login}\n"
-    assert "qmadmin.capacity.runner" in (shell.directory / "seen").read_text()
+    assert "qmadmin.capacity.command_runner" in (shell.directory / "seen").read_text()
     assert password_of(own_login) not in (shell.directory / "seen").read_text()

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from qmadmin.shell.flow import KEPT, Counts, Flow, Look, Trend
+from qmadmin.monitoring.flow import KEPT, Counts, Flow, Look, Trend
 from qmcore.queue import QueueUsage
 
 SECOND = 1_000_000

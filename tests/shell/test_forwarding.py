@@ -9,7 +9,8 @@ import os
 import pytest
 
 import qmadmin
-from qmadmin.shell import forwarding, layout
+from qmadmin.monitoring import forwarding
+from qmadmin.shell import layout
 from qmcore.attached import AttachedProcess
 from qmcore.records import Forwarding
 from qmcore.times import MICROS

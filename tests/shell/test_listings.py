@@ -8,14 +8,14 @@ import re
 import pytest
 
 from qmadmin import open_device
-from qmadmin.escapes import escaped
+from qmadmin.console.escapes import escaped
+from qmadmin.console.formats import Format
+from qmadmin.console.styled import StyledScreen
 from qmadmin.shell import listing
 from qmadmin.shell.catalogue import Catalogue
-from qmadmin.shell.formats import Format
 from qmadmin.shell.interpreter import Interpreter
 from qmadmin.shell.lines import Script
 from qmadmin.shell.session import Modes, Session
-from qmadmin.shell.styled import StyledScreen
 from qmcore.message import EnqueueControl
 from qmcore.queue import Delivery
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from qmadmin.shell.figures import PLAIN_BARS
-from qmadmin.shell.flow import Look
+from qmadmin.console.figures import PLAIN_BARS
+from qmadmin.monitoring.flow import Look
 from qmadmin.shell.live_view import BAR, Sort, View
 from qmcore.queue import QueueUsage
 from qmcore.space import HighestUse, SpaceDefinition, SpaceUsage

@@ -11,8 +11,8 @@ import itertools
 import sys
 
 from qmadmin import program
-from qmadmin.shell import control
-from qmadmin.shell.results import Column, Line, Table
+from qmadmin.shell import session_commands
+from qmadmin.console.results import Column, Line, Table
 
 read = itertools.count()
 asked = []
@@ -24,13 +24,13 @@ def rows():
         yield [number, "x" * 50]
 
 
-@control.SESSION.command("endless")
+@session_commands.SESSION.command("endless")
 def endless(session):
     """List without end."""
     return Table((Column("number", "Number", right=True), Column("text", "Text")), rows())
 
 
-@control.SESSION.command("asked")
+@session_commands.SESSION.command("asked")
 def tell(session):
     """Tell how many rows were read."""
     return Line("only so many" if asked[0] < 100_000 else "too many")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from qmadmin import program
+from qmadmin.console.exit_status import Exit
 from qmadmin.program import USAGE as USAGE_LINE
-from qmadmin.shell.status import Exit
 from qmadmin.version import __version__
 from tests.fix_shell import PROGRAM
 

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from qmadmin.shell.bars import SECONDS, Bar
+from qmadmin.console.formats import Format
+from qmadmin.console.progress_bar import SECONDS, Bar
+from qmadmin.console.render import PlainScreen
 from qmadmin.shell.catalogue import Catalogue
-from qmadmin.shell.formats import Format
-from qmadmin.shell.render import PlainScreen
 from qmadmin.shell.session import Modes, Session
 
 TOIL = '''\
@@ -17,11 +17,11 @@ TOIL = '''\
 import sys
 
 from qmadmin import program
-from qmadmin.shell import control
-from qmadmin.shell.results import Line
+from qmadmin.shell import session_commands
+from qmadmin.console.results import Line
 
 
-@control.SESSION.command("toil")
+@session_commands.SESSION.command("toil")
 def toil(session):
     """Work."""
     with session.progress("Toiling", 200) as reached:

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from qmadmin.console.results import Notice, Severity
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, Number, QueueName, YesNo
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.read import Reading
-from qmadmin.shell.results import Notice, Severity
 from qmcore.errors import InvalidArgumentError
 
 GROUP = Group("Examples")

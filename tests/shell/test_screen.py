@@ -13,9 +13,9 @@ import termios
 import pytest
 from rich.console import Console
 
-from qmadmin.shell.render import OutputLostError, PlainScreen, window
-from qmadmin.shell.results import Column, Line, Notice, Severity, Table
-from qmadmin.shell.styled import StyledScreen
+from qmadmin.console.render import OutputLostError, PlainScreen, window
+from qmadmin.console.results import Column, Line, Notice, Severity, Table
+from qmadmin.console.styled import StyledScreen
 
 ERROR = Notice(Severity.ERROR, "it failed", "Mend it.")
 COLUMNS, LINES = 40, 10

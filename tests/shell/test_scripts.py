@@ -9,10 +9,10 @@ import os
 import pytest
 
 from qmadmin import open_device
+from qmadmin.console.render import PlainScreen
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.interpreter import Interpreter
 from qmadmin.shell.lines import Script
-from qmadmin.shell.render import PlainScreen
 from qmadmin.shell.session import Modes, Session
 from tests.fix_shell import Typed
 

@@ -9,10 +9,10 @@ import signal
 import pytest
 
 from qmadmin import open_device
+from qmadmin.console.render import PlainScreen
+from qmadmin.console.results import Column, Line, Notice, Severity, Table
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.live_view import BAR
-from qmadmin.shell.render import PlainScreen
-from qmadmin.shell.results import Column, Line, Notice, Severity, Table
 from qmadmin.shell.session import Session
 from qmadmin.shell.watched_view import WatchedView
 from qmadmin.shell.watching import Watched

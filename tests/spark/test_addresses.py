@@ -13,9 +13,9 @@ import pytest
 
 from qmadmin.archive.reading import open_archive
 from qmadmin.opening import create_device
-from qmadmin.spark.crews import SparkWorkers
 from qmadmin.spark.hadoop import hadoop_place
 from qmadmin.spark.querying import ask
+from qmadmin.spark.spark_workers import SparkWorkers
 from qmadmin.spark.views import shown
 from qmadmin.transfer.comparing import compare
 from qmadmin.transfer.export_planning import ExportOptions

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from qmadmin.opening import create_device
-from qmadmin.spark.crews import SparkWorkers
+from qmadmin.spark.spark_workers import SparkWorkers
 from qmadmin.transfer.comparing import compare
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import ImportOptions

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from qmadmin.archive.reading import open_archive
-from qmadmin.shell.formats import Format
-from qmadmin.shell.results import Moment
+from qmadmin.console.formats import Format
+from qmadmin.console.results import Moment
 from qmadmin.spark import register
 from qmadmin.spark.querying import ask, reason_of
 from qmadmin.spark.views import shown

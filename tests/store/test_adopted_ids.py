@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmcore.carried import Adopted
+from qmcore.bulk_rows import Adopted
 from qmcore.errors import BadMessageIdError
 from qmcore.message import EnqueueControl, message_id
 from qmcore.queue import Delivery

@@ -88,7 +88,7 @@ def test_a_crash_between_leaves_an_entry_without_an_outcome(tmp_path, clock, sta
 
 def test_a_record_is_on_the_disk_before_the_command_may_begin(file_store, monkeypatch):
     synced = []
-    monkeypatch.setattr("qmstorage.sqlite.beside._sync", synced.append)
+    monkeypatch.setattr("qmstorage.sqlite.wal._sync", synced.append)
     entry = file_store.device.audit("qdestroy q1", "queue QS/q1")
     assert len(synced) == 1
     file_store.device.audit_outcome(entry, "done")

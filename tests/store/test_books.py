@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from qmadmin.space import QueueSpace
-from qmadmin.transaction import Transaction
+from qmadmin.transacting import Transaction
 from qmcore.errors import AbortedError, BadQueueError, InUseError, NoSpaceError
 from qmcore.message import EnqueueControl, Message
 from qmcore.queue import Delivery, QueueDefinition

@@ -6,9 +6,9 @@ from urllib.parse import quote
 
 import pytest
 
-from qmcore import carried
-from qmcore.carried import COLUMNS, Run
-from qmcore.condition_text import parse
+from qmcore import bulk_rows
+from qmcore.bulk_rows import COLUMNS, Run
+from qmcore.condition_parser import parse
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import EnqueueControl, State, message_id
 from qmcore.queue import FOREVER, Delivery
@@ -198,7 +198,7 @@ def test_large_bodies_are_whole(space, memory):
     sent = [bytes([at]) * size for at, size in enumerate(sizes)]
     space.enqueue_many("Q", sent, EnqueueControl(delivery=Delivery.NONPERSIST if memory else None))
     found = batches(space, whole("Q", memory=memory))
-    assert [row[carried.BODY] for batch in found for row in batch] == sent
+    assert [row[bulk_rows.BODY] for batch in found for row in batch] == sent
 
 
 def test_a_batch_is_bounded_in_messages_and_in_bytes(space):
@@ -207,7 +207,7 @@ def test_a_batch_is_bounded_in_messages_and_in_bytes(space):
     space.enqueue_many("Q", [*small, *small, *[bytes(MIB)] * 3, bytes(MIB - 400), bytes(5 * MIB), b"end"])
     found = batches(space, whole("Q"))
     assert [len(batch) for batch in found] == [1000, 404, 1, 1]
-    assert all(len(batch) == 1 or sum(row[carried.SIZE] for row in batch) <= carried.BYTES_MAX for batch in found)
+    assert all(len(batch) == 1 or sum(row[bulk_rows.SIZE] for row in batch) <= bulk_rows.BYTES_MAX for batch in found)
 
 
 def test_without_bodies_all_else_is_there(space):

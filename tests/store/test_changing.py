@@ -6,7 +6,7 @@ import re
 import pytest
 
 from qmcore.acts import looking
-from qmcore.condition_text import parse
+from qmcore.condition_parser import parse
 from qmcore.errors import BadQueueError, InvalidArgumentError
 from qmcore.message import Reason, State
 from qmcore.queue import Delivery

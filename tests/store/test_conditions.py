@@ -15,13 +15,13 @@ from sqlalchemy.schema import CreateTable
 
 from qmcore import numbers
 from qmcore.condition import PROPERTIES, And, Comparison, Header, Kind, Like, Operator
-from qmcore.condition_text import DEPTH_MAX, LITERALS_MAX, parse
+from qmcore.condition_parser import DEPTH_MAX, LITERALS_MAX, parse
 from qmcore.message import message_id
 from qmcore.space import Space, SpaceDefinition
 from qmstorage.conditions import prefix_range, where
-from qmstorage.runner import Texts
 from qmstorage.schema import message, ready
 from qmstorage.sqlite.files import DIALECT
+from qmstorage.statements import Texts
 from tests.fix_condition import (
     HEADERS,
     INCARNATION,

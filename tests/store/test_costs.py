@@ -13,8 +13,8 @@ from sqlalchemy import Delete, Insert, Select, Update
 
 import qmstorage
 from qmcore.message import EnqueueControl
-from qmstorage.runner import Texts
-from qmstorage.sqlite import beside, files
+from qmstorage.sqlite import files, wal
+from qmstorage.statements import Texts
 from tests.fix_store import make_queue
 
 CHANGES = ("INSERT", "UPDATE", "DELETE")
@@ -54,13 +54,13 @@ def space(file_store):
 def cost(space, monkeypatch):
     """Return what an operation costs."""
     connection = space._attachment.volume._connection
-    sync, synced = beside._sync, []
+    sync, synced = wal._sync, []
 
     def counted(fd):
         sync(fd)
         synced.append(fd)
 
-    monkeypatch.setattr(beside, "_sync", counted)
+    monkeypatch.setattr(wal, "_sync", counted)
 
     def of(operation):
         statements = []

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from qmadmin.doctor import Doctor
+from qmadmin.monitoring.doctor import Doctor
 from qmadmin.opening import open_device
-from qmcore.acts import checking
+from qmcore.acts import diagnosis
 from qmcore.device import Extent
 from qmcore.errors import BadResourceError, InvalidArgumentError
 from qmcore.findings import Severity
@@ -290,7 +290,7 @@ class TestFiles:
     def test_a_log_that_does_not_stop_growing(self, file_store, monkeypatch):
         space = file_store.space(pages=10_000)
         make_queue(space, retries=1)
-        monkeypatch.setattr("qmadmin.doctor._LARGE_LOG", 2_000_000)
+        monkeypatch.setattr("qmadmin.monitoring.doctor._LARGE_LOG", 2_000_000)
         assert findings(file_store.device) == []
         with contextlib.closing(sqlite3.connect(file_store.path)) as reader:
             reader.execute("BEGIN")
@@ -343,14 +343,14 @@ class TestFiles:
         device = shared_store.device
         rows = [Extent("HALF", 0, 0, 100, 40)]
         shared_store.device._main.write(lambda unit: unit.add_extents(rows))
-        looked_at = checking.extents
+        looked_at = diagnosis.extents
 
         def seen_and_finished(*given):
             found = list(looked_at(*given))
             device._main.write(lambda unit: unit.remove_extents("HALF"))
             return found
 
-        monkeypatch.setattr(checking, "extents", seen_and_finished)
+        monkeypatch.setattr(diagnosis, "extents", seen_and_finished)
         assert "space-missing" not in {check for _, check, _ in findings(device)}
 
     @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from qmcore.acts import upkeep, waiting
+from qmcore.acts import housekeeping, waiting
 from qmcore.errors import OperatingSystemError
 from qmcore.message import State
 from tests.fix_store import Work, count_rows, eventually, make_queue
@@ -75,14 +75,14 @@ def test_so_it_is_with_what_was_retained(space, clock):
 def test_it_is_not_asked_again_in_the_same_second(space, clock, monkeypatch):
     clock.advance(1)
     touch(space)
-    monkeypatch.setattr(upkeep, "queues_with_work", lambda *_: pytest.fail("somebody has looked again"))
+    monkeypatch.setattr(housekeeping, "queues_with_work", lambda *_: pytest.fail("somebody has looked again"))
     for _ in range(3):
         space.enqueue("OTHER", "x")
         touch(space)
 
 
 def test_a_touch_does_one_step_of_it_and_who_waits_all(space, clock, monkeypatch):
-    monkeypatch.setattr(upkeep, "STEP", 10)
+    monkeypatch.setattr(housekeeping, "STEP", 10)
     space.enqueue_many("Q", ["x"] * 35)
     space.change_expiry("Q", 10)
     clock.advance(10)
@@ -95,7 +95,7 @@ def test_a_touch_does_one_step_of_it_and_who_waits_all(space, clock, monkeypatch
 
 
 def test_what_is_in_the_way_in_one_queue_is_no_affair_of_who_uses_another(space, clock, monkeypatch):
-    freshen = upkeep.freshen
+    freshen = housekeeping.freshen
 
     def refused(unit, opened, queue, now):
         if queue.name == "Q":
@@ -104,7 +104,7 @@ def test_what_is_in_the_way_in_one_queue_is_no_affair_of_who_uses_another(space,
 
     for name in ("Q", "R"):
         space.enqueue(name, "x", expires_in=1)
-    monkeypatch.setattr(upkeep, "freshen", refused)
+    monkeypatch.setattr(housekeeping, "freshen", refused)
     clock.advance(1)
     space.enqueue("OTHER", "x")
     assert stands(space) == {("ERRORS", State.READY): 1, ("Q", State.READY): 1, ("OTHER", State.READY): 1}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmcore.carried import Adopted
+from qmcore.bulk_rows import Adopted
 from qmcore.findings import Severity
 from qmcore.records import Use
 from tests.fix_postgres import but_for_this_server

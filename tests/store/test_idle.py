@@ -5,7 +5,7 @@ import math
 import pytest
 
 from qmadmin.opening import open_device
-from qmcore.acts import upkeep, waiting
+from qmcore.acts import housekeeping, waiting
 from qmcore.errors import BadQueueError
 from qmcore.records import Nothing
 from qmstorage.sqlite.files import run_directory
@@ -30,13 +30,13 @@ def waits(space):
 def upkeeps(monkeypatch):
     """How often somebody has looked for what others left behind."""
     counted = []
-    end_what_was_left = upkeep.end_what_was_left
+    end_what_was_left = housekeeping.end_what_was_left
 
     def counting(*args):
         counted.append(args)
         return end_what_was_left(*args)
 
-    monkeypatch.setattr(upkeep, "end_what_was_left", counting)
+    monkeypatch.setattr(housekeeping, "end_what_was_left", counting)
     return counted
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qmcore.acts.importing import Stage
-from qmcore.carried import Adopted
+from qmcore.bulk_rows import Adopted
 from qmcore.errors import (
     AbortedError,
     BadQueueError,

@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from qmstorage.sqlite import beside
+from qmstorage.sqlite import wal
 from tests.fix_store import drain
 from tests.importer import Importer, plan_of, planned, rows_of
 
@@ -18,8 +18,8 @@ LARGE_PAGES = 400_000 // 4096
 @pytest.fixture
 def importer(file_store, monkeypatch):
     """An import of two batches into a file whose log is soon long."""
-    monkeypatch.setattr(beside, "LONG", 1)
-    monkeypatch.setattr(beside, "_PATIENCE_MOST", 0.01)
+    monkeypatch.setattr(wal, "LONG", 1)
+    monkeypatch.setattr(wal, "_PATIENCE_MOST", 0.01)
     importer = Importer(file_store.space())
     importer.begin(plan_of(planned(LARGE)))
     return importer

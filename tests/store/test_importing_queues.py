@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qmcore.acts import following, spaces
+from qmcore.acts import following, manage_spaces
 from qmcore.acts.importing import Mode, Stage, TimePolicy, Times
 from qmcore.errors import AbortedError, BadQueueError, InUseError, InvalidArgumentError, NoSpaceError, ProtocolError
 from qmcore.limits import CapacityLimit, Threshold, Unit
@@ -287,7 +287,7 @@ class TestNonPersistentMessages:
         importer, groups = self.begun(fast)
         importer.load_groups(groups)
         opened = importer.opened
-        importer.volume.write(lambda unit: spaces.clear_memory(unit, opened, force=True))
+        importer.volume.write(lambda unit: manage_spaces.clear_memory(unit, opened, force=True))
         with pytest.raises(ProtocolError, match="0 of 2 non-persistent"):
             importer.publish()
         importer.begin(importer.at_work.plan)

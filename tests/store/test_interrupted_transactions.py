@@ -6,7 +6,7 @@ import pytest
 
 import qmadmin.device
 import qmadmin.owed_rollbacks
-import qmadmin.transaction
+import qmadmin.transacting
 from qmcore.acts import returning, rolling_back
 from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.message import State
@@ -53,7 +53,7 @@ def _stand(space):
     return [(info.state, info.retries) for info in space.messages("Q")]
 
 
-@pytest.mark.parametrize("module", [qmadmin.transaction, qmadmin.owed_rollbacks, rolling_back, returning])
+@pytest.mark.parametrize("module", [qmadmin.transacting, qmadmin.owed_rollbacks, rolling_back, returning])
 def test_an_interrupt_at_any_line_of_a_rollback_leaves_it_to_the_next_upkeep(space, module):
     space.enqueue("Q", "x")
     kept = [_take(space)]

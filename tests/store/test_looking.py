@@ -6,7 +6,7 @@ import pytest
 
 from qmadmin.opening import create_device
 from qmcore.acts import waiting
-from qmcore.condition_text import parse
+from qmcore.condition_parser import parse
 from qmcore.errors import BadQueueError, InvalidArgumentError, NotOpenError, ProtocolError
 from qmcore.message import State
 from qmcore.queue import Delivery

@@ -57,7 +57,7 @@ def test_a_definition_of_another_kind_is_refused_before_it_can_spoil_the_queue_s
 
 def test_a_dequeue_that_finds_nothing_brings_nothing_to_the_disk(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr("qmstorage.sqlite.beside._sync", synced.append)
+    monkeypatch.setattr("qmstorage.sqlite.wal._sync", synced.append)
     with create_device(tmp_path / "QUE", 1000) as device:
         device.create_space(definition("S"))
         with device.open_space("S") as space:

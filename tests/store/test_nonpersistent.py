@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmadmin.transaction import Transaction
+from qmadmin.transacting import Transaction
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.message import Reason
 from qmcore.queue import Delivery

@@ -144,7 +144,7 @@ class TestDurability:
 
     def test_a_relaxed_file_is_not_synced_and_a_full_one_is(self, tmp_path, monkeypatch):
         calls = []
-        monkeypatch.setattr("qmstorage.sqlite.beside._sync", calls.append)
+        monkeypatch.setattr("qmstorage.sqlite.wal._sync", calls.append)
 
         def is_synced(device):
             before = len(calls)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qmcore.acts import transactions
-from qmcore.carried import BODY, Run, Tally
+from qmcore.bulk_rows import BODY, Run, Tally
 from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.message import State
 from qmcore.queue import FOREVER, Delivery

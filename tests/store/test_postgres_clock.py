@@ -8,7 +8,7 @@ import pytest
 from qmadmin import create_device, open_device
 from qmcore.times import MICROS, SystemClock
 from qmstorage.postgres.clock import Reading, ServerClock, elapsed
-from qmstorage.postgres.presence import Patience, Presence
+from qmstorage.postgres.liveness import Patience, Presence
 from tests.fix_store import eventually, make_queue, space_definition
 
 HOUR = 3600
@@ -48,14 +48,14 @@ def test_what_a_device_says_of_its_age_is_the_servers_time_too(database_url, wro
 
 
 def test_a_sign_of_life_sets_the_clock(database_url):
-    from qmstorage.postgres import watching
+    from qmstorage.postgres import connection_timeouts
     from qmstorage.postgres.address import Address
 
     clock = ServerClock()
     clock.learn(Reading(0, 0, 0))
     address = Address.parse(database_url)
     patience = Patience(ping_seconds=0.01)
-    presence = Presence(lambda: watching.connected(address), "nowhere", patience, clock=clock)
+    presence = Presence(lambda: connection_timeouts.connected(address), "nowhere", patience, clock=clock)
     with contextlib.closing(presence):
         presence.listen(presence.bell().address, 1)
         eventually(lambda: seconds_between(clock, SystemClock()) < HOUR, "the clock is set")

@@ -15,13 +15,13 @@ from psycopg import sql
 
 from qmcore import numbers
 from qmcore.acts import plain, transactions
-from qmcore.carried import COLUMNS, Run
-from qmcore.condition_text import parse
+from qmcore.bulk_rows import COLUMNS, Run
+from qmcore.condition_parser import parse
 from qmcore.message import EnqueueControl, State
 from qmcore.queue import Delivery
 from qmcore.records import Place
 from qmcore.times import MICROS
-from qmstorage.carrying import FORMS, reading
+from qmstorage.bulk_read import FORMS, reading
 from qmstorage.postgres.pipeline import Prepared
 from qmstorage.postgres.sessions import BY_KEYS
 from tests.fix_postgres import database_of

@@ -8,8 +8,8 @@ import pytest
 
 from qmadmin.opening import open_device
 from qmcore.errors import BadQueueError, BadResourceError, SystemFailureError
+from qmstorage.postgres.connection_timeouts import WatchedConnection
 from qmstorage.postgres.pipeline import Pipeline
-from qmstorage.postgres.watching import WatchedConnection
 from tests.fix_store import Work
 from tests.proxy import Proxy
 

@@ -7,8 +7,8 @@ import pytest
 
 from qmcore.acts import transactions
 from qmcore.acts.stores import stores
-from qmcore.carried import Run
-from qmcore.condition_text import parse
+from qmcore.bulk_rows import Run
+from qmcore.condition_parser import parse
 from qmcore.message import EnqueueControl, State
 from qmcore.queue import Delivery
 from tests.fix_store import make_queue

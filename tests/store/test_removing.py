@@ -3,7 +3,7 @@
 import pytest
 
 from qmcore.acts.removing import CarriedMessage, remove_carried
-from qmcore.carried import COLUMNS, SEQUENCE, Run
+from qmcore.bulk_rows import COLUMNS, SEQUENCE, Run
 from qmcore.message import State
 from qmcore.queue import Delivery
 from tests.fix_store import count_rows, drain, make_queue

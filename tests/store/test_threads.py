@@ -129,30 +129,30 @@ class TestGroupCommit:
         assert sorted(drain(space)) == list("01234567")
 
     def test_they_share_one_sync_of_the_disk(self, file_store, monkeypatch):
-        from qmstorage.sqlite import beside
+        from qmstorage.sqlite import wal
 
         space = file_store.space()
         make_queue(space)
-        real, syncs = beside._sync, []
+        real, syncs = wal._sync, []
         shared = Shared(space)
-        monkeypatch.setattr(beside, "_sync", lambda descriptor: (syncs.append(descriptor), real(descriptor)))
+        monkeypatch.setattr(wal, "_sync", lambda descriptor: (syncs.append(descriptor), real(descriptor)))
         shared.run(*[lambda: space.enqueue("Q", b"")] * 8)
         assert 1 <= len(syncs) <= 2, "one for the work that was stopped, one for the eight"
 
     def test_those_who_come_while_the_disk_works_are_committed_together_behind_that(self, file_store, monkeypatch):
-        from qmstorage.sqlite import beside
+        from qmstorage.sqlite import wal
 
         space = file_store.space()
         make_queue(space)
         at_work, go_on = threading.Event(), threading.Event()
-        real, volume, statements = beside._sync, space._attachment.volume, []
+        real, volume, statements = wal._sync, space._attachment.volume, []
 
         def slow(descriptor):
             at_work.set()
             assert go_on.wait(30)
             real(descriptor)
 
-        monkeypatch.setattr(beside, "_sync", slow)
+        monkeypatch.setattr(wal, "_sync", slow)
         first = Work(lambda: space.enqueue("Q", "first"))
         assert at_work.wait(30)
         volume._connection.set_trace_callback(statements.append)
@@ -166,7 +166,7 @@ class TestGroupCommit:
         assert drain(space) == ["first", *"xxxx"]
 
     def test_what_is_committed_is_not_done_again_where_the_tidying_after_it_fails(self, file_store, monkeypatch):
-        from qmstorage.sqlite import beside, line
+        from qmstorage.sqlite import group_commit, wal
 
         volume, ran = file_store.space()._attachment.volume, []
 
@@ -180,19 +180,19 @@ class TestGroupCommit:
 
             return run
 
-        monkeypatch.setattr(beside.Log, "keep_short", fails)
-        volume._line.append(line.Job(work("another's")))
+        monkeypatch.setattr(wal.Log, "keep_short", fails)
+        volume._line.append(group_commit.Job(work("another's")))
         volume.write(work("mine"))
         assert ran == ["another's", "mine"]
         assert not volume._line
 
     def test_each_enqueue_is_synced_and_what_a_transaction_holds_is_not(self, file_store, monkeypatch):
-        from qmstorage.sqlite import beside
+        from qmstorage.sqlite import wal
 
         space = file_store.space()
         make_queue(space, retries=5)
-        real, syncs = beside._sync, []
-        monkeypatch.setattr(beside, "_sync", lambda descriptor: (syncs.append(descriptor), real(descriptor)))
+        real, syncs = wal._sync, []
+        monkeypatch.setattr(wal, "_sync", lambda descriptor: (syncs.append(descriptor), real(descriptor)))
         for wanted in (1, 2, 3):
             space.enqueue("Q", b"")
             assert len(syncs) == wanted
@@ -258,13 +258,13 @@ class TestGroupCommit:
         assert space.usage("Q").enqueued == 2
 
     def test_a_work_that_looks_first_and_fails_all_the_same_is_undone_and_does_not_hurt_the_others(self, space):
-        from qmstorage.sqlite import line
+        from qmstorage.sqlite import group_commit
 
         volume, half_and_fail = space._attachment.volume, half_and_failing(space.queue("Q").id)
         shared = Shared(space)
         results = shared.run(
             lambda: space.enqueue("Q", "a"),
-            lambda: volume.done(line.Job(half_and_fail, looks_first=True)),
+            lambda: volume.done(group_commit.Job(half_and_fail, looks_first=True)),
             lambda: space.enqueue("Q", "b"),
             lambda: space.enqueue("NONE", "c"),
         )
@@ -317,10 +317,10 @@ class TestGroupCommit:
         assert sorted([*drain(space), *drain(space, "R")]) == ["a", "c", "d", "e", "f", "of a transaction"]
 
     def test_nobody_who_sleeps_while_another_leads_is_forgotten(self, file_store, monkeypatch):
-        from qmstorage.sqlite import line
+        from qmstorage.sqlite import group_commit
 
         # So that nobody looks by himself before the test is over.
-        monkeypatch.setattr(line, "_LOOK_AGAIN_SECONDS", 3600)
+        monkeypatch.setattr(group_commit, "_LOOK_AGAIN_SECONDS", 3600)
         space = file_store.space(messages=10_000, pages=12_000)
         make_queue(space)
         make_queue(space, "OUT")
@@ -340,7 +340,7 @@ class TestGroupCommit:
         assert space.usage("OUT").enqueued == 400
 
     def test_others_are_served_wherever_the_one_who_leads_is_interrupted(self, file_store):
-        from qmstorage.sqlite import line
+        from qmstorage.sqlite import group_commit
 
         space = file_store.space(messages=10_000, pages=12_000)
         make_queue(space)
@@ -353,7 +353,7 @@ class TestGroupCommit:
                 done[who] += 1
 
         others = Work(*[lambda who=who: another(who) for who in range(2)])
-        for _ in at_every_line(line, lambda: space.enqueue("Q", b"")):
+        for _ in at_every_line(group_commit, lambda: space.enqueue("Q", b"")):
             before = list(done)
             eventually(lambda: done[0] > before[0] and done[1] > before[1], "the others go on")  # noqa: B023 - asked at once
         may_end.set()

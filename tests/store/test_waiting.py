@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from qmcore.acts import waiting
 from qmcore.errors import AbortedError, BadQueueError, InvalidArgumentError, NotOpenError
 from qmstorage.schema import waiter
-from qmstorage.sqlite.bells import SocketBell
+from qmstorage.sqlite.wakeups import SocketBell
 from tests.fix_store import (
     Work,
     device_path,

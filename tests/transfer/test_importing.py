@@ -18,8 +18,8 @@ from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.moving import move, remove_exported
-from qmadmin.transfer.picture import pictured
 from qmadmin.transfer.selecting import Selection
+from qmadmin.transfer.snapshot import pictured
 from qmadmin.transfer.units import ImportUnit
 from qmadmin.transfer.workers import Alone, Processes
 from qmcore.definitions import OpenSpace

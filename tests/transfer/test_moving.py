@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from qmadmin.archive.file_systems import Directory
 from qmadmin.archive.manifest import Content
-from qmadmin.archive.places import Directory
 from qmadmin.archive.reading import open_archive
 from qmadmin.opening import create_device, open_device
 from qmadmin.shell import archives, moves

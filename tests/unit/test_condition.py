@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from qmcore import condition as tree
 from qmcore.condition import And, Between, Comparison, Header, IsNull, Like, Not, OneOf, Operator, Or
-from qmcore.condition_text import DEPTH_MAX, LITERALS_MAX, TEXT_MAX, parse
+from qmcore.condition_parser import DEPTH_MAX, LITERALS_MAX, TEXT_MAX, parse
 from qmcore.errors import InvalidArgumentError
 from tests.fix_condition import conditions
 

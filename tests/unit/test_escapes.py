@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmadmin.escapes import escaped, unescaped
+from qmadmin.console.escapes import escaped, unescaped
 from qmcore.errors import InvalidArgumentError
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qmcore.carried import Adopted
+from qmcore.bulk_rows import Adopted
 from qmcore.errors import BadMessageIdError
 from qmcore.message import message_id
 from qmcore.space import Space, SpaceDefinition

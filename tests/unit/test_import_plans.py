@@ -7,7 +7,7 @@ import pytest
 from qmcore import times
 from qmcore.acts.importing import ImportPlan, Mode, TimePolicy, Times
 from qmcore.acts.renumbering import Renumbering
-from qmcore.carried import COLUMNS, ORDER_KEY, PAGES, Adopted
+from qmcore.bulk_rows import COLUMNS, ORDER_KEY, PAGES, Adopted
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import CapacityLimit, Threshold, Unit
 from qmcore.message import State

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmcore.carried import COLUMNS
+from qmcore.bulk_rows import COLUMNS
 from qmcore.row_rules import RULES, fault_of
 
 SOUND = {

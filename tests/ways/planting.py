@@ -51,7 +51,7 @@ def plant(rule: Rule) -> Callable[[], None]:
 
 def _places(rule: Rule) -> Iterator[Place]:
     """Yield the functions that build what is asked of a store, each with one that asks the rule first."""
-    from qmcore.acts import changing, dequeue, enqueue, transactions
+    from qmcore.acts import dequeue, enqueue, manage_messages, transactions
 
     def asking(function: Callable[..., Any], ask: Callable[..., None]) -> Place:
         @functools.wraps(function)
@@ -69,4 +69,4 @@ def _places(rule: Rule) -> Iterator[Place]:
     yield asking(enqueue.accepted, lambda _unit, _known, outgoing, *_: rule(ARRIVE, outgoing.queue))
     yield asking(dequeue.dequeuable, lambda _unit, _opened, name: rule(CLAIM, name))
     yield asking(transactions.commit_branch, ask_of_commit)
-    yield asking(changing.choose, lambda _volume, _opened, queue, *_: rule(MOVE, queue))
+    yield asking(manage_messages.choose, lambda _volume, _opened, queue, *_: rule(MOVE, queue))

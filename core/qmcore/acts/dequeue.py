@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from qmcore.acts.consuming import consume_now
 from qmcore.acts.enqueue import stopped
+from qmcore.acts.housekeeping import freshen
 from qmcore.acts.identifying import choices
 from qmcore.acts.stores import stores
-from qmcore.acts.upkeep import freshen
 from qmcore.definitions import OpenSpace
 from qmcore.message import Message
 from qmcore.port import Unit

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable
 
 from qmcore import device
-from qmcore.acts import spaces, thresholds
+from qmcore.acts import manage_spaces, thresholds
 from qmcore.checks import whole
 from qmcore.definitions import OpenSpace, no_such_space
 from qmcore.device import Extent
@@ -57,7 +57,7 @@ class _Listed:
 
 def _plan(unit: Unit, name: str, pages: int) -> _Listed:
     extents = unit.extents()
-    path = spaces.path_of(unit, name)
+    path = manage_spaces.path_of(unit, name)
     chosen = device.allocate(name, pages, unit.entries(), extents, path=path)
     total = sum(extent.pages for extent in (*extents, *chosen) if extent.space == name)
     whole(total, f"number of pages of queue space {name!r} with {pages} more", 0, NUMBER_MAX)

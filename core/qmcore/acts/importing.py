@@ -19,13 +19,13 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from qmcore.acts import thresholds
-from qmcore.acts.merging import abandon, hidden_by, job_of, merge, over, refuse_unlike, take_out_of_memory
-from qmcore.acts.planning import refuse_known, refuse_unfit
-from qmcore.acts.queues import refuse_held
+from qmcore.acts.import_merge import abandon, hidden_by, job_of, merge, over, refuse_unlike, take_out_of_memory
+from qmcore.acts.import_plan import refuse_known, refuse_unfit
+from qmcore.acts.manage_queues import refuse_held
 from qmcore.acts.renumbering import Renumbering, sums
 from qmcore.acts.room import refuse_overflow
 from qmcore.acts.stores import stores
-from qmcore.carried import SEQUENCE, Row
+from qmcore.bulk_rows import SEQUENCE, Row
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, ProtocolError, Resource
 from qmcore.imports import (

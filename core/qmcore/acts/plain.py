@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from qmcore import numbers
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import thresholds
-from qmcore.acts.branch import NO_USE, RESERVED_AT_A_TIME, Branch, adds, record_of
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.acts.stores import delivery_of
+from qmcore.acts.transaction_part import NO_USE, RESERVED_AT_A_TIME, Branch, adds, record_of
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.message import PLAIN_CONTROL, TEXT_CONTROL, EnqueueControl, Message, message_id
 from qmcore.port import Volume

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from qmcore.acts import thresholds
+from qmcore.acts.housekeeping import STEP
 from qmcore.acts.moving import remove
 from qmcore.acts.retention import forget
 from qmcore.acts.stores import stores
-from qmcore.acts.upkeep import STEP
 from qmcore.condition import Condition
 from qmcore.damage import NO_RECORD, damaged, is_damage
 from qmcore.definitions import OpenSpace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from qmcore.acts import spaces
+from qmcore.acts import manage_spaces
 from qmcore.definitions import OpenSpace
 from qmcore.errors import InUseError, InvalidArgumentError, Resource
 from qmcore.port import Unit
@@ -20,14 +20,14 @@ def redefine(unit: Unit, opened: OpenSpace, definition: SpaceDefinition, me: Own
     """
     present = opened.definitions(unit).space
     _refuse_pages(present, definition)
-    usage = spaces.usage(unit, present)
+    usage = manage_spaces.usage(unit, present)
     _refuse_below_use(present, definition, usage)
     resized = definition.memory != present.definition.memory
     if resized:
         _refuse_others(unit, present, me)
         # The memory goes, and with it what it has counted.
         opened.note_use(unit, "messages", usage.highest.messages)
-        spaces.clear_memory(unit, opened, force=True)
+        manage_spaces.clear_memory(unit, opened, force=True)
     changed = dataclasses.replace(present, definition=definition)
     if changed != present:
         unit.change_space(changed)

@@ -6,18 +6,18 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
-from qmcore import carried, times
-from qmcore.carried import Row
+from qmcore import bulk_rows, times
+from qmcore.bulk_rows import Row
 from qmcore.imports import TimePolicy
 from qmcore.message import HEADER_PAGES_BYTES, State
 from qmcore.order import QueueOrder
 
-_AT: Final = {name: at for at, name in enumerate(carried.COLUMNS)}
+_AT: Final = {name: at for at, name in enumerate(bulk_rows.COLUMNS)}
 _ENQUEUED, _AVAILABLE, _EXPIRES = _AT["enqueued_at"], _AT["available_at"], _AT["expires_at"]
 _GROUP, _UNTIL, _CONSUMED = _AT["group_sequence"], _AT["until"], _AT["consumed_at"]
 _TIMES = (_ENQUEUED, _AVAILABLE, _EXPIRES, _AT["expires_before"], _UNTIL, _CONSUMED)
-_KEY, _PAGES, _SIZE = carried.ORDER_KEY, carried.PAGES, carried.SIZE
-_HEADERS, _BODY = carried.HEADERS, carried.BODY
+_KEY, _PAGES, _SIZE = bulk_rows.ORDER_KEY, bulk_rows.PAGES, bulk_rows.SIZE
+_HEADERS, _BODY = bulk_rows.HEADERS, bulk_rows.BODY
 assert (_KEY, _PAGES + 1) == (1, _SIZE)  # noqa: S101 - `_renumbered` relies on it
 
 

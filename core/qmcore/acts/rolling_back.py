@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import returning
-from qmcore.acts.branch import NO_USE, Branch, Mark, count_pending, given_up
 from qmcore.acts.enqueue import Outgoing
 from qmcore.acts.making_room import with_room
 from qmcore.acts.returning import Ending
 from qmcore.acts.stores import stores
+from qmcore.acts.transaction_part import NO_USE, Branch, Mark, count_pending, given_up
 from qmcore.numbers import number
 from qmcore.port import Unit, Volume, always
 from qmcore.queue import Delivery

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qmcore.acts import enqueue as enqueuing
-from qmcore.acts.branch import Branch, leave_numbers, reserve
 from qmcore.acts.dequeue import dequeuable
+from qmcore.acts.dequeue_in_transaction import Held, hold, note
 from qmcore.acts.enqueue import Accepted, Outgoing
-from qmcore.acts.holding import Held, hold, note
+from qmcore.acts.transaction_part import Branch, leave_numbers, reserve
 from qmcore.acts.transactions import commit_branch
 from qmcore.errors import (
     InvalidArgumentError,

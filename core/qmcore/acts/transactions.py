@@ -12,7 +12,12 @@ from collections.abc import Sequence
 
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import plain
-from qmcore.acts.branch import (
+from qmcore.acts.consuming import consume
+from qmcore.acts.enqueue import Accepted, Outgoing
+from qmcore.acts.making_room import with_room
+from qmcore.acts.spilling import spill
+from qmcore.acts.stores import store_for, stores
+from qmcore.acts.transaction_part import (
     NO_USE,
     Branch,
     adds,
@@ -25,11 +30,6 @@ from qmcore.acts.branch import (
     record_once,
     reserve,
 )
-from qmcore.acts.consuming import consume
-from qmcore.acts.enqueue import Accepted, Outgoing
-from qmcore.acts.making_room import with_room
-from qmcore.acts.spilling import spill
-from qmcore.acts.stores import store_for, stores
 from qmcore.errors import (
     OperatingSystemError,
     QueueError,
@@ -40,7 +40,7 @@ from qmcore.queue import KEPT, Delivery, Queue
 from qmcore.records import Outcome
 from qmcore.store import Store
 
-logger = logging.getLogger("qmadmin.transaction")
+logger = logging.getLogger("qmadmin.transacting")
 
 SPILL_BYTES = 8 * 1024 * 1024
 """What a transaction enqueues is kept by its process up to this many bytes, and above them in the store."""

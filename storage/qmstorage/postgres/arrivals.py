@@ -12,8 +12,8 @@ from qmcore.records import NewMessage
 from qmstorage import bodies, rows
 from qmstorage.arrivals import Arrivals
 from qmstorage.postgres.copying import can_copy, copy_rows
-from qmstorage.runner import Row, Statement
 from qmstorage.schema import due, expiring, message, ready
+from qmstorage.statements import Row, Statement
 
 _THESE = message.c.id == func.any(bindparam("ids", type_=ARRAY(BigInteger)))
 _REMOVE = delete(message).where(_THESE).returning(*rows.READ)

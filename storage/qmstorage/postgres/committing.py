@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from qmstorage.postgres import living
+from qmstorage.postgres import liveness_queries
 from qmstorage.postgres.tables import quoted
 
 if TYPE_CHECKING:
+    from qmstorage.postgres.connection_timeouts import WatchedConnection
     from qmstorage.postgres.sessions import Session
-    from qmstorage.postgres.watching import WatchedConnection
 
 _PATIENCE_SECONDS: Final = 5.0
 """How long a transaction may still be in progress whose session was ended."""
@@ -36,9 +36,9 @@ def was_done(connect: Callable[[], WatchedConnection], session: Session, number:
         return None
     try:
         with connect() as connection:
-            if living.server(connection).boot != session.boot:
+            if liveness_queries.server(connection).boot != session.boot:
                 return None
-            living.end_session(connection, session.connection.identity)
+            liveness_queries.end_session(connection, session.connection.identity)
             return _outcome(connection, number)
     except psycopg.Error:
         return None
@@ -56,7 +56,7 @@ def last_number(connect: Callable[[], WatchedConnection], session: Session, sche
     )
     try:
         with connect() as connection:
-            living.end_session(connection, session.connection.identity)
+            liveness_queries.end_session(connection, session.connection.identity)
             if not _is_gone(connection, session):
                 return None
             # First: a standby, whose row may be an old one, refuses it.
@@ -69,7 +69,7 @@ def last_number(connect: Callable[[], WatchedConnection], session: Session, sche
 
 def _is_gone(connection: WatchedConnection, session: Session) -> bool:
     end = time.monotonic() + _PATIENCE_SECONDS
-    while living.is_there(connection, session.connection.identity):
+    while liveness_queries.is_there(connection, session.connection.identity):
         if time.monotonic() >= end:
             return False
         time.sleep(0.01)

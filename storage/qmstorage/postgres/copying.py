@@ -13,7 +13,7 @@ from qmstorage.postgres.tables import TYPE_NAMES, quoted
 if TYPE_CHECKING:
     from sqlalchemy import Table
 
-    from qmstorage.runner import Cursor, Row
+    from qmstorage.statements import Cursor, Row
 
 
 def copy_rows(cursor: Cursor, table: Table, schema: str, rows: Iterable[Row]) -> None:

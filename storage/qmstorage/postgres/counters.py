@@ -17,8 +17,8 @@ from sqlalchemy.dialects.postgresql import insert
 from qmcore.records import Arrival, Use
 from qmstorage.counters import Counters
 from qmstorage.postgres.tables import quoted
-from qmstorage.runner import Row, given
 from qmstorage.schema import counter
+from qmstorage.statements import Row, given
 
 _ADD = (
     insert(counter).values({column.name: bindparam(column.name) for column in counter.columns}).on_conflict_do_nothing()

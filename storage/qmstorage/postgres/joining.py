@@ -20,7 +20,7 @@ from sqlalchemy import Connection, event
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
 from qmcore.port import Unit
 from qmstorage import joined
-from qmstorage.postgres import keys, slots, translate
+from qmstorage.postgres import counter_slots, keys, translate
 from qmstorage.postgres.sessions import whole_numbers
 from qmstorage.postgres.tables import quoted
 
@@ -115,7 +115,7 @@ def _in_savepoint(
         whole_numbers(cursor.adapters)
         plain.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.turns.together}", prepare=False)
         try:
-            slot, isolation = slots.free_slot(plain, volume.address.schema, slots.FOR_TRANSACTION)
+            slot, isolation = counter_slots.free_slot(plain, volume.address.schema, counter_slots.FOR_TRANSACTION)
             if isolation != "read committed":
                 _refuse_old_definitions(plain, volume.address.schema)
             unit = volume.unit_on(cursor, slot)

@@ -12,12 +12,12 @@ import psycopg
 from qmcore.device import RELAXED, DeviceInfo
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
 from qmstorage import versions
-from qmstorage.postgres import homes, tables, translate, watching
+from qmstorage.postgres import connection_timeouts, database_identity, tables, translate
 from qmstorage.postgres.sessions import whole_numbers
 from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
 from qmstorage.postgres.unit import PostgresUnit
 from qmstorage.postgres.volume import PostgresVolume
-from qmstorage.runner import Texts
+from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
     from qmstorage.postgres.address import Address
@@ -63,7 +63,7 @@ def open_volume(address: Address, clock: ServerClock) -> PostgresVolume:
             raise translate.not_a_device(address.shown)
         if not readonly:
             _make_memory_again(connection, address)
-        home = "" if readonly else homes.settle(connection, address)
+        home = "" if readonly else database_identity.settle(connection, address)
     return PostgresVolume(address, clock, durable=durability != RELAXED, readonly=readonly, home=home)
 
 
@@ -86,7 +86,7 @@ def create_volume(
                 connection.cursor(binary=True), Texts(DIALECT, address.schema), schema=address.schema, slot=0
             )
             unit.add_device(info, main=main)
-            home = homes.settle(connection, address)
+            home = database_identity.settle(connection, address)
             if group:
                 _refuse_unknown_role(connection, group)
                 _grant(connection, _both(address), group)
@@ -115,7 +115,7 @@ def connected(address: Address, clock: ServerClock) -> Iterator[psycopg.Connecti
     if refused := address.refused_file:
         logger.warning("%s", refused)
     try:
-        with contextlib.closing(watching.connected(address)) as connection:
+        with contextlib.closing(connection_timeouts.connected(address)) as connection:
             clock.learn(connection.reading)
             whole_numbers(connection.adapters)
             connection.execute("SET client_min_messages = warning")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
     from sqlalchemy.types import TypeEngine
 
-    from qmstorage.postgres.watching import WatchedConnection
-    from qmstorage.runner import Statement, Texts
+    from qmstorage.postgres.connection_timeouts import WatchedConnection
+    from qmstorage.statements import Statement, Texts
 
 _Buffer: TypeAlias = bytes | bytearray | memoryview
 

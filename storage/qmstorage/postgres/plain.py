@@ -26,10 +26,10 @@ from sqlalchemy.types import BigInteger, Integer, LargeBinary
 
 from qmcore.order import LAST
 from qmstorage import rows
-from qmstorage.among import Among, Named, Row
-from qmstorage.choosing import THIS
-from qmstorage.runner import given
+from qmstorage.dialect import Among, Named, Row
 from qmstorage.schema import counter, due, expiring, held, message, ready, waiter
+from qmstorage.selection import THIS
+from qmstorage.statements import given
 
 _KEY: Final = ("space_id", "queue_id", "slot")
 

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Integer, cast, delete, exists, func, insert, 
 
 from qmcore.records import Outcome, Role, Use
 from qmstorage import rows
-from qmstorage.among import Among
+from qmstorage.dialect import Among
 from qmstorage.postgres.plain import (
     IS_KNOWN,
     NUMBER_OF_TRANSACTION,
@@ -22,8 +22,8 @@ from qmstorage.postgres.plain import (
     no_longer_expiring,
     taken,
 )
-from qmstorage.runner import given
 from qmstorage.schema import chunk, counter, held, message, owner, trans, waiter
+from qmstorage.statements import given
 from qmstorage.transactions import written_state
 
 _USE: Final = Use._fields

@@ -16,14 +16,14 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.types.numeric import NumericBinaryLoader
 
 from qmcore.errors import SystemFailureError
-from qmstorage.postgres import living, slots
-from qmstorage.postgres.link import abandon_connection
+from qmstorage.postgres import counter_slots, liveness_queries
+from qmstorage.postgres.nonblocking_connection import abandon_connection
 
 if TYPE_CHECKING:
     from psycopg.adapt import AdaptersMap
 
-    from qmstorage.postgres.watching import WatchedConnection
-    from qmstorage.runner import Cursor
+    from qmstorage.postgres.connection_timeouts import WatchedConnection
+    from qmstorage.statements import Cursor
 
 MOST: Final = 32
 """Sessions that one process has on a volume at most; more threads than that take turns."""
@@ -209,9 +209,9 @@ class Sessions:
             if connection.info.server_version >= _KNOWS_TRANSACTION_TIMEOUT:
                 # Our transactions are short, or are ended by the limits above.
                 connection.execute("SET transaction_timeout = 0", prepare=False)
-            slot, _ = slots.free_slot(connection, self._schema, slots.FOR_SESSION)
+            slot, _ = counter_slots.free_slot(connection, self._schema, counter_slots.FOR_SESSION)
             whole_numbers(connection.adapters)
-            session = Session(connection, slot, living.server(connection).boot)
+            session = Session(connection, slot, liveness_queries.server(connection).boot)
             self._all.add(session)
         except BaseException:
             connection.close()

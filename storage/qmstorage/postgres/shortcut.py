@@ -26,8 +26,8 @@ from qmstorage.postgres import committing, keys, plain, plain_transactions, tran
 from qmstorage.postgres.committing import Again
 from qmstorage.postgres.pipeline import BEGIN, COMMIT, ROLLBACK, Pipeline, Prepared, Step
 from qmstorage.postgres.tables import quoted
-from qmstorage.runner import Texts
 from qmstorage.schema import message
+from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
     from qmstorage.postgres.sessions import Session

@@ -17,7 +17,7 @@ from qmstorage.postgres.sessions import whole_numbers
 
 if TYPE_CHECKING:
     from qmstorage.postgres.unit import PostgresUnit
-    from qmstorage.runner import Texts
+    from qmstorage.statements import Texts
 
 T = TypeVar("T")
 

@@ -17,14 +17,14 @@ from qmcore.condition import Condition
 from qmcore.records import Claim, Holding, Place
 from qmcore.selection import Choice
 from qmcore.space import Space
-from qmstorage import choosing, conditions
-from qmstorage.among import Among, Named, Row
+from qmstorage import conditions, selection
 from qmstorage.claims import REARM, Claims
+from qmstorage.dialect import Among, Named, Row
 from qmstorage.history import History
 from qmstorage.listing import Listings
 from qmstorage.postgres import keys
-from qmstorage.runner import given
 from qmstorage.schema import due, expiring, history, message, ready, threshold
+from qmstorage.statements import given
 from qmstorage.states import States
 
 
@@ -78,9 +78,9 @@ _TAKE_READY_OF = (
     delete(ready)
     .where(
         Among(
-            choosing.THIS,
-            select(choosing.THIS)
-            .join_from(message, ready, choosing.STANDS)
+            selection.THIS,
+            select(selection.THIS)
+            .join_from(message, ready, selection.STANDS)
             .where(message.c.id == _numbers("ids"), given(message.c.queue_id, "of_queue"))
             .with_for_update(skip_locked=True, of=ready),
         ),

@@ -14,18 +14,18 @@ from qmcore.space import Space, SpaceDefinition
 from qmstorage.bodies import Bodies, incomplete
 from qmstorage.postgres import keys
 from qmstorage.postgres.arrivals import SharedArrivals
-from qmstorage.postgres.carrying import SharedCarrying
+from qmstorage.postgres.bulk_load import SharedImports, SharedLoading
+from qmstorage.postgres.bulk_read import SharedCarrying
 from qmstorage.postgres.counters import SharedCounters
 from qmstorage.postgres.highest import SharedHighest
-from qmstorage.postgres.loading import SharedImports, SharedLoading
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
 from qmstorage.postgres.tables import memory_schema
-from qmstorage.runner import Cursor, Row, Texts, given
 from qmstorage.schema import chunk, counter, due, expiring, held, message, ready
+from qmstorage.statements import Cursor, Row, Texts, given
 from qmstorage.unit import MemoryStore, SqlUnit
 
 if TYPE_CHECKING:
-    from qmstorage.postgres.presence import Presence
+    from qmstorage.postgres.liveness import Presence
 
 _CONTENT = select(chunk.c.content).where(given(chunk.c.body_id, "of_body"), given(chunk.c.number, "at"))
 _REMOVE_MESSAGES = delete(message).where(message.c.id.between(bindparam("low"), bindparam("high")))

@@ -18,7 +18,7 @@ from qmcore.errors import BadResourceError, InUseError, OperatingSystemError
 from qmcore.records import Owner
 from qmcore.upgrade import UpgradePlan
 from qmstorage import migrating, schema
-from qmstorage.postgres import keys, living, opening, tables
+from qmstorage.postgres import keys, liveness_queries, opening, tables
 from qmstorage.postgres.clock import ServerClock
 from qmstorage.postgres.tables import memory_schema, quoted
 
@@ -150,7 +150,7 @@ def _attached(connection: psycopg.Connection[Any], schemas: Iterable[str]) -> tu
         for name in schemas
         for row in connection.execute(_OWNERS.format(quoted(name))).fetchall()
     ]
-    return tuple(map(str, living.alive(owners, connection))) if owners else ()
+    return tuple(map(str, liveness_queries.alive(owners, connection))) if owners else ()
 
 
 def _owner(connection: psycopg.Connection[Any], address: Address, name: str) -> str:

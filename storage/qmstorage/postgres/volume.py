@@ -21,26 +21,35 @@ from qmcore.queue import Queue
 from qmcore.records import Owner
 from qmcore.space import Space
 from qmstorage.forks import FORKS
-from qmstorage.postgres import committing, health, homes, joining, living, telling, translate, watching
+from qmstorage.postgres import (
+    committing,
+    connection_timeouts,
+    database_identity,
+    health,
+    joining,
+    liveness_queries,
+    translate,
+    wakeup_notify,
+)
 from qmstorage.postgres.committing import Again
-from qmstorage.postgres.living import Identity
-from qmstorage.postgres.memories import Memories
-from qmstorage.postgres.presence import Presence
+from qmstorage.postgres.liveness import Presence
+from qmstorage.postgres.liveness_queries import Identity
+from qmstorage.postgres.memory_tables import Memories
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.shortcut import PostgresShortcut
 from qmstorage.postgres.snapshot import PostgresSnapshot
 from qmstorage.postgres.tables import DIALECT, quoted
-from qmstorage.postgres.turns import Turns
 from qmstorage.postgres.unit import PostgresUnit
-from qmstorage.runner import Texts
+from qmstorage.postgres.volume_lock import Turns
+from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
     from qmcore.device import DeviceInfo
     from qmcore.findings import Finding
     from qmstorage.postgres.address import Address
-    from qmstorage.postgres.bells import ServerBell
     from qmstorage.postgres.clock import ServerClock
-    from qmstorage.postgres.watching import WatchedConnection
+    from qmstorage.postgres.connection_timeouts import WatchedConnection
+    from qmstorage.postgres.wakeups import ServerBell
 
 T = TypeVar("T")
 
@@ -81,7 +90,10 @@ class PostgresVolume:
         )
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
         self._presence = Presence(
-            self._connected, address.schema, outlived=functools.partial(living.outlived, address.schema), clock=clock
+            self._connected,
+            address.schema,
+            outlived=functools.partial(liveness_queries.outlived, address.schema),
+            clock=clock,
         )
         self._closed = ""
         self._short = PostgresShortcut(self, address.schema, self._texts, self.turns.key)
@@ -318,7 +330,7 @@ class PostgresVolume:
                 raise self.before_commit(error, session) from error
             is_repeatable = repeatable is not None and repeatable(result)
             self.committed(session, lambda: session.run("COMMIT"), unit.transaction_number, is_repeatable=is_repeatable)
-            telling.tell(session, self._schema, unit.news.queues)
+            wakeup_notify.tell(session, self._schema, unit.news.queues)
         for action in unit.actions:
             action()
         return result
@@ -395,7 +407,7 @@ class PostgresVolume:
             raise translate.from_psycopg(error, self.path) from error
 
     def _connect(self) -> WatchedConnection:
-        connection = watching.connected(self.address)
+        connection = connection_timeouts.connected(self.address)
         self._clock.learn(connection.reading)
         refusal = self._unfit(connection.identity)
         if refusal is not None:
@@ -409,8 +421,8 @@ class PostgresVolume:
         if self.readonly:
             return
         try:
-            if homes.here(connection, self.address) != self._home:
-                self._home = homes.settle(connection, self.address)
+            if database_identity.here(connection, self.address) != self._home:
+                self._home = database_identity.settle(connection, self.address)
         except BaseException:
             connection.close()
             raise
@@ -427,7 +439,7 @@ class PostgresVolume:
 
     def connected_hastily(self) -> WatchedConnection:
         """Return a connection for questions that take no time; the caller closes it."""
-        return watching.connected_hastily(self.address)
+        return connection_timeouts.connected_hastily(self.address)
 
     def _check_usable(self) -> None:
         if self._closed:

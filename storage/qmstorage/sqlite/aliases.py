@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from qmcore.errors import BadResourceError, InUseError
 from qmstorage.sqlite import files, translate
-from qmstorage.sqlite.locks import attends_another_file
+from qmstorage.sqlite.writer_gate import attends_another_file
 
 if TYPE_CHECKING:
-    from qmstorage.sqlite.beside import Log
+    from qmstorage.sqlite.wal import Log
 
 _FILE: Final = ""
 _LOG: Final = "-wal"

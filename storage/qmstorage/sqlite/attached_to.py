@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from qmcore.records import Owner
 from qmcore.space import Space
-from qmstorage.runner import Texts
 from qmstorage.sqlite import files
 from qmstorage.sqlite.owner_files import OwnerFiles
 from qmstorage.sqlite.unit import SqliteUnit
+from qmstorage.statements import Texts
 
 
 def living(path: str, *, older: bool = False) -> Iterator[tuple[Space, list[Owner]]]:

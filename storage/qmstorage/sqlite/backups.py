@@ -18,9 +18,9 @@ from typing import Any
 from qmcore.backup import BackupReport, BackupVolume
 from qmcore.errors import BadResourceError, QueueError, ReleaseError, SystemFailureError
 from qmcore.port import Snapshot, Unit, Volume
-from qmstorage.runner import Texts
 from qmstorage.sqlite import files, parts, snapshot, translate
 from qmstorage.sqlite.unit import SqliteUnit
+from qmstorage.statements import Texts
 
 FORMAT = 1
 LIST = "backup.json"

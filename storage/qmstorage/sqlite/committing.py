@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from qmcore.errors import OutcomeUnknownError
 from qmstorage.sqlite import translate
-from qmstorage.sqlite.line import Job, SpoiltError, settle
+from qmstorage.sqlite.group_commit import Job, SpoiltError, settle
 from qmstorage.sqlite.unit import SqliteUnit, roll_back
 
 if TYPE_CHECKING:
-    from qmstorage.runner import Texts
-    from qmstorage.sqlite.beside import Beside
-    from qmstorage.sqlite.desk import Answer, Desk, Served
-    from qmstorage.sqlite.locks import Gate
-    from qmstorage.sqlite.residences import Residences
+    from qmstorage.sqlite.handoff import Answer, Desk, Served
+    from qmstorage.sqlite.memory_files import Residences
+    from qmstorage.sqlite.wal import Beside
+    from qmstorage.sqlite.writer_gate import Gate
+    from qmstorage.statements import Texts
 
 
 class Committer:

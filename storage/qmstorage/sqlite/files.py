@@ -17,7 +17,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from qmcore.errors import BadResourceError, OperatingSystemError, ReleaseError, SystemFailureError
 from qmstorage import schema, versions
 from qmstorage.sqlite import translate
-from qmstorage.sqlite.locks import Surroundings
+from qmstorage.sqlite.writer_gate import Surroundings
 
 OLDEST_SQLITE: Final = (3, 35, 0)
 """RETURNING came with it."""

@@ -18,10 +18,10 @@ from sqlalchemy import Connection, event
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, TransactionStartError
 from qmcore.port import Unit
 from qmstorage import joined
-from qmstorage.news import News
-from qmstorage.runner import Texts
+from qmstorage.notifications import News
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.unit import SqliteUnit
+from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
     from qmstorage.sqlite.volume import SqliteVolume

@@ -12,11 +12,11 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from qmcore.device import RELAXED, DeviceInfo
 from qmcore.errors import InvalidArgumentError
 from qmstorage import schema
-from qmstorage.runner import Texts
 from qmstorage.sqlite import aliases, files, translate
 from qmstorage.sqlite.readonly import ReadOnlyVolume
 from qmstorage.sqlite.unit import SqliteUnit, roll_back
 from qmstorage.sqlite.volume import SqliteVolume
+from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
     from qmcore.port import Volume

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from qmcore.records import Owner
-from qmstorage.process import is_running, this_process
+from qmstorage.process_identity import is_running, this_process
 from qmstorage.sqlite import open_file_locks
-from qmstorage.sqlite.locks import Surroundings, lock
+from qmstorage.sqlite.writer_gate import Surroundings, lock
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROCESS, _OPEN_FILE = 0, 1

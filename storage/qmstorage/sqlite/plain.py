@@ -19,10 +19,10 @@ from qmcore.records import Nothing, Outcome, Role, Use
 from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmstorage import rows
 from qmstorage.counters import MOST, OF_SPACE, adding
-from qmstorage.runner import Row, given
 from qmstorage.schema import counter, owner, trans
 from qmstorage.sqlite import traffic
 from qmstorage.sqlite.undecoded import Undecoded
+from qmstorage.statements import Row, given
 from qmstorage.transactions import written_state
 from qmstorage.unit import SqlUnit
 

@@ -11,13 +11,13 @@ from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Owner
 from qmcore.space import Space
-from qmstorage.runner import Texts
 from qmstorage.sqlite import files, translate
-from qmstorage.sqlite.bells import SocketBell
+from qmstorage.sqlite.memory_files import memory_files
 from qmstorage.sqlite.owner_files import same_boot
-from qmstorage.sqlite.residences import memory_files
 from qmstorage.sqlite.snapshot import SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import read_once
+from qmstorage.sqlite.wakeups import SocketBell
+from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
     from qmcore.device import DeviceInfo

@@ -20,8 +20,8 @@ from qmcore.backup import BackupReport, BackupVolume
 from qmcore.errors import BadResourceError, InUseError, QueueError, SystemFailureError
 from qmstorage.sqlite import files, parts, translate
 from qmstorage.sqlite.backups import Contents, contents_of, read_list
+from qmstorage.sqlite.memory_files import remove_memories
 from qmstorage.sqlite.replaced import Replaced, replaced
-from qmstorage.sqlite.residences import remove_memories
 from qmstorage.sqlite.upgrading import upgrade_copy
 
 _LEAP = 2**32

@@ -9,12 +9,12 @@ from qmcore.message import Message
 from qmcore.records import Nothing, Use
 from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmstorage import bodies
-from qmstorage.sqlite.line import Job
+from qmstorage.sqlite.group_commit import Job
 from qmstorage.sqlite.plain import MAIN
 from qmstorage.sqlite.unit import SqliteUnit
 
 if TYPE_CHECKING:
-    from qmstorage.sqlite.errands import Errand
+    from qmstorage.sqlite.handoff_requests import Errand
     from qmstorage.sqlite.volume import SqliteVolume
 
 Asked = TypeVar("Asked")

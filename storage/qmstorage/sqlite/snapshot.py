@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.port import Unit
-from qmstorage.runner import Texts
 from qmstorage.sqlite import files, translate
-from qmstorage.sqlite.residences import Residences
+from qmstorage.sqlite.memory_files import Residences
 from qmstorage.sqlite.unit import SqliteUnit
+from qmstorage.statements import Texts
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ from qmstorage import bodies, rows
 from qmstorage.arrivals import Arrivals
 from qmstorage.holding import for_each_role
 from qmstorage.rows import ALL, PLAIN, USUAL, is_plain, is_usual, plain_row, usual_row
-from qmstorage.runner import Row, Statement, given, insert_into
 from qmstorage.schema import held, message, ready
 from qmstorage.sqlite.undecoded import Undecoded
+from qmstorage.statements import Row, Statement, given, insert_into
 from qmstorage.states import PENDING_WORK
 from qmstorage.unit import MemoryStore
 

@@ -8,16 +8,16 @@ from typing import TypeVar
 
 from sqlalchemy import func, select
 
-from qmcore.carried import Row as Carried
+from qmcore.bulk_rows import Row as Carried
 from qmcore.message import State
 from qmcore.port import Unit
-from qmstorage.news import ALL
-from qmstorage.runner import Row, Texts, given
+from qmstorage.notifications import ALL
 from qmstorage.schema import counter, space, waiter
 from qmstorage.sqlite import translate
-from qmstorage.sqlite.bells import is_in_turn
 from qmstorage.sqlite.plain import MAIN, PlainTraffic
 from qmstorage.sqlite.traffic import SqliteMemoryStore
+from qmstorage.sqlite.wakeups import is_in_turn
+from qmstorage.statements import Row, Texts, given
 
 T = TypeVar("T")
 

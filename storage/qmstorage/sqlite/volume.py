@@ -21,18 +21,18 @@ from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage.forks import FORKS
-from qmstorage.news import ALL
-from qmstorage.runner import Row, Statement, Texts
+from qmstorage.notifications import ALL
 from qmstorage.sqlite import aliases, files, joining, translate
-from qmstorage.sqlite.bells import SocketBell
-from qmstorage.sqlite.beside import Beside
 from qmstorage.sqlite.committing import Committer
-from qmstorage.sqlite.line import Job, Line
+from qmstorage.sqlite.group_commit import Job, Line
+from qmstorage.sqlite.memory_files import Residences, memory_files
 from qmstorage.sqlite.owner_files import same_boot
-from qmstorage.sqlite.residences import Residences, memory_files
 from qmstorage.sqlite.shortcut import SqliteShortcut
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import ours, read_once, roll_back
+from qmstorage.sqlite.wakeups import SocketBell
+from qmstorage.sqlite.wal import Beside
+from qmstorage.statements import Row, Statement, Texts
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

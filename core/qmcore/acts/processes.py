@@ -1,0 +1,77 @@
+"""The act of attaching to a queue space, and of leaving it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from qmcore.acts import thresholds
+from qmcore.acts.housekeeping import end_what_was_left
+from qmcore.definitions import OpenSpace
+from qmcore.errors import NoSpaceError, Resource
+from qmcore.port import Unit, Volume
+from qmcore.records import Owner
+from qmcore.times import Clock
+
+ADMINISTRATORS: Final = frozenset(("qmadmin", "MIB"))
+"""The roles of those of whom one is let in where as many processes are attached as the queue space allows."""
+
+
+def attach(volume: Volume, opened: OpenSpace, role: str, clock: Clock) -> None:
+    """Attach this process to a queue space; what processes that died have left is ended first."""
+    end_what_was_left(volume, opened, clock)
+    owner = volume.new_owner(opened.space.id, role, clock.now())
+
+    def record(unit: Unit) -> int:
+        space = opened.definitions(unit).space
+        owners = [*unit.owners(space.id), owner]
+        count, limit = _counted(owners) - 1, space.definition.processes
+        if count >= limit:
+            raise NoSpaceError(f"queue space {space.name!r}", Resource.PROCESSES, used=count, limit=limit)
+        unit.add_owner(owner)
+        opened.note_use(unit, "processes", len(owners))
+        return space.definition.memory
+
+    try:
+        # Asked where we are recorded: from then on, the memory of the queue space is as it is.
+        memory = volume.write(record, durable=False, concurrent=True)
+    except BaseException:
+        volume.release_owner(owner)
+        raise
+    opened.me = owner
+    if memory:
+        try:
+            _attach_memory(volume, opened, clock)
+        except BaseException:
+            opened.me = None
+            detach(volume, opened, owner, clock)
+            raise
+
+
+def _counted(owners: Sequence[Owner]) -> int:
+    """Return how many processes the limit counts: all but one of the administrators."""
+    return len(owners) - any(owner.role in ADMINISTRATORS for owner in owners)
+
+
+def _attach_memory(volume: Volume, opened: OpenSpace, clock: Clock) -> None:
+    """Open the memory of the queue space; whoever removes one that nobody uses sees by now that we do."""
+
+    def note(unit: Unit) -> None:
+        thresholds.note_memory_lost(unit, opened)
+
+    if volume.attach_memory(opened.space, volume.read(lambda unit: unit.queues(opened.space.id))):
+        volume.write(note, durable=False, concurrent=True)
+    end_what_was_left(volume, opened, clock)
+
+
+def detach(volume: Volume, opened: OpenSpace, owner: Owner, clock: Clock) -> None:
+    """Leave the queue space; transactions that are open are rolled back."""
+    try:
+        volume.write(lambda unit: unit.remove_owner(owner.id), durable=False, concurrent=True)
+    finally:
+        # Where the store refuses, as on a full disk, others find out by the lock that we have left.
+        volume.release_owner(owner)
+    try:
+        end_what_was_left(volume, opened, clock)
+    finally:
+        volume.detach_memory(opened.space)

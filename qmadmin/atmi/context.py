@@ -1,0 +1,241 @@
+"""What ATMI's calls, which name no handle, find by themselves: the device, queue spaces, and transactions in use."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from qmadmin.atmi.control import LONG_RANGE
+from qmadmin.atmi.errno import TPEINVAL, TPENOENT, TPEPROTO, TPETIME, TPException, failure_to_join
+from qmadmin.device import Device
+from qmadmin.opening import open_device, path_of
+from qmadmin.space import QueueSpace
+from qmadmin.transacting import Transaction
+from qmcore import names
+from qmcore.checks import flag_of, number_of, whole
+from qmcore.errors import InvalidArgumentError, QueueError
+
+ALIASES: Final = "QMALIASES"
+"""The environment variable that says which queue spaces have other names, as in `TMQUEUE=QSPACE,BILLS=QSPACE2`."""
+OPERATION_SECONDS: Final = 30.0
+"""How long TPQWAIT waits outside of a transaction, as TMQUEUE's default is."""
+
+
+@dataclasses.dataclass(slots=True)
+class OpenTransaction:
+    """The transaction of a thread. `timed_out`: a wait has ended because the time of the transaction was over."""
+
+    device: Device
+    transaction: Transaction
+    timed_out: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its timeout has passed, so that it can only be aborted."""
+        return self.timed_out or self.transaction.remaining() <= 0
+
+
+class Context:
+    """What a process has joined: its device, its open queue spaces, who it is, and the transaction of each thread.
+
+    A forked process stays joined, and is in no transaction: that is its parent's.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._device: Device | None = None
+        self._named = ""
+        self._spaces: dict[str, QueueSpace] = {}
+        self._aliases: dict[str, str] = {}
+        self._local = threading.local()
+        self.timeout = OPERATION_SECONDS
+        self.client = ""
+        self.appkey = 0
+        os.register_at_fork(after_in_child=self._begin_in_child)
+
+    @property
+    def transaction(self) -> OpenTransaction | None:
+        """The transaction of this thread."""
+        found: OpenTransaction | None = getattr(self._local, "transaction", None)
+        return found
+
+    def join(self, device: str | os.PathLike[str] | None) -> None:
+        """Open the device, that of QMCONFIG if none is named; joining the same again is no error."""
+        named = _path_of(device)
+        with self._lock:
+            if self._device is None:
+                path = named or os.environ.get("QMCONFIG")
+                if not path:
+                    raise TPException(TPEINVAL, "no device is named, and QMCONFIG is not set")
+                self._aliases = _aliases(os.environ.get(ALIASES, ""))
+                try:
+                    self._device = open_device(path)
+                except QueueError as error:
+                    raise failure_to_join(error) from error
+                self._named = _called(path)
+            elif named and _called(named) != self._named:
+                raise TPException(TPEPROTO, f"device {self._named!r} is joined already; call tpterm() first")
+
+    def set_timeout(self, timeout: object) -> None:
+        """Set how many seconds TPQWAIT waits outside of a transaction."""
+        seconds = _seconds(timeout)
+        if not seconds >= 0:
+            raise TPException(TPEINVAL, f"the timeout must be a number of seconds from 0 on, got {timeout!r}")
+        self.timeout = float(seconds)
+
+    def set_client(self, client: str | None, appkey: int | None) -> None:
+        """Set who the messages of this process come from."""
+        try:
+            if client is not None:
+                self.client = names.queue_name(client, "client identifier") if client != "" else ""
+            if appkey is not None:
+                self.appkey = whole(appkey, "application key", *LONG_RANGE)
+        except InvalidArgumentError as error:
+            raise failure_to_join(error) from error
+
+    def leave(self) -> None:
+        """Close everything, and be nobody."""
+        with self._lock:
+            device, self._device = self._device, None
+            self._spaces.clear()
+            self.timeout, self.client, self.appkey = OPERATION_SECONDS, "", 0
+            self.set_priority(None)
+            if device is not None:
+                device.close()
+
+    def begin(self, timeout: object) -> None:
+        """Begin a transaction of this thread; 0 seconds is no limit."""
+        seconds = _seconds(timeout)
+        device = self._joined()
+        try:
+            transaction = Transaction(device, seconds or None)
+        except QueueError as error:
+            raise failure_to_join(error) from error
+        transaction.join_context()
+        self._local.transaction = OpenTransaction(device, transaction)
+
+    def end(self, call: str) -> OpenTransaction:
+        """Return the transaction of this thread, which has none from now on."""
+        found = self.transaction
+        if found is None:
+            raise TPException(TPEPROTO, f"{call}() was called outside of a transaction")
+        found.transaction.leave_context()
+        self._local.transaction = None
+        return found
+
+    def space(self, name: str) -> QueueSpace:
+        """Return an open queue space for a call of this thread.
+
+        Raises TPException where there is none, and where the transaction of this thread is no longer of any use;
+        QueueError where it cannot be opened for another reason.
+        """
+        self._check_call(name)
+        with self._lock:
+            if name not in self._spaces:
+                with _tpenoent():
+                    device = self._joined()
+                    self._spaces[name] = device.open_space(self._aliases.get(name, name))
+            return self._spaces[name]
+
+    def comes_free(self, name: str, seconds: float) -> bool:
+        """Tell whether the queue space could be written within the seconds; raises as `space` does."""
+        self._check_call(name)
+        with _tpenoent():
+            device = self._joined()
+            return device.comes_free(self._aliases.get(name, name), seconds)
+
+    def forget(self, name: str) -> None:
+        """Open a queue space anew when it is named next: the one that was open is gone."""
+        with self._lock:
+            self._spaces.pop(name, None)
+
+    def set_priority(self, priority: int | None) -> None:
+        """Set the priority of the next message that this thread enqueues; None is that of any other."""
+        self._local.priority = priority
+
+    @property
+    def priority(self) -> int | None:
+        """The priority of the next message that this thread enqueues, where tpsprio() has said it."""
+        found: int | None = getattr(self._local, "priority", None)
+        return found
+
+    def own_transaction(self, space: QueueSpace) -> Transaction:
+        """Return a transaction on a queue space beside that of this thread."""
+        return Transaction(self._joined(), None, space.name)
+
+    def _joined(self) -> Device:
+        self.join(None)
+        assert self._device is not None  # noqa: S101 - joined above
+        return self._device
+
+    def _check_call(self, name: object) -> None:
+        if not isinstance(name, str) or not name:
+            raise TPException(TPEINVAL, f"the queue space must be named by a str, got {name!r}")
+        present = self.transaction
+        if present is None:
+            return
+        if present.device is not self._device:
+            raise TPException(TPEPROTO, "the transaction of this thread ended when another one called tpterm()")
+        if present.is_over:
+            raise TPException(TPETIME, "the time of the transaction is over; it can only be aborted")
+
+    def _begin_in_child(self) -> None:
+        self._lock = threading.RLock()
+        if self.transaction is not None:
+            self.end("fork")
+
+
+@contextlib.contextmanager
+def _tpenoent() -> Iterator[None]:
+    """Say of a name that no queue space can have that there is none."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        raise TPException(TPENOENT, str(error)) from error
+
+
+def _aliases(text: str) -> dict[str, str]:
+    """Return the queue spaces by the other names that the environment gives them."""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        alias, sign, name = (word.strip() for word in part.partition("="))
+        if not (alias and sign and name):
+            raise TPException(TPEINVAL, f"{ALIASES} must be of the form ALIAS=QSPACE[,ALIAS=QSPACE...], got {text!r}")
+        if found.setdefault(alias, name) != name:
+            raise TPException(
+                TPEINVAL, f"{ALIASES} names two queue spaces for {alias!r}: {found[alias]!r} and {name!r}"
+            )
+    return found
+
+
+def _called(device: str) -> str:
+    """Return what a device is called, whichever way it is named."""
+    try:
+        return path_of(device)
+    except QueueError as error:
+        raise failure_to_join(error) from error
+
+
+def _path_of(device: object) -> str:
+    if device is None:
+        return ""
+    try:
+        path = os.fspath(device)  # type: ignore[call-overload]
+    except TypeError:
+        path = None
+    if not isinstance(path, str) or not path:
+        raise TPException(TPEINVAL, f"the device must be named by a path, got {device!r}")
+    return path
+
+
+def _seconds(timeout: object) -> float:
+    """Return the seconds of a timeout, which may be a number of any type or a timedelta."""
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else number_of(timeout)
+    if seconds is None or flag_of(timeout) is not None:
+        raise TPException(TPEINVAL, f"the timeout must be a number of seconds, or a timedelta, got {timeout!r}")
+    return seconds

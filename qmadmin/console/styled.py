@@ -1,0 +1,193 @@
+"""The screen of a terminal: the same lines with styles, drawn by rich, and a pager for what is longer than the screen.
+
+Only the severity of a notice has a colour, so that everything reads on light and dark backgrounds; NO_COLOR takes
+that away too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.text import Text
+from rich.theme import Theme
+
+from qmadmin.configuration import Configuration
+from qmadmin.console import render
+from qmadmin.console.escapes import printable
+from qmadmin.console.formats import Format
+from qmadmin.console.progress_bar import STYLES, Bar
+from qmadmin.console.render import PlainScreen, sentence, window
+from qmadmin.console.results import Notice, Result, Severity
+from qmadmin.shell import layout
+from qmadmin.shell.interrupts import left_to_the_child
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from qmadmin.settings import ShellSettings
+    from qmadmin.shell.layout import Span
+
+_SAMPLE = "x"
+_HANGING = "  "
+"""What stands before each line of a hint, so that a wrapped one is told from the next thing that is shown."""
+
+_THEME = Theme(
+    {
+        layout.HEAD: "bold",
+        layout.LABEL: "dim",
+        layout.TERM: "bold",
+        "hint": "dim",
+        Severity.ERROR.value: "bold red",
+        Severity.WARN.value: "bold magenta",
+        Severity.INFO.value: "bold",
+        **STYLES,
+    },
+    inherit=False,
+)
+
+
+class StyledScreen:
+    """A terminal."""
+
+    def __init__(
+        self, out: TextIO, err: TextIO, environ: Mapping[str, str], settings: ShellSettings | None = None
+    ) -> None:
+        self._environ = environ
+        self._settings = settings or Configuration("", {}, environ).qmadmin
+        self._plain = PlainScreen(out, err)
+        self._out = self._console(out)
+        self._err = self._console(err)
+        self._marks: dict[str, tuple[str, str]] = {}
+        """What begins and ends each style that was drawn."""
+
+    def prepare(self) -> None:
+        """Do nothing: it is there."""
+
+    def show(self, results: Iterable[Result], *, form: Format = Format.TABLE, paged: bool = False) -> None:
+        """Draw results for the width that the terminal has now, as they come."""
+        size = window(self._out.file)
+        lines = render.lines(results, form, self._out.file)
+        pager = self._pager if paged else ""
+        if pager:
+            begun = list(_first_rows(lines, size))
+            if sum(_rows(line, size) for line in begun) >= size.lines:
+                self._page(itertools.chain(begun, lines), pager)
+                return
+            lines = iter(begun)
+        for line in lines:
+            self._plain.write(self._styled(line) + "\n")
+        self._plain.flush()
+
+    def notice(self, notice: Notice, place: str = "") -> None:
+        """Draw a notice, its hint dimmed beneath."""
+        severity = notice.severity.value
+        text = Text(sentence(notice, place))
+        text.stylize(severity, 0, len(severity) + 1)
+        columns = window(self._err.file).columns
+        drawn = _drawn(self._err, text, columns)
+        if notice.hint:
+            hint = _drawn(self._err, Text(printable(notice.hint), style="hint"), max(columns - len(_HANGING), 1))
+            drawn += "".join(f"\n{_HANGING}{line}" for line in hint.split("\n"))
+        self._plain.prompt(drawn + "\n")
+
+    def prompt(self, text: str) -> None:
+        """Write a prompt."""
+        self._plain.prompt(text)
+
+    def write(self, text: str) -> None:
+        """Write what is for programs."""
+        self._plain.write(text)
+
+    def tick(self, text: str) -> None:
+        """Write a piece of a line that shows progress."""
+        self._plain.tick(text)
+
+    def progress(self, what: str, total: int | None) -> Bar | None:
+        """Return a bar on stderr, if that is a terminal too."""
+        if not self._err.is_terminal:
+            return None
+        self._plain.flush()
+        return Bar(self._err, printable(what), total)
+
+    def flush(self) -> None:
+        """Bring everything out."""
+        self._plain.flush()
+
+    def descriptor(self) -> None:
+        """Return None."""
+        self.flush()
+
+    def _console(self, stream: TextIO) -> Console:
+        return Console(
+            file=stream,
+            theme=_THEME,
+            markup=False,
+            highlight=False,
+            emoji=False,
+            no_color=self._settings.color == "never",
+            _environ=self._environ,
+        )
+
+    def _styled(self, spans: Sequence[Span]) -> str:
+        """Return a line with the control sequences of its styles.
+
+        rich draws each style once: line by line it took most of the time of a long listing.
+        """
+        line = ""
+        for text, style in spans:
+            if style not in self._marks:
+                before, _, after = _drawn(self._out, Text(_SAMPLE, style)).partition(_SAMPLE)
+                self._marks[style] = before, after
+            before, after = self._marks[style]
+            line += before + text + after
+        return line
+
+    def _page(self, lines: Iterable[Sequence[Span]], pager: str) -> None:
+        """Give the lines to the pager until it is left."""
+        self._plain.flush()
+        with left_to_the_child() as interrupts:
+            child = subprocess.Popen(  # noqa: S602 - PAGER is a shell command
+                pager, shell=True, stdin=subprocess.PIPE, env=dict(self._environ), text=True, errors="backslashreplace"
+            )
+            # Whoever leaves the pager before the end has seen enough.
+            with contextlib.suppress(BrokenPipeError), child:
+                assert child.stdin is not None  # noqa: S101 - a pipe was asked for
+                for line in lines:
+                    child.stdin.write(self._styled(line) + "\n")
+        if interrupts:
+            self.prompt("\n")
+
+    @property
+    def _pager(self) -> str:
+        """The pager's command line; empty if there is none that could be run."""
+        pager = self._settings.pager or ("less -FRX" if shutil.which("less") else "more")
+        program = next((word for word in pager.split() if "=" not in word), "cat")
+        return pager if program != "cat" and shutil.which(program) else ""
+
+
+def _drawn(console: Console, text: Text, width: int | None = None) -> str:
+    """Return the text with the control sequences of its styles, wrapped to a width if there is one."""
+    with console.capture() as captured:
+        console.print(text, soft_wrap=width is None, width=width)
+    return captured.get().rstrip("\n")
+
+
+def _rows(line: Sequence[Span], size: os.terminal_size) -> int:
+    """Return how many rows of the terminal a line takes."""
+    return 1 + max(sum(layout.columns(text) for text, _ in line) - 1, 0) // size.columns
+
+
+def _first_rows(lines: Iterator[list[Span]], size: os.terminal_size) -> Iterator[list[Span]]:
+    """Take lines until they fill the terminal."""
+    rows = 0
+    for line in lines:
+        yield line
+        rows += _rows(line, size)
+        if rows >= size.lines:
+            return

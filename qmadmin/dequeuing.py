@@ -1,0 +1,367 @@
+"""Dequeuing and looking at messages, as applications do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from qmadmin.browsing import BrowseCursor
+from qmadmin.enqueuing import refuse_both
+from qmadmin.handle import SpaceHandle
+from qmadmin.open_transactions import current
+from qmcore import names
+from qmcore.acts import dequeue as dequeuing
+from qmcore.acts import dequeue_in_transaction, housekeeping, plain, waiting
+from qmcore.checks import number_of, whole
+from qmcore.condition import Condition
+from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
+from qmcore.message import Message, MessageInfo
+from qmcore.port import always
+from qmcore.queue import Delivery
+from qmcore.records import Nothing, Role
+from qmcore.selection import FIRST, Selection
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from qmadmin.device import Attachment
+    from qmadmin.transacting import Transaction
+    from qmcore.port import Unit
+
+T = TypeVar("T")
+
+MANY_MAX = 1_000_000
+"""The most messages that one call dequeues."""
+
+
+class Consuming(SpaceHandle):
+    """Taking messages off queues, and looking at them."""
+
+    def dequeue(
+        self,
+        queue: str,
+        *,
+        msgid: str | None = None,
+        corrid: bytes | str | None = None,
+        corrid_like: str | None = None,
+        condition: str | Condition | None = None,
+        wait: float | timedelta | None = None,
+        stop: Callable[[], bool] | None = None,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> Message | None:
+        """Take a message off a queue: the first in its order, or the first that matches a selection.
+
+        Outside a transaction the message is gone when the call returns. In a transaction it is gone when the
+        transaction commits, and comes back when it rolls back. Returns None if there is no message.
+
+        At most one of `msgid`, `corrid`, `corrid_like` and `condition` selects a message. None of them finds a message
+        in another queue, or one that is not available yet.
+
+        `msgid`: an identifier, as an enqueue returned it. `corrid`: a correlation identifier, bytes or str.
+        `corrid_like`: a pattern for correlation identifiers. `%` stands for any characters, `_` for any one, and a
+        backslash before either makes it stand for itself. `condition`: a text in the grammar of qmadmin-queue(7), such
+        as `priority > 50 AND header.region = 'eu'`. `wait`: how many seconds (or a timedelta) to wait for a message;
+        None or 0 does not wait, math.inf waits for ever. `stop`: a function that is called when the wait has found no
+        message, as after `wake()`, and every second, or every ten if many wait; if it returns True, the wait ends
+        without a message. `transactional`: False keeps the call out of an open transaction (TPNOTRAN). `connection`: a
+        SQLAlchemy connection to the file or the database of the queue space; the message is consumed when the
+        transaction on it commits. It cannot wait.
+
+        Raises BadQueueError if the queue does not exist or is stopped, BadMessageIdError for a malformed identifier,
+        SystemFailureError if as many calls wait as the queue space has actions for, and AbortedError if the
+        transaction's time is over.
+        """
+        selection = selected(msgid, corrid, corrid_like, condition)
+        found = self._take(queue, selection, 1, wait, transactional=transactional, connection=connection, stop=stop)
+        return found[0] if found else None
+
+    def dequeue_many(
+        self,
+        queue: str,
+        limit: int,
+        *,
+        corrid: bytes | str | None = None,
+        corrid_like: str | None = None,
+        condition: str | Condition | None = None,
+        wait: float | timedelta | None = None,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> list[Message]:
+        """Take up to `limit` messages off a queue at once, in its order; fewer, or none, is not an error.
+
+        They are taken together or not at all. In a queue that groups messages they belong to one group. `wait` applies
+        to the first of them. The other arguments, and the errors, are those of `dequeue`.
+        """
+        limit = whole(limit, "number of messages to dequeue", 1, MANY_MAX)
+        selection = selected(None, corrid, corrid_like, condition)
+        return self._take(queue, selection, limit, wait, transactional=transactional, connection=connection)
+
+    def remove(
+        self,
+        queue: str,
+        *,
+        msgid: str | None = None,
+        corrid: bytes | str | None = None,
+        corrid_like: str | None = None,
+        condition: str | Condition | None = None,
+        wait: float | timedelta | None = None,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> MessageInfo | None:
+        """Take a message off a queue as `dequeue` does, without reading its body, as when it was peeked at before."""
+        selection = selected(msgid, corrid, corrid_like, condition)
+        found = self._take(queue, selection, 1, wait, transactional=transactional, connection=connection, body=False)
+        return found[0] if found else None
+
+    def lock(
+        self,
+        queue: str,
+        *,
+        msgid: str | None = None,
+        corrid: bytes | str | None = None,
+        corrid_like: str | None = None,
+        condition: str | Condition | None = None,
+        wait: float | timedelta | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Message | None:
+        """Return a message and lock it against all others until the transaction ends.
+
+        The transaction may then dequeue or remove it, however it selects it. Otherwise the message stays in its place
+        in the queue when the transaction ends, which does not count as a try. Another call locks the next message; in a
+        queue that groups messages the first of the next group, because the whole group is locked. Raises ProtocolError
+        outside a transaction, and as `dequeue` does.
+        """
+        if current(self._device, self.name) is None:
+            raise ProtocolError(
+                "a message can only be locked inside a transaction, which holds the lock",
+                hint="Call it inside `with space.transaction():`, or peek.",
+            )
+        selection = selected(msgid, corrid, corrid_like, condition)
+        found = self._take(queue, selection, 1, wait, role=Role.LOCKED, stop=stop)
+        return found[0] if found else None
+
+    def peek(
+        self,
+        queue: str,
+        *,
+        msgid: str | None = None,
+        corrid: bytes | str | None = None,
+        corrid_like: str | None = None,
+        condition: str | Condition | None = None,
+        wait: float | timedelta | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Message | None:
+        """Return a message and leave it in the queue; it may be gone the next moment.
+
+        It never belongs to a transaction. The arguments, and the errors, are those of `dequeue`.
+        """
+        selection = selected(msgid, corrid, corrid_like, condition)
+
+        def attempt(attachment: Attachment) -> Message | Nothing:
+            housekeeping.freshen_now(attachment.volume, attachment.opened, queue, self._device.clock.now())
+            return attachment.volume.read(lambda unit: dequeuing.peek(unit, attachment.opened, queue, selection))
+
+        found = self._wait_for(attempt, seconds_of(wait), stop)
+        return None if isinstance(found, Nothing) else found
+
+    def listen(self, queues: Sequence[str], *, wait: float | timedelta | None = None) -> str | None:
+        """Return the first of the queues that has a message to dequeue, without taking it.
+
+        Queues that come first in the list are preferred. Returns None if none had a message in time. Raises as
+        `dequeue` does.
+        """
+        if isinstance(queues, str) or not queues:
+            raise InvalidArgumentError(f"listen takes a list of one or more queue names, got {queues!r}")
+
+        def look(unit: Unit, attachment: Attachment) -> str | Nothing:
+            return dequeuing.listen(unit, attachment.opened, queues, self._device.clock.now())
+
+        def attempt(attachment: Attachment) -> str | Nothing:
+            return attachment.volume.write(
+                lambda unit: look(unit, attachment), durable=False, concurrent=True, repeatable=always
+            )
+
+        found = self._wait_for(attempt, seconds_of(wait))
+        return None if isinstance(found, Nothing) else found
+
+    def browse(self, queue: str, *, condition: str | Condition | None = None) -> BrowseCursor:
+        """Return a cursor over the messages that can be dequeued from a queue now, in its order; all stay in the queue.
+
+        Messages that arrive later are not shown, and messages that are gone when their turn comes are skipped.
+        """
+        self._freshen(queue)
+        return BrowseCursor(self._attachment, queue, parsed(condition), self._check_open)
+
+    def _take(
+        self,
+        queue: str,
+        selection: Selection,
+        limit: int,
+        wait: float | timedelta | None,
+        *,
+        transactional: bool = True,
+        connection: Connection | None = None,
+        body: bool = True,
+        role: Role = Role.DEQUEUED,
+        stop: Callable[[], bool] | None = None,
+    ) -> list[Message]:
+        transaction = current(self._device, self.name) if transactional else None
+        seconds = seconds_of(wait)
+        if connection is not None:
+            refuse_both(transaction)
+            return self._take_on(connection, queue, selection, limit, seconds, body=body)
+        if transaction is not None:
+            seconds = min(seconds, transaction.remaining())
+
+        def attempt(attachment: Attachment) -> list[Message] | Nothing:
+            if attachment.owed.left:
+                attachment.owed.finish(queue)
+            now = self._device.clock.now()
+            if transaction is None:
+                return plain.dequeue(attachment.volume, attachment.opened, queue, selection, limit, now, body=body)
+            return self._take_in(
+                transaction, attachment, queue, selection, limit, now, body=body, role=role, waits=seconds > 0
+            )
+
+        found = self._wait_for(attempt, seconds, stop, in_turn=selection is FIRST)
+        return [] if isinstance(found, Nothing) else found
+
+    def _take_in(
+        self,
+        transaction: Transaction,
+        attachment: Attachment,
+        queue: str,
+        selection: Selection,
+        limit: int,
+        now: int,
+        *,
+        body: bool,
+        role: Role,
+        waits: bool,
+    ) -> list[Message] | Nothing:
+        branch = transaction.branch(attachment)
+        try:
+            return dequeue_in_transaction.dequeue(
+                attachment.volume, branch, queue, selection, limit, now, body=body, role=role
+            )
+        except BaseException as error:
+            if not (waits and isinstance(error, QueueError) and waiting.may_pass(error)):
+                # A wait goes on when the server is back, or free: nothing was done.
+                transaction.note(error)
+            attachment.renew(error)
+            raise
+
+    def _take_on(
+        self, connection: Connection, queue: str, selection: Selection, limit: int, seconds: float, *, body: bool
+    ) -> list[Message]:
+        """Take messages in the application's own transaction."""
+        if seconds > 0:
+            raise InvalidArgumentError(
+                "a dequeue in a transaction of the application cannot wait: it would keep all others from writing",
+                hint="Use listen() first.",
+            )
+        attachment, now = self._attachment, self._device.clock.now()
+        attachment.look_after(connection=connection)
+
+        def taken(unit: Unit) -> list[Message] | Nothing:
+            found = attachment.opened.definitions(unit).queue(queue)
+            if found.definition.delivery is Delivery.NONPERSIST and not unit.commits_memory:
+                raise InvalidArgumentError(
+                    f"queue {queue!r} is for non-persistent messages, which cannot take part in a transaction of the"
+                    f" application",
+                    hint="Dequeue outside that transaction.",
+                    queue=queue,
+                )
+            attachment.owed.finish_on(unit, queue)
+            return dequeuing.dequeue(unit, attachment.opened, queue, selection, limit, now, body=body)
+
+        while isinstance(result := attachment.volume.write_on(connection, taken), Nothing):
+            if not result.unfinished:
+                return []
+        return result
+
+    def _wait_for(
+        self,
+        attempt: Callable[[Attachment], T | Nothing],
+        seconds: float,
+        stop: Callable[[], bool] | None = None,
+        *,
+        in_turn: bool = False,
+    ) -> T | Nothing:
+        if seconds <= 0:
+            return self._look(attempt)
+        attachment = self._attachment
+
+        def looked_after() -> T | Nothing:
+            return self._look(attempt)
+
+        return waiting.wait_for(
+            looked_after,
+            attachment.volume,
+            attachment.opened,
+            self._device.clock,
+            seconds,
+            stop,
+            look_after=lambda: attachment.look_after(waits=True, unchanged=True),
+            in_turn=in_turn,
+        )
+
+    def _look(self, attempt: Callable[[Attachment], T | Nothing]) -> T | Nothing:
+        """Try until what is due is done, and once more after what others left behind is."""
+        looked_after = False
+        while True:
+            # A waiter, too: what it waits for may be what a process that died holds in another queue.
+            attachment = self._attachment
+            attachment.look_after()
+            found = attempt(attachment)
+            if not isinstance(found, Nothing):
+                return found
+            if found.unfinished:
+                continue
+            if looked_after or not found.held:
+                return found
+            # Whoever holds what is missing may have died.
+            attachment.look_after(now=True)
+            looked_after = True
+
+
+def selected(
+    msgid: str | None, corrid: bytes | str | None, corrid_like: str | None, condition: str | Condition | None
+) -> Selection:
+    """Return the selection that a caller means."""
+    if msgid is None and corrid is None and corrid_like is None and condition is None:
+        return FIRST
+    if corrid_like is not None:
+        _check_pattern(corrid_like)
+    return Selection(msgid, None if corrid is None else names.correlation_id(corrid), corrid_like, parsed(condition))
+
+
+def _check_pattern(pattern: object) -> None:
+    if not isinstance(pattern, str):
+        raise InvalidArgumentError(f"the pattern of a correlation identifier must be a str, got {pattern!r}")
+    quoted = pattern.replace("'", "''")
+    parsed(f"corrid LIKE '{quoted}'")
+
+
+def parsed(condition: str | Condition | None) -> Condition | None:
+    """Return a condition that may have been given as text."""
+    if condition is None or isinstance(condition, Condition):
+        return condition
+    from qmcore.condition_parser import parse
+
+    return parse(condition)
+
+
+def seconds_of(wait: object) -> float:
+    """Return how long to wait; None is not at all."""
+    if wait is None:
+        return 0.0
+    if isinstance(wait, timedelta):
+        wait = wait.total_seconds()
+    seconds = wait if isinstance(wait, (int, float)) else number_of(wait)
+    # Not a number is not from 0 on either.
+    if seconds is not None and seconds >= 0:
+        return float(seconds)
+    raise InvalidArgumentError(f"the seconds to wait must be a number from 0 on, or a timedelta, got {wait!r}")

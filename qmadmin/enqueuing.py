@@ -1,0 +1,274 @@
+"""Enqueuing, as applications do it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from qmadmin import tracing
+from qmadmin.handle import SpaceHandle
+from qmadmin.open_transactions import current
+from qmcore import message, names, times
+from qmcore.acts import enqueue as enqueuing
+from qmcore.acts import plain, transactions
+from qmcore.acts.enqueue import Outgoing
+from qmcore.acts.making_room import with_room
+from qmcore.checks import buffer_of
+from qmcore.errors import InvalidArgumentError, ProtocolError
+from qmcore.message import PLAIN_CONTROLS, PRIORITY_DEFAULT, EnqueueControl
+from qmcore.queue import Delivery
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from typing_extensions import Buffer
+
+    from qmadmin.device import Attachment
+    from qmadmin.transacting import Transaction
+
+Body: TypeAlias = "Buffer | str | None"
+"""What an application may send: any buffer, such as bytes; a str is sent as UTF-8; None is a message without a body."""
+
+
+_NO_TIMES: Final = (None, None, None, None)
+_NO_QUEUES: Final = (None, None, None)
+_NO_OTHERS: Final = (PRIORITY_DEFAULT, None, 0, None, None, None, None, "", False, None)
+"""What `enqueue` is given where its caller asks for nothing."""
+
+
+class Producing(SpaceHandle):
+    """Putting messages on queues."""
+
+    def enqueue(
+        self,
+        queue: str,
+        body: Body,
+        *,
+        priority: int = PRIORITY_DEFAULT,
+        corrid: bytes | str | None = None,
+        delay: float | timedelta | None = None,
+        available_at: datetime | None = None,
+        expires_in: float | timedelta | None = None,
+        expires_at: datetime | None = None,
+        reply_queue: str | None = None,
+        failure_queue: str | None = None,
+        error_queue: str | None = None,
+        urcode: int = 0,
+        persistent: bool | None = None,
+        reply_persistent: bool | None = None,
+        headers: Mapping[str, str] | None = None,
+        type: str | None = None,  # noqa: A002 - it is what the field is called everywhere else
+        subtype: str = "",
+        top: bool = False,
+        before: str | None = None,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> str:
+        """Put a message on a queue and return its identifier, 32 characters.
+
+        When the call returns outside a transaction, a persistent message is on the disk. In a transaction it is
+        enqueued when the transaction commits; the commit is refused if the queue or the room is gone by then.
+
+        `body`: bytes or another buffer, or a str, which is stored as UTF-8; None means a message without a body, which
+        is not the same as an empty one. At most 64 MiB. `priority`: 1 to 100; in a queue that is ordered by priority,
+        higher ones come first. `corrid`: the correlation identifier, at most 32 bytes, which connects a reply with its
+        request; a str is encoded as UTF-8. `delay` (seconds or timedelta) or `available_at` (aware datetime): when the
+        message becomes available; nobody can dequeue it before. `expires_in` (seconds, timedelta, or math.inf for
+        never) or `expires_at` (aware datetime): when the message expires. Without either, the default expiration of the
+        queue applies. Seconds count from the end of the enqueue, in a transaction from its commit. `reply_queue`,
+        `failure_queue`: the queues for the answer of the process that handles the message. `error_queue`: the queue to
+        which the message goes when its retries are used up, in place of the error queue of its queue or queue space.
+        `urcode`: the user return code, 64 bits. `persistent`: whether the message is persistent; None means as the
+        queue says. With False it is kept in memory only, and lost when the machine restarts. `reply_persistent`: the
+        same for the reply. `headers`: names and values, both str. If the caller is in an OpenTelemetry span, the
+        message gets the headers `traceparent` and `tracestate`, unless one of them is given. `type`, `subtype`: at most
+        127 bytes each; the default type is STRING for a str and CARRAY for bytes. `top`: True puts the message before
+        all others, if the queue allows it; the last one put on top is the first. `before`: the identifier of the
+        message before which this one is put, if the queue allows it; several before the same one are in the order of
+        their arrival. `transactional`: False keeps the message out of an open transaction (TPNOTRAN). `connection`: a
+        SQLAlchemy connection to the file or the database of the queue space; the message is enqueued when the
+        transaction on it commits.
+
+        Raises BadQueueError if the queue does not exist or is stopped, NoSpaceError (its `resource` says what ran out),
+        InvalidArgumentError, BadMessageIdError if the message in `before` is gone, OperatingSystemError for a full
+        disk, and AbortedError if the transaction's time is over.
+        """
+        data, kind = _bytes_of(body)
+        if corrid is not None:
+            # First: arrays of numpy cannot be compared.
+            corrid = names.correlation_id(corrid)
+        times_asked = (delay, available_at, expires_in, expires_at)
+        queues = (reply_queue, failure_queue, error_queue)
+        others = (priority, corrid, urcode, persistent, reply_persistent, headers, type, subtype, top, before)
+        if times_asked == _NO_TIMES and queues == _NO_QUEUES and others == _NO_OTHERS:
+            control = PLAIN_CONTROLS[kind]
+        else:
+            control = EnqueueControl(
+                priority=priority,
+                corrid=corrid,
+                delay=None if delay is None else times.span(delay, "delay"),
+                available_us=None if available_at is None else times.from_datetime(available_at),
+                lifetime=None if expires_in in (None, math.inf) else times.span(expires_in, "expiry"),
+                expires_us=None if expires_at is None else times.from_datetime(expires_at),
+                never_expires=expires_in == math.inf,
+                reply_queue=reply_queue,
+                failure_queue=failure_queue,
+                error_queue=error_queue,
+                urcode=urcode,
+                delivery=_delivery(persistent),
+                reply_delivery=_delivery(reply_persistent),
+                headers=_checked_headers(headers),
+                type=kind if type is None else type,
+                subtype=subtype,
+                top=top,
+                before=before,
+            )
+        return self.put(queue, data, control, transactional=transactional, connection=connection)
+
+    def enqueue_many(
+        self,
+        queue: str,
+        bodies: Iterable[Body],
+        control: EnqueueControl | None = None,
+        *,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> list[str]:
+        """Put messages on a queue, all or none, and return their identifiers in the same order.
+
+        They take their places in that order. `control` applies to all of them; a body that is a str is of type STRING
+        unless `control` says otherwise. Raises as `enqueue` does; nothing is enqueued then.
+        """
+        items = [(queue, *_with_kind(body, control)) for body in bodies]
+        return self.put_many(items, transactional=transactional, connection=connection)
+
+    def put(
+        self,
+        queue: str,
+        body: message.Body,
+        control: EnqueueControl,
+        *,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> str:
+        """Put a message on a queue, as `enqueue` does, with its control information as one value."""
+        attachment = self._attachment
+        if tracing.is_in_use():
+            ((queue, body, control),) = tracing.traced([(queue, body, control)])
+        outgoing = enqueuing.prepare(queue, body, control, self._device.info.page_size)
+        return self._put(attachment, [outgoing], transactional=transactional, connection=connection)[0]
+
+    def put_many(
+        self,
+        items: Iterable[tuple[str, message.Body, EnqueueControl]],
+        *,
+        transactional: bool = True,
+        connection: Connection | None = None,
+    ) -> list[str]:
+        """Put messages on queues of the queue space, each with its control information, all or none.
+
+        Returns their identifiers in the same order.
+        """
+        attachment, page_size = self._attachment, self._device.info.page_size
+        outgoing = [
+            enqueuing.prepare(queue, body, control, page_size) for queue, body, control in tracing.traced(items)
+        ]
+        return self._put(attachment, outgoing, transactional=transactional, connection=connection)
+
+    def _put(
+        self, attachment: Attachment, outgoing: list[Outgoing], *, transactional: bool, connection: Connection | None
+    ) -> list[str]:
+        attachment.look_after(connection=connection)
+        transaction = current(self._device, self.name) if transactional else None
+        now = self._device.clock.now()
+        if not outgoing:
+            return []
+        if connection is not None:
+            refuse_both(transaction)
+            return with_room(
+                attachment.volume,
+                [attachment.opened],
+                now,
+                lambda: attachment.volume.write_on(
+                    connection, lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now)
+                ),
+                lambda step: attachment.volume.write_on(connection, step),
+            )
+        if transaction is not None:
+            return self._put_in(transaction, attachment, outgoing, now)
+        if len(outgoing) == 1:
+            msgid = plain.enqueue(attachment.volume, attachment.opened, outgoing[0], now)
+            msgids = None if msgid is None else [msgid]
+        else:
+            msgids = plain.enqueue_together(attachment.volume, attachment.opened, outgoing, now)
+        if msgids is not None:
+            return msgids
+        return with_room(
+            attachment.volume,
+            [attachment.opened],
+            now,
+            lambda: attachment.volume.write(
+                lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now), concurrent=True
+            ),
+        )
+
+    def _put_in(
+        self, transaction: Transaction, attachment: Attachment, outgoing: list[Outgoing], now: int
+    ) -> list[str]:
+        branch = transaction.branch(attachment)
+        try:
+            return transactions.enqueue(attachment.volume, branch, [_kept(item) for item in outgoing], now)
+        except BaseException as error:
+            transaction.note(error)
+            attachment.renew(error)
+            raise
+
+
+def refuse_both(transaction: Transaction | None) -> None:
+    """Refuse a call that would belong to two transactions."""
+    if transaction is not None:
+        raise ProtocolError(
+            "a call belongs to the transaction of the queue space or to that of the connection, not to both",
+            hint="Use one of them, or transactional=False.",
+        )
+
+
+def _kept(outgoing: Outgoing) -> Outgoing:
+    """Return a message that may be kept after the call: what it is a view of may change then."""
+    if not isinstance(outgoing.body, memoryview) or outgoing.size > transactions.SPILL_BYTES:
+        return outgoing
+    return Outgoing(
+        outgoing.queue, bytes(outgoing.body), outgoing.control, outgoing.headers, outgoing.size, outgoing.pages
+    )
+
+
+def _with_kind(body: Body, control: EnqueueControl | None) -> tuple[message.Body, EnqueueControl]:
+    data, kind = _bytes_of(body)
+    return data, PLAIN_CONTROLS[kind] if control is None else control
+
+
+def _bytes_of(body: Body) -> tuple[message.Body, str]:
+    if isinstance(body, bytes) or body is None:
+        return body, "CARRAY"
+    if isinstance(body, str):
+        return names.encoded(body, "body"), "STRING"
+    data = buffer_of(body)
+    if data is None:
+        raise InvalidArgumentError(
+            f"the body must be bytes, another buffer, str or None, got {type(body).__name__}",
+            hint="Encode it, for example as JSON.",
+        )
+    return data, "CARRAY"
+
+
+def _delivery(persistent: bool | None) -> Delivery | None:
+    if persistent is None:
+        return None
+    return Delivery.PERSIST if persistent else Delivery.NONPERSIST
+
+
+def _checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    if headers is not None and not isinstance(headers, Mapping):
+        raise InvalidArgumentError(f"the headers must be a mapping of names to values, got {headers!r}")
+    return headers

@@ -1,0 +1,142 @@
+"""A worker process: it calls a function in Python for the forwarder that started it, one request at a time.
+
+    python -m qmadmin.forwarder.worker_main CONNECTION LIFELINE
+
+Both are descriptors: a socket over which requests come and outcomes go, and a pipe whose other end the forwarder has
+open for as long as it lives. The process and all that it has started end with the forwarder, however that ends and
+whatever they do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from qmadmin.forwarder import current, frames, program_log
+from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder.functions import described, failure_of, find_function, is_coroutine_function, reply_of
+from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
+from qmadmin.forwarder.tracing import call_span
+
+if TYPE_CHECKING:
+    from qmcore.message import Message
+
+
+def main(connection: int, lifeline: int) -> None:
+    """Work until the forwarder closes the connection."""
+    _end_with(lifeline)
+    # What is for the terminal of a program has no place where the forwarder is asked for replies.
+    with contextlib.suppress(OSError):
+        os.dup2(2, 1)
+    # Whoever stops a whole group of processes means the forwarder, which lets this one finish its call.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _pass)
+    for descriptor in (connection, lifeline):
+        os.set_inheritable(descriptor, False)
+    with socket.socket(fileno=connection) as link:
+        _work(link)
+
+
+def _work(link: socket.socket) -> None:
+    path, target, name, log = frames.receive(link, _for_ever)
+    sys.path[:] = path
+    if log is not None:
+        program_log.go_on(program_log.LogTerms(*log))
+    try:
+        function = _callable(find_function(target, name))
+    except StartError as error:
+        frames.send(link, frames.packed(str(error)), _for_ever)
+        return
+    frames.send(link, frames.packed(""), _for_ever)
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            request, seconds = frames.receive(link, _for_ever)
+            # From here on the function may have been called.
+            frames.send(link, frames.packed(None), _for_ever)
+            frames.send(link, _outcome(function, Call(request, seconds)), _for_ever)
+
+
+def _callable(function: Callable[[Message], Any]) -> Callable[[Message], object]:
+    """Return a function that is called and has then done its work."""
+    if not is_coroutine_function(function):
+        return function
+    import asyncio
+    from contextvars import copy_context
+
+    runner = asyncio.Runner()
+
+    def run(request: Message) -> object:
+        return runner.run(function(request), context=copy_context())
+
+    return run
+
+
+def _outcome(function: Callable[[Message], object], call: Call) -> bytes:
+    """Call the function; return what came of it, as it is sent."""
+    with current.running(None, call) as this:
+        try:
+            with call_span(call.request, os.environ.get("QM_SPACE", "")):
+                reply = reply_of(function(call.request))
+            return frames.packed(("reply", _plain(reply), this.collected))
+        except BaseException as error:  # noqa: BLE001 - as in the forwarder, where it would be a failure too
+            failure = failure_of(error)
+            return _failed(failure, "" if failure is error else traceback.format_exc())
+
+
+def _failed(failure: Failure | Unavailable, trace: str) -> bytes:
+    if isinstance(failure, Unavailable):
+        return frames.packed(("unavailable", str(failure), failure.retry_after))
+    told = bool(failure.permanent), failure.retry_after, trace
+    try:
+        return frames.packed(("failure", str(failure), _plain(failure.reply), *told))
+    except Exception as error:  # noqa: BLE001 - what cannot be sent is left out
+        return frames.packed(("failure", f"{failure}; {described(error)}", (None, 0, None, None), *told))
+
+
+def _plain(reply: Reply) -> tuple[bytes | str | None, int, str | None, dict[str, str] | None]:
+    """Return a reply without anything that only the module of the service knows."""
+    body = reply.body
+    if isinstance(body, str):
+        body = str.__str__(body)
+    elif body is not None:
+        body = bytes(body)
+    return body, int(reply.urcode), reply.type, None if reply.headers is None else dict(reply.headers)
+
+
+def _end_with(lifeline: int) -> None:
+    """End this process and its group when the other end of the pipe is closed.
+
+    Where the system can send a signal for that it does so, which ends also what does not let other threads run.
+    """
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    # It may have been closed before.
+    threading.Thread(target=_await_end, args=(lifeline,), name="qmadmin-lifeline", daemon=True).start()
+
+
+def _await_end(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _for_ever() -> float:
+    return math.inf
+
+
+def _pass(_number: int, _frame: object) -> None:
+    pass
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,210 @@
+"""What keeps a device in order beside its queues: the record of destructive commands."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import os
+import pwd
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from qmadmin.capacity.launching import refusal, warn
+from qmadmin.volume_factory import VolumeMaker
+from qmcore import names
+from qmcore.acts import forwarding, manage_spaces, outstanding
+from qmcore.audit import KEPT, AuditEntry, kept_text
+from qmcore.checks import whole
+from qmcore.device import DeviceEntry, DeviceInfo, MissingVolume
+from qmcore.errors import InvalidArgumentError, OperatingSystemError
+from qmcore.port import Volume
+from qmcore.queue import QueueDefinition
+from qmcore.records import Forwarding
+from qmcore.space import NUMBER_MAX, Space, SpaceUsage
+from qmcore.times import Clock
+
+if TYPE_CHECKING:
+    from qmcore.attached import AttachedProcess, MemoryFile
+    from qmcore.backup import BackupReport
+    from qmcore.findings import Finding
+
+MEMORY = ":memory:"
+"""The path of a device in the memory of this process."""
+
+
+class Care(abc.ABC):
+    """The part of a device that looks after it."""
+
+    path: str
+    readonly: bool
+    clock: Clock
+    info: DeviceInfo
+    _maker: VolumeMaker
+
+    @property
+    @abc.abstractmethod
+    def _main(self) -> Volume:
+        """The volume that QMCONFIG names."""
+
+    @abc.abstractmethod
+    def entries(self) -> list[DeviceEntry]:
+        """Return the device list (UDL) in the order of its indexes."""
+
+    @abc.abstractmethod
+    def volume_of(self, path: str) -> Volume:
+        """Return the volume behind a path of the device list."""
+
+    @abc.abstractmethod
+    def missing_volumes(self) -> list[MissingVolume]:
+        """Return the files or schemas of the device list that cannot be opened, and the queue spaces on them."""
+
+    @abc.abstractmethod
+    def space_usage(self, name: str) -> SpaceUsage:
+        """Return how much of each limit of a queue space is in use."""
+
+    @abc.abstractmethod
+    def _memory(self, volume: Volume, found: Space | None) -> AbstractContextManager[None]:
+        """Open the memory of a queue space, if it has one, for as long as something is looked at."""
+
+    @abc.abstractmethod
+    def volume_of_space(self, name: str) -> Volume:
+        """Return the volume that a queue space is on, or raise BadResourceError."""
+
+    def command_refusal(self, space: str, command: str) -> str:
+        """Return why a capacity command of a queue in a queue space is not run as this user; empty if it is run.
+
+        It is run if nobody but this user can write the files of the device, or if the user's own settings name the
+        device or the command.
+        """
+        return self.refusal(self.volume_of_space(space), command)
+
+    def refusal(self, volume: Volume, command: str) -> str:
+        """Return the same for a command that is stored in a volume."""
+        return refusal(self._maker, (self.path, volume.path), command)
+
+    def warn_of_commands(self, volume: Volume, space: str, definition: QueueDefinition) -> None:
+        """Log a warning for each capacity command of a queue that is not run as this user."""
+        warn(space, definition, lambda command: self.refusal(volume, command))
+
+    def attached(self, name: str) -> list[AttachedProcess]:
+        """Return the processes attached to a queue space, the longest first, including dead ones not yet noticed."""
+        volume, found = self._found(name)
+        return outstanding.attached(volume, found.id)
+
+    def forwardings(self, name: str) -> list[tuple[AttachedProcess, Forwarding]]:
+        """Return the processes that forward queues of a queue space, and their figures.
+
+        This is what `QueueSpace.forwardings` returns, but no process is attached for it.
+        """
+        volume, found = self._found(name)
+        return forwarding.forwardings(volume, found.id)
+
+    def memory_files(self, name: str) -> list[MemoryFile]:
+        """Return the files that hold the non-persistent messages of a queue space; none if it has no memory.
+
+        On PostgreSQL it is the schema with the non-persistent messages of all queue spaces.
+        """
+        from qmcore.attached import MemoryFile
+
+        volume, found = self._found(name)
+        return [MemoryFile(*file) for file in volume.memory_files(found)]
+
+    def backup(
+        self, directory: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None
+    ) -> BackupReport:
+        """Make a backup of the device while it is in use, as a directory that must not exist yet.
+
+        It contains all files of the device as they were at one moment: every persistent message that was acknowledged
+        before and not consumed, and each transaction whole or not at all. Writers wait a few milliseconds while that
+        moment is fixed. Non-persistent messages are not in it. The copies are checked before the directory gets its
+        name; until then, and if anything fails, nothing of that name exists. `progress` is called with the percentage
+        done.
+
+        A missing file is not in it; the faults of the report say so.
+
+        Raises BadResourceError if the directory exists, OperatingSystemError if the disk is full or the device is open
+        for reading only, SystemFailureError if the device is damaged.
+        """
+        if self.path == MEMORY:
+            raise InvalidArgumentError("a device in memory has no files that could be backed up")
+        self.refuse_readonly()
+        paths = [entry.path for entry in self.entries()] or [self.path]
+        missing = {volume.path: volume for volume in self.missing_volumes()}
+        volumes = {path: self.volume_of(path) for path in paths if path not in missing}
+        target, told = os.path.abspath(directory), progress or (lambda _percent: None)
+        report = self._maker.back_up(volumes, target, self.clock.now, told)
+        faults = tuple(f"{volume}; it is not in the backup" for volume in missing.values())
+        return dataclasses.replace(report, faults=(*faults, *report.faults))
+
+    def refuse_readonly(self) -> None:
+        """Raise OperatingSystemError if the device is open for reading only."""
+        if self.readonly:
+            raise OperatingSystemError(f"device {self.path!r} is open for reading only", path=self.path)
+
+    def check(self, space: str | None = None, *, progress: Callable[[int], None] | None = None) -> Iterator[Finding]:
+        """Check the device and yield the findings, including checks that passed: what, how bad it is, what to do.
+
+        `space` names a queue space to check; None means the whole device. Quick checks come first. The check of
+        everything that is stored takes about as long as reading it and works on a snapshot: others go on working, and
+        the write-ahead log grows meanwhile. `progress` is called with the percentage of that check. Nothing is changed
+        or repaired.
+        """
+        from qmadmin.monitoring.doctor import Doctor, Patient
+
+        patient = Patient(
+            path=self.path,
+            info=self.info,
+            main=self._main,
+            volume_of=self.volume_of,
+            memory=self._memory,
+            usage=self.space_usage,
+            in_memory=self.path == MEMORY,
+            refusal=self.refusal,
+        )
+        name = None if space is None else names.space_name(space)
+        yield from Doctor(patient, self.clock, progress or (lambda _percent: None)).check(name)
+
+    def audit(self, command: str, target: str) -> AuditEntry:
+        """Record durably that this user is about to do something destructive, before it happens.
+
+        `command` is the line as it was given, `target` the object, such as "queue space QS" or "queue QS/q1"; 4,000
+        characters of each are kept, and the newest 10,000 records. Nothing is recorded in a device that is open for
+        reading only. Raises OperatingSystemError if the disk is full.
+        """
+        entry = AuditEntry(
+            id=0,
+            at_us=self.clock.now(),
+            user=_user_name(),
+            uid=os.getuid(),
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            command=kept_text(command),
+            target=kept_text(target),
+        )
+        if self.readonly:
+            return entry
+        return dataclasses.replace(entry, id=self._main.write(lambda unit: unit.add_audit(entry)))
+
+    def audit_outcome(self, entry: AuditEntry, outcome: str) -> None:
+        """Record the outcome of a command: one without an outcome was cut off or is still running."""
+        if entry.id and not self.readonly:
+            self._main.write(lambda unit: unit.set_outcome(entry, kept_text(outcome)))
+
+    def audited(self, limit: int | None = None) -> list[AuditEntry]:
+        """Return the destructive commands that were recorded, the newest first; at most `limit`, 1 or more."""
+        if limit is not None:
+            limit = whole(limit, "number of commands", 1, NUMBER_MAX)
+        return self._main.read(lambda unit: unit.audited(limit or KEPT))
+
+    def _found(self, name: str) -> tuple[Volume, Space]:
+        volume = self.volume_of_space(name)
+        return volume, volume.read(lambda unit: manage_spaces.find(unit, name))
+
+
+def _user_name() -> str:
+    """Return the name of the user who runs this process; who has none is named by the number."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

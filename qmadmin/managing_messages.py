@@ -1,0 +1,167 @@
+"""What administrators do to the messages of a queue."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from qmadmin.browsing import listed
+from qmadmin.dequeuing import parsed
+from qmadmin.handle import SpaceHandle
+from qmcore import times
+from qmcore.acts import manage_messages
+from qmcore.acts.manage_messages import Chosen, Progress
+from qmcore.checks import whole
+from qmcore.condition import BY_NAME, Comparison, Condition, Operator
+from qmcore.errors import InUseError, InvalidArgumentError
+from qmcore.message import PRIORITY_RANGE, State, checked_id
+from qmcore.queue import Delivery
+from qmcore.records import Withdrawn
+
+
+def _untold(_count: int) -> None:
+    """Nobody asks how far a change has come."""
+
+
+class Changing(SpaceHandle):
+    """Changing and moving messages that no transaction holds.
+
+    Each method means the messages of a queue that fulfil a condition, or all of them, and with `delivery` only the
+    persistent or the non-persistent ones; it returns how many it was. They are settled when the call begins, and
+    changed a thousand at a time; `progress` is told how many have been.
+    """
+
+    def count(self, queue: str, *, condition: str | Condition | None = None, delivery: Delivery | None = None) -> int:
+        """Return how many messages a change would affect."""
+        return len(self._chosen(queue, condition, delivery))
+
+    def refuse_held(self, queue: str, msgid: str) -> None:
+        """Raise InUseError if a transaction holds the message with that identifier, so that it cannot be changed."""
+        its = Comparison(BY_NAME["msgid"], Operator.EQUAL, checked_id(msgid))
+        for _, info in listed(self._attachment, queue, State.HELD, its):
+            raise InUseError(
+                f"a transaction holds message {info.msgid} of queue {queue!r}",
+                hint="Wait until the transaction has ended; qprinttrans lists it.",
+                queue=queue,
+                msgid=info.msgid,
+            )
+
+    def change_priority(
+        self,
+        queue: str,
+        priority: int,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+        progress: Progress = _untold,
+    ) -> int:
+        """Give messages another priority, 1 to 100."""
+        number = whole(priority, "priority", *PRIORITY_RANGE)
+        return self._change(
+            queue, condition, delivery, lambda found: dataclasses.replace(found, priority=number), progress
+        )
+
+    def change_availability(
+        self,
+        queue: str,
+        when: datetime | float | timedelta,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+        progress: Progress = _untold,
+    ) -> int:
+        """Give messages another time of availability: an aware datetime, or seconds from now."""
+        moment = self._moment(when, "time of availability")
+        return self._change(
+            queue,
+            condition,
+            delivery,
+            lambda found: dataclasses.replace(found, available_us=moment, until_us=moment),
+            progress,
+        )
+
+    def change_expiry(
+        self,
+        queue: str,
+        when: datetime | float | timedelta | None,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+        progress: Progress = _untold,
+    ) -> int:
+        """Give messages another time of expiry: an aware datetime, seconds from now, or None for never."""
+        moment = None if when is None else self._moment(when, "time of expiry")
+        return self._change(
+            queue, condition, delivery, lambda found: dataclasses.replace(found, expires_us=moment), progress
+        )
+
+    def move(
+        self,
+        queue: str,
+        target: str,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+        progress: Progress = _untold,
+        outlived: Progress = _untold,
+    ) -> int:
+        """Move messages to another queue of the queue space.
+
+        They keep everything that their senders asked for, their tries begin again, and they get new identifiers and a
+        record of the old ones. In an error queue a message does not expire; when it leaves, it has its expiry again, or
+        none if that has passed. `outlived` is called with the number of messages whose expiry has passed. Raises
+        BadQueueError if there is no such queue.
+        """
+        chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
+        now = self._device.clock.now()
+        moved = manage_messages.move_to(attachment.volume, attachment.opened, chosen, target, now, progress)
+        outlived(moved.outlived)
+        return moved.messages
+
+    def requeue(
+        self,
+        queue: str,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+        progress: Progress = _untold,
+        outlived: Progress = _untold,
+    ) -> int:
+        """Move messages back to the queues that they were moved from, for example from the error queue.
+
+        Messages that were never moved, or whose queue no longer exists, stay and are not counted. The others change as
+        with `move`, which also describes `outlived`.
+        """
+        chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
+        moved = manage_messages.requeue(
+            attachment.volume, attachment.opened, chosen, self._device.clock.now(), progress
+        )
+        outlived(moved.outlived)
+        return moved.messages
+
+    def _change(
+        self,
+        queue: str,
+        condition: str | Condition | None,
+        delivery: Delivery | None,
+        terms: Callable[[Withdrawn], Withdrawn],
+        progress: Progress,
+    ) -> int:
+        chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
+        return manage_messages.change(
+            attachment.volume, attachment.opened, chosen, terms, self._device.clock.now(), progress
+        )
+
+    def _chosen(self, queue: str, condition: str | Condition | None, delivery: Delivery | None) -> Chosen:
+        restriction = parsed(condition)
+        self._freshen(queue)
+        attachment = self._attachment
+        return manage_messages.choose(attachment.volume, attachment.opened, queue, restriction, delivery)
+
+    def _moment(self, when: datetime | float | timedelta, what: str) -> int:
+        if isinstance(when, datetime):
+            return times.from_datetime(when)
+        if isinstance(when, bool):
+            raise InvalidArgumentError(f"the {what} must be a datetime or seconds from now, got {when!r}")
+        return self._device.clock.now() + times.span(when, what)

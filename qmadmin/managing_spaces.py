@@ -1,0 +1,287 @@
+"""What administrators do to the queue spaces of a device."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from qmcore.acts import growing, housekeeping, looking, manage_spaces, redefining
+from qmcore.definitions import OpenSpace
+from qmcore.device import MissingVolume
+from qmcore.errors import OperatingSystemError, QueueError
+from qmcore.port import Volume
+from qmcore.queue import Queue, QueueUsage
+from qmcore.space import Space, SpaceDefinition, SpaceUsage
+
+if TYPE_CHECKING:
+    from qmadmin.device import Attachment
+    from qmcore.device import DeviceInfo
+    from qmcore.times import Clock
+
+
+class Administering(ABC):
+    """Creating, changing and destroying the queue spaces of a device."""
+
+    clock: Clock
+    info: DeviceInfo
+    _attachments: dict[str, Attachment]
+    _lock: contextlib.AbstractContextManager[bool]
+
+    @property
+    @abstractmethod
+    def _main(self) -> Volume:
+        """The volume that QMCONFIG names."""
+
+    @abstractmethod
+    def volume_of(self, path: str) -> Volume:
+        """Return the volume behind a path of the device list."""
+
+    @abstractmethod
+    def is_there(self, path: str) -> bool:
+        """Return whether anything is at a path of the device list: a file, or on PostgreSQL a schema."""
+
+    @abstractmethod
+    def _forget_volume(self, path: str) -> None:
+        """Close a volume of which nothing is to be had any more."""
+
+    def spaces(self) -> list[Space]:
+        """Return the queue spaces of the device by name.
+
+        A queue space whose creation was interrupted, or whose volume is missing, is not among them.
+        """
+        missing = {name for volume in self.missing_volumes() for name in volume.spaces}
+        places = [(name, path) for name, path in self._main.read(manage_spaces.places) if name not in missing]
+        found = [self.volume_of(path).read(lambda unit, name=name: unit.space(name)) for name, path in places]  # type: ignore[misc]
+        return [space for space in found if space is not None]
+
+    def missing_volumes(self) -> list[MissingVolume]:
+        """Return the files or schemas of the device list that cannot be opened, and the queue spaces on them.
+
+        Everything else works without them.
+        """
+        paths, places = self._main.read(
+            lambda unit: ([entry.path for entry in unit.entries()], manage_spaces.places(unit))
+        )
+        missing = []
+        for path in dict.fromkeys(paths):
+            try:
+                volume = self.volume_of(path)
+                volume.check_place()
+                # A schema that was dropped is found by a statement only.
+                volume.read(lambda unit: unit.device())
+            except QueueError as error:
+                there = tuple(name for name, its in places if its == path)
+                # Behind a directory that may not be entered it may well be there.
+                lost = not isinstance(error, OperatingSystemError) and not self.is_there(path)
+                missing.append(MissingVolume(path, there, error.message, error.hint, lost))
+        return missing
+
+    def space(self, name: str) -> Space:
+        """Return the definition of a queue space, or raise BadResourceError."""
+        return self.volume_of_space(name).read(lambda unit: manage_spaces.find(unit, name))
+
+    def queues(self, name: str) -> list[Queue]:
+        """Return the queues of a queue space by name; no process is attached for this."""
+        volume = self.volume_of_space(name)
+        return volume.read(lambda unit: unit.queues(manage_spaces.find(unit, name).id))
+
+    def queue_usages(self, name: str) -> list[tuple[Queue, QueueUsage]]:
+        """Return the queues of a queue space by name, each with its usage; no process is attached for this."""
+        volume = self.volume_of_space(name)
+        found = volume.read(lambda unit: manage_spaces.find(unit, name))
+        opened, now = self._looked_at(found), self.clock.now()
+        with self._memory(volume, found):
+            return volume.read(
+                lambda unit: [(queue, looking.usage(unit, opened, queue, now)) for queue in unit.queues(found.id)]
+            )
+
+    def tidy_space(self, name: str) -> None:
+        """Clean up after dead processes in a queue space: their transactions roll back."""
+        volume = self.volume_of_space(name)
+        found = volume.read(lambda unit: manage_spaces.find(unit, name))
+        with self._memory(volume, found):
+            housekeeping.end_what_was_left(volume, self._looked_at(found), self.clock)
+
+    def space_usage(self, name: str) -> SpaceUsage:
+        """Return how much of each limit of a queue space is in use."""
+        volume = self.volume_of_space(name)
+        with self._memory(volume, volume.read(lambda unit: manage_spaces.find(unit, name))):
+            return volume.read(lambda unit: manage_spaces.usage(unit, manage_spaces.find(unit, name)))
+
+    def create_space(
+        self,
+        definition: SpaceDefinition,
+        *,
+        initialize: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Space:
+        """Create a queue space; its pages are rounded down to a multiple of four and cut from the device list.
+
+        The same call again finishes a creation that was interrupted, as by a power failure. `initialize` allocates the
+        disk space now and calls `progress` with the percentage done. Raises NoSpaceError if the device has too few free
+        pages, InvalidArgumentError if the name is taken, OperatingSystemError if the disk is full.
+        """
+        told = (progress or _tell_nobody) if initialize else None
+        return manage_spaces.create(
+            self._main, self.volume_of, definition, self.clock.now(), told, self._missing_paths()
+        )
+
+    def refuse_space(self, definition: SpaceDefinition) -> None:
+        """Raise what `create_space` would raise now if the name is taken or there is no room; nothing is created."""
+        manage_spaces.refuse(self._main, self.volume_of, definition, self._missing_paths())
+
+    def extend_space(self, name: str, pages: int, *, progress: Callable[[int], None] | None = None) -> Space:
+        """Give a queue space more pages: one more extent of its file, rounded down to a multiple of four.
+
+        Other processes may use it meanwhile and lose nothing; they can use the pages from their next operation on. If
+        the disk space of the queue space was allocated at its creation, that of the extent is allocated too, and
+        `progress` is called with the percentage done. The pages can never be taken back.
+
+        Raises NoSpaceError if the file that the queue space is in has too few free pages, or the table of contents is
+        full; InvalidArgumentError for fewer than four pages; OperatingSystemError if the disk is full.
+        """
+        volume = self.volume_of_space(name)
+        opened = self._looked_at(volume.read(lambda unit: manage_spaces.find(unit, name)))
+        return growing.extend(self._main, volume, opened, pages, progress or _tell_nobody)
+
+    def change_space(
+        self,
+        definition: SpaceDefinition,
+        *,
+        initialize: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Space:
+        """Change the definition of the queue space of that name; with `initialize`, allocate disk for its pages now.
+
+        Limits, the error queue, the key and values that are only recorded can change while other processes work; they
+        see the change at their next operation. The number of pages cannot change. Raises InUseError if a limit would be
+        below what is in use, or if the memory for non-persistent messages would change, which loses those messages,
+        while another process is attached or a transaction is open; InvalidArgumentError if the pages differ.
+        """
+        volume = self.volume_of_space(definition.name)
+        present = volume.read(lambda unit: manage_spaces.find(unit, definition.name))
+        opened = self._looked_at(present)
+        with self._lock:
+            own = self._attachments.get(definition.name)
+            me = own.opened.me if own is not None else None
+            with self._memory(volume, present):
+                housekeeping.end_what_was_left(volume, opened, self.clock)
+                changed = volume.write(lambda unit: redefining.redefine(unit, opened, definition, me))
+            if changed.definition.memory != present.definition.memory:
+                self._follow_memory(volume, present, changed, attached=me is not None)
+        if initialize and not changed.initialized:
+            return manage_spaces.initialize(volume, changed, progress or _tell_nobody)
+        return changed
+
+    def _follow_memory(self, volume: Volume, before: Space, changed: Space, *, attached: bool) -> None:
+        """Have the memory that the queue space now says, of which nobody else has anything open."""
+        if not changed.definition.memory:
+            volume.remove_memory(before)
+        elif attached and not before.definition.memory:
+            volume.attach_memory(changed, volume.read(lambda unit: unit.queues(changed.id)))
+
+    def destroy_space(self, name: str, *, force: bool = False, dry_run: bool = False) -> None:
+        """Destroy a queue space with its queues and messages.
+
+        Raises InUseError while processes are attached to it or messages are stored in it, unless `force`. Raises
+        BadResourceError if its file or schema is lost; with `force` the device then forgets it, and its messages are
+        lost. With `dry_run` nothing is destroyed, and only the error is raised that would be; this process may then
+        have it open.
+        """
+        lost = self.lost_volume_of(name)
+        if lost is not None:
+            self._give_up(name, lost, force=force, dry_run=dry_run)
+            return
+        volume = self.volume_of_space(name)
+        present = volume.read(lambda unit: unit.space(name))
+        # What a creation that was cut short has listed and not made can be destroyed too.
+        # What its memory holds counts, and goes with it.
+        with self._memory(volume, present):
+            if present is not None:
+                housekeeping.end_what_was_left(volume, self._looked_at(present), self.clock)
+            if dry_run:
+                self._refuse_in_use(volume, present, force=force)
+                return
+            manage_spaces.destroy(self._main, volume, name, force=force)
+            if present is not None and present.definition.memory:
+                volume.remove_memory(present)
+        with self._lock:
+            gone = self._attachments.pop(name, None)
+        if gone is not None:
+            gone.forget()
+
+    def lost_volume_of(self, name: str) -> MissingVolume | None:
+        """Return the file or schema that a queue space is on, if it is lost; None where it is there."""
+        return next((volume for volume in self.missing_volumes() if volume.lost and name in volume.spaces), None)
+
+    def _give_up(self, name: str, lost: MissingVolume, *, force: bool, dry_run: bool) -> None:
+        """Have the device forget a queue space whose volume is lost."""
+        if dry_run:
+            manage_spaces.refuse_loss(name, lost, force=force)
+            return
+        manage_spaces.give_up(self._main, name, lost, force=force)
+        with self._lock:
+            self._attachments.pop(name, None)
+        self._forget_volume(lost.path)
+
+    def _missing_paths(self) -> frozenset[str]:
+        return frozenset(volume.path for volume in self.missing_volumes())
+
+    def _refuse_in_use(self, volume: Volume, present: Space | None, *, force: bool) -> None:
+        if present is None or force:
+            return
+        ours = self._attachments.get(present.name)
+        volume.read(lambda unit: manage_spaces.refuse_in_use(unit, present, ours.opened.me if ours else None))
+
+    def clear_memory(self, name: str, *, force: bool = False) -> None:
+        """Give up the non-persistent messages of a queue space, and its memory; its highest use begins again.
+
+        Raises InUseError while processes are attached to the queue space, unless `force`.
+        """
+        volume = self.volume_of_space(name)
+        found = volume.read(lambda unit: manage_spaces.find(unit, name))
+        opened = self._looked_at(found)
+        if not found.definition.memory:
+            housekeeping.end_what_was_left(volume, opened, self.clock)
+            volume.write(lambda unit: manage_spaces.clear_memory(unit, opened, force=force), durable=False)
+        else:
+            self._remove_memory(volume, found, opened, force=force)
+        volume.write(lambda unit: unit.forget_highest(found.id), durable=False)
+
+    def _remove_memory(self, volume: Volume, found: Space, opened: OpenSpace, *, force: bool) -> None:
+        try:
+            with self._memory(volume, found):
+                housekeeping.end_what_was_left(volume, opened, self.clock)
+                volume.write(lambda unit: manage_spaces.clear_memory(unit, opened, force=force), durable=False)
+        except OperatingSystemError:
+            # One that is damaged can only be removed.
+            if volume.read(lambda unit: unit.owners(found.id)):
+                raise
+        volume.remove_memory(found, unused=True)
+
+    def volume_of_space(self, name: str) -> Volume:
+        """Return the volume that a queue space is on, or raise BadResourceError."""
+        return self.volume_of(self._main.read(lambda unit: manage_spaces.path_of(unit, name)))
+
+    @contextlib.contextmanager
+    def _memory(self, volume: Volume, found: Space | None) -> Iterator[None]:
+        """Open the memory of a queue space, if there is one, for as long as something is looked at."""
+        # One that is not there holds nothing, and looking must not make it.
+        if found is None or not found.definition.memory or not volume.memory_files(found):
+            yield
+            return
+        volume.attach_memory(found, volume.read(lambda unit: unit.queues(found.id)))
+        try:
+            yield
+        finally:
+            volume.detach_memory(found)
+
+    def _looked_at(self, found: Space) -> OpenSpace:
+        """Return a queue space for an act from outside of it, which attaches nobody."""
+        return OpenSpace(found, page_size=self.info.page_size)
+
+
+def _tell_nobody(_percent: int) -> None:
+    pass

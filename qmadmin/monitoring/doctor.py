@@ -1,0 +1,409 @@
+"""The doctor: looks at all of a device, from outside and from inside, and says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from qmadmin.console.plurals import counted
+from qmcore.acts import diagnosis, forwarding, importing, looking, manage_spaces, outstanding
+from qmcore.definitions import OpenSpace
+from qmcore.device import DeviceInfo
+from qmcore.errors import QueueError, SystemFailureError
+from qmcore.findings import Fault, Finding, Severity
+from qmcore.port import Snapshot, Unit, Volume
+from qmcore.queue import Queue
+from qmcore.space import Space, SpaceUsage
+from qmcore.times import Clock
+
+_MIB = 1024 * 1024
+_LARGE_LOG = 64 * _MIB
+_SHOWN = 20
+"""How many lines of damage are told; there may be one for each page."""
+
+_SHELL = frozenset("|&;<>()$`*?[]{}~#!\n")
+_BUILTINS = frozenset(
+    (
+        ":",
+        ".",
+        "cd",
+        "echo",
+        "eval",
+        "exec",
+        "export",
+        "exit",
+        "false",
+        "kill",
+        "printf",
+        "set",
+        "test",
+        "true",
+        "umask",
+    )
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Patient:
+    """What the doctor needs of a device."""
+
+    path: str
+    info: DeviceInfo
+    main: Volume
+    volume_of: Callable[[str], Volume]
+    memory: Callable[[Volume, Space], AbstractContextManager[None]]
+    usage: Callable[[str], SpaceUsage]
+    in_memory: bool
+    refusal: Callable[[Volume, str], str]
+
+
+class Doctor:
+    """Looks at a device; what is quickly seen comes first, the walk through everything that is stored last."""
+
+    def __init__(self, patient: Patient, clock: Clock, progress: Callable[[int], None]) -> None:
+        self._patient = patient
+        self._clock = clock
+        self._now = clock.now()
+        self._progress = progress
+        self._unread: set[str] = set()
+
+    def check(self, only: str | None) -> Iterator[Finding]:
+        """Yield what is found; `only` names a queue space to look at, None is all of the device."""
+        names = [only] if only is not None else self._patient.main.read(manage_spaces.names)
+        where: dict[str, tuple[Volume, Space]] = {}
+        yield from self._guarded("space-unreadable", names, lambda name: self._locate(name, where))
+        if only is None:
+            well = f"it has schema version {self._patient.info.schema_version}; rights, files and pages are in order"
+            yield from self._part("device", well, self._device)
+        for name, (volume, space) in where.items():
+            yield from self._part(
+                f"queue space {name}",
+                "definitions, limits, processes and transactions are in order",
+                lambda volume=volume, space=space: self._space(volume, space),  # type: ignore[misc]
+            )
+        volumes = {volume.path: volume for volume, _ in where.values()}
+        if only is None:
+            volumes = {self._patient.main.path: self._patient.main} | volumes
+        for at, (path, volume) in enumerate(volumes.items()):
+            here = [space for found, space in where.values() if found is volume]
+            yield from self._part(
+                _place(path),
+                "what is stored is consistent",
+                lambda volume=volume, here=here, at=at: self._store(volume, here, at, len(volumes)),  # type: ignore[misc]
+            )
+        self._progress(100)
+
+    def _locate(self, name: str, where: dict[str, tuple[Volume, Space]]) -> None:
+        path = self._patient.main.read(lambda unit: manage_spaces.path_of(unit, name))
+        volume = self._patient.volume_of(path)
+        space = volume.read(lambda unit: unit.space(name))
+        # One that its volume does not know is told by the extents.
+        if space is not None:
+            where[name] = volume, space
+
+    def _part(self, target: str, well: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+        """Yield what a part of the examination finds; where it finds nothing, that all is well."""
+        found = False
+        try:
+            for finding in look():
+                found = True
+                yield finding
+        except QueueError as error:
+            yield _unreadable(target, error)
+            found = True
+        except LookupError as error:
+            # The engine counts on what is damaged here; the walk through the store tells what it is.
+            yield _unreadable(target, SystemFailureError(f"its records are incomplete ({error})"))
+            found = True
+        if not found:
+            yield Finding(severity=Severity.OK, check="sound", target=target, sentence=well)
+
+    def _guarded(self, check: str, names: list[str], look: Callable[[str], None]) -> Iterator[Finding]:
+        for name in names:
+            try:
+                look(name)
+            except QueueError as error:
+                self._unread.add(name)
+                yield dataclasses.replace(_unreadable(f"queue space {name}", error), check=check)
+
+    # ---- from outside -----------------------------------------------------------------------------------------------
+
+    def _device(self) -> Iterator[Finding]:
+        patient = self._patient
+        # Where somebody creates or extends a queue space between the two looks that this takes, a second try is right.
+        yield from self._extents() and self._extents()
+        if patient.in_memory:
+            return
+        entries = patient.main.read(lambda unit: unit.entries())
+        volumes = {patient.main.path: patient.main}
+        for path in dict.fromkeys(entry.path for entry in entries[1:]):
+            try:
+                volume = patient.volume_of(path)
+                volumes[volume.path] = volume
+            except QueueError as error:
+                yield _unreadable(_place(path), error)
+        for volume in volumes.values():
+            if _is_file(volume.path):
+                yield from self._rights(volume.path)
+                yield from self._log(volume.path)
+                yield from self._room(volume)
+            yield from self._leftovers(volume)
+        # What is said of the server is said of each volume on it.
+        yield from dict.fromkeys(found for volume in volumes.values() for found in volume.health(patient.info))
+
+    def _extents(self) -> list[Finding]:
+        patient = self._patient
+        entries, extents = patient.main.read(lambda unit: (unit.entries(), unit.extents()))
+        paths = {entry.index: entry.path for entry in entries}
+        known: dict[str, Space] = {}
+        for extent in extents:
+            if extent.number == 0 and extent.space not in self._unread and extent.entry in paths:
+                volume = patient.volume_of(paths[extent.entry])
+                space = volume.read(lambda unit, name=extent.space: unit.space(name))  # type: ignore[misc]
+                known |= {} if space is None else {space.name: space}
+        return list(diagnosis.extents(entries, extents, known, self._unread))
+
+    def _rights(self, path: str) -> Iterator[Finding]:
+        status = Path(path).stat()
+        mode, group = stat.S_IMODE(status.st_mode), self._patient.info.group
+        allowed = 0o660 if group else 0o600
+        if mode & ~allowed & 0o777:
+            yield Finding(
+                severity=Severity.ERROR,
+                check="rights",
+                target=f"file {path}",
+                sentence=f"its mode {mode:04o} lets others read or write messages",
+                advice=f"chmod {allowed:04o} {shlex.quote(path)}",
+            )
+        if status.st_nlink > 1:
+            yield Finding(
+                severity=Severity.WARNING,
+                check="hard-link",
+                target=f"file {path}",
+                sentence=f"it has {status.st_nlink} names (hard links), of which only this one can be used",
+                advice="Remove the others, which find -samefile shows, or make them symbolic links.",
+            )
+        if status.st_uid != os.geteuid() and os.geteuid() != 0:
+            yield Finding(
+                severity=Severity.INFO,
+                check="rights",
+                target=f"file {path}",
+                sentence=f"it belongs to user {status.st_uid}, and you are user {os.geteuid()}",
+            )
+
+    def _log(self, path: str) -> Iterator[Finding]:
+        log = Path(f"{path}-wal")
+        size = log.stat().st_size if log.exists() else 0
+        if size > _LARGE_LOG:
+            yield Finding(
+                severity=Severity.WARNING,
+                check="log-large",
+                target=f"file {path}",
+                sentence=f"its log has grown to {size // _MIB} MiB",
+                advice="Look for a program that has been reading the file for long, such as an SQLite shell in a"
+                " transaction; when it has ended, the log shrinks as messages come and go.",
+            )
+
+    def _leftovers(self, volume: Volume) -> Iterator[Finding]:
+        # One is listed before it is there, and is gone soon after it is listed no more.
+        before = volume.read(lambda unit: unit.spaces())
+        listed = self._listed_on(volume)
+        after = {space.incarnation for space in volume.read(lambda unit: unit.spaces())}
+        for space in before:
+            if space.name not in listed and space.incarnation in after:
+                yield Finding(
+                    severity=Severity.WARNING,
+                    check="space-left",
+                    target=_place(volume.path),
+                    sentence=f"it has a queue space {space.name!r} that is not in the table of contents",
+                    advice="A destruction that was cut short, or done while this was missing, has left it; creating one"
+                    " of that name removes it.",
+                )
+
+    def _listed_on(self, volume: Volume) -> set[str]:
+        paths = self._patient.main.read(
+            lambda unit: {name: manage_spaces.path_of(unit, name) for name in manage_spaces.names(unit)}
+        )
+        return {
+            name for name, path in paths.items() if name not in self._unread and self._patient.volume_of(path) is volume
+        }
+
+    def _room(self, volume: Volume) -> Iterator[Finding]:
+        used, promised = volume.read(_pages)
+        page_size = self._patient.info.page_size
+        disk = os.statvfs(Path(volume.path).parent)
+        free = disk.f_bavail * disk.f_frsize + max(Path(volume.path).stat().st_size - used * page_size, 0)
+        if promised * page_size > free:
+            yield Finding(
+                severity=Severity.WARNING,
+                check="disk-space",
+                target=f"file {volume.path}",
+                sentence=f"its queue spaces may take {promised * page_size // _MIB} MiB more, and the disk has room for"
+                f" {free // _MIB} MiB",
+                advice="Free disk space, or move the file to a larger disk.",
+            )
+
+    # ---- a queue space ----------------------------------------------------------------------------------------------
+
+    def _space(self, volume: Volume, space: Space) -> Iterator[Finding]:
+        patient, page_size, now = self._patient, self._patient.info.page_size, self._now
+        queues, latest = volume.read(lambda unit: (unit.queues(space.id), unit.latest(space)))
+        yield from diagnosis.error_queues(space, queues)
+        if not patient.main.read(lambda unit: unit.device()).commands:
+            yield from diagnosis.commands_off(space, queues)
+        else:
+            yield from diagnosis.commands_refused(space, queues, lambda command: patient.refusal(volume, command))
+        for queue in queues:
+            yield from diagnosis.thresholds(space, queue, page_size)
+            yield from _programs(space, queue)
+            yield from diagnosis.stopped(space, queue)
+            usage = volume.read(lambda unit, queue=queue: looking.usage_in(unit, queue, now))  # type: ignore[misc]
+            yield from diagnosis.waiting(space, queue, usage, now)
+        yield from diagnosis.limits(space, patient.usage(space.name), page_size)
+        yield from diagnosis.processes(space, outstanding.attached(volume, space.id))
+        yield from diagnosis.forwarders(space, forwarding.forwardings(volume, space.id))
+        opened = OpenSpace(space, page_size=page_size)
+        yield from diagnosis.transactions(space, outstanding.transactions(volume, opened, self._clock), now)
+        yield from diagnosis.imports(space, volume.read(lambda unit: importing.imports(unit, space.id)), now)
+        yield from diagnosis.clock(space, latest, now)
+
+    # ---- from inside ------------------------------------------------------------------------------------------------
+
+    def _store(self, volume: Volume, here: list[Space], at: int, of: int) -> Iterator[Finding]:
+        def step(percent: int) -> None:
+            self._progress((at * 100 + percent) * 99 // (100 * of))
+
+        if self._patient.in_memory:
+            yield from volume.read(lambda unit: list(self._inside(unit, here, step)))
+        else:
+            with volume.snapshot() as snapshot:
+                yield from self._walk(volume, snapshot, here, step)
+        for space in here:
+            yield from self._memory(volume, space)
+
+    def _walk(
+        self, volume: Volume, snapshot: Snapshot, here: list[Space], step: Callable[[int], None]
+    ) -> Iterator[Finding]:
+        damage = snapshot.integrity(lambda percent: step(percent * 6 // 10))
+        for line in damage[:_SHOWN]:
+            yield Finding(
+                severity=Severity.ERROR,
+                check="file-damaged",
+                target=f"file {volume.path}",
+                sentence=line,
+                advice="Check the disk, and restore the device from a backup.",
+            )
+        if not damage:
+            yield from snapshot.read(lambda unit: list(self._inside(unit, here, step, snapshot.apart)))
+
+    def _inside(
+        self,
+        unit: Unit,
+        here: list[Space],
+        step: Callable[[int], None],
+        apart: Callable[[Callable[[], None]], None] = lambda call: call(),
+    ) -> Iterator[Finding]:
+        strays = unit.strays()
+        if strays:
+            yield _fault(
+                "file",
+                Fault(
+                    f"there {'is' if strays == 1 else 'are'} {counted(strays, 'message')} without a queue space", strays
+                ),
+            )
+        for at, space in enumerate(here):
+            queues = unit.queues(space.id)
+            hidden, page_size = unit.hidden_queues(space.id), self._patient.info.page_size
+            for fault in unit.faults(space, queues, page_size, lambda: apart(_pass), hidden):
+                yield _fault(f"queue space {space.name}", fault)
+            given = unit.last_sequence(space.id)
+            yield from diagnosis.sequence(space, unit.last_number(space), given)
+            yield from diagnosis.identifiers(space, given)
+            apart(lambda at=at: step(60 + 40 * (at + 1) // len(here)))  # type: ignore[misc]
+
+    def _memory(self, volume: Volume, space: Space) -> Iterator[Finding]:
+        """Look at the non-persistent messages."""
+        page_size = self._patient.info.page_size
+        if not self._patient.in_memory and not volume.memory_files(space):
+            # To look at it would make it.
+            return
+
+        def found(unit: Unit) -> list[Fault]:
+            memory = unit.memory(space.id)
+            if memory is None:
+                return []
+            hidden = unit.hidden_queues(space.id)
+            return memory.faults(space, unit.queues(space.id), page_size, lambda: None, hidden)
+
+        with self._patient.memory(volume, space):
+            for fault in volume.read(found):
+                yield _fault(f"memory of queue space {space.name}", fault)
+
+
+def _is_file(path: str) -> bool:
+    return "://" not in path
+
+
+def _place(path: str) -> str:
+    """Return what a volume is called in a finding."""
+    return f"file {path}" if _is_file(path) else path
+
+
+def _programs(space: Space, queue: Queue) -> Iterator[Finding]:
+    for threshold in (queue.definition.threshold, queue.definition.memory_threshold):
+        program = _program(threshold.command)
+        if program and shutil.which(program) is None:
+            yield Finding(
+                severity=Severity.ERROR,
+                check="command-missing",
+                target=f"queue {space.name}/{queue.name}",
+                sentence=f"its capacity command {threshold.command!r} cannot run: there is no program {program!r} that"
+                " this user may execute",
+                advice="Install it, or change the command with qchange.",
+            )
+
+
+def _program(command: str) -> str:
+    """Return the program that a command of the shell begins with; empty where that takes a shell to tell."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return ""
+    while words and "=" in words[0].split("/")[0]:
+        del words[0]
+    if not words or _SHELL & set(words[0]) or words[0] in _BUILTINS:
+        return ""
+    return words[0].rstrip(";")
+
+
+def _pages(unit: Unit) -> tuple[int, int]:
+    """Return how many pages the queue spaces of a volume use, and how many they may take besides."""
+    present = unit.spaces()
+    used = [unit.level(space.id).pages for space in present]
+    return sum(used), sum(space.definition.pages for space in present) - sum(used)
+
+
+def _pass() -> None:
+    """Do nothing: a fork that waits comes in between."""
+
+
+def _fault(target: str, fault: Fault) -> Finding:
+    return Finding(
+        severity=Severity.ERROR,
+        check="store-fault",
+        target=target,
+        sentence=fault.sentence,
+        advice="Restore the device from a backup, or report it with what was done before.",
+    )
+
+
+def _unreadable(target: str, error: QueueError) -> Finding:
+    return Finding(
+        severity=Severity.ERROR, check="unreadable", target=target, sentence=error.message, advice=error.hint
+    )

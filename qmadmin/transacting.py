@@ -1,0 +1,354 @@
+"""A transaction, as applications use it."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, Self
+
+from qmadmin import open_transactions, tracing
+from qmcore.acts import rolling_back, succession, transactions
+from qmcore.acts.enqueue import prepare
+from qmcore.acts.returning import Cause, Ending, Verdict
+from qmcore.acts.transaction_part import Branch, Mark
+from qmcore.acts.waiting import is_unreachable
+from qmcore.errors import (
+    AbortedError,
+    InvalidArgumentError,
+    NoSpaceError,
+    OperatingSystemError,
+    OutcomeUnknownError,
+    ProtocolError,
+    QueueError,
+    SystemFailureError,
+)
+from qmcore.times import MICROS, span
+
+if TYPE_CHECKING:
+    from qmadmin.device import Attachment, Device
+    from qmcore.message import Body, EnqueueControl, Message
+
+
+class Transaction:
+    """A logical unit of work: all of its enqueues and dequeues take effect together at its commit, or not at all.
+
+    Nobody else sees the messages that it dequeues until it ends; nobody, not even the transaction itself, sees the
+    messages that it enqueues before it commits. `QueueSpace.transaction()` begins it, and the thread that began it uses
+    it. It ends with `commit()`, with `rollback()`, when its time is over, or when its process dies; the last two roll
+    back.
+    """
+
+    _ended = "never begun"
+
+    def __init__(self, device: Device, timeout: float | timedelta | None, space: str | None = None) -> None:
+        self._device = device
+        self._space = space
+        self.thread = threading.get_ident()
+        self._pid = os.getpid()
+        self._started_us = device.clock.now()
+        self._timeout_us = None if timeout is None else span(timeout, "timeout")
+        self._end = math.inf if self._timeout_us is None else device.clock.monotonic() + self._timeout_us / MICROS
+        self._branches: dict[str, tuple[Attachment, Branch]] = {}
+        self._doomed: BaseException | None = None
+        self._aborted: AbortedError | None = None
+        self._ended = ""
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self._ended or 'active'}>"
+
+    def __del__(self) -> None:
+        # A thread that dies in a transaction, or one that is forgotten, must not hold its messages for ever. This may
+        # run anywhere, so that the rollback is left to the next upkeep.
+        if not self._ended:
+            self._put_off(Ending(Cause.LEFT, "its transaction was forgotten"))
+
+    def __enter__(self) -> Self:
+        open_transactions.join(self, weakref.ref(self), self._device, self._space, nests=False)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave_context()
+        if error is None and (self.active or self._aborted is not None):
+            self.commit()
+        elif self.active:
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            self.rollback(reason, counts=not (_is_of_the_store(error) or _is_of_the_store(self._doomed)))
+
+    @property
+    def active(self) -> bool:
+        """Whether the transaction has neither been committed nor rolled back."""
+        return not self._ended
+
+    def commit(self) -> None:
+        """Make everything that the transaction did take effect, durably and all at once.
+
+        Raises AbortedError if it was rolled back instead because its time was over or the store failed, and
+        NoSpaceError or BadQueueError if the messages that it enqueues no longer fit or have lost their queue. In all of
+        these cases nothing of it remains.
+        """
+        self._check_usable()
+        branches = [branch for _, branch in self._branches.values()]
+        if branches:
+            volume = self._branches[branches[0].opened.space.name][0].volume
+            try:
+                transactions.commit(volume, branches, self._device.clock.now())
+            except BaseException as error:
+                if isinstance(error, AbortedError):
+                    for attachment, _ in self._branches.values():
+                        attachment.renew(error)
+                self._roll_back(Ending(_cause(error), str(error)))
+                raise
+        self._ended = "committed"
+
+    def successor(self, timeout: float | timedelta | None) -> Transaction:
+        """Return a transaction that `commit_and_take` may let follow this one; it is used when this one has ended."""
+        return Transaction(self._device, timeout, self._space)
+
+    def commit_and_take(
+        self, answers: Iterable[tuple[str, Body, EnqueueControl]], successor: Transaction | None, queue: str
+    ) -> list[Message] | None:
+        """Enqueue messages, commit, and let a successor, if there is one, dequeue the next message, all in one step.
+
+        `answers` are messages for queues of the queue space, each with its control information. Returns what the
+        successor has dequeued from the queue, a message or nothing, which does not mean that the queue is empty.
+        Returns None if the step was refused: nothing was done, and the transaction goes on. The same steps, taken one
+        by one, say why. Raises as `commit` does if the store fails.
+        """
+        self._check_usable()
+        if len(self._branches) != 1:
+            return None
+        ((attachment, branch),) = self._branches.values()
+        attachment.look_after()
+        page_size = self._device.info.page_size
+        try:
+            outgoing = [prepare(to, body, control, page_size) for to, body, control in tracing.traced(answers)]
+        except InvalidArgumentError:
+            return None
+        following = None if successor is None else successor.branch(attachment)
+        try:
+            taken = succession.commit_and_take(
+                attachment.volume, branch, outgoing, following, queue, self._device.clock.now()
+            )
+        except BaseException as error:
+            self._roll_back(Ending(_cause(error), str(error)))
+            if successor is not None:
+                successor.rollback(counts=False)
+            raise
+        if taken is not None:
+            self._ended = "committed"
+        if successor is not None and not taken:
+            successor.rollback(counts=False)
+        return taken
+
+    def rollback(
+        self,
+        reason: str = "",
+        *,
+        counts: bool = True,
+        permanent: bool = False,
+        retry_after: float | timedelta | None = None,
+        only: str | None = None,
+        others: bool = True,
+    ) -> None:
+        """Give back everything that the transaction dequeued and forget what it enqueued.
+
+        This counts as a try of the messages that it dequeued. `reason` is recorded with a message that goes to the
+        error queue. With `counts` False it does not count as a try, for a consumer that had no chance to try.
+
+        `permanent`: all tries of the messages are used up, because trying again would fail again. `retry_after`: the
+        seconds (or a timedelta) for which they are unavailable, in place of the retry delay of their queue. `only`: the
+        identifier of the one message to which these two apply. `others` False: only for that message this counts as a
+        try.
+        """
+        verdict = Verdict(permanent, None if retry_after is None else span(retry_after, "time to retry after"))
+        if self._ended:
+            raise ProtocolError(f"the transaction was {self._ended} already")
+        self._check_thread()
+        self._roll_back(Ending(Cause.ROLLBACK if counts else Cause.UNTRIED, reason, verdict, only, others))
+
+    def give_back(
+        self,
+        msgids: Sequence[str],
+        reason: str = "",
+        *,
+        counts: bool = True,
+        permanent: bool = False,
+        retry_after: float | timedelta | None = None,
+    ) -> None:
+        """Give back some of the messages that the transaction dequeued, by their identifiers, and go on without them.
+
+        The other arguments are those of `rollback`. A message that it has not dequeued is skipped. Raises AbortedError
+        if the transaction was rolled back meanwhile.
+        """
+        verdict = Verdict(permanent, None if retry_after is None else span(retry_after, "time to retry after"))
+        self._check_usable()
+        ending = Ending(Cause.ROLLBACK if counts else Cause.UNTRIED, reason, verdict)
+        for attachment, branch in self._branches.values():
+            if branch.recorded:
+                rolling_back.give_back(attachment.volume, branch, msgids, self._device.clock.now(), ending)
+
+    def answer_failure(
+        self,
+        msgid: str,
+        reason: str,
+        answers: Iterable[tuple[str, Body, EnqueueControl]] = (),
+        *,
+        permanent: bool = False,
+    ) -> None:
+        """Roll back, but remove the message that failed, and enqueue answers about the failure, all in one step.
+
+        If the message has used up its tries, it goes to the error queue. `answers` are messages for queues of its queue
+        space, each with its control information. Raises as an enqueue does; the transaction then goes on.
+        """
+        self._check_usable()
+        ending = Ending(Cause.ROLLBACK, reason, Verdict(final=permanent, consumed=True), msgid)
+        page_size = self._device.info.page_size
+        outgoing = [prepare(queue, body, control, page_size) for queue, body, control in tracing.traced(answers)]
+        for attachment, branch in self._branches.values():
+            if rolling_back.concerns(attachment.volume, branch, msgid):
+                rolling_back.answer_failure(attachment.volume, branch, outgoing, self._device.clock.now(), ending)
+        self._roll_back(ending)
+
+    def give_up(self, reason: str, *, only: str | None = None) -> None:
+        """Roll back from another thread than the one that uses the transaction, because that takes too long.
+
+        Its calls in the transaction are refused with AbortedError from now on. This is a try of all messages that were
+        dequeued, or of the one that `only` identifies.
+        """
+        self._aborted = AbortedError(
+            f"the transaction was rolled back: {reason}", hint="Begin it again; nothing of it remains."
+        )
+        self._roll_back(Ending(Cause.TIMEOUT, reason, on=only, tries_others=only is None))
+
+    def return_untried(self, reason: str) -> None:
+        """Roll back as `give_up` does, for a consumer that is stopped; this does not count as a try."""
+        self._aborted = AbortedError(f"the transaction was rolled back: {reason}")
+        self._roll_back(Ending(Cause.UNTRIED, reason))
+
+    def marks(self) -> dict[str, Mark]:
+        """Return how much the transaction has enqueued by now, for `forget_since`."""
+        return {name: branch.mark() for name, (_, branch) in self._branches.items()}
+
+    def forget_since(self, marks: Mapping[str, Mark]) -> bool:
+        """Forget what was enqueued since the marks were made; return False if that is too late: then roll back."""
+        nothing = Mark(0, 0)
+        return all(
+            rolling_back.forget_since(branch, marks.get(name, nothing)) for name, (_, branch) in self._branches.items()
+        )
+
+    def join_context(self) -> None:
+        """Make the calls of this thread on its queue spaces belong to the transaction from now on."""
+        open_transactions.join(self, lambda: self, self._device, self._space)
+
+    def leave_context(self) -> None:
+        """Make calls no longer belong to the transaction."""
+        open_transactions.leave(self)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the transaction belongs to this thread."""
+        return self.thread == threading.get_ident()
+
+    def branch(self, attachment: Attachment) -> Branch:
+        """Return the transaction's part in a queue space, for the next operation in it."""
+        self._check_usable()
+        name = attachment.opened.space.name
+        if name not in self._branches:
+            self._branches[name] = attachment, self._new_branch(attachment)
+        return self._branches[name][1]
+
+    def remaining(self) -> float:
+        """Return the seconds until the transaction's time is over; infinity if it has no limit."""
+        return math.inf if self._timeout_us is None else max(self._end - self._device.clock.monotonic(), 0.0)
+
+    def note(self, error: BaseException) -> None:
+        """Record an error after which the transaction cannot commit: one of the store, or an interrupt in an operation.
+
+        After an interrupt, and where the outcome is unknown, nobody knows what the operation has done; only a rollback
+        finds all of it.
+        """
+        if not isinstance(error, QueueError) or isinstance(
+            error, (SystemFailureError, OperatingSystemError, OutcomeUnknownError)
+        ):
+            self._doomed = error
+
+    def _new_branch(self, attachment: Attachment) -> Branch:
+        others = {other.volume.path for other, _ in self._branches.values()} - {attachment.volume.path}
+        if others:
+            raise ProtocolError(
+                f"the transaction works on {others.pop()!r} and cannot take queue space"
+                f" {attachment.opened.space.name!r} on {attachment.volume.path!r} too",
+                hint="Use queue spaces on one file of the device in one transaction.",
+            )
+        deadline = None
+        if self._timeout_us is not None:
+            # Others end it, who go by this clock.
+            deadline = self._device.clock.steady() + round(self.remaining() * MICROS)
+        return Branch(attachment.opened, attachment.owner, self._started_us, deadline)
+
+    def _check_usable(self) -> None:
+        self._check_thread()
+        if self._aborted is not None:
+            raise copy.copy(self._aborted)
+        if self._ended:
+            raise ProtocolError(f"the transaction was {self._ended} already")
+        if self._doomed is not None:
+            self._abort(
+                _cause(self._doomed),
+                f"an error befell it: {str(self._doomed) or type(self._doomed).__name__}",
+                of_the_store=_is_of_the_store(self._doomed),
+            )
+        if self._timeout_us is not None and not self.remaining():
+            self._abort(Cause.TIMEOUT, f"its timeout of {self._timeout_us / MICROS:g} seconds is over")
+
+    def _check_thread(self) -> None:
+        if self._pid != os.getpid():
+            raise ProtocolError(f"the transaction belongs to process {self._pid}, from which this one was forked")
+        if self.thread != threading.get_ident():
+            raise ProtocolError(open_transactions.ANOTHER_THREAD, hint=open_transactions.STAY_IN_THREAD)
+
+    def _abort(self, cause: Cause, reason: str, *, of_the_store: bool = False) -> NoReturn:
+        """Roll back by ourselves; from now on every call says so, until the block or the caller ends it."""
+        self._roll_back(Ending(cause, reason))
+        self._aborted = AbortedError(
+            f"the transaction was rolled back: {reason}",
+            hint="Begin it again; nothing of it remains.",
+            of_the_store=of_the_store,
+        )
+        raise copy.copy(self._aborted)
+
+    def _roll_back(self, ending: Ending) -> None:
+        # Put off first, all of it: an interrupt may come anywhere behind that.
+        self._put_off(ending)
+        self._ended = "rolled back"
+        for attachment, branch in self._branches.values():
+            attachment.owed.roll_back(branch, ending)
+
+    def _put_off(self, ending: Ending) -> None:
+        for attachment, branch in self._branches.values():
+            attachment.owed.add(branch, ending)
+
+
+def _cause(error: BaseException) -> Cause:
+    """Return why a transaction is rolled back after an error: that counts as a try, unless nobody could have tried.
+
+    That there is no room for its replies is not the fault of a request either, nor a full disk or a server's crash.
+    """
+    return (
+        Cause.UNTRIED if isinstance(error, NoSpaceError | AbortedError) or _is_of_the_store(error) else Cause.ROLLBACK
+    )
+
+
+def _is_of_the_store(error: BaseException | None) -> bool:
+    """Tell whether it is the store, its disk, or the way to it, that failed."""
+    return isinstance(error, OutcomeUnknownError | OperatingSystemError | SystemFailureError) or (
+        isinstance(error, QueueError) and is_unreachable(error)
+    )

@@ -1,0 +1,103 @@
+"""The database that a volume is in, and what is done where that is another one than the volume was last written in.
+
+Then it was restored from a dump or to a point in time, or a standby has taken over: what was done behind that moment is
+gone, and the numbers of it would be given once more. So each queue space gets a new incarnation. The identifiers of its
+predecessor stay valid, those too which transactions that live on were given and have not used yet. Whoever was attached
+counts as lost to a restart, so that nothing counts as a try; whoever still lives says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+from qmcore import numbers
+from qmcore.bulk_rows import Adopted
+from qmstorage.postgres import keys
+from qmstorage.postgres.sessions import WAIT_SECONDS
+from qmstorage.postgres.tables import DIALECT, quoted
+from qmstorage.postgres.unit import PostgresUnit
+from qmstorage.statements import Texts
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from qmcore.space import Space
+    from qmstorage.postgres.address import Address
+
+logger = logging.getLogger("qmadmin.storage")
+
+_RESERVED: Final = 2**20
+"""Sequence numbers that transactions of the predecessor may have been given, behind the last that is known."""
+
+_ELSEWHERE: Final = "elsewhere"
+"""The life of a server that attached processes are said to have seen: their end counts as no try."""
+
+_MAY_ASK: Final = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
+_SYSTEM: Final = "(SELECT system_identifier FROM pg_control_system())"
+_HERE: Final = (
+    "concat_ws('.', {system},"
+    # The timeline of what is written now: that of the last checkpoint may be an older one.
+    " left(pg_walfile_name(pg_current_wal_lsn()), 8), (SELECT oid FROM pg_database WHERE datname = current_database()),"
+    # A table that was restored is another one, also in the same database.
+    " '{device}'::regclass::oid)"
+)
+
+
+def here(connection: psycopg.Connection[Any], address: Address) -> str:
+    """Return what tells the database, and the schema in it, from all others, and from what they were or will be."""
+    may_ask = _scalar(connection, _MAY_ASK)
+    device = f"{quoted(address.schema)}.device"
+    return str(_scalar(connection, f"SELECT {_HERE.format(system=_SYSTEM if may_ask else 'NULL', device=device)}"))
+
+
+def settle(connection: psycopg.Connection[Any], address: Address) -> str:
+    """Let a volume, which is not on a standby, be written in the database of the connection; return what that is."""
+    now = here(connection, address)
+    if _home(connection, address) == now:
+        return now
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
+        connection.execute(f"SELECT pg_advisory_xact_lock({keys.key(address.schema, keys.Kind.VOLUME, 0)})")
+        before = _home(connection, address)
+        if before not in (None, now):
+            _succeed(connection, address)
+        if before != now:
+            connection.execute(f"UPDATE {quoted(address.schema)}.device SET home = %s", [now])  # noqa: S608 - ours
+    return now
+
+
+def _home(connection: psycopg.Connection[Any], address: Address) -> str | None:
+    found: str | None = _scalar(connection, f"SELECT home FROM {quoted(address.schema)}.device")  # noqa: S608 - ours
+    return found
+
+
+def _succeed(connection: psycopg.Connection[Any], address: Address) -> None:
+    schema = address.schema
+    unit = PostgresUnit(connection.cursor(binary=True), Texts(DIALECT, schema), schema=schema, slot=0)
+    spaces = unit.spaces()
+    for space in spaces:
+        last = min(max(unit.last_sequence(space.id), unit.last_number(space)) + _RESERVED, numbers.SEQUENCE_MAX)
+        _replace(unit, space, last)
+        connection.execute("SELECT setval(%s, %s)", [unit.sequence_name(space.id), last])
+    connection.execute(f"UPDATE {quoted(schema)}.owner SET boot = '{_ELSEWHERE}'")  # noqa: S608 - ours
+    if spaces:
+        logger.warning(
+            "device %r is in another database than it was last written in: it was restored, or a standby took over;"
+            " its queue spaces give identifiers of their own from now on",
+            address.shown,
+        )
+
+
+def _replace(unit: PostgresUnit, space: Space, last: int) -> None:
+    """Give a queue space a new incarnation; its own identifiers up to a number stay what they are."""
+    for piece in space.pieces(1, last):
+        if piece.incarnation == space.incarnation and not piece.shift and piece not in space.adopted:
+            unit.adopt(space.id, Adopted(space.incarnation, piece.first, piece.last, 0))
+    unit.succeed(space.id, secrets.token_hex(8))
+
+
+def _scalar(connection: psycopg.Connection[Any], statement: str) -> Any:
+    row = connection.execute(statement).fetchone()
+    return None if row is None else row[0]

@@ -1,0 +1,450 @@
+"""The session by which a process is known to others: it holds the locks of its owners, and hears for its bells.
+
+One thread has one connection for it. What the process wants is kept as a state - locks that it is to hold, channels
+that it is to hear - and the thread brings the server to that state, again after each loss of the connection. Others
+wait until the state is reached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import math
+import os
+import random
+import secrets
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from psycopg import Error as DriverError
+from psycopg import InternalError, NotSupportedError, ProgrammingError
+
+from qmcore.errors import NotOpenError, QueueError, SystemFailureError
+from qmcore.records import Owner
+from qmstorage.postgres import liveness_queries, translate
+from qmstorage.postgres.clock import NOW, Reading, ServerClock, elapsed
+from qmstorage.postgres.keys import Kind, channel, key
+from qmstorage.postgres.nonblocking_connection import Link, drain
+from qmstorage.postgres.wakeups import Belfry, ServerBell
+from qmstorage.process_identity import this_process
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+logger = logging.getLogger("qmadmin.storage")
+
+_PAUSE_FIRST, _PAUSE_MOST = 0.1, 5.0
+"""Seconds between two attempts to reach the server again."""
+
+_CLOSE_SECONDS = 1.0
+"""How long a close waits for the thread, which may hang in an attempt to connect."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds: what the server waits for a sign of life, we for an answer, and between two signs of life of ours."""
+
+    idle_seconds: float = 60.0
+    answer_seconds: float = 10.0
+    ping_seconds: float = 10.0
+    linger_seconds: float = 5.0
+    """How long a channel is heard on after its last bell was taken down."""
+
+
+class Presence:
+    """What tells other processes that this one lives, and this one that others have brought messages.
+
+    `connect` makes a connection in autocommit mode; it is called when the first owner or channel is wanted, and after
+    each loss. It may raise what the driver does or a QueueError. Safe for several threads.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        schema: str,
+        patience: Patience | None = None,
+        outlived: Callable[[str, Collection[int]], str] = lambda _boot, _keys: "",
+        clock: ServerClock | None = None,
+    ) -> None:
+        """Take also `outlived`, which gives the statement that records that owners by their keys live on.
+
+        It is run when they have outlived the server, which has a new boot then. `clock` is set by the server's now.
+        """
+        self._clock = clock or ServerClock()
+        self._connect = connect
+        self._schema = schema
+        self._outlived = outlived
+        self._patience = patience or Patience()
+        self._belfry = Belfry(self._patience.linger_seconds)
+        # Taken by itself: in between the condition's own steps for that an interrupt would leave it taken for ever.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._keys: set[int] = set()
+        self._held: set[int] = set()
+        self._dropped: set[int] = set()
+        self._heard: set[str] = set()
+        self._boot = ""
+        self._since = -math.inf
+        """When, by the monotonic clock, the session was made again after it was lost."""
+        self._closed = ""
+        self._failure: Exception | None = None
+        self._thread: threading.Thread | None = None
+        self._link: Link | None = None
+        self._paused: Link | None = None
+        self._forks = 0
+        """Twice the forks so far, and one more while one is under way."""
+        self._ghosts: set[tuple[int, int]] = set()
+        self._pause = _PAUSE_FIRST
+        self._lost = False
+        self._nudged, self._nudger = socket.socketpair()
+        for each in (self._nudged, self._nudger):
+            each.setblocking(False)
+
+    def bell(self) -> ServerBell:
+        """Return a bell of this process. Its address stands for it in `listen` and in the table of waiters."""
+        bell = self._belfry.hang()
+        if self._closed:
+            bell.ring()
+        return bell
+
+    def listen(self, address: str, *queue_ids: int) -> None:
+        """Return when a bell of ours rings at notifications of the queues; harmless where it does so already.
+
+        Raises SystemFailureError, or what `connect` raised, where the server cannot be reached.
+        """
+        channels = {channel(self._schema, queue_id) for queue_id in queue_ids}
+        self._belfry.hear(address, channels)
+        try:
+            self._reach(lambda: channels <= self._heard or not self._belfry.has(address))
+        except BaseException:
+            self._belfry.ignore(address, channels)
+            raise
+
+    def unlisten(self, address: str, *queue_ids: int) -> None:
+        """Let a bell of ours ring no more at notifications of the queues; a closed bell needs no such call."""
+        self._belfry.ignore(address, {channel(self._schema, queue_id) for queue_id in queue_ids})
+
+    def ring(self, addresses: Iterable[str]) -> None:
+        """Ring bells of this process; others' are passed over, as they hear the server's notifications."""
+        self._belfry.ring_addresses(addresses)
+
+    def wake(self) -> None:
+        """Ring all bells of this process; a signal handler may call it."""
+        self._belfry.ring_all()
+
+    def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
+        """Lock a key of the server that tells others, as long as this process lives, that it does.
+
+        Raises SystemFailureError, or what `connect` raised, where the server cannot be reached.
+        """
+        owner_id = secrets.randbits(62)
+        lock = key(self._schema, Kind.OWNER, owner_id)
+        with self._lock:
+            self._keys.add(lock)
+        try:
+            self._reach(lambda: lock in self._held)
+        except BaseException:
+            self._drop(lock)
+            raise
+        return Owner(
+            id=owner_id,
+            space_id=space_id,
+            process=this_process(),
+            pid=os.getpid(),
+            host=os.uname().nodename,
+            boot=self._boot,
+            lock=str(lock),
+            role=role,
+            since_us=now_us,
+        )
+
+    def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:  # noqa: ARG002 - bells leave nothing here
+        """Unlock the key of an owner of ours; of one that died nothing is left."""
+        lock = liveness_queries.key_of(owner)
+        if lock in self._keys:
+            self._drop(lock)
+
+    def alive(self, owners: Sequence[Owner], connection: Connection) -> list[Owner]:
+        """Return those of the owners whose processes live, by one question; ours live, also while we reconnect.
+
+        Others count as alive for a while after the server, or the network, has come back: they reconnect as we do.
+        """
+        others = [owner for owner in owners if liveness_queries.key_of(owner) not in self._keys]
+        known = {owner.id for owner in liveness_queries.alive(others, connection)}
+        missing = [owner for owner in others if owner.id not in known]
+        dead = {owner.id for owner in missing} - self._awaited(missing, connection)
+        return [owner for owner in owners if owner.id not in dead]
+
+    def _awaited(self, missing: Sequence[Owner], connection: Connection) -> set[int]:
+        """Return those of the missing owners that may still come back, as they were there before the server did."""
+        absent = [owner for owner in missing if liveness_queries.key_of(owner) not in (None, *self._dropped)]
+        if not absent:
+            return set()
+        server = liveness_queries.server(connection)
+        # Where we have lost the server too, it was the network or the server, and others come back as we do.
+        were_lost = self._lost or self._boot not in ("", server.boot)
+        if were_lost or time.monotonic() - self._since < liveness_queries.GRACE_SECONDS:
+            return {owner.id for owner in absent}
+        if server.age_seconds >= liveness_queries.GRACE_SECONDS:
+            return set()
+        return {owner.id for owner in absent if owner.boot != server.boot}
+
+    def same_boot(self, owner: Owner, connection: Connection) -> bool:
+        """Tell whether the server has run without restart since the owner attached."""
+        return owner.boot == liveness_queries.server(connection).boot
+
+    def close(self) -> None:
+        """Ring all bells and end the session; it takes a second where the server does not answer."""
+        with self._lock:
+            self._closed = self._closed or "the device is closed"
+            self._changed.notify_all()
+            thread = self._thread
+        self._belfry.ring_all()
+        self._nudge()
+        if thread is None:
+            self._close_nudges()
+        elif thread is not threading.current_thread():
+            thread.join(_CLOSE_SECONDS)
+
+    def pause(self) -> bool:
+        """Let no call into the driver begin, because the process is about to fork; tell whether that went well."""
+        with self._lock:
+            self._forks += 1
+            link = self._link
+        if link is None or link.pause():
+            self._paused = link
+            return True
+        self._forks += 1
+        return False
+
+    def resume(self) -> None:
+        """Let calls begin again, after the fork."""
+        link, self._paused = self._paused, None
+        if link is not None:
+            link.resume()
+        self._forks += 1
+
+    def abandon(self, *, idle: bool) -> None:
+        """Let go, in a forked process, of what is the parent's; `idle` is what `pause` has told before."""
+        self._closed = "the device was opened by the parent process, before a fork"
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._thread = None
+        self._belfry.abandon()
+        link, self._link = self._link, None
+        if link is not None:
+            link.abandon(idle=idle)
+        self._close_nudges()
+
+    def _reach(self, done: Callable[[], bool]) -> None:
+        """Wait until the session is as it is wanted."""
+        end = time.monotonic() + self._patience.answer_seconds
+        with self._lock:
+            self._check_open()
+            if done():
+                return
+            self._start()
+            self._nudge()
+            while not done():
+                left = end - time.monotonic()
+                if left <= 0:
+                    self._refuse_unreached()
+                self._changed.wait(left)
+                self._check_open()
+
+    def _drop(self, lock: int) -> None:
+        """Give a key up; wait for that as long as the session stands, and not for long."""
+        end = time.monotonic() + _CLOSE_SECONDS
+        with self._lock:
+            self._keys.discard(lock)
+            self._dropped.add(lock)
+            self._nudge()
+            while lock in self._held and not self._closed and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+    def _refuse_unreached(self) -> None:
+        if isinstance(self._failure, QueueError):
+            raise self._failure
+        raise SystemFailureError(
+            f"the PostgreSQL server did not answer within {self._patience.answer_seconds:g} seconds, so that other"
+            " processes cannot know of this one",
+            hint="Check that the server is running and accepts another connection.",
+            unreachable=True,
+        ) from self._failure
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise NotOpenError(self._closed)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            here = threading.get_native_id()
+            threading.Thread(target=self._run, args=(here,), name="qmadmin-presence", daemon=True).start()
+
+    def _nudge(self) -> None:
+        # A full socket has nudges enough, and a closed one nobody to nudge.
+        try:
+            self._nudger.send(b"!")
+        except OSError:
+            return
+
+    def _close_nudges(self) -> None:
+        self._nudged.close()
+        self._nudger.close()
+
+    def _run(self, starter: int) -> None:
+        """Be present until closed, unless another thread is: one that an interrupt has started twice."""
+        with self._lock:
+            if self._thread is not None:
+                return
+            self._thread = threading.current_thread()
+        # They are for the main thread, which may be asleep on a bell and has to wake up. With gevent that is this one.
+        if threading.get_native_id() != starter:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while not self._closed:
+            try:
+                self._be_present()
+            except Exception as error:  # noqa: BLE001 - whatever has gone wrong, others must go on seeing this process
+                self._note_loss(error)
+                self._sleep_off()
+        self._close_nudges()
+
+    def _be_present(self) -> None:
+        link = self._new_link()
+        if link is None:
+            return
+        try:
+            if self._introduce(link):
+                self._bring_about(link)
+                self._record_outliving(link)
+            while not self._closed:
+                if self._bring_about(link):
+                    continue
+                self._note_reached()
+                ping_due = self._patience.ping_seconds - link.silent_seconds()
+                if ping_due <= 0:
+                    self._give_sign_of_life(link)
+                for told in link.sleep(ping_due):
+                    self._belfry.ring(told)
+        finally:
+            link.close()
+            self._link = None
+
+    def _give_sign_of_life(self, link: Link) -> None:
+        """Tell the server that we are there, and learn what time it is."""
+        asked = elapsed()
+        ((said,),) = link.ask(f"SELECT {NOW}")
+        self._clock.learn(Reading(asked, int(said), elapsed()))
+
+    def _new_link(self) -> Link | None:
+        """Connect; None where a fork came in between, as the child has a copy of the socket then."""
+        forks = self._forks
+        link = Link(self._connect(), self._nudged, self._patience.answer_seconds)
+        with self._lock:
+            if forks == self._forks and forks % 2 == 0:
+                self._link = link
+                return link
+        link.close()
+        return None
+
+    def _introduce(self, link: Link) -> bool:
+        """Let the server watch over us, learn which of its sessions is ours, and end those that are ours no more.
+
+        Tell whether it is another server, or another life of it, than before.
+        """
+        link.ask(_settings(self._patience))
+        ((pid, started, boot),) = link.ask(liveness_queries.WHO_AM_I)
+        for ghost_pid, ghost_started in self._ghosts:
+            link.ask(liveness_queries.END_SESSION.format(pid=ghost_pid, started=ghost_started))
+        self._ghosts = {(int(pid), int(started))}
+        with self._lock:
+            before, self._boot = self._boot, boot
+            if before:
+                self._since = time.monotonic()
+            return before not in ("", boot)
+
+    def _record_outliving(self, link: Link) -> None:
+        """Record that our owners have outlived the server, so that their own deaths are told from its next one."""
+        statement = self._outlived(self._boot, self._keys)
+        if statement and self._keys:
+            # Where the schema is gone, or this user may not write, there is nobody to tell.
+            with contextlib.suppress(ProgrammingError, NotSupportedError, InternalError):
+                link.ask(statement)
+
+    def _bring_about(self, link: Link) -> bool:
+        """Bring the session to what is wanted; tell whether there was anything to do."""
+        with self._lock:
+            keys, channels = set(self._keys), self._belfry.wanted()
+            lock, unlock = keys - self._held, self._held - keys
+            hear, ignore = channels - self._heard, self._heard - channels
+            # Whoever wants one of them from now on has to wait until it is heard again.
+            self._heard &= channels
+        statements = [
+            *(f"SELECT pg_advisory_lock({each})" for each in sorted(lock)),
+            *(f"SELECT pg_advisory_unlock({each})" for each in unlock),
+            *(f"LISTEN {each}" for each in sorted(hear)),
+            *(f"UNLISTEN {each}" for each in ignore),
+        ]
+        if not statements:
+            return False
+        link.ask("; ".join(statements))
+        with self._lock:
+            self._held, self._heard = keys, channels
+            self._changed.notify_all()
+        return True
+
+    def _note_reached(self) -> None:
+        self._failure = None
+        self._pause = _PAUSE_FIRST
+        if self._lost:
+            self._lost = False
+            logger.info("this process is known again to others in schema %r", self._schema)
+            # What came meanwhile was told to nobody.
+            self._belfry.ring_all()
+
+    def _note_loss(self, error: Exception) -> None:
+        with self._lock:
+            was_known = bool(self._held or self._heard)
+            self._held, self._heard = set(), set()
+            self._failure = error
+            self._changed.notify_all()
+        if was_known and not self._lost and not self._closed:
+            self._lost = True
+            reason = translate.words(error) if isinstance(error, DriverError) else str(error)
+            logger.warning(
+                "the session by which others know this process, in schema %r, was lost: %s; it is made again",
+                self._schema,
+                reason,
+            )
+
+    def _sleep_off(self) -> None:
+        """Wait before the next attempt, ever longer, and not in step with other processes."""
+        end = time.monotonic() + self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - it keeps no secret
+        self._pause = min(self._pause * 2, _PAUSE_MOST)
+        poll = select.poll()
+        poll.register(self._nudged, select.POLLIN)
+        while not self._closed and (left := end - time.monotonic()) > 0:
+            poll.poll(left * 1000)
+            drain(self._nudged)
+
+
+def _settings(patience: Patience) -> str:
+    """Return what lets the server notice that we are gone, and keeps us from waiting there for ever."""
+    milliseconds = {
+        "idle_session_timeout": patience.idle_seconds * 1000,
+        "lock_timeout": patience.answer_seconds * 500,
+        "statement_timeout": patience.answer_seconds * 1000,
+        "tcp_user_timeout": patience.idle_seconds * 500,
+    }
+    seconds = {
+        "tcp_keepalives_idle": max(patience.idle_seconds / 6, 1),
+        "tcp_keepalives_interval": max(patience.idle_seconds / 12, 1),
+        "tcp_keepalives_count": 4,
+    }
+    return "; ".join(f"SET {name} = {int(value)}" for name, value in (milliseconds | seconds).items())

@@ -1,0 +1,98 @@
+"""The memory of queue spaces: non-persistent messages, in tables that are not logged.
+
+A crash of the server empties all of them at once, and the table with the queue spaces that have such messages too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
+
+from qmcore.port import Unit
+from qmcore.queue import Queue
+from qmcore.space import Space
+from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
+from qmstorage.postgres.unit import PostgresUnit
+from qmstorage.statements import Texts
+
+
+class _Write(Protocol):
+    """Runs work in a transaction of its own."""
+
+    def __call__(self, work: Callable[[Unit], Any], *, concurrent: bool = False) -> Any:
+        """Run the work and return its result."""
+
+
+class Memories:
+    """Which queue spaces this process may keep non-persistent messages of, in one volume."""
+
+    def __init__(self, schema: str) -> None:
+        self.attached: dict[int, Texts] = {}
+        """The texts of statements on the memories that are attached, by the numbers of their queue spaces."""
+        self._schema = memory_schema(schema)
+        self._texts = Texts(DIALECT, self._schema)
+        self._users: dict[int, int] = {}
+        self._changing = threading.Lock()
+        self._residence = f"{quoted(self._schema)}.residence"
+
+    def attach(self, write: _Write, space: Space, queues: Sequence[Queue]) -> bool:
+        """Have a part in the non-persistent messages of a queue space; tell whether there were none before."""
+
+        def made(unit: Unit) -> bool:
+            ours = _ours(unit)
+            add = f"INSERT INTO {self._residence} VALUES ({space.id}) ON CONFLICT DO NOTHING RETURNING space_id"  # noqa: S608 - ours
+            if ours.asked(add) is None:
+                return False
+            memory = ours.memory_of(self._texts)
+            for queue_id in {0, *(queue.id for queue in queues)}:
+                memory.add_counters(space.id, queue_id)
+            return True
+
+        was_made = bool(write(made, concurrent=True))
+        with self._changing:
+            self._users[space.id] = self._users.get(space.id, 0) + 1
+            self.attached[space.id] = self._texts
+        return was_made
+
+    def detach(self, space: Space) -> None:
+        """Let go of the memory of a queue space, once for each time that it was attached."""
+        with self._changing:
+            left = self._users.pop(space.id, 0) - 1
+            if left > 0:
+                self._users[space.id] = left
+            else:
+                self.attached.pop(space.id, None)
+
+    def remove(self, write: _Write, space: Space, *, unused: bool) -> None:
+        """Remove the non-persistent messages of a queue space; with `unused` only where no process is attached."""
+
+        def removed(unit: Unit) -> None:
+            if unused and unit.owners(space.id):
+                return
+            ours = _ours(unit)
+            ours.memory_of(self._texts).clear(space.id, unit.queues(space.id))
+            ours.asked(f"DELETE FROM {self._residence} WHERE space_id = {space.id} RETURNING space_id")  # noqa: S608 - ours
+
+        write(removed)
+
+    def of_spaces(self, unit: Unit, names: Collection[str]) -> dict[int, Texts]:
+        """Return the texts of statements on the memories of queue spaces, by their numbers, of those that have one."""
+        found = (space.id for space in unit.spaces() if space.name in names)
+        has = f"SELECT FROM {self._residence} WHERE space_id = "
+        return {space_id: self._texts for space_id in found if _ours(unit).asked(f"{has}{space_id}") is not None}
+
+    def sizes(self, unit: Unit, space: Space) -> list[tuple[str, int]]:
+        """Return the schema that holds the non-persistent messages of all queue spaces, and its size in bytes."""
+        size = (
+            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"  # noqa: S608 - names of ours
+            f" WHERE relkind = 'r' AND relnamespace = '{quoted(self._schema)}'::regnamespace"
+            f" AND EXISTS (SELECT FROM {self._residence} WHERE space_id = {space.id})"
+        )
+        found = _ours(unit).asked(size)
+        return [] if found is None or found[0] is None else [(self._schema, int(found[0]))]
+
+
+def _ours(unit: Unit) -> PostgresUnit:
+    assert isinstance(unit, PostgresUnit)  # noqa: S101 - the volume made it
+    return unit

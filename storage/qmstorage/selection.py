@@ -1,0 +1,101 @@
+"""Finding the ready message that is asked for: statements that give order keys, the first in the order first."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from sqlalchemy import Select, and_, bindparam, delete, select
+
+from qmcore.condition import BY_NAME, Condition, Like
+from qmcore.selection import Choice
+from qmcore.space import Space
+from qmstorage import conditions
+from qmstorage.dialect import Among, Named, Row, Where, says
+from qmstorage.schema import message, ready
+from qmstorage.statements import Statement, given
+
+_TAKEN = (ready.c.message_id, ready.c.order_key, ready.c.retries)
+_IN_QUEUE = given(ready.c.queue_id, "of_queue")
+STANDS = and_(Named(ready.c.queue_id, message.c.queue_id), ready.c.order_key == message.c.order_key)
+"""The row of `ready` is that of the message."""
+
+_FIRST = select(ready.c.order_key).where(_IN_QUEUE).order_by(ready.c.order_key)
+_READY_MESSAGES = (
+    select(ready.c.order_key).join_from(message, ready, STANDS).where(given(message.c.queue_id, "of_queue"))
+)
+_BY_ID = _READY_MESSAGES.where(given(message.c.id, "of_message"))
+_BY_CORRID = _READY_MESSAGES.where(given(message.c.corrid, "corrid")).order_by(message.c.order_key)
+
+
+THIS = Row(ready.c.order_key, ready)
+"""Which row of `ready` it is, within a queue."""
+
+
+def finding(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any], bool]:
+    """Return the statement that gives the first key, its values, and whether it is a constant of this module."""
+    statements, values, constant = _statements(choice, space)
+    return statements[0], values, constant
+
+
+def taking(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any], bool]:
+    """Return the statement that takes the first message out of `ready`."""
+    statements, values, constant = _statements(choice, space)
+    return statements[1], values, constant
+
+
+def taking_many(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any], bool]:
+    """Return the statement that takes the first `most` messages out of `ready`."""
+    statements, values, constant = _statements(choice, space)
+    return statements[2], values, constant
+
+
+def condition_of(choice: Choice) -> Condition | None:
+    """Return the condition that a choice by pattern or by condition is."""
+    if choice.corrid_like is not None:
+        return Like(BY_NAME["corrid"], choice.corrid_like)
+    return choice.condition
+
+
+def _three(keys: Select[tuple[bytes]]) -> tuple[Statement, Statement, Statement]:
+    first = keys.limit(1)
+    # Where several write at the same time, what somebody else is about to take is passed over.
+    those = keys.with_only_columns(THIS).with_for_update(skip_locked=True, of=ready)
+    own, several = those.limit(1), those.limit(bindparam("most"))
+    # Not the whole key in one: SQLite would hold each message of the queue against the chosen ones.
+    return (
+        first,
+        delete(ready).where(Where(_IN_QUEUE), own.scalar_subquery() == THIS).returning(*_TAKEN),
+        delete(ready).where(Where(_IN_QUEUE), Among(THIS, several)).returning(*_TAKEN),
+    )
+
+
+_FIRST_THREE = _three(_FIRST)
+_BY_ID_THREE = _three(_BY_ID)
+_BY_CORRID_THREE = _three(_BY_CORRID)
+
+
+def _statements(choice: Choice, space: Space) -> tuple[tuple[Statement, Statement, Statement], dict[str, Any], bool]:
+    if choice.message_id is not None:
+        return _BY_ID_THREE, {"of_message": choice.message_id}, True
+    if choice.corrid is not None:
+        return _BY_CORRID_THREE, {"corrid": choice.corrid}, True
+    if choice.corrid_like is not None:
+        return _by_pattern(choice.corrid_like, space), {}, False
+    if choice.condition is not None:
+        return _by_condition(choice.condition, space), {}, False
+    return _FIRST_THREE, {}, True
+
+
+@functools.lru_cache(maxsize=64)
+def _by_pattern(pattern: str, space: Space) -> tuple[Statement, Statement, Statement]:
+    low, high = conditions.prefix_range(pattern)
+    range_ = message.c.corrid >= low if high is None else (message.c.corrid >= low) & (message.c.corrid < high)
+    matches = conditions.where(Like(BY_NAME["corrid"], pattern), retries=ready.c.retries, space=space)
+    return _three(_READY_MESSAGES.where(range_, matches).order_by(message.c.order_key))
+
+
+@functools.lru_cache(maxsize=64)
+def _by_condition(condition: Condition, space: Space) -> tuple[Statement, Statement, Statement]:
+    fulfilled = conditions.where(condition, retries=ready.c.retries, space=space)
+    return _three(_FIRST.where(says(ready.c.message_id, fulfilled)))

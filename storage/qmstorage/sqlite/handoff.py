@@ -1,0 +1,331 @@
+"""Where processes leave works for each other: who has the writer does those of the others too, in the same commit.
+
+Each commit has to be brought to the disk, and each process that waits for the writer has to be woken. Whoever finds the
+gate closed posts what he asks, and sleeps; whoever is inside looks, just before his commit, what was posted. So there
+is a commit for several works, and none of them waits for a turn.
+
+Only who is inside SQLite's own lock takes a work, says what came of it, or takes back his own: the gate alone keeps
+nobody out. What was done for others is counted in the same transaction, one number for each commit that did, and their
+answers name that number: where the database has it, they are committed, whatever has become of the process. So nothing
+is done twice, and nothing is left undone:
+
+- he who does the work may die at any step: who comes next finds that the number was not committed, and does it anew, or
+  that it was, and then its owner takes the answer and brings it to the disk himself;
+- he may stand still: the owner gives up as he would before the gate, and is told that the outcome is unknown if his
+  work was taken;
+- the owner may die: nobody works for a process that is not there;
+- a work may fail: all is undone, it is marked as declined, and its owner goes alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from qmcore.errors import NotOpenError
+from qmstorage.sqlite import files, translate
+from qmstorage.sqlite.handoff_memory import Places, open_places, stamp
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from qmstorage.sqlite.handoff_requests import Errand
+    from qmstorage.sqlite.unit import SqliteUnit
+    from qmstorage.sqlite.writer_gate import Gate, Surroundings
+
+_STATE, _TAKEN, _ANSWERED, _DECLINED = 3, 1, 2, 3
+"""How far a work is, in the last two bits of the word that says which it is."""
+
+_LOOK_MILLISECONDS: Final = 2
+"""After which an owner who sleeps looks whether the gate is open: who was to wake him may be gone."""
+
+_SYNC_SECONDS: Final = 0.05
+"""How long he leaves it to another to bring to the disk what that one has committed."""
+
+_FULL_SECONDS: Final = 1.0
+"""After which a process that found all places taken looks for one again."""
+
+_WITHDRAWING_SECONDS: Final = 0.01
+"""After which a work that was withdrawn and is not taken will not be, by far more than two processors need."""
+
+
+class Answer(NamedTuple):
+    """What came of a work, and whether it is on the disk."""
+
+    content: bytes
+    synced: bool
+
+
+Served: TypeAlias = tuple[int, int]
+"""A work of another process: its place and its number."""
+
+
+class Desk:
+    """The desk of a volume, as one process sees it."""
+
+    def __init__(self, places: Places, path: str, file: tuple[int, int]) -> None:
+        self._places = places
+        self._path = path
+        self._file = stamp(file)
+        self._place: int | None = None
+        self._number = 0
+        self.asked = 0
+        """The number of the work that is posted; 0: what was posted last has come to its end."""
+        self._full_until = 0.0
+        self._given_up = ""
+        self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._bell.setblocking(False)
+        # A name that is no file, so that nothing is left of a process that dies, and that nobody has after it: those
+        # that the kernel gives come again.
+        self._bell.bind(f"\0qm{secrets.token_hex(6)}")
+        self._poll = select.poll()
+        self._poll.register(self._bell, select.POLLIN)
+
+    # ---- the owner of a work -----------------------------------------------------------------------------------------
+
+    def post(self, errand: Errand) -> bool:
+        """Leave a work to whoever has the writer; tell whether that can be."""
+        if self._place is None and not self._takes_place():
+            return False
+        request = self._errands.packed(errand)
+        if request is None or self._place is None:
+            return False
+        self._number += 1
+        self.asked = self._number
+        self._places.ask(self._place, self.asked, request)
+        self._places.posted[self._place] = self.asked
+        return True
+
+    def wait(self, gate: Gate) -> Answer | None:
+        """Wait until another has done the work, and return his answer; None: the gate is open, and the caller inside.
+
+        Raises what the gate raises to whoever waits in vain; OutcomeUnknownError, where the work was begun by then.
+        """
+        place, number, places = self._place, self.asked, self._places
+        assert place is not None  # noqa: S101 - it was posted
+        end = time.monotonic() + translate.BUSY_SECONDS
+        synced_by = 0.0
+        while True:
+            # Who stood still himself, for long, looks before he gives up.
+            is_over = time.monotonic() > end
+            if places.synced[place] == number or 0 < synced_by < time.monotonic():
+                found = places.answered(place, number)
+                if found is not None:
+                    return Answer(found[1], places.synced[place] == number)
+            elif places.committed[place] == number:
+                synced_by = synced_by or time.monotonic() + _SYNC_SECONDS
+                end = max(end, synced_by + _SYNC_SECONDS)
+                is_over = time.monotonic() > end
+            elif places.taken[place] == number << 2 | _DECLINED:
+                self.take_off()
+                gate.enter()
+                return None
+            elif gate.enters_at_once():
+                return None
+            if is_over:
+                self._give_up(gate)
+            self._rest()
+            if self._given_up:
+                raise NotOpenError(self._given_up, path=self._path)
+
+    def withdraw(self) -> bool:
+        """Take back what was posted, if anything; tell whether it was begun, so that its outcome is unknown."""
+        place, number = self._place, self.asked
+        if place is None or not number or self._given_up:
+            return False
+        self.take_off()
+        time.sleep(_WITHDRAWING_SECONDS)
+        return self._places.taken[place] in (number << 2 | _TAKEN, number << 2 | _ANSWERED)
+
+    def take_off(self) -> None:
+        """Let nobody begin any more what was posted, if anything was."""
+        if self._place is not None and self.asked and not self._given_up:
+            self._places.withdrawn[self._place] = self.asked
+            self._places.posted[self._place] = 0
+        self.asked = 0
+
+    def take_back(self, unit: SqliteUnit) -> Answer | None:
+        """Take back what was posted, inside, unless another has done it: then return the answer."""
+        place, number = self._place, self.asked
+        if place is None or not number:
+            return None
+        if self._places.taken[place] >> 2 == number and self._is_done(place, number, unit):
+            found = self._places.answered(place, number)
+            if found is None:
+                raise translate.answer_lost(self._path)
+            return Answer(found[1], self._places.synced[place] == number)
+        self.take_off()
+        return None
+
+    # ---- who has the writer ------------------------------------------------------------------------------------------
+
+    def has_posts(self) -> bool:
+        """Tell whether anything was posted."""
+        return self._places.any_posted()
+
+    def serve(self, unit: SqliteUnit, served: list[Served], has_changed: Callable[[], bool]) -> None:
+        """Do what was posted, in the transaction of the caller, who commits it; `served` tells what was begun.
+
+        `has_changed` tells whether anything has been changed in that transaction.
+        """
+        places, run = self._places, self._errands.run
+        requests = []
+        # All of them are looked at before this commit is counted, with which the answers of one that died would seem
+        # to be committed.
+        for place, number in places.posts():
+            request = self._takes(place, number, unit)
+            if request is not None:
+                served.append((place, number))
+                requests.append(request)
+        commit = 0
+        for work, request in zip(tuple(served), requests, strict=True):
+            place, number = work
+            answer = run(unit, request)
+            if answer is None:
+                places.taken[place] = number << 2 | _DECLINED
+                served.remove(work)
+                continue
+            if not commit and has_changed():
+                # The file may have been lost with the power, and the database not.
+                commit = places.last_commit = unit.count_errands(places.id, places.last_commit + 1)
+            # What has changed nothing, and was told of nothing that this commit changes, is good without it.
+            places.answer(place, number, commit, answer)
+            places.taken[place] = number << 2 | _ANSWERED
+
+    def decline(self, served: Sequence[Served]) -> None:
+        """Leave works to their owners, inside: they, or another, have spoilt the transaction."""
+        for place, number in served:
+            self._places.taken[place] = number << 2 | _DECLINED
+
+    def note_committed(self, served: Sequence[Served]) -> None:
+        """Say that works are committed."""
+        for place, number in served:
+            self._places.committed[place] = number
+
+    def tell(self, served: Sequence[Served]) -> None:
+        """Say that works are on the disk, and wake their owners."""
+        for place, number in served:
+            if self._given_up:
+                # A signal handler has forked. Those are the parent's to tell.
+                return
+            self._places.synced[place] = number
+            self._places.ring(self._bell, place)
+
+    def call(self) -> None:
+        """Wake the first of those whose work nobody has taken."""
+        for place, number in self._places.posts():
+            if self._places.taken[place] >> 2 != number:
+                self._places.ring(self._bell, place)
+                return
+
+    # ---- its end -----------------------------------------------------------------------------------------------------
+
+    def outcome(self, errand: Errand, answer: Answer) -> Any:
+        """Return what the work that was posted returns, by its answer; after that, it has come to its end."""
+        try:
+            found = self._errands.outcome(errand, answer.content)
+        except Exception as error:
+            raise translate.answer_lost(self._path) from error
+        self.take_off()
+        return found
+
+    def close(self) -> None:
+        """Give it up."""
+        self._bell.close()
+        self._places.close()
+
+    def give_to_parent(self, reason: str) -> None:
+        """Let nobody wait on, in a forked process, for what the parent has asked."""
+        self._given_up = reason
+
+    def abandon(self) -> None:
+        """Close what a fork has left us of the parent's."""
+        self._bell.close()
+        self._places.abandon()
+
+    @functools.cached_property
+    def _errands(self) -> ModuleType:
+        """What packs works and does them, which is loaded when processes first meet: most programs are alone."""
+        from qmstorage.sqlite import handoff_requests
+
+        return handoff_requests
+
+    # ---- steps -------------------------------------------------------------------------------------------------------
+
+    def _takes_place(self) -> bool:
+        if time.monotonic() < self._full_until:
+            return False
+        claimed = self._places.claim(self._file, self._bell)
+        if claimed is None:
+            self._full_until = time.monotonic() + _FULL_SECONDS
+            return False
+        self._place, self._number = claimed
+        return True
+
+    def _takes(self, place: int, number: int, unit: SqliteUnit) -> bytes | None:
+        """Take a work and return what is asked; None where it is not to be done."""
+        places = self._places
+        if not places.is_alive(place):
+            # Or each commit would look at it. Whoever has just taken the place finds that his work is nobody's.
+            places.posted[place] = 0
+            return None
+        if not places.has_open(place, self._file):
+            # Only who has the same file open knows what became of it, and may touch it.
+            return None
+        word = places.taken[place]
+        is_done = word >> 2 == number and (word & _STATE == _DECLINED or self._is_done(place, number, unit))
+        request = None if is_done else places.asked(place, number)
+        if request is None:
+            return None
+        places.taken[place] = number << 2 | _TAKEN
+        # After that: its owner withdraws it first and looks then whether it is taken.
+        if places.withdrawn[place] >= number:
+            places.taken[place] = number << 2 | _DECLINED
+            return None
+        return request
+
+    def _is_done(self, place: int, number: int, unit: SqliteUnit) -> bool:
+        """Tell whether a work that was taken is committed; if not, forget that it was taken."""
+        places = self._places
+        if places.committed[place] == number:
+            return True
+        if places.taken[place] & _STATE == _ANSWERED:
+            found = places.answered(place, number)
+            # An answer that cannot be read is damaged: it must not be done again, and its owner is told.
+            if found is None or found[0] <= unit.errands_committed(places.id):
+                return True
+        # Before a later commit is counted, with which its number would seem to be committed.
+        places.taken[place] = 0
+        return False
+
+    def _rest(self) -> None:
+        """Sleep until somebody rings, or it is time to look."""
+        if self._poll.poll(_LOOK_MILLISECONDS):
+            try:
+                self._bell.recv(1)
+            except BlockingIOError:
+                return
+
+    def _give_up(self, gate: Gate) -> None:
+        if self.withdraw():
+            raise translate.left_unknown(self._path, gate.holder())
+        raise translate.gate_closed(self._path, gate.holder())
+
+
+def open_desk(surroundings: Surroundings, path: str) -> Desk | None:
+    """Return the desk of a volume; None where it has none."""
+    file = files.identity(path)
+    places = None if file is None else open_places(surroundings)
+    if file is None or places is None:
+        return None
+    try:
+        return Desk(places, path, file)
+    except OSError:
+        # There is no other bell to be had.
+        places.close()
+        return None

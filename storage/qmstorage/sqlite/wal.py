@@ -1,0 +1,199 @@
+"""What a process that writes to a volume keeps open beside the database: gate, desk, log, owners' locks, bells."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from qmcore.errors import OutcomeUnknownError, SystemFailureError
+from qmstorage.sqlite import files
+from qmstorage.sqlite.handoff import Desk, open_desk
+from qmstorage.sqlite.owner_files import OwnerFiles
+from qmstorage.sqlite.wakeups import Belfry
+from qmstorage.sqlite.writer_gate import Gate, Surroundings, Turns
+
+_sync = getattr(os, "fdatasync", os.fsync)
+
+LONG = 64 * 1024 * 1024
+"""Bytes of a log that is to be written from its beginning again."""
+
+_PATIENCE_SECONDS, _PATIENCE_MOST = 0.03, 0.5
+"""How long readers are waited for then, while nobody can write: for each `LONG`, and at most."""
+
+_PAUSE = 30
+"""How many times as long lies between two attempts, where readers did not let it be."""
+
+
+class Log:
+    """SQLite's write-ahead log, which we bring to the disk ourselves, after the writer's gate is open again.
+
+    The log is a checksummed sequence: one sync covers every commit that was written before it. It carries none of
+    SQLite's locks, so that it may be opened and closed here, and it stays the same file while a connection is open.
+    """
+
+    def __init__(self, path: str, *, durable: bool) -> None:
+        self._path = path
+        self._durable = durable
+        self._fd = os.open(f"{path}-wal", os.O_RDWR | os.O_CLOEXEC)
+        self._lock = threading.Lock()
+        self._written = 0
+        self._synced = 0
+        self.lost: OSError | None = None
+        """Why a commit was not brought to the disk, after which nobody goes on."""
+        self._leave_until = 0.0
+        try:
+            # Its name must be on the disk before the first commit is.
+            files.sync_directory(path)
+        except OSError:
+            os.close(self._fd)
+            raise
+
+    def note_commit(self) -> int:
+        """Count a commit that was written; the caller is the only writer."""
+        self._written += 1
+        return self._written
+
+    def has(self, commit: int) -> bool:
+        """Tell whether a commit is on the disk, or need not be."""
+        return self._synced >= commit or not self._durable
+
+    def sync(self, commit: int) -> None:
+        """Return when a commit is on the disk. Whoever comes while another syncs is often served with him."""
+        if self.has(commit):
+            return
+        with self._lock:
+            if self.lost is not None:
+                self._refuse_lost(unknown=True)
+            if self._synced >= commit:
+                return
+            reached = self._written
+            try:
+                _sync(self._fd)
+            except OSError as error:
+                # The kernel may have dropped the pages that it could not write: a second try would report success
+                # for what is lost.
+                self.lost = error
+                self._refuse_lost(unknown=True)
+            self._synced = reached
+
+    def keep_short(self, connection: sqlite3.Connection) -> None:
+        """Have a long log written from its beginning again, if readers let it soon; the caller is the only writer.
+
+        SQLite brings what is in it into the database with each commit that finds much there, but begins anew only where
+        no reader looks at it in the moment of a commit: with readers that overlap it grows and grows.
+        """
+        if os.fstat(self._fd).st_size <= LONG or time.monotonic() < self._leave_until:
+            return
+        (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+        _, frames, _ = connection.execute("PRAGMA main.wal_checkpoint(PASSIVE)").fetchone()
+        if frames * page_size > LONG:
+            patience = min(frames * page_size / LONG * _PATIENCE_SECONDS, _PATIENCE_MOST)
+            with files.patience(connection, patience):
+                connection.execute("PRAGMA main.wal_checkpoint(RESTART)").fetchone()
+            self._leave_until = time.monotonic() + _PAUSE * patience
+
+    def check(self) -> None:
+        """Refuse to go on after a commit was not brought to the disk."""
+        self._refuse_lost(unknown=False)
+
+    def _refuse_lost(self, *, unknown: bool) -> None:
+        """Refuse; `unknown` tells whether that is what became of the caller's own commit."""
+        if self.lost is not None:
+            kind = OutcomeUnknownError if unknown else SystemFailureError
+            raise kind(
+                f"device {self._path!r} failed to bring a commit to the disk ({self.lost}); its outcome is unknown",
+                hint="Check the disk, then open the device again.",
+                path=self._path,
+            ) from self.lost
+
+    def bring_home(self, connection: sqlite3.Connection) -> None:
+        """Bring what is in a log whose file has lost its name into the file, which SQLite does not do by itself then.
+
+        Nothing is done where others still have the file open: the last of them does it.
+        """
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("PRAGMA busy_timeout = 0")
+            connection.execute("PRAGMA journal_mode = DELETE")
+
+    def discard(self, connection: sqlite3.Connection) -> None:
+        """Cut the log off, where another is in its place: SQLite would bring it into the file, and remove that one.
+
+        It does neither where it cannot read what it has to bring.
+        """
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute("UPDATE device SET main = main")
+        os.ftruncate(self._fd, 0)
+
+    def close(self) -> None:
+        """Bring what was written to the disk, and close the log."""
+        try:
+            self.sync(self._written)
+        finally:
+            with self._lock:
+                os.close(self._fd)
+
+    def abandon(self) -> None:
+        """Close the descriptor that a fork has left us."""
+        os.close(self._fd)
+
+
+class Beside:
+    """Gate, desk, log, turns, owners' locks and bells of a volume; of one in memory the bells have a directory."""
+
+    def __init__(self, path: str, *, durable: bool) -> None:
+        self.gate: Gate | None = None
+        self.desk: Desk | None = None
+        self.log: Log | None = None
+        self._scratch: Path | None = None
+        if path == files.MEMORY:
+            self._scratch = Path(tempfile.mkdtemp(prefix="qmadmin-"))
+            around = Surroundings(self._scratch, files.PRIVATE_MODE, os.geteuid(), os.getegid())
+        else:
+            around = files.surroundings(path)
+        self.owners = OwnerFiles(around)
+        self.turns = Turns(around)
+        with contextlib.ExitStack() as undo:
+            # There may be too few descriptors for all of them.
+            self.belfry = undo.enter_context(contextlib.closing(Belfry(around)))
+            if path != files.MEMORY:
+                undo.callback(self._close_gate_and_desk)
+                self.gate = Gate(around, path)
+                self.desk = open_desk(around, path)
+                self.log = Log(path, durable=durable)
+            undo.pop_all()
+
+    def close(self) -> None:
+        """Give all of it up."""
+        self.owners.close()
+        self.turns.close()
+        self.belfry.close()
+        self._close_gate_and_desk()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _close_gate_and_desk(self) -> None:
+        if self.desk is not None:
+            self.desk.close()
+            # Its memory goes with whoever is just telling others that their works are done.
+            self.desk = None
+        if self.gate is not None:
+            self.gate.close()
+
+    def abandon(self) -> None:
+        """Close what a fork has left us of the parent's, without touching what is the parent's."""
+        self.owners.abandon()
+        self.turns.close()
+        self.belfry.abandon()
+        if self.desk is not None:
+            self.desk.abandon()
+        if self.gate is not None:
+            self.gate.close()
+        if self.log is not None:
+            self.log.abandon()

@@ -1,0 +1,180 @@
+"""Running statements: SQLAlchemy writes the SQL once for each dialect, the driver's own cursor runs it.
+
+A statement that is built or compiled per call costs twenty-five times the one that is kept (measured), so statements
+are constants of their modules, and their text is kept here.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from sqlalchemy import ColumnElement, Table, bindparam, insert, literal_column
+from sqlalchemy.sql import ClauseElement
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from qmstorage.notifications import News
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Dialect
+
+Statement: TypeAlias = ClauseElement
+Row: TypeAlias = tuple[Any, ...]
+
+
+class Cursor(Protocol):
+    """What a driver's cursor has, on every store."""
+
+    @property
+    def connection(self) -> Any:
+        """What it is a cursor of."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the last statement changed."""
+
+    def execute(self, text: str, values: Any = ..., /) -> Any:
+        """Run a statement."""
+
+    def executemany(self, text: str, rows: Iterable[Any], /) -> Any:
+        """Run a statement for each of the rows."""
+
+    def fetchone(self) -> Any:
+        """Return the next row; None behind the last."""
+
+    def fetchmany(self, size: int, /) -> list[Any]:
+        """Return at most so many of the rows that are left."""
+
+    def fetchall(self) -> list[Any]:
+        """Return all rows that are left."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rows that are left."""
+
+
+class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
+    """The SQL text of each statement in one dialect, compiled when it is first asked for, and its constants.
+
+    `schema` names where the tables are: None is the volume itself, else an attached memory. What is built while the
+    program runs goes through `of`, which forgets the text with the statement.
+    """
+
+    def __init__(self, dialect: Dialect, schema: str | None = None) -> None:
+        super().__init__()
+        self._dialect = dialect
+        self._schema = ""
+        if schema is not None:
+            self._schema = dialect.identifier_preparer.quote_schema(schema)
+        self.in_order = _InOrder(self)
+        """The texts of statements whose values are given in the order in which they stand in it, on SQLite."""
+        self._built: weakref.WeakKeyDictionary[Statement, tuple[str, dict[str, Any]]] = weakref.WeakKeyDictionary()
+
+    def of(self, statement: Statement) -> tuple[str, dict[str, Any]]:
+        """Return the text and the constants of a statement that is no constant of its module."""
+        found = self._built.get(statement)
+        if found is None:
+            text, constants = _compiled(statement, self._dialect, bool(self._schema))
+            found = self._built[statement] = text.replace(_SOME_SCHEMA, self._schema), constants
+        return found
+
+    def __missing__(self, statement: Statement) -> tuple[str, dict[str, Any]]:
+        # A process may have many volumes and memories; what differs between them is a name.
+        text, constants = _compiled_once(statement, self._dialect, bool(self._schema))
+        found = self[statement] = text.replace(_SOME_SCHEMA, self._schema), constants
+        return found
+
+
+class _InOrder(dict[Statement, str]):
+    """The texts of statements with a place for each value where its name stood."""
+
+    def __init__(self, texts: Texts) -> None:
+        super().__init__()
+        # It is a part of them, and goes with them.
+        self._texts = weakref.proxy(texts)
+
+    def __missing__(self, statement: Statement) -> str:
+        found = self[statement] = re.sub(r":\w+", "?", self._texts[statement][0])
+        return found
+
+
+_SOME_SCHEMA = "some_schema_of_qmadmin"
+"""Stands in a compiled text for the schema of the tables."""
+
+
+def _compiled(statement: Statement, dialect: Dialect, in_schema: bool) -> tuple[str, dict[str, Any]]:
+    options: dict[str, Any] = {}
+    if in_schema:
+        options = {"schema_translate_map": {None: _SOME_SCHEMA}, "render_schema_translate": True}
+    compiled = statement.compile(dialect=dialect, **options)
+    assert isinstance(compiled, SQLCompiler)  # noqa: S101 - statements of this package are no DDL
+    return str(compiled), {str(name): bind.value for name, bind in compiled.binds.items() if not bind.required}
+
+
+_compiled_once = functools.cache(_compiled)
+"""For statements that are constants of their modules: there is no end to what is built while the program runs."""
+
+
+class Runner:
+    """Runs statements in the database transaction that its cursor is in, and remembers what those who wait are told."""
+
+    def __init__(self, cursor: Cursor, texts: Texts, news: News | None = None) -> None:
+        self._cursor = cursor
+        self._texts = texts
+        self.news = News() if news is None else news
+
+    def run(self, statement: Statement, **values: Any) -> Cursor:
+        """Run a statement and return the cursor."""
+        text, constants = self._texts[statement]
+        if constants:
+            values.update(constants)
+        self._cursor.execute(text, values)
+        return self._cursor
+
+    def run_in_order(self, statement: Statement, *values: Any) -> Cursor:
+        """Run a statement whose values are given in the order in which they stand in it: SQLite looks up no names."""
+        self._cursor.execute(self._texts.in_order[statement], values)
+        return self._cursor
+
+    def one(self, statement: Statement, **values: Any) -> Row | None:
+        """Run a statement and return its first row."""
+        row: Row | None = self.run(statement, **values).fetchone()
+        return row
+
+    def all(self, statement: Statement, **values: Any) -> list[Row]:
+        """Run a statement and return its rows."""
+        return self.run(statement, **values).fetchall()
+
+    def built(self, statement: Statement, **values: Any) -> list[Row]:
+        """Run a statement that is no constant of its module, and return its rows."""
+        text, constants = self._texts.of(statement)
+        self._cursor.execute(text, {**constants, **values})
+        return self._cursor.fetchall()
+
+    def many(self, statement: Statement, rows: Sequence[dict[str, Any]]) -> None:
+        """Run a statement without constants for each of the rows."""
+        text = self._texts[statement][0]
+        if len(rows) == 1:
+            self._cursor.execute(text, rows[0])
+        elif rows:
+            self._cursor.executemany(text, rows)
+
+
+def insert_into(table: Table) -> ClauseElement:
+    """Return the statement that inserts one row, every column given by its name."""
+    return insert(table).values({column.name: bindparam(column.name) for column in table.columns})
+
+
+def written(column: ColumnElement[Any], value: int) -> ColumnElement[bool]:
+    """Return the condition that a column equals a number, which stands in the text.
+
+    SQLite compiles a statement anew whenever it is given a value that may tell whether a partial index can be used.
+    """
+    return column == literal_column(str(int(value)))
+
+
+def given(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    """Return the condition that a column equals the value given by that name."""
+    return column == bindparam(name, type_=column.type)
