@@ -1,10 +1,12 @@
 """The places in which processes leave each other works, and what stands in them."""
 
+import contextlib
 import errno
 import gc
 import os
 import signal
 import socket
+import sqlite3
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -200,6 +202,19 @@ def test_a_message_too_large_for_a_place_is_left_where_it_is(two):
     serving.enqueue("Q", "server's")
     assert desk._places.taken[desk._place] & 3 == 3, "its owner is to take it himself"
     assert [len(body) for body in drain(serving)] == [handoff_memory.CONTENT_MAX, len("server's")]
+
+
+@pytest.mark.parametrize(
+    "damage", ["headers = 'x'", "enqueued_at = 'x'", "size = 1", "body = x'00'", "origin_queue = 'Q'"]
+)
+def test_a_message_that_is_damaged_is_left_where_it_is(two, file_device, damage):
+    desk, departure, serving = two
+    assert desk.post(departure)
+    with contextlib.closing(sqlite3.connect(file_device.path)) as connection, connection:
+        connection.execute(f"UPDATE message SET {damage}")
+    serving.enqueue("Q", "server's")
+    assert desk._places.taken[desk._place] & 3 == 3, "its owner is to be told"
+    assert serving.usage("Q").messages == 2
 
 
 def test_the_outcome_is_unknown_where_the_answer_is_none_that_we_know(two):

@@ -17,6 +17,7 @@ from qmcore.order import ordinary_key
 from qmcore.queue import Delivery
 from qmcore.records import Nothing
 from qmcore.shortcut import PlainArrival, PlainDeparture
+from qmcore.space import Space, SpaceDefinition
 from qmstorage import rows
 from qmstorage.sqlite.handoff_memory import CONTENT_MAX
 
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
 packb: Final = Packer(buf_size=2 * CONTENT_MAX).pack
 
 _ARRIVE, _DEPART = range(2)
+
+_SOME_SPACE: Final = Space(
+    id=0,
+    incarnation="0" * 16,
+    definition=SpaceDefinition(name="SOME", ipc_key=1, pages=9, queues=1, transactions=1, processes=1, messages=1),
+    initialized=False,
+    created_at=0,
+)
+"""Stands for the queue space of a message, which this process need not have opened."""
 
 
 Errand: TypeAlias = PlainArrival | PlainDeparture
@@ -109,11 +119,9 @@ def _depart(unit: SqliteUnit, space_id: int, generation: int, queue_id: int, now
         answer = packb((None, (found.next_due_us, found.held)))
         return answer
     key, retries, row, _ = found
-    if not row[rows.PAGES].__class__ is row[rows.SIZE].__class__ is int:
-        # Whoever asks is told of what is damaged by the ordinary way.
-        return None
     answer = packb((retries, row))
-    if len(answer) > CONTENT_MAX:
+    # Whoever asks is told of what is damaged by the ordinary way: once it is taken away, it is too late for that.
+    if len(answer) > CONTENT_MAX or not unit.is_sound(row, _SOME_SPACE):
         return None
     unit.take_away(space_id, queue_id, key, row)
     return answer

@@ -13,10 +13,12 @@ from typing import Final
 from sqlalchemy import Integer, bindparam, exists, func, insert, literal_column, select, update
 
 from qmcore import numbers
+from qmcore.errors import SystemFailureError
 from qmcore.message import Message
 from qmcore.order import ordinary_key
 from qmcore.records import Nothing, Outcome, Role, Use
 from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmcore.space import Space
 from qmstorage import rows
 from qmstorage.counters import MOST, OF_SPACE, adding
 from qmstorage.schema import counter, owner, trans
@@ -180,6 +182,14 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
         self.run_in_order(traffic.REMOVE, row[0])
         self._count_out(space_id, -1, -row[rows.PAGES], -row[rows.SIZE], dequeued=1)
         self._count(space_id, queue_id, -1, -row[rows.PAGES], -row[rows.SIZE], dequeued=1)
+
+    def is_sound(self, row: Row, space: Space) -> bool:
+        """Return whether a message can be made of a row; it is named as one of the queue space."""
+        try:
+            self._message(row, True, space, "", 0)
+        except SystemFailureError:
+            return False
+        return True
 
     def stand(self, number: int, queue_id: int, key: bytes, row: Row) -> None:
         """Store a message, by a row of `rows.usual_row` or `rows.plain_row`, and let it stand in its queue."""
