@@ -15,7 +15,7 @@ from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import plain, transactions
 from qmcore.acts.enqueue import Outgoing
 from qmcore.acts.making_room import with_room
-from qmcore.checks import buffer_of
+from qmcore.checks import buffer_of, flag_of
 from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmcore.message import PLAIN_CONTROLS, PRIORITY_DEFAULT, EnqueueControl
 from qmcore.queue import Delivery
@@ -116,8 +116,8 @@ class Producing(SpaceHandle):
                 failure_queue=failure_queue,
                 error_queue=error_queue,
                 urcode=urcode,
-                delivery=_delivery(persistent),
-                reply_delivery=_delivery(reply_persistent),
+                delivery=_delivery(persistent, "persistent"),
+                reply_delivery=_delivery(reply_persistent, "reply_persistent"),
                 headers=_checked_headers(headers),
                 type=kind if type is None else type,
                 subtype=subtype,
@@ -262,10 +262,13 @@ def _bytes_of(body: Body) -> tuple[message.Body, str]:
     return data, "CARRAY"
 
 
-def _delivery(persistent: bool | None) -> Delivery | None:
+def _delivery(persistent: bool | None, what: str) -> Delivery | None:
     if persistent is None:
         return None
-    return Delivery.PERSIST if persistent else Delivery.NONPERSIST
+    flag = flag_of(persistent)
+    if flag is None:
+        raise InvalidArgumentError(f"{what} must be True, False or None, got {persistent!r}")
+    return Delivery.PERSIST if flag else Delivery.NONPERSIST
 
 
 def _checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from qmadmin.capacity.launching import refusal, warn
+from qmadmin.paths import absolute
 from qmadmin.volume_factory import VolumeMaker
 from qmcore import names
 from qmcore.acts import forwarding, manage_spaces, outstanding
@@ -132,7 +133,7 @@ class Care(abc.ABC):
         paths = [entry.path for entry in self.entries()] or [self.path]
         missing = {volume.path: volume for volume in self.missing_volumes()}
         volumes = {path: self.volume_of(path) for path in paths if path not in missing}
-        target, told = os.path.abspath(directory), progress or (lambda _percent: None)
+        target, told = absolute(directory), progress or (lambda _percent: None)
         report = self._maker.back_up(volumes, target, self.clock.now, told)
         faults = tuple(f"{volume}; it is not in the backup" for volume in missing.values())
         return dataclasses.replace(report, faults=(*faults, *report.faults))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.device import Device
 from qmadmin.maintenance import MEMORY
+from qmadmin.paths import absolute
 from qmcore.device import FULL, PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
 from qmcore.times import Clock, SystemClock
@@ -180,7 +181,7 @@ def upgrade_device(
     """
     plan.refuse_attached()
     told = progress or (lambda _percent: None)
-    target = None if backup is None else Path(os.path.abspath(backup))
+    target = None if backup is None else Path(absolute(backup))
     address = address_of(path_or_url)
     if address is None:
         from qmstorage.sqlite import upgrading as of_files
@@ -227,9 +228,9 @@ def address_of(path_or_url: str | os.PathLike[str]) -> Address | None:
 def _file_of(text: str) -> str:
     scheme, separator, rest = text.partition("://")
     if not separator:
-        return text if text == MEMORY else os.path.abspath(text)
+        return text if text == MEMORY else absolute(text)
     if scheme in ("sqlite", "sqlite+pysqlite"):
-        return os.path.abspath(rest.removeprefix("/")) if rest.strip("/") not in ("", MEMORY) else MEMORY
+        return absolute(rest.removeprefix("/")) if rest.strip("/") not in ("", MEMORY) else MEMORY
     raise BadResourceError(
         f"devices of the kind {scheme!r} are not supported by this release",
         hint="Give the path of a file, or a URL that begins with postgresql://.",

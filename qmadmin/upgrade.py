@@ -14,6 +14,7 @@ from qmadmin.console.exit_status import Exit
 from qmadmin.console.figures import count, span
 from qmadmin.console.streams import say
 from qmadmin.opening import can_back_up, open_device, path_of, plan_upgrade, upgrade_device
+from qmadmin.paths import absolute
 from qmadmin.version import __version__
 from qmcore.errors import InvalidArgumentError, QueueError
 
@@ -79,11 +80,11 @@ def _backup_of(device: str, plan: UpgradePlan, choices: Choices) -> str | None:
     if choices.backed_up or plan.under_way or not can_back_up(device):
         return None
     if choices.backup is not None:
-        return os.path.abspath(choices.backup)
+        return absolute(choices.backup)
     moment = time.strftime("%Y%m%d-%H%M%S")
     if _is_file(device):
         return _free(f"{plan.path}.backup-{moment}")
-    return _free(os.path.abspath(f"{plan.volumes[0][0]}-backup-{moment}"), ".dump")
+    return _free(absolute(f"{plan.volumes[0][0]}-backup-{moment}"), ".dump")
 
 
 def _free(name: str, end: str = "") -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from qmadmin.archive.faults import Fault, refused
+from qmadmin.paths import absolute
 
 _MODE: Final = 0o600
 
@@ -71,7 +72,7 @@ class Directory:
 
     def __init__(self, path: Path) -> None:
         self._named = path
-        self.path = path.absolute()
+        self.path = Path(absolute(path))
 
     def __str__(self) -> str:
         return str(self._named)

@@ -27,6 +27,7 @@ from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import FileName, Given, Number, SpaceName
 
 if TYPE_CHECKING:
+    from qmadmin.device import Device
     from qmadmin.shell.session import Session
     from qmcore.backup import BackupReport
     from qmcore.findings import Finding
@@ -168,7 +169,8 @@ def qrestore(session: Session, backup: str, device: str, force: bool) -> Outcome
     with open_device(report.path) as made:
         entry = made.audit(f"qrestore {backup} {device}", f"device {report.path}")
         made.audit_outcome(entry, f"restored from the backup made at {_when(report)}")
-    return [*_faults(report), _described(f"Device '{report.path}'", report)]
+        commands = _commands(made)
+    return [*_faults(report), *commands, _described(f"Device '{report.path}'", report)]
 
 
 def _described(title: str, report: BackupReport) -> Record:
@@ -187,6 +189,20 @@ def _described(title: str, report: BackupReport) -> Record:
             field("transactions", "Open transactions", report.transactions),
         ),
     )
+
+
+def _commands(device: Device) -> list[Notice]:
+    """Return a warning for each program that queues will have run: whoever made the backup may be another user."""
+    return [
+        Notice(
+            Severity.WARN,
+            f"Queue '{queue.name}' of queue space '{space.name}' has the capacity command {command!r}",
+            "It runs as whoever enqueues; qchange takes it away, and qcommands off holds all of them.",
+        )
+        for space in device.spaces()
+        for queue in device.queues(space.name)
+        for command in queue.definition.commands
+    ]
 
 
 def _faults(report: BackupReport) -> list[Notice]:

@@ -40,7 +40,8 @@ def test_message_in_hand_is_shown_as_held(shell, forwarder):
     assert row_of(ran, "WORK") == ["2", "1", "0", "1"]
     assert [line.split()[6] for line in ran.out.splitlines() if " persist " in line] == ["ready", "held"]
     # The forwarder, the test, the shell.
-    assert "  Concurrent transactions: 1 of 20 in use\n  Concurrent processes:    3 of 20 in use\n" in ran.out
+    assert "  Concurrent transactions: 1 of 20 in use, highest 1\n" in ran.out
+    assert "  Concurrent processes:    3 of 20 in use, highest 3\n" in ran.out
     assert ran.status == 0
 
 

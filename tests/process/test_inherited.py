@@ -88,6 +88,21 @@ def test_a_refusal_without_a_stream_to_say_it_on_has_its_status_all_the_same(pro
     assert start(program, "--no-such-option", directory=tmp_path, closed=(0, 1, 2)).returncode == 2
 
 
+def test_a_current_directory_that_is_gone_is_named_in_a_sentence(tmp_path):
+    words = {
+        "qmadmin.program": ["QUE", "-c", "lidl"],
+        "qmadmin.forwarder.program": ["QUE", "QS"],
+        "qmadmin.spark.program": ["export", "QUE", "archive"],
+    }
+    for program, its in words.items():
+        directory = tmp_path / program
+        directory.mkdir()
+        done = start(program, *its, directory=directory, prefix=after(f"os.rmdir({str(directory)!r})"))
+        assert done.returncode != 0
+        assert "is a relative path, and the current directory was removed" in done.stderr
+        assert "FileNotFoundError" not in done.stderr
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_help_is_the_same_where_python_leaves_docstrings_out(program, tmp_path):
     plain, without = (start(program, "--help", directory=tmp_path, options=options) for options in ([], ["-OO"]))

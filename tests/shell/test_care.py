@@ -214,6 +214,11 @@ class TestBackups:
         assert (entry.command, entry.target) == (f"qrestore {tmp_path}/B {tmp_path}/NEW", f"device {tmp_path}/NEW")
         assert entry.outcome.startswith("restored from the backup made at ")
 
+    def test_the_commands_that_a_backup_brings_are_named(self, laid_out, tmp_path):
+        laid_out.run("qopen QSPACE\nqcreate FULL fifo none 2 0 2m 0m 'id >who'\n")
+        ran = laid_out.run(f"qbackup {tmp_path}/B\nqrestore -y {tmp_path}/B {tmp_path}/NEW\n")
+        assert "WARN: Queue 'FULL' of queue space 'QSPACE' has the capacity command 'id >who'" in ran.err
+
     def test_programs_get_what_is_in_it(self, laid_out, tmp_path):
         (row,) = rows(laid_out, f"qbackup {tmp_path}/B")["rows"]
         assert (row["path"], row["device"], row["files"], row["queue_spaces"]) == (

@@ -32,6 +32,9 @@ def definition(name, **changes):
         {"priority": True},
         {"priority": 51.0},
         {"urcode": "0"},
+        {"persistent": "yes"},
+        {"reply_persistent": 1},
+        {"top": "yes"},
     ],
     ids=str,
 )

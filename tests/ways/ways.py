@@ -50,10 +50,11 @@ class Scene:
         make_queue(self.space, "Q", retries=3, out_of_order="top,msgid")
         for name in ("OTHER", "ERRORS"):
             make_queue(self.space, name)
-        # So that what is looked up at the first call is known.
+        # So that what is looked up at the first call is known, and no transaction is the first one ever.
         for name in ("Q", "OTHER"):
             self.space.enqueue(name, b"known")
-            assert self.space.dequeue(name)
+            with self.space.transaction():
+                assert self.space.dequeue(name)
 
     @property
     def config(self) -> str:

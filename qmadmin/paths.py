@@ -1,0 +1,21 @@
+"""Paths as a process means them: a relative one from the directory that it is in now."""
+
+from __future__ import annotations
+
+import os
+
+from qmcore.errors import OperatingSystemError
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return the path from the root on.
+
+    Raises OperatingSystemError for a relative path where the current directory was removed.
+    """
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        raise OperatingSystemError(
+            f"{os.fspath(path)!r} is a relative path, and the current directory was removed",
+            hint="Change to a directory that exists, or give the whole path.",
+        ) from None
