@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Update, bindparam, delete, func, literal_column, select, update
 
+from qmcore.errors import SystemFailureError
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import Arrival, Role, Use
 from qmstorage.schema import counter, due, held, message, ready
@@ -168,7 +169,12 @@ class Counters(Runner):
 
     def _whole(self, space_id: int) -> Row:
         """Return the last sequence number of a queue space that was given out, and the queue space's use."""
-        row: Row = self.run_in_order(_BEFORE, space_id, 0).fetchone()
+        row: Row | None = self.run_in_order(_BEFORE, space_id, 0).fetchone()
+        if row is None:
+            raise SystemFailureError(
+                f"the record of queue space number {space_id} is damaged: nothing is counted of it",
+                hint="Restore the device from a backup.",
+            )
         return row
 
     def _flow(self, space_id: int, queue_id: int) -> Row:

@@ -356,7 +356,12 @@ def _space(row: Row, pieces: tuple[Adopted, ...]) -> Space:
     values = dict(zip(space.columns.keys(), row, strict=True))
     number, incarnation = values.pop("id"), values.pop("incarnation")
     initialized, created_at = bool(values.pop("initialized")), values.pop("created_at")
-    return Space(number, incarnation, SpaceDefinition(**values), initialized, created_at, pieces)
+    try:
+        if not isinstance(incarnation, str) or not isinstance(number, int) or not isinstance(created_at, int):
+            raise TypeError("its number, its incarnation or its time is of another kind")
+        return Space(number, incarnation, SpaceDefinition(**values), initialized, created_at, pieces)
+    except (InvalidArgumentError, TypeError) as error:
+        raise _damaged(f"definition of queue space {values['name']!r} is damaged: {error}") from error
 
 
 def _damaged(what: str) -> SystemFailureError:

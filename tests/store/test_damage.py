@@ -296,6 +296,8 @@ def test_a_value_of_another_kind_stops_nobody(file_store, column, value):
         "UPDATE queue SET ordering = x'80'",
         "UPDATE queue SET high = x'80'",
         "UPDATE queue SET delivery = 'x'",
+        "UPDATE space SET created_at = 'x'",
+        "UPDATE space SET pages = 'x'",
     ],
 )
 def test_damage_of_what_is_defined_is_told_in_a_sentence(file_store, damage):
@@ -314,6 +316,15 @@ def test_damage_of_what_is_defined_is_told_in_a_sentence(file_store, damage):
     with pytest.raises(SystemFailureError, match=r"damaged|has 'x' bytes") as caught, file_store.another() as device:
         use(device)
     assert caught.value.hint == "Restore the device from a backup."
+
+
+def test_a_queue_space_that_nothing_is_counted_of_is_told_in_a_sentence(file_store):
+    file_store.space(error_queue="").close()
+    file_store.by_hand("UPDATE space SET id = 77")
+    with file_store.another() as device:
+        with pytest.raises(SystemFailureError, match="queue space number 77 is damaged"):
+            device.space_usage("SPACE")
+        assert [finding for finding in device.check() if "number 77 is damaged" in str(finding)]
 
 
 @pytest.mark.parametrize("column", ["pages", "size"])
