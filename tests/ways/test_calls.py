@@ -40,7 +40,9 @@ def kind(request):
 
 
 @pytest.fixture
-def space(kind, request, tmp_path, clock):
+def space(kind, request, tmp_path, clock, monkeypatch):
+    # An application that traces makes more of them, and another test may have been one.
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace", raising=False)
     made = Store(kind, device_path(kind, request, tmp_path), clock)
     opened = made.space(error_queue="ERRORS")
     for name in ("Q", "R", "ERRORS"):

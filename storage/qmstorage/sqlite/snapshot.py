@@ -21,7 +21,7 @@ T = TypeVar("T")
 def refuse_token(token: str) -> None:
     """Refuse the name of another's snapshot."""
     if token:
-        raise InvalidArgumentError(f"snapshots of an SQLite file have no names, but {token!r} is none")
+        raise InvalidArgumentError(f"no snapshot of an SQLite file has a name, so that there is none called {token!r}")
 
 
 _PAGES_AT_A_TIME = 256
