@@ -1,0 +1,73 @@
+"""A module's name says what it is for: it stands once on a floor, and means the same wherever floors share it."""
+
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ("shell", "forwarder", "spark")
+OF_EACH_PROGRAM = {"program", "options", "settings", "errors"}
+
+SHARED = {
+    "audit": "the record of destructive commands",
+    "damage": "messages whose record is gone or cannot be read",
+    "declare": "how the parts of a face are declared",
+    "definitions": "what administrators have defined",
+    "device": "what QMCONFIG names",
+    "files": "the files of a device",
+    "forwarding": "how messages are forwarded",
+    "forwardings": "what forwarders tell of their queues",
+    "importing": "loading an archive into a device",
+    "imports": "imports that were begun, and how far they are",
+    "kinds": "the kinds of values that arguments have",
+    "listing": "listing the messages of a queue",
+    "messages": "messages and their states",
+    "moving": "moving messages elsewhere",
+    "notices": "sentences for whoever runs a program",
+    "opening": "opening a device or a volume",
+    "outstanding": "transactions of others",
+    "plain": "the short way, which goes",
+    "rows": "messages as rows",
+    "selection": "which messages are meant",
+    "session": "what a program keeps from command to command",
+    "shortcut": "the short way, which goes",
+    "snapshot": "a device as it was at one moment",
+    "space": "a queue space",
+    "tracing": "the trace that a message belongs to",
+    "transactions": "transactions of queue spaces",
+    "upgrade": "taking a device to the newest schema",
+    "watching": "looking at queues again and again",
+    "worker_main": "what runs in a worker process",
+    "writing": "writing messages",
+}
+"""Names that several floors have, and what each means on all of them."""
+
+
+def floor_of(module):
+    package, *folders = module.relative_to(ROOT).parts
+    if package == "qmadmin":
+        return folders[0] if folders[0] in PROGRAMS else "library"
+    return package
+
+
+def modules():
+    for package in ("core/qmcore", "storage/qmstorage", "qmadmin"):
+        for module in (ROOT / package).rglob("*.py"):
+            if module.stem != "__init__" and "migrations" not in module.parts:
+                yield module
+
+
+def test_no_name_stands_twice_on_a_floor():
+    found = defaultdict(list)
+    for module in modules():
+        # What differs on a store stands beside what the stores share, under the same name.
+        if floor_of(module) != "storage":
+            found[floor_of(module), module.stem].append(str(module.relative_to(ROOT)))
+    assert [names for names in found.values() if len(names) > 1] == []
+
+
+def test_what_a_name_means_on_several_floors_is_written_down():
+    floors = defaultdict(set)
+    for module in modules():
+        floors[module.stem].add(floor_of(module))
+    shared = {name for name, found in floors.items() if len(found) > 1}
+    assert shared - OF_EACH_PROGRAM == SHARED.keys()
