@@ -29,13 +29,13 @@ from qmcore.acts import enqueue as enqueuing
 from qmcore.message import PLAIN_CONTROL
 
 _, path, name, how, seconds = sys.argv
-locks._BEHIND_SECONDS = float(seconds)
+writer_gate._BEHIND_SECONDS = float(seconds)
 with open_device(path) as device, device.open_space("SPACE") as space:
     attachment = space._attachment
     new = [enqueuing.prepare("Q", name.encode(), PLAIN_CONTROL, 4096)]
     say("ready")
     heard()
-    locks.Calls.wait = told
+    writer_gate.Calls.wait = told
 
     def arrive(unit):
         return enqueuing.enqueue(unit, attachment.opened, new, device.clock.now())
@@ -50,8 +50,8 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
     say("ready")
     heard()
     # So long that nobody looks by himself before the test is over.
-    locks._PAUSE_FIRST = locks._PAUSE_MOST = 60
-    locks.Calls.wait = told
+    writer_gate._PAUSE_FIRST = writer_gate._PAUSE_MOST = 60
+    writer_gate.Calls.wait = told
     # A single message would be left to whoever is inside.
     space.enqueue_many("Q", [sys.argv[2]] * 2)
     say("done")
