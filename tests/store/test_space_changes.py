@@ -576,14 +576,14 @@ class TestMemory:
         make_queue(opened, "Q")
         opened.close()
         second = file_store.another()
-        attach = module.attaching.attach
+        attach = module.processes.attach
 
         def changed_before(*given):
             file_store.device.change_space(definition_of(file_store.device, memory=0))
             return attach(*given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(module.attaching, "attach", changed_before)
+            patch.setattr(module.processes, "attach", changed_before)
             later = second.open_space("SPACE")
         assert list(memory_dir.iterdir()) == []
         fill(later, 1)
