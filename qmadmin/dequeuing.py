@@ -59,15 +59,18 @@ class Consuming(SpaceHandle):
         At most one of `msgid`, `corrid`, `corrid_like` and `condition` selects a message. None of them finds a message
         in another queue, or one that is not available yet.
 
-        `msgid`: an identifier, as an enqueue returned it. `corrid`: a correlation identifier, bytes or str.
+        `msgid`: an identifier, as an enqueue returned it.
+        `corrid`: a correlation identifier, bytes or str.
         `corrid_like`: a pattern for correlation identifiers. `%` stands for any characters, `_` for any one, and a
-        backslash before either makes it stand for itself. `condition`: a text in the grammar of qmadmin-queue(7), such
-        as `priority > 50 AND header.region = 'eu'`. `wait`: how many seconds (or a timedelta) to wait for a message;
-        None or 0 does not wait, math.inf waits for ever. `stop`: a function that is called when the wait has found no
-        message, as after `wake()`, and every second, or every ten if many wait; if it returns True, the wait ends
-        without a message. `transactional`: False keeps the call out of an open transaction (TPNOTRAN). `connection`: a
-        SQLAlchemy connection to the file or the database of the queue space; the message is consumed when the
-        transaction on it commits. It cannot wait.
+        backslash before either makes it stand for itself.
+        `condition`: a text in the grammar of qmadmin-queue(7), such as `priority > 50 AND header.region = 'eu'`.
+        `wait`: how many seconds (or a timedelta) to wait for a message; None or 0 does not wait, math.inf waits for
+        ever.
+        `stop`: a function that is called when the wait has found no message, as after `wake()`, and every second, or
+        every ten if many wait; if it returns True, the wait ends without a message.
+        `transactional`: False keeps the call out of an open transaction (TPNOTRAN).
+        `connection`: a SQLAlchemy connection to the file or the database of the queue space; the message is consumed
+        when the transaction on it commits. It cannot wait.
 
         Raises BadQueueError if the queue does not exist or is stopped, BadMessageIdError for a malformed identifier,
         SystemFailureError if as many calls wait as the queue space has actions for, and AbortedError if the

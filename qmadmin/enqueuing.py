@@ -71,24 +71,31 @@ class Producing(SpaceHandle):
         enqueued when the transaction commits; the commit is refused if the queue or the room is gone by then.
 
         `body`: bytes or another buffer, or a str, which is stored as UTF-8; None means a message without a body, which
-        is not the same as an empty one. At most 64 MiB. `priority`: 1 to 100; in a queue that is ordered by priority,
-        higher ones come first. `corrid`: the correlation identifier, at most 32 bytes, which connects a reply with its
-        request; a str is encoded as UTF-8. `delay` (seconds or timedelta) or `available_at` (aware datetime): when the
-        message becomes available; nobody can dequeue it before. `expires_in` (seconds, timedelta, or math.inf for
-        never) or `expires_at` (aware datetime): when the message expires. Without either, the default expiration of the
-        queue applies. Seconds count from the end of the enqueue, in a transaction from its commit. `reply_queue`,
-        `failure_queue`: the queues for the answer of the process that handles the message. `error_queue`: the queue to
-        which the message goes when its retries are used up, in place of the error queue of its queue or queue space.
-        `urcode`: the user return code, 64 bits. `persistent`: whether the message is persistent; None means as the
-        queue says. With False it is kept in memory only, and lost when the machine restarts. `reply_persistent`: the
-        same for the reply. `headers`: names and values, both str. If the caller is in an OpenTelemetry span, the
-        message gets the headers `traceparent` and `tracestate`, unless one of them is given. `type`, `subtype`: at most
-        127 bytes each; the default type is STRING for a str and CARRAY for bytes. `top`: True puts the message before
-        all others, if the queue allows it; the last one put on top is the first. `before`: the identifier of the
-        message before which this one is put, if the queue allows it; several before the same one are in the order of
-        their arrival. `transactional`: False keeps the message out of an open transaction (TPNOTRAN). `connection`: a
-        SQLAlchemy connection to the file or the database of the queue space; the message is enqueued when the
-        transaction on it commits.
+        is not the same as an empty one. At most 64 MiB.
+        `priority`: 1 to 100; in a queue that is ordered by priority, higher ones come first.
+        `corrid`: the correlation identifier, at most 32 bytes, which connects a reply with its request; a str is
+        encoded as UTF-8.
+        `delay` (seconds or timedelta) or `available_at` (aware datetime): when the message becomes available; nobody
+        can dequeue it before.
+        `expires_in` (seconds, timedelta, or math.inf for never) or `expires_at` (aware datetime): when the message
+        expires. Without either, the default expiration of the queue applies. Seconds count from the end of the enqueue,
+        in a transaction from its commit.
+        `reply_queue`, `failure_queue`: the queues for the answer of the process that handles the message.
+        `error_queue`: the queue to which the message goes when its retries are used up, in place of the error queue of
+        its queue or queue space.
+        `urcode`: the user return code, 64 bits.
+        `persistent`: whether the message is persistent; None means as the queue says. With False it is kept in memory
+        only, and lost when the machine restarts.
+        `reply_persistent`: the same for the reply.
+        `headers`: names and values, both str. If the caller is in an OpenTelemetry span, the message gets the
+        headers `traceparent` and `tracestate`, unless one of them is given.
+        `type`, `subtype`: at most 127 bytes each; the default type is STRING for a str and CARRAY for bytes.
+        `top`: True puts the message before all others, if the queue allows it; the last one put on top is the first.
+        `before`: the identifier of the message before which this one is put, if the queue allows it; several before the
+        same one are in the order of their arrival.
+        `transactional`: False keeps the message out of an open transaction (TPNOTRAN).
+        `connection`: a SQLAlchemy connection to the file or the database of the queue space; the message is enqueued
+        when the transaction on it commits.
 
         Raises BadQueueError if the queue does not exist or is stopped, NoSpaceError (its `resource` says what ran out),
         InvalidArgumentError, BadMessageIdError if the message in `before` is gone, OperatingSystemError for a full
