@@ -53,9 +53,6 @@ class MovableClock:
     def steady(self) -> int:
         return round(self._monotonic * MICROS)
 
-    def is_over(self, _started_us: int, deadline_us: int) -> bool:
-        return deadline_us <= self.steady()
-
     def advance(self, seconds: float) -> None:
         self._now += round(seconds * MICROS)
         self._monotonic += seconds

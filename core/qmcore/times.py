@@ -38,9 +38,6 @@ class Clock(Protocol):
         No setting of the time of day moves it, where there is such a clock; only differences mean something.
         """
 
-    def is_over(self, started_us: int, deadline_us: int) -> bool:
-        """Return whether the time is over that began at a time of day and ends at one of the steady clock."""
-
 
 class SystemClock:
     """The clock of the machine."""
@@ -56,10 +53,6 @@ class SystemClock:
     def steady(self) -> int:
         """Return microseconds on a clock that is never set back, and is the same for all processes of the machine."""
         return time.monotonic_ns() // 1000
-
-    def is_over(self, started_us: int, deadline_us: int) -> bool:  # noqa: ARG002 - the steady clock tells it alone
-        """Return whether the time is over that ends at one of the steady clock."""
-        return deadline_us <= self.steady()
 
 
 def from_datetime(moment: datetime) -> int:

@@ -82,18 +82,6 @@ class TestReadings:
         clock.learn(Reading(2000, 2000 + HOUR * MICROS, 2000))
         assert abs(clock.now() - elapsed() - HOUR * MICROS) < MICROS
 
-    @pytest.mark.parametrize("step", [HOUR * MICROS, -HOUR * MICROS])
-    def test_a_step_of_the_servers_clock_uses_up_no_timeout_and_lengthens_none(self, step):
-        clock, begun = ServerClock(), elapsed()
-        clock.learn(Reading(begun, begun, begun))
-        before = clock.now()
-        clock.learn(Reading(elapsed(), elapsed() + step, elapsed()))
-        after = clock.now()
-        assert abs(after - before - step) < MICROS
-        for started in (before, after):
-            assert not clock.is_over(started, started + 600 * MICROS)
-            assert clock.is_over(started - 601 * MICROS, started - MICROS)
-
     def test_no_step_of_the_machines_clock_moves_it(self, request):
         clock = ServerClock()
         clock.learn(Reading(elapsed(), SystemClock().now(), elapsed()))

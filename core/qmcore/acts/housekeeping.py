@@ -129,7 +129,7 @@ def end_what_was_left(
     owners, records, left = volume.read(look)
     living = volume.living(owners)
     dead = [owner for owner in owners if owner.id not in living]
-    doomed = _doomed(volume, owners, dead, records, clock)
+    doomed = _doomed(volume, owners, dead, records, clock.steady())
     attached = opened.me is not None and opened.me.id in {owner.id for owner in owners}
     if not dead and not doomed and not left:
         return attached
@@ -174,7 +174,7 @@ def _let_memory_follow(volume: Volume, opened: OpenSpace, now: int) -> None:
 
 
 def _doomed(
-    volume: Volume, owners: list[Owner], dead: list[Owner], records: list[TransactionRecord], clock: Clock
+    volume: Volume, owners: list[Owner], dead: list[Owner], records: list[TransactionRecord], steady: int
 ) -> list[tuple[int, int, Cause]]:
     """Return the transactions that have to be rolled back, their owners, and why."""
     active = [record for record in records if record.state is Outcome.ACTIVE]
@@ -184,8 +184,7 @@ def _doomed(
     return [
         (record.id, record.owner_id, causes.get(record.owner_id, Cause.TIMEOUT))
         for record in active
-        if record.owner_id in causes
-        or (record.deadline_us is not None and clock.is_over(record.started_us, record.deadline_us))
+        if record.owner_id in causes or (record.deadline_us is not None and record.deadline_us <= steady)
     ]
 
 
