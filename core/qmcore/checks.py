@@ -60,6 +60,9 @@ def buffer_of(value: object) -> memoryview | bytes | None:
         view = memoryview(value)  # type: ignore[arg-type]
     except TypeError:
         return None
+    if "O" in view.format:
+        # Addresses of objects, which mean nothing elsewhere.
+        return None
     try:
         return view.cast("B") if view.c_contiguous else view.tobytes()
     except (TypeError, ValueError, NotImplementedError):

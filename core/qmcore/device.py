@@ -60,7 +60,7 @@ class DeviceInfo:
 class MissingVolume:
     """A file or schema of the device list that cannot be opened, the queue spaces on it, why, and what to do.
 
-    `lost` is set where nothing is at its path, or something else: it may never come back.
+    `lost` is set where nothing is at its path: it may never come back.
     """
 
     path: str

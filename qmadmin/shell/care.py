@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from typing import TYPE_CHECKING
@@ -25,8 +26,11 @@ from qmadmin.console.results import (
 )
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import FileName, Given, Number, SpaceName
+from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from qmadmin.device import Device
     from qmadmin.shell.session import Session
     from qmcore.backup import BackupReport
@@ -169,7 +173,7 @@ def qrestore(session: Session, backup: str, device: str, force: bool) -> Outcome
     with open_device(report.path) as made:
         entry = made.audit(f"qrestore {backup} {device}", f"device {report.path}")
         made.audit_outcome(entry, f"restored from the backup made at {_when(report)}")
-        commands = _commands(made)
+        commands = [*_commands(made)]
     return [*_faults(report), *commands, _described(f"Device '{report.path}'", report)]
 
 
@@ -191,18 +195,18 @@ def _described(title: str, report: BackupReport) -> Record:
     )
 
 
-def _commands(device: Device) -> list[Notice]:
-    """Return a warning for each program that queues will have run: whoever made the backup may be another user."""
-    return [
-        Notice(
-            Severity.WARN,
-            f"Queue '{queue.name}' of queue space '{space.name}' has the capacity command {command!r}",
-            "It runs as whoever enqueues; qchange takes it away, and qcommands off holds all of them.",
-        )
-        for space in device.spaces()
-        for queue in device.queues(space.name)
-        for command in queue.definition.commands
-    ]
+def _commands(device: Device) -> Iterator[Notice]:
+    """Yield a warning for each program that queues will have run: whoever made the backup may be another user."""
+    # What is damaged the faults of the report, and qcheck, tell of.
+    with contextlib.suppress(QueueError):
+        for space in device.spaces():
+            for queue in device.queues(space.name):
+                for command in queue.definition.commands:
+                    yield Notice(
+                        Severity.WARN,
+                        f"Queue '{queue.name}' of queue space '{space.name}' has the capacity command {command!r}",
+                        "It runs as whoever enqueues; qchange takes it away, and qcommands off holds all of them.",
+                    )
 
 
 def _faults(report: BackupReport) -> list[Notice]:

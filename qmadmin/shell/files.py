@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.session import Session
 
 _BESIDE = ("", "-wal", "-shm")
+_DATABASE = b"SQLite format 3\0"
 
 
 def for_us_only(path: str, flags: int) -> int:
@@ -32,6 +34,22 @@ def refuse_the_device(session: Session, file: str) -> None:
         return
     if any(os.path.samestat(found, own) for own in _own(session)):
         raise UsageError(f"File {file} belongs to the device {session.path}", hint="Name another file.")
+
+
+def refuse_a_database(file: str) -> None:
+    """Refuse to write over a database: a file of another device, a backup, or a volume that is not known yet.
+
+    To look into a file of the device of this session could drop its locks: that is refused before.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(file).st_mode):  # noqa: PTH116 - one look
+            return
+        with Path(file).open("rb") as found:
+            is_database = found.read(len(_DATABASE)) == _DATABASE
+    except OSError:
+        return
+    if is_database:
+        raise UsageError(f"File {file} is a database", hint="Name another file.")
 
 
 def _own(session: Session) -> Iterator[os.stat_result]:

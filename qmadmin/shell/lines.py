@@ -254,8 +254,15 @@ class Keyboard:
 def _next(stream: TextIO, name: str, session: Session) -> str:
     """Return the next line with its end; empty at the end of the stream, and where it cannot be read any more."""
     try:
-        return stream.readline()
+        line = stream.readline()
     except OSError as error:
         session.status = Exit.FAILED
         session.screen.notice(Notice(Severity.ERROR, f"Failed to read from {name}: {error.strerror}"))
         return ""
+    if "\0" in line:
+        # A device, say, whose messages would be obeyed as commands.
+        session.status = Exit.FAILED
+        refusal = Notice(Severity.ERROR, f"{name} is not text", "Name a file that has a command on each line.")
+        session.screen.notice(refusal)
+        return ""
+    return line

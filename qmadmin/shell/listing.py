@@ -14,6 +14,7 @@ from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Number, QueueName
 from qmcore import damage
 from qmcore.damage import DAMAGE_HINT
+from qmcore.errors import SystemFailureError
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
@@ -96,7 +97,11 @@ class LeftOut:
 
 def _beginning(space: QueueSpace, message: MessageInfo) -> list[Value]:
     """Return the row of a message with its body, as far as one line may show it."""
-    found = space.content(message) if message.size <= _BODY_MOST else None
+    try:
+        found = space.content(message) if message.size <= _BODY_MOST else None
+    except SystemFailureError:
+        # The others are to be seen; qcheck tells of it.
+        found = None
     body = None if found is None else found.body
     return [message.msgid, message.state.value, message.size, None if body is None else _in_a_line(body)]
 

@@ -20,7 +20,7 @@ from qmadmin.console.formats import Format
 from qmadmin.console.render import OutputLostError, PlainScreen
 from qmadmin.console.results import Notice, Severity
 from qmadmin.shell.children import cannot_be_run, checked, ended
-from qmadmin.shell.files import for_us_only, refuse_the_device
+from qmadmin.shell.files import for_us_only, refuse_a_database, refuse_the_device
 from qmadmin.shell.interrupts import left_to_the_child
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.redirection import APPEND, PIPE
@@ -109,6 +109,7 @@ class _File(_Target):
         if self._descriptor >= 0:
             return
         refuse_the_device(self._session, self._path)
+        refuse_a_database(self._path)
         flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_APPEND * self._append
         try:
             with contextlib.suppress(FileExistsError):

@@ -270,7 +270,7 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
         reason = Reason(origin_reason) if origin_queue else None
         if (
             its_headers.__class__ is not dict
-            or (pages + size).__class__ is not int
+            or (pages + size + priority + urcode + appkey).__class__ is not int
             or not EARLIEST <= enqueued_at <= LATEST
             or (available_at is not None and not EARLIEST <= available_at <= LATEST)
             or (expires_at is not None and not EARLIEST <= expires_at <= LATEST)

@@ -204,6 +204,16 @@ def test_a_message_too_large_for_a_place_is_left_where_it_is(two):
     assert [len(body) for body in drain(serving)] == [handoff_memory.CONTENT_MAX, len("server's")]
 
 
+def test_a_message_whose_place_says_no_retries_is_left_where_it_is(two, file_device):
+    desk, departure, serving = two
+    assert desk.post(departure)
+    with contextlib.closing(sqlite3.connect(file_device.path)) as connection, connection:
+        connection.execute("UPDATE ready SET retries = 'x'")
+    serving.enqueue("Q", "server's")
+    assert desk._places.taken[desk._place] & 3 == 3
+    assert serving.usage("Q").messages == 2
+
+
 @pytest.mark.parametrize(
     "damage", ["headers = 'x'", "enqueued_at = 'x'", "size = 1", "body = x'00'", "origin_queue = 'Q'"]
 )

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+import sqlite3
 
 import pytest
 
@@ -399,3 +400,12 @@ def test_a_missing_error_queue_is_told_once_at_a_terminal(laid_out, terminal):
         screen.enter(line)
     assert screen.shown.count("is not created") == 1
     assert laid_out.run("qopen QSPACE\nqinfo\n").err.count("is not created") == 2
+
+
+def test_a_body_that_is_damaged_hides_no_other(laid_out, space):
+    for body in (b"one", b"two", b"three"):
+        space.enqueue("STRING", body)
+    with contextlib.closing(sqlite3.connect(laid_out.device)) as connection, connection:
+        connection.execute("UPDATE message SET body = x'00' WHERE body = x'74776f'")
+    (document,) = laid_out.run("format json\nqopen QSPACE\nqlist -b STRING\n").out.splitlines()[2:]
+    assert [row["beginning"] for row in json.loads(document)["rows"]] == ["one", None, "three"]

@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from qmadmin import open_device
+from qmadmin import create_device, open_device
 
 BODIES = "Message id                        State  Bytes  Body\n"
 
@@ -106,6 +106,16 @@ def test_other_name_of_the_device_is_recognised_before_it_is_open(shop):
     link.symlink_to(shop.path)
     found = shop.run(f"help > {link}")
     assert found.err == f"ERROR: File {link} belongs to the device {shop.device} (crque, line 1)\n"
+
+
+@pytest.mark.parametrize("sign", [">", ">>"])
+def test_a_database_that_is_not_known_yet_is_not_written_over(shop, sign):
+    other = shop.directory / "OTHER"
+    create_device(other, 100).close()
+    before = other.read_bytes()
+    found = shop.run(f"help {sign} {other}")
+    assert found.err == f"ERROR: File {other} is a database (crque, line 1)\n"
+    assert other.read_bytes() == before
 
 
 def test_answers_and_prompts_stay_out_of_the_file(shop):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from qmadmin import program
+from qmadmin import open_device, program
 from qmadmin.console.exit_status import Exit
 from qmadmin.program import USAGE as USAGE_LINE
 from qmadmin.version import __version__
@@ -144,6 +144,18 @@ def test_command_file_that_cannot_be_read_is_refused(refused):
 def test_command_file_that_is_not_text_is_refused(laid_out, refused):
     told = f"ERROR: File {laid_out.device} is not a command file: it is not text\n"
     assert refused("-f", laid_out.device, "QUE") == f"{told}Name a file that has a command on each line.\n"
+
+
+def test_a_device_on_the_standard_input_is_not_obeyed(laid_out):
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        space.enqueue("STRING", b"x\n!touch pwned\nx\n" * 40)
+    with Path(laid_out.device).open("rb") as script:
+        done = subprocess.run(
+            PROGRAM, stdin=script, env=laid_out.environ, cwd=laid_out.directory, capture_output=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"ERROR: stdin is not text\n"
+    assert not (laid_out.directory / "pwned").exists()
 
 
 def test_version_and_help_end_well(shell):

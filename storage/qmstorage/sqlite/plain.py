@@ -174,7 +174,9 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
             return Nothing((queue_id,), self.next_due(queue_id), held=self.held_in(queue_id))
         number, key, retries = found
         row = self._row_of(traffic.READ, number)
-        return (key, retries, row, main[_LEVEL:]) if row[rows.BODY_ID] is None else None
+        # Whatever else the ordinary way deals with.
+        is_plain = row[rows.BODY_ID] is None and retries.__class__ is int
+        return (key, retries, row, main[_LEVEL:]) if is_plain else None
 
     def take_away(self, space_id: int, queue_id: int, key: bytes, row: Row) -> None:
         """Take a message out of its queue, and delete it."""

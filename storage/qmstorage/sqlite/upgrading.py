@@ -98,6 +98,7 @@ def _upgrade(groups: Sequence[_Group], wanted: UpgradePlan) -> None:
         group.upgrade()
     first.say(versions.UNDER_WAY + wanted.version)
     try:
+        first.begin()
         for group in others:
             group.commit()
         first.upgrade()
@@ -154,9 +155,10 @@ class _Group:
                 self.connection.execute(f"PRAGMA {name}.journal_mode = DELETE")
                 # The removal of a journal is the commit, which has to be on the disk before the log can begin.
                 self.connection.execute(f"PRAGMA {name}.synchronous = EXTRA")
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Begin a transaction, in which nobody else writes to a file of the group."""
         # It reads at first, because SQLite copies nothing that it writes to; who reads in this mode keeps writers away.
         self.connection.execute("BEGIN")
         for name, path in self.paths.items():
@@ -166,11 +168,10 @@ class _Group:
                 raise _in_use(path)
 
     def say(self, version: int) -> None:
-        """Have the device, which is the first of the files, say a version, on the disk, and begin again."""
+        """Have the device, which is the first of the files, say a version, on the disk; `begin` goes on."""
         with _refusing(self.paths["main"]):
             self.connection.execute("UPDATE main.alembic_version SET version_num = ?", (f"{version:04d}",))
         self.commit()
-        self._begin()
 
     def upgrade(self) -> None:
         """Bring the tables of all files to the version of this release, in the transaction that is open."""
