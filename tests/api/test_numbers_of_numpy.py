@@ -38,7 +38,7 @@ BUFFERS = {
     "array of another machine": np.arange(3).astype(">i4"),
     "empty array": np.zeros((0, 3)),
 }
-NUMBERS = [np.int64(7), np.float32(7), np.True_, np.datetime64(7, "s"), 7, np.array([object()])]
+NUMBERS = [np.int64(7), np.float32(7), np.True_, np.datetime64(7, "s"), 7, np.array([None])]
 
 
 @pytest.fixture
