@@ -390,7 +390,7 @@ def _source(command_file: str | None, opened: contextlib.ExitStack) -> tuple[Tex
         return _stream(sys.stdin, "r", opened), "stdin"
     try:
         script = opened.enter_context(Path(command_file).open("rb"))  # noqa: SIM115 - it is one
-        # A look ahead reads the first block; what comes behind is looked at line by line.
+        # A look ahead reads the first block.
         is_text = b"\0" not in script.peek()
     except OSError as error:
         refusal = UsageError(f"Failed to open command file {command_file}")

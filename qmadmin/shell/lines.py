@@ -135,7 +135,17 @@ class Script:
         self._number += 1
         if self._number == 1:
             line = line.removeprefix("\ufeff")
+            if "\0" in line:
+                self._refuse_what_is_not_text()
+                return None
         return line.rstrip("\r\n")
+
+    def _refuse_what_is_not_text(self) -> None:
+        """End a script that is, say, a device, whose messages would be obeyed as commands."""
+        session = self._session
+        session.status = Exit.FAILED
+        refusal = Notice(Severity.ERROR, f"{self._name} is not text", "Name a file that has a command on each line.")
+        session.screen.notice(refusal)
 
     def _echo(self, text: str) -> None:
         if not self._session.modes.echo:
@@ -254,15 +264,8 @@ class Keyboard:
 def _next(stream: TextIO, name: str, session: Session) -> str:
     """Return the next line with its end; empty at the end of the stream, and where it cannot be read any more."""
     try:
-        line = stream.readline()
+        return stream.readline()
     except OSError as error:
         session.status = Exit.FAILED
         session.screen.notice(Notice(Severity.ERROR, f"Failed to read from {name}: {error.strerror}"))
         return ""
-    if "\0" in line:
-        # A device, say, whose messages would be obeyed as commands.
-        session.status = Exit.FAILED
-        refusal = Notice(Severity.ERROR, f"{name} is not text", "Name a file that has a command on each line.")
-        session.screen.notice(refusal)
-        return ""
-    return line
