@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import http.client
-import logging
 import math
 import socket
 import ssl
@@ -25,9 +24,6 @@ from qmcore.message import BODY_MAX
 
 CONNECT_SECONDS: Final = 10.0
 """How long it may take to reach a server, which then is not there for any message."""
-
-# It logs the targets of requests, with whatever secrets they have.
-logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 _CHUNK: Final = 256 * 1024
 _A_MOMENT: Final = 0.0005

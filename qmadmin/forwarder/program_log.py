@@ -55,6 +55,7 @@ def begin(
 ) -> ulog.UlogHandler:
     """Log what this process says from a level up, its services included; at a terminal that is seen there too."""
     root = logging.getLogger()
+    _quieten()
     handler = ulog.install(PROGRAM, environ, log=log, form=form, level=_number(level), errors=errors, logger=root)
     if at_terminal and handler.prefix != ulog.TO_STDERR:
         root.addHandler(AtTerminal(errors, _number(level)))
@@ -75,10 +76,16 @@ def terms_of_this_process() -> LogTerms | None:
 def go_on(terms: LogTerms) -> None:
     """Log in a worker process as the forwarder does."""
     root = logging.getLogger()
+    _quieten()
     root.setLevel(terms.level)
     root.addHandler(ulog.UlogHandler(PROGRAM, terms.prefix, as_json=terms.as_json))
     if terms.at_terminal:
         root.addHandler(AtTerminal(sys.stderr, terms.level))
+
+
+def _quieten() -> None:
+    """Log no requests of the pool that services by HTTP use: their targets may have secrets in them."""
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 
 def _number(level: str) -> int:

@@ -152,3 +152,13 @@ def test_answer_of_failure_is_kept_with_the_message_and_no_secret_with_it(site, 
     forwarder.stop()
     assert "hunter2" not in forwarder.log()
     assert web.seen[0].headers["Authorization"] == "Bearer hunter2"
+
+
+def test_the_target_of_a_request_is_not_logged_with_its_secrets(site, server):
+    web = server((200, {}, b"done"))
+    site.services(f'[services]\nWORK.url = "{web.url}?token=SECRET"\n')
+    site.lay_out("WORK").enqueue("WORK", "x")
+    daemon = site.run("-q", "WORK", "-e", "-v")
+    assert daemon.process.returncode == 0, daemon.said
+    assert "SECRET" not in f"{daemon.log()}{daemon.said}"
+    assert [seen.target.endswith("?token=SECRET") for seen in web.seen] == [True]
