@@ -11,8 +11,8 @@ import pytest
 
 import qmadmin
 from qmadmin import QueueDefinition, SpaceDefinition
-from qmadmin.forwarder import current
-from qmadmin.forwarder.service import Call, Failure, Unavailable
+from qmadmin.consumers import current
+from qmadmin.consumers.handler import Call, Failure, Unavailable
 from qmadmin.forwarder.services_file import ServicesFile
 from qmcore.message import Message, State
 from qmcore.queue import Delivery

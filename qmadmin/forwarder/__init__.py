@@ -11,7 +11,7 @@ dequeued:
         return Reply(b"1200.50", urcode=7)
 """
 
-from qmadmin.forwarder.current import enqueue, space
-from qmadmin.forwarder.service import Failure, Reply, Unavailable
+from qmadmin.consumers.current import enqueue, space
+from qmadmin.consumers.handler import Failure, Reply, Unavailable
 
 __all__ = ["Failure", "Reply", "Unavailable", "enqueue", "space"]

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.forwarder import current, tracing
+from qmadmin.consumers import call_spans, current
+from qmadmin.consumers.handler import REASON_MAX, STOPS, Body, Call, Failure, Reply, Unavailable, too_late
 from qmadmin.forwarder.conversation import Conversation, TimeIsUpError, TooMuchError
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.outcome import Outcome
-from qmadmin.forwarder.service import REASON_MAX, STOPS, Body, Call, Failure, Reply, Unavailable, too_late
 
 if TYPE_CHECKING:
     from qmadmin.forwarder.descriptions import CommandDescription
@@ -173,7 +173,7 @@ def _facts(call: Call) -> dict[str, str]:
     """Return what the command finds in its environment about the request."""
     request = call.request
     corrid = (request.corrid or b"").decode(errors="backslashreplace").replace("\0", "\\x00")
-    traces = {name.upper(): value for name, value in tracing.onward(request).items()}
+    traces = {name.upper(): value for name, value in call_spans.onward(request).items()}
     return traces | {
         "QM_QUEUE": request.queue,
         "QM_MSGID": request.msgid,

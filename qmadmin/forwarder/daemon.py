@@ -10,27 +10,27 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from qmadmin.console.plurals import counted
+from qmadmin.consumers.backoff import Pause
+from qmadmin.consumers.concurrency_limit import Places
+from qmadmin.consumers.dispatcher import Forwarder
+from qmadmin.consumers.handler_holder import Slot
+from qmadmin.consumers.processor import Feed
+from qmadmin.consumers.running_calls import Calls
+from qmadmin.consumers.statistics import Figures, Teller
 from qmadmin.forwarder import metrics
-from qmadmin.forwarder.backoff import Pause
 from qmadmin.forwarder.checking import missing_error_queue
-from qmadmin.forwarder.concurrency_limit import Places
 from qmadmin.forwarder.errors import StartError
-from qmadmin.forwarder.loop import Forwarder
 from qmadmin.forwarder.notify import Notify, for_children
-from qmadmin.forwarder.processor import Feed
-from qmadmin.forwarder.running_calls import Calls
-from qmadmin.forwarder.service_holder import Slot
 from qmadmin.forwarder.services_file import ServicesFile
-from qmadmin.forwarder.statistics import Figures, Teller
 from qmadmin.opening import open_device
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
+    from qmadmin.consumers.stop import Stop
     from qmadmin.device import Device
     from qmadmin.forwarder.settings import Settings
-    from qmadmin.forwarder.stop import Stop
     from qmadmin.space import QueueSpace
     from qmcore.records import Forwarding
 

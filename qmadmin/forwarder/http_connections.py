@@ -18,8 +18,8 @@ from urllib.parse import SplitResult
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from qmadmin.forwarder.deadlines import Deadlines, Watch
-from qmadmin.forwarder.service import STOPS, Call, Failure, Unavailable, too_late
+from qmadmin.consumers.deadlines import Deadlines, Watch
+from qmadmin.consumers.handler import STOPS, Call, Failure, Unavailable, too_late
 from qmcore.message import BODY_MAX
 
 CONNECT_SECONDS: Final = 10.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from qmadmin import tracing
-from qmadmin.forwarder.service import Body, Failure, Reply, Unavailable
+from qmadmin.consumers.handler import Body, Failure, Reply, Unavailable
 from qmadmin.forwarder.service_keys import is_line, is_token
 from qmadmin.settings import SECONDS_MAX
 from qmadmin.version import __version__

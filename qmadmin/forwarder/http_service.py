@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
-from qmadmin.forwarder import current
+from qmadmin.consumers import current
+from qmadmin.consumers.handler import Call, Failure, Reply, Unavailable
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.http_connections import Answer, Connections, Request
 from qmadmin.forwarder.http_messages import failure_of, reply_of, request_headers
-from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
 from qmadmin.forwarder.service_keys import is_line
 from qmcore.redacted import HIDDEN
 

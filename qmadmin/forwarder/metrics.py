@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import HistogramMetricFamily, Metric
 
-    from qmadmin.forwarder.statistics import Figures
+    from qmadmin.consumers.statistics import Figures
 
 logger = logging.getLogger("qmadmin.forwarder")
 

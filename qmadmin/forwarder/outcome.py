@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Final
 
-from qmadmin.forwarder.service import Body, Failure, Reply, Unavailable
+from qmadmin.consumers.handler import Body, Failure, Reply, Unavailable
 from qmadmin.settings import SECONDS_MAX
 from qmcore import times
 

@@ -15,10 +15,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from qmadmin.forwarder import current, frames, tracing
+from qmadmin.consumers import call_spans, current
+from qmadmin.consumers.handler import STOPS, Call, Failure, Reply, Unavailable, too_late
+from qmadmin.forwarder import frames
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.program_log import LogTerms, terms_of_this_process
-from qmadmin.forwarder.service import STOPS, Call, Failure, Reply, Unavailable, too_late
 
 START_SECONDS: Final = 60.0
 """How long a worker process may take until it has loaded its module."""
@@ -210,7 +211,7 @@ class _Worker:
 
     def begin(self, call: Call) -> None:
         """Let it take a request. Raises TimeoutError when the time is over, EOFError or OSError where it has ended."""
-        frames.send(self._connection, frames.packed((tracing.handed_on(call.request), call.left())), call.left)
+        frames.send(self._connection, frames.packed((call_spans.handed_on(call.request), call.left())), call.left)
         frames.receive_plain(self._connection, call.left)
         self.is_new = False
 

@@ -102,8 +102,8 @@ def _check(settings: Settings) -> int:
 
 def _forward(settings: Settings) -> int:
     """Forward to the end; return the exit status."""
+    from qmadmin.consumers.stop import Stop
     from qmadmin.forwarder.daemon import Daemon
-    from qmadmin.forwarder.stop import Stop
 
     stop = Stop()
     stop.listen()

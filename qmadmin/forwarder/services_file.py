@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qmadmin.consumers.event_loop import EventLoop
 from qmadmin.forwarder.descriptions import (
     CommandDescription,
     Description,
@@ -27,11 +28,10 @@ from qmadmin.forwarder.descriptions import (
     description,
 )
 from qmadmin.forwarder.errors import StartError
-from qmadmin.forwarder.event_loop import EventLoop
 from qmadmin.forwarder.service_keys import meant
 
 if TYPE_CHECKING:
-    from qmadmin.forwarder.service import Service
+    from qmadmin.consumers.handler import Service
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,14 +120,14 @@ class ServicesFile:
 
             path = [self._directory, *(entry for entry in sys.path if entry != self._directory)]
             return ProcessService(described.python, described.name, workers, path, environ)
-        from qmadmin.forwarder.functions import find_function, is_coroutine_function
-        from qmadmin.forwarder.python_service import PythonService
+        from qmadmin.consumers.function_handler import PythonService
+        from qmadmin.consumers.function_outcome import find_function, is_coroutine_function
 
         if self._directory not in sys.path:
             sys.path.insert(0, self._directory)
         function = find_function(described.python, described.name)
         if is_coroutine_function(function):
-            from qmadmin.forwarder.async_service import AsyncService
+            from qmadmin.consumers.coroutine_handler import AsyncService
 
             return AsyncService(function, self._loop)
         return PythonService(function)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from qmadmin.console.results import Notice, Severity
+from qmadmin.consumers.policy import Order, Terms
 from qmadmin.forwarder import notices
 from qmadmin.forwarder.descriptions import Description
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.metrics import Address
-from qmadmin.forwarder.policy import Order, Terms
 from qmadmin.settings import SECONDS_MAX
 from qmcore import names, times
 from qmcore.errors import InvalidArgumentError

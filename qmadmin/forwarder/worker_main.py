@@ -21,11 +21,12 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.forwarder import current, frames, program_log
+from qmadmin.consumers import current
+from qmadmin.consumers.call_spans import call_span
+from qmadmin.consumers.function_outcome import described, failure_of, find_function, is_coroutine_function, reply_of
+from qmadmin.consumers.handler import Call, Failure, Reply, Unavailable
+from qmadmin.forwarder import frames, program_log
 from qmadmin.forwarder.errors import StartError
-from qmadmin.forwarder.functions import described, failure_of, find_function, is_coroutine_function, reply_of
-from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
-from qmadmin.forwarder.tracing import call_span
 
 if TYPE_CHECKING:
     from qmcore.message import Message

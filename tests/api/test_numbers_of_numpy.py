@@ -19,8 +19,8 @@ import pytest
 import qmadmin
 from qmadmin import mib
 from qmadmin.atmi import *
+from qmadmin.consumers.function_outcome import failure_of, reply_of
 from qmadmin.forwarder import Failure, Reply, Unavailable
-from qmadmin.forwarder.functions import failure_of, reply_of
 from tests.fix_atmi import refused
 
 pytestmark = pytest.mark.usefixtures("joined")

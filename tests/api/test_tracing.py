@@ -10,11 +10,11 @@ import pytest
 import sqlalchemy
 
 from qmadmin import atmi, tracing
-from qmadmin.forwarder import current
+from qmadmin.consumers import current
+from qmadmin.consumers.call_spans import call_span, handed_on
+from qmadmin.consumers.handler import Call, Failure, Unavailable
 from qmadmin.forwarder.command_service import CommandService
 from qmadmin.forwarder.http_messages import request_headers
-from qmadmin.forwarder.service import Call, Failure, Unavailable
-from qmadmin.forwarder.tracing import call_span, handed_on
 from qmcore.message import PLAIN_CONTROL, EnqueueControl
 from tests.fix_process import environment
 from tests.fix_store import make_queue
@@ -150,7 +150,7 @@ def test_a_message_that_is_enqueued_outside_of_spans_gets_no_headers(space, expo
 def test_without_opentelemetry_in_the_application_nothing_of_it_is_imported(tmp_path):
     program = """
 import sys, qmadmin
-from qmadmin.forwarder.tracing import call_span
+from qmadmin.consumers.call_spans import call_span
 with qmadmin.create_device("QUE", 1000) as device:
     device.create_space(qmadmin.SpaceDefinition(name="S", ipc_key=1, pages=500, queues=1, transactions=1, processes=1,
                                                 messages=10))

@@ -32,7 +32,6 @@ SHARED = {
     "shortcut": "the short way, which goes",
     "snapshot": "a device as it was at one moment",
     "space": "a queue space",
-    "tracing": "the trace that a message belongs to",
     "transactions": "transactions of queue spaces",
     "upgrade": "taking a device to the newest schema",
     "watching": "looking at queues again and again",

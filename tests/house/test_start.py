@@ -58,7 +58,7 @@ def test_what_processes_leave_to_each_other_is_packed_only_where_they_meet(tmp_p
 
 
 def test_forwarder_loads_what_a_kind_of_service_needs_with_the_first_of_that_kind():
-    kinds = "qmadmin.forwarder.program, qmadmin.forwarder.daemon, qmadmin.forwarder.python_service"
+    kinds = "qmadmin.forwarder.program, qmadmin.forwarder.daemon, qmadmin.consumers.function_handler"
     _, imported = run_and_list_imports(f"import {kinds}, qmadmin.forwarder.command_service")
     assert "qmadmin" in imported
     assert not imported & {"asyncio", "urllib3"}

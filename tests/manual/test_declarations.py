@@ -8,12 +8,12 @@ import pytest
 
 from qmadmin.archive.columns import COLUMNS
 from qmadmin.console.formats import Format
+from qmadmin.consumers.statistics import Figures
 from qmadmin.forwarder import command_service, http_messages, outcome
 from qmadmin.forwarder.descriptions import KINDS
 from qmadmin.forwarder.metrics import FiguresCollector
 from qmadmin.forwarder.program import tmqforward
 from qmadmin.forwarder.service_keys import keys_of
-from qmadmin.forwarder.statistics import Figures
 from qmadmin.manual import archive, options_page, services, settings_page
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe

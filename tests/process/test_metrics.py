@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from qmadmin import QueueDefinition
+from qmadmin.consumers.statistics import Figures
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.metrics import LOOPBACK, Address, FiguresCollector, served
-from qmadmin.forwarder.statistics import Figures
 from qmadmin.version import __version__
 from qmcore.times import MICROS
 from tests.fix_process import eventually

@@ -117,7 +117,7 @@ def test_device_of_somebody_else_that_can_only_be_read_is_refused():
     # Others may not enter the directories of pytest, nor read our Python, which is loaded before.
     become_another = """
 import difflib, os, pwd, sqlite3, sys, qmadmin.space
-import qmadmin.forwarder.functions, qmadmin.forwarder.daemon, qmstorage.sqlite.opening
+import qmadmin.consumers.function_outcome, qmadmin.forwarder.daemon, qmstorage.sqlite.opening
 from qmadmin.forwarder import program
 os.setuid(pwd.getpwnam("nobody").pw_uid)
 sys.exit(program.main(sys.argv[1:]))
@@ -226,7 +226,7 @@ def test_interrupt_while_a_service_is_loaded_is_status_130(site, space):
 
 
 def test_bug_is_one_line_and_the_log_has_its_traceback(site, space):
-    broken = "from qmadmin.forwarder.loop import Forwarder\nForwarder.run = lambda *_: 1 / 0\n"
+    broken = "from qmadmin.consumers.dispatcher import Forwarder\nForwarder.run = lambda *_: 1 / 0\n"
     (site.directory / "server.py").write_text(broken + SERVER)
     done = run(site, "QUE", "QSPACE", "-q", "STRING")
     assert (done.returncode, done.stderr) == (1, "ERROR: the forwarder failed: ZeroDivisionError: division by zero\n")

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qmadmin.forwarder.statistics import Figures
+    from qmadmin.consumers.statistics import Figures
 
 logger = logging.getLogger("qmadmin.forwarder")
 

@@ -9,15 +9,15 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from qmadmin.console.plurals import counted
-from qmadmin.forwarder.running_calls import Calls
-from qmadmin.forwarder.worker_pool import Crew
+from qmadmin.consumers.running_calls import Calls
+from qmadmin.consumers.worker_pool import Crew
 from qmcore.acts.waiting import may_pass
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
-    from qmadmin.forwarder.concurrency_limit import Places
-    from qmadmin.forwarder.processor import Feed
-    from qmadmin.forwarder.stop import Stop
+    from qmadmin.consumers.concurrency_limit import Places
+    from qmadmin.consumers.processor import Feed
+    from qmadmin.consumers.stop import Stop
     from qmadmin.space import QueueSpace
     from qmadmin.watching import QueueWatch
 

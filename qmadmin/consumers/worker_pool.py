@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.forwarder.processor import Found
+from qmadmin.consumers.processor import Found
 from qmcore.errors import NoSpaceError
 
 if TYPE_CHECKING:
-    from qmadmin.forwarder.concurrency_limit import Places
-    from qmadmin.forwarder.processor import Feed
+    from qmadmin.consumers.concurrency_limit import Places
+    from qmadmin.consumers.processor import Feed
 
 _LOST_MAX: Final = 10
 """Threads whose calls do not come back, beyond which a queue is not served any more."""

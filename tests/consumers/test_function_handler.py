@@ -10,9 +10,9 @@ import weakref
 
 import pytest
 
+from qmadmin.consumers.deadlines import Deadlines, Watch
+from qmadmin.consumers.function_handler import PythonService
 from qmadmin.forwarder import Failure, Reply, Unavailable
-from qmadmin.forwarder.deadlines import Deadlines, Watch
-from qmadmin.forwarder.python_service import PythonService
 from tests.fix_process import environment, eventually
 from tests.fix_service import Calling, call, failure_of, threads_named, unavailability_of
 
@@ -200,7 +200,7 @@ def test_interruption_that_was_decided_on_is_waited_for(serve):
 
 STUBBORN = """
 import sys
-from qmadmin.forwarder.python_service import PythonService
+from qmadmin.consumers.function_handler import PythonService
 from tests.fix_service import failure_of
 
 def stubborn(request):

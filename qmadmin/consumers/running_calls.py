@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from qmadmin.forwarder.service import Call, too_late
+from qmadmin.consumers.handler import Call, too_late
 
 if TYPE_CHECKING:
     from qmadmin.transacting import Transaction

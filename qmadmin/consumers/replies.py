@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from qmadmin.forwarder import tracing
-from qmadmin.forwarder.service import Failure, Reply
+from qmadmin.consumers import call_spans
+from qmadmin.consumers.handler import Failure, Reply
 from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError, QueueError, ReleaseError
 from qmcore.message import EnqueueControl, Message
 
 if TYPE_CHECKING:
-    from qmadmin.forwarder.failure_log import FailureLog
-    from qmadmin.forwarder.statistics import Figures
+    from qmadmin.consumers.failure_log import FailureLog
+    from qmadmin.consumers.statistics import Figures
     from qmadmin.space import QueueSpace
     from qmadmin.transacting import Transaction
 
@@ -92,7 +92,7 @@ def _message(request: Message, reply: Reply) -> tuple[bytes, EnqueueControl]:
         appkey=request.appkey,
         client_id=request.client_id,
         delivery=request.reply_delivery,
-        headers=tracing.answered(request, reply.headers),
+        headers=call_spans.answered(request, reply.headers),
         type=kind,
     )
     return body, control

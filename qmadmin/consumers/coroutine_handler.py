@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.forwarder import current
-from qmadmin.forwarder.event_loop import EventLoop
-from qmadmin.forwarder.functions import raise_failure_of, reply_of
-from qmadmin.forwarder.service import Call, Failure, Reply, too_late
+from qmadmin.consumers import current
+from qmadmin.consumers.event_loop import EventLoop
+from qmadmin.consumers.function_outcome import raise_failure_of, reply_of
+from qmadmin.consumers.handler import Call, Failure, Reply, too_late
 
 if TYPE_CHECKING:
     from qmcore.message import Message

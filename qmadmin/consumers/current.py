@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from qmadmin import tracing
-from qmadmin.forwarder.service import Call, Failure, Unavailable
+from qmadmin.consumers.handler import Call, Failure, Unavailable
 from qmcore.errors import (
     BadMessageIdError,
     BadQueueError,

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.forwarder.service import Call, Failure, Unavailable
+from qmadmin.consumers.handler import Call, Failure, Unavailable
 from qmcore.errors import AbortedError, QueueError
 
 if TYPE_CHECKING:
-    from qmadmin.forwarder.statistics import Figures
+    from qmadmin.consumers.statistics import Figures
     from qmadmin.transacting import Transaction
     from qmcore.acts.transaction_part import Mark
     from qmcore.message import Message

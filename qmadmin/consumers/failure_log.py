@@ -16,7 +16,7 @@ from qmadmin.forwarder.process_service import RemoteTracebackError
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from qmadmin.forwarder.service import Failure
+    from qmadmin.consumers.handler import Failure
 
 logger = logging.getLogger("qmadmin.forwarder")
 

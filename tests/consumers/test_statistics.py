@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from qmadmin.forwarder.statistics import SLICE_SECONDS, SLICES, Figures, Recently, Teller, rounded_up
+from qmadmin.consumers.statistics import SLICE_SECONDS, SLICES, Figures, Recently, Teller, rounded_up
 from qmcore.errors import SystemFailureError
 from qmcore.records import Forwarding
 from tests.fix_store import MovableClock, Work

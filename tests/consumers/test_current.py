@@ -5,9 +5,10 @@ import threading
 
 import pytest
 
-from qmadmin.forwarder import Failure, Unavailable, current, enqueue, space
-from qmadmin.forwarder.python_service import PythonService
-from qmadmin.forwarder.service import Call
+from qmadmin.consumers import current
+from qmadmin.consumers.function_handler import PythonService
+from qmadmin.consumers.handler import Call
+from qmadmin.forwarder import Failure, Unavailable, enqueue, space
 from qmcore.errors import BadQueueError, InvalidArgumentError, ProtocolError
 from tests.fix_service import bodies, call, call_in, request_of
 

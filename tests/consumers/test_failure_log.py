@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from qmadmin.forwarder.failure_log import FAILURES_A_MINUTE, TRACEBACK_SECONDS, FailureLog
-from qmadmin.forwarder.functions import raise_failure_of
+from qmadmin.consumers.failure_log import FAILURES_A_MINUTE, TRACEBACK_SECONDS, FailureLog
+from qmadmin.consumers.function_outcome import raise_failure_of
+from qmadmin.consumers.handler import Failure
 from qmadmin.forwarder.process_service import RemoteTracebackError
-from qmadmin.forwarder.service import Failure
 from tests.fix_store import MovableClock
 
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from qmadmin.forwarder.concurrency_limit import Places
+from qmadmin.consumers.concurrency_limit import Places
 from tests.fix_process import eventually
 
 

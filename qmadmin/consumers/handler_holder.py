@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from qmadmin.consumers.handler import Unavailable
 from qmadmin.forwarder.errors import StartError
-from qmadmin.forwarder.service import Unavailable
 
 if TYPE_CHECKING:
-    from qmadmin.forwarder.service import Service
+    from qmadmin.consumers.handler import Service
 
 
 class Slot:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from qmadmin import tracing
-from qmadmin.forwarder.service import Failure, Unavailable
+from qmadmin.consumers.handler import Failure, Unavailable
 from qmadmin.version import __version__
 
 if TYPE_CHECKING:

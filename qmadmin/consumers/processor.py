@@ -10,15 +10,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
-from qmadmin.forwarder import current
-from qmadmin.forwarder.batch import Batch
-from qmadmin.forwarder.failure_log import FailureLog
-from qmadmin.forwarder.policy import Order, Terms
-from qmadmin.forwarder.replies import Answer, answer_to, put_answer, says_something, tell_failure
-from qmadmin.forwarder.running_calls import Calls, Running
-from qmadmin.forwarder.service import Call, Failure, Reply, Unavailable
+from qmadmin.consumers import current
+from qmadmin.consumers.batch import Batch
+from qmadmin.consumers.call_spans import call_span
+from qmadmin.consumers.failure_log import FailureLog
+from qmadmin.consumers.handler import Call, Failure, Reply, Unavailable
+from qmadmin.consumers.policy import Order, Terms
+from qmadmin.consumers.replies import Answer, answer_to, put_answer, says_something, tell_failure
+from qmadmin.consumers.running_calls import Calls, Running
 from qmadmin.forwarder.settings import TRANTIME_MAX
-from qmadmin.forwarder.tracing import call_span
 from qmcore.acts.waiting import may_pass
 from qmcore.damage import is_damage
 from qmcore.errors import (
@@ -35,9 +35,9 @@ from qmcore.message import Message, MessageInfo, State
 from qmcore.times import MICROS
 
 if TYPE_CHECKING:
-    from qmadmin.forwarder.backoff import Pause
-    from qmadmin.forwarder.service_holder import Slot
-    from qmadmin.forwarder.statistics import Figures
+    from qmadmin.consumers.backoff import Pause
+    from qmadmin.consumers.handler_holder import Slot
+    from qmadmin.consumers.statistics import Figures
     from qmadmin.space import QueueSpace
     from qmadmin.transacting import Transaction
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from qmadmin.consumers.handler import Failure, Reply, Unavailable, shortened
 from qmadmin.forwarder.errors import StartError
-from qmadmin.forwarder.service import Failure, Reply, Unavailable, shortened
 from qmadmin.settings import SECONDS_MAX
 from qmcore import names
 from qmcore.checks import buffer_of, flag_of, index_of, number_of

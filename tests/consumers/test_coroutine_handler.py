@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
+from qmadmin.consumers.coroutine_handler import AsyncService
+from qmadmin.consumers.event_loop import EventLoop
 from qmadmin.forwarder import Failure, Reply, Unavailable, enqueue, space
-from qmadmin.forwarder.async_service import AsyncService
-from qmadmin.forwarder.event_loop import EventLoop
 from qmcore.errors import ProtocolError
 from tests.fix_service import Calling, bodies, call, call_in, failure_of, threads_named, unavailability_of
 

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from qmadmin.forwarder import current
-from qmadmin.forwarder.deadlines import Deadlines, Watch
-from qmadmin.forwarder.functions import raise_failure_of, reply_of
-from qmadmin.forwarder.service import Call, Failure, Reply, too_late
+from qmadmin.consumers import current
+from qmadmin.consumers.deadlines import Deadlines, Watch
+from qmadmin.consumers.function_outcome import raise_failure_of, reply_of
+from qmadmin.consumers.handler import Call, Failure, Reply, too_late
 
 if TYPE_CHECKING:
     from qmcore.message import Message
