@@ -217,6 +217,17 @@ class Device(Administering, Care):
         """Return whether a path of the device list exists: a file, or on PostgreSQL a schema."""
         return path == self.path or self._maker.is_there(path)
 
+    def _is_lost(self, path: str) -> bool:
+        return not self.is_there(path) or self._is_of_another(path)
+
+    def _is_of_another(self, path: str) -> bool:
+        """Return whether a volume of another device is at a path; of what cannot be opened nobody knows."""
+        try:
+            with contextlib.closing(self._maker.open(path)) as volume:
+                return volume.read(lambda unit: unit.device()).id != self.info.id
+        except QueueError:
+            return False
+
     def remove_entry(self, index: int, *, dry_run: bool = False) -> DeviceEntry:
         """Remove an entry from the device list; refused with InUseError while a queue space uses it.
 
@@ -264,7 +275,7 @@ class Device(Administering, Care):
             if not entries or path == entries[0].path:
                 return self._main
             if path not in self._volumes:
-                self._volumes[path] = self._checked(self._opened(path))
+                self._volumes[path] = self._opened(path)
             return self._volumes[path]
 
     def attachment(self, name: str, role: str) -> Attachment:
@@ -383,11 +394,11 @@ class Device(Administering, Care):
     def _opened(self, path: str) -> Volume:
         """Open a volume that the device list names."""
         try:
-            return self._maker.open(path)
+            return self._checked(self._maker.open(path))
         except BadResourceError as error:
             raise BadResourceError(
                 f"{error.message}, though the device list of {self.path!r} names it",
-                hint=rules.IF_MISSING if self._maker.is_there(path) else rules.IF_LOST,
+                hint=rules.IF_REPLACED if self._maker.is_there(path) else rules.IF_LOST,
                 path=path,
             ) from error
 

@@ -39,8 +39,8 @@ class Administering(ABC):
         """Return the volume behind a path of the device list."""
 
     @abstractmethod
-    def is_there(self, path: str) -> bool:
-        """Return whether anything is at a path of the device list: a file, or on PostgreSQL a schema."""
+    def _is_lost(self, path: str) -> bool:
+        """Return whether nothing is at a path of the device list, or a volume of another device."""
 
     @abstractmethod
     def _forget_volume(self, path: str) -> None:
@@ -74,7 +74,7 @@ class Administering(ABC):
             except QueueError as error:
                 there = tuple(name for name, its in places if its == path)
                 # Behind a directory that may not be entered it may well be there.
-                lost = not isinstance(error, OperatingSystemError) and not self.is_there(path)
+                lost = not isinstance(error, OperatingSystemError) and self._is_lost(path)
                 missing.append(MissingVolume(path, there, error.message, error.hint, lost))
         return missing
 
@@ -121,7 +121,8 @@ class Administering(ABC):
 
         The same call again finishes a creation that was interrupted, as by a power failure. `initialize` allocates the
         disk space now and calls `progress` with the percentage done. Raises NoSpaceError if the device has too few free
-        pages, InvalidArgumentError if the name is taken, OperatingSystemError if the disk is full.
+        pages, InvalidArgumentError if the name is taken, InUseError if the file still holds messages of a queue space
+        of that name that was given up, OperatingSystemError if the disk is full.
         """
         told = (progress or _tell_nobody) if initialize else None
         return manage_spaces.create(
@@ -187,12 +188,17 @@ class Administering(ABC):
 
         Raises InUseError while processes are attached to it or messages are stored in it, unless `force`. Raises
         BadResourceError if its file or schema is lost; with `force` the device then forgets it, and its messages are
-        lost. With `dry_run` nothing is destroyed, and only the error is raised that would be; this process may then
-        have it open.
+        lost. If such a file comes back, the same call destroys what it still has of the queue space. With `dry_run`
+        nothing is destroyed, and only the error is raised that would be; this process may then have it open.
         """
         lost = self.lost_volume_of(name)
         if lost is not None:
             self._give_up(name, lost, force=force, dry_run=dry_run)
+            return
+        left = self._left(name)
+        if left:
+            for path, space in left.items():
+                self._destroy_left(path, space, force=force, dry_run=dry_run)
             return
         volume = self.volume_of_space(name)
         present = volume.read(lambda unit: unit.space(name))
@@ -211,6 +217,38 @@ class Administering(ABC):
             gone = self._attachments.pop(name, None)
         if gone is not None:
             gone.forget()
+
+    def left_messages(self, name: str) -> int | None:
+        """Return how many messages the files of the device still hold of a queue space that it does not list.
+
+        It was given up while its file was lost, or its destruction was interrupted. None where they have no such one.
+        """
+        left = self._left(name)
+        if not left:
+            return None
+        total = 0
+        for path, space in left.items():
+            volume = self.volume_of(path)
+            with self._memory(volume, space):
+                total += volume.read(lambda unit, space=space: manage_spaces.messages(unit, space))  # type: ignore[misc]
+        return total
+
+    def _left(self, name: str) -> dict[str, Space]:
+        """Return, by path, what is left of a queue space that the device does not list."""
+        missing = self._missing_paths()
+        paths = [entry.path for entry in self._main.read(lambda unit: unit.entries()) if entry.path not in missing]
+        return manage_spaces.left(self._main, {path: self.volume_of(path) for path in paths}, name)
+
+    def _destroy_left(self, path: str, left: Space, *, force: bool, dry_run: bool) -> None:
+        volume = self.volume_of(path)
+        with self._memory(volume, left):
+            if not force:
+                volume.read(lambda unit: manage_spaces.refuse_left(unit, left.name, path))
+            if dry_run:
+                return
+            manage_spaces.destroy_left(volume, left, path, force=force)
+            if left.definition.memory:
+                volume.remove_memory(left)
 
     def lost_volume_of(self, name: str) -> MissingVolume | None:
         """Return the file or schema that a queue space is on, if it is lost; None where it is there."""

@@ -17,12 +17,13 @@ FULL, RELAXED = "full", "relaxed"
 DURABILITIES = (FULL, RELAXED)
 """What a commit has reached when it is acknowledged: the disk, or the operating system or server, which writes soon."""
 
+_GIVE_UP = "If it will never come back, give up its queue spaces with qspacedestroy -f, and then its entry with dsdl."
 IF_MISSING = "Put it back, for example from a backup, or set its new path with chdl."
-IF_LOST = (
-    f"{IF_MISSING} If it will never come back, give up its queue spaces with qspacedestroy -f, and then its entry with"
-    " dsdl."
+IF_LOST = f"{IF_MISSING} {_GIVE_UP}"
+IF_REPLACED = (
+    f"Move away what is there and put it back, for example from a backup, or set its new path with chdl. {_GIVE_UP}"
 )
-"""What to do about a volume that the device list names and that cannot be opened, or is not there at all."""
+"""What to do about a volume of the device list that is missing, is lost, or in whose place is something else."""
 
 PARTITIONS_MAX = 256
 VTOC_PAGES = 7
@@ -60,7 +61,7 @@ class DeviceInfo:
 class MissingVolume:
     """A file or schema of the device list that cannot be opened, the queue spaces on it, why, and what to do.
 
-    `lost` is set where nothing is at its path: it may never come back.
+    `lost` is set where nothing is at its path, or a volume of another device: it may never come back.
     """
 
     path: str

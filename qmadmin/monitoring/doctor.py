@@ -214,17 +214,13 @@ class Doctor:
         # One is listed before it is there, and is gone soon after it is listed no more.
         before = volume.read(lambda unit: unit.spaces())
         listed = self._listed_on(volume)
-        after = {space.incarnation for space in volume.read(lambda unit: unit.spaces())}
+        after = volume.read(
+            lambda unit: {space.incarnation: manage_spaces.messages(unit, space) for space in unit.spaces()}
+        )
         for space in before:
             if space.name not in listed and space.incarnation in after:
-                yield Finding(
-                    severity=Severity.WARNING,
-                    check="space-left",
-                    target=_place(volume.path),
-                    sentence=f"it has a queue space {space.name!r} that is not in the table of contents",
-                    advice="A destruction that was cut short, or done while this was missing, has left it; creating one"
-                    " of that name removes it.",
-                )
+                is_taken = space.name in self._patient.main.read(manage_spaces.names)
+                yield diagnosis.left(_place(volume.path), space, after[space.incarnation], is_taken=is_taken)
 
     def _listed_on(self, volume: Volume) -> set[str]:
         paths = self._patient.main.read(

@@ -237,6 +237,9 @@ def _destruction(session: Session, given: Given) -> str:
     if lost is not None:
         kind = "schema" if session.device.kind == "postgresql" else "file"
         return f"Destroy queue space '{name}', whose {kind} {lost.path!r} is missing: all that it held is lost"
+    left = session.device.left_messages(name)
+    if left is not None:
+        return f"Destroy what is left of queue space '{name}' with {counted(left, 'message')}"
     try:
         usage = session.device.space_usage(name)
     except BadResourceError:
@@ -270,7 +273,8 @@ def qspacedestroy(session: Session, queue_space_name: str, force: bool) -> Outco
 
     It is closed first if it is open. Without -f it is refused while other processes have the queue space open, or a
     queue of it holds messages; also where its file or schema is missing, as nobody knows what it holds. With -f the
-    device forgets such a queue space, and dsdl can then remove the entry of the file.
+    device forgets such a queue space, and dsdl can then remove the entry of the file. If the file comes back, the same
+    command destroys what it still has of the queue space.
 
         qspacedestroy -n QSPACE
         qspacedestroy -f -y QSPACE

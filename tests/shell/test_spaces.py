@@ -206,6 +206,37 @@ class TestLostFile:
         assert lost.run("qaudit 1\n").out.count("qspacedestroy") == 0
         assert ran.status == 0
 
+    def test_messages_in_it_that_come_back_are_destroyed_only_by_name_and_when_that_is_forced(self, shell):
+        second, away = shell.directory / "SECOND", shell.directory / "AWAY"
+        create = "qspacecreate THERE 54320 8000 5 10 10 100 '' n 16\n"
+        script = f"crdl {shell.device} 0 2000\ncrdl {second} 0 9000\n{create}qopen THERE\nqcreate Q fifo none 2 0 80%"
+        assert shell.run(f"{script} 0% ''\nqput Q first\nqput Q second\n").status == 0
+        second.rename(away)
+        assert shell.run("qspacedestroy -f -y THERE\n").status == 0
+        away.rename(second)
+        ran = shell.run("qcheck\n")
+        assert "ERROR: " in ran.both
+        assert "it holds 2 messages in a queue space 'THERE' that is not in the table of contents" in ran.both
+        for command in (create, "qspacedestroy THERE\n", "qspacedestroy -y THERE\n"):
+            ran = shell.run(command)
+            assert ran.status == 1
+            assert "holds 2 messages in" in ran.err
+            assert "(y, n" not in ran.both
+        question = "Destroy what is left of queue space 'THERE' with 2 messages"
+        assert shell.run("qspacedestroy -n -f THERE\n").out == f"Dry run, nothing is done: {question}\n"
+        assert question in shell.run("qspacedestroy -f THERE\n").err
+        assert shell.run(f"qspacedestroy -f -y THERE\nqcheck\n{create}").status == 0
+
+    def test_what_comes_back_beside_a_new_one_of_its_name_is_not_said_to_be_removed_by_its_destruction(self, shell):
+        second, away = shell.directory / "SECOND", shell.directory / "AWAY"
+        create = "qspacecreate THERE 54320 900 5 10 10 100 '' n 16\n"
+        assert shell.run(f"crdl {shell.device} 0 700\ncrdl {second} 0 9000\n{create}").status == 0
+        second.rename(away)
+        assert shell.run(f"qspacedestroy -f -y THERE\ncrdl {shell.device} 700 1000\n{create}").status == 0
+        away.rename(second)
+        assert "once the other queue space of that name is destroyed" in shell.run("qcheck\n").both
+        assert shell.run("qspacedestroy -n THERE\n").out == "Dry run, nothing is done: Destroy queue space 'THERE'\n"
+
     def test_a_script_gives_it_up_without_a_question(self, lost):
         assert lost.run("qspacedestroy -y THERE\n").status == 1
         ran = lost.run("qspacedestroy -f -y THERE\ndsdl -y 1\nqspacelist\n\n")

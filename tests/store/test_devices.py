@@ -421,16 +421,70 @@ class TestLostVolume:
         lose[1]()
         device = shared_store.another()
         assert [space.name for space in device.spaces()] == ["HERE", "TWO"]
-        (left,) = [found for found in device.check() if found.check == "space-left"]
-        assert left.sentence == "it has a queue space 'ONE' that is not in the table of contents"
-        assert "or done while this was missing" in left.advice
         with pytest.raises(BadResourceError, match="there is no queue space 'ONE'"):
             device.open_space("ONE")
         assert drain(device.open_space("TWO")) == ["TWO"]
+        device.destroy_space("ONE", force=True)
         device.create_space(space_definition("ONE", pages=25_000))
         with device.open_space("ONE") as space:
             assert space.queues() == []
         assert "space-left" not in {found.check for found in device.check()}
+
+    def test_what_it_still_holds_when_it_comes_back_is_an_error_and_goes_only_when_that_is_said(
+        self, shared_store, second, lose
+    ):
+        lose[0]()
+        shared_store.another().destroy_space("ONE", force=True)
+        lose[1]()
+        device = shared_store.another()
+        (left,) = [found for found in device.check() if found.check == "space-left"]
+        assert left.severity is Severity.ERROR
+        assert left.sentence == "it holds 1 message in a queue space 'ONE' that is not in the table of contents"
+        assert "qspacedestroy -f ONE" in left.advice
+        before, wanted = device.table_of_contents(), space_definition("ONE", pages=25_000)
+        holds = "'ONE' that is not in the table of contents holds 1 message"
+        for refused in (
+            lambda: device.refuse_space(wanted),
+            lambda: device.create_space(wanted),
+            lambda: device.destroy_space("ONE"),
+            lambda: device.destroy_space("ONE", dry_run=True),
+        ):
+            with pytest.raises(InUseError, match=holds) as refusal:
+                refused()
+            assert "qspacedestroy -f" in refusal.value.hint
+        device.destroy_space("ONE", force=True, dry_run=True)
+        assert device.left_messages("ONE") == 1
+        assert device.table_of_contents() == before
+        device.destroy_space("ONE", force=True)
+        assert device.left_messages("ONE") is None
+        with pytest.raises(BadResourceError, match="there is no queue space 'ONE'"):
+            device.destroy_space("ONE", force=True)
+        assert "space-left" not in {found.check for found in device.check()}
+        device.create_space(wanted)
+        assert [space.name for space in device.spaces()] == ["HERE", "ONE", "TWO"]
+
+    def test_what_arrives_in_what_was_given_up_while_one_of_its_name_is_created_stays(
+        self, shared_store, second, monkeypatch
+    ):
+        """A process that has it open all the time enqueues between the look and the creation."""
+        with shared_store.device.open_space("ONE") as space:
+            assert drain(space) == ["ONE"]
+            device = shared_store.another()
+            device._main.write(lambda unit: unit.remove_extents("ONE"))
+            volume = device.volume_of(second)
+            write = volume.write
+
+            def after_an_enqueue(work, **how):
+                monkeypatch.setattr(volume, "write", write)
+                space.enqueue("Q", "late")
+                return write(work, **how)
+
+            monkeypatch.setattr(volume, "write", after_an_enqueue)
+            before = device.table_of_contents()
+            with pytest.raises(InUseError, match="holds 1 message"):
+                device.create_space(space_definition("ONE", pages=25_000))
+            assert device.table_of_contents() == before
+            assert device.left_messages("ONE") == 1
 
     def test_a_queue_space_is_created_where_there_is_room_without_it(self, shared_store, second, lose):
         device = shared_store.device
@@ -444,19 +498,50 @@ class TestLostVolume:
         with pytest.raises(BadResourceError, match="though the device list"):
             device.create_space(space_definition("TOO_MUCH", pages=45_000))
 
-    def test_what_may_only_be_out_of_sight_is_not_given_up(self, file_store, tmp_path):
-        """Something else is at its place, or what leads there is not to be entered."""
-        device, second = file_store.device, tmp_path / "SECOND"
-        device.create_entry(second, 0, 100_000)
-        device.create_space(space_definition("THERE", pages=25_000))
-        device.close()
-        second.rename(tmp_path / "AWAY")
-        create_device(second, 100).close()
-        again = file_store.another()
-        with pytest.raises(BadResourceError, match="belongs to another device") as refusal:
-            again.destroy_space("THERE", force=True)
-        assert refusal.value.hint == "Name another, or move it away and put back that of this device."
-        assert again.table_of_contents()[-1].name == "THERE.0"
+    @pytest.fixture
+    def replaced(self, file_store, tmp_path):
+        """A function that puts something else in the place of a second file, and opens the device."""
+
+        def replace(make):
+            device, second = file_store.device, tmp_path / "SECOND"
+            device.create_entry(second, 0, 100_000)
+            device.create_space(space_definition("THERE", pages=25_000))
+            device.close()
+            second.rename(tmp_path / "AWAY")
+            make(second)
+            return file_store.another()
+
+        return replace
+
+    def test_one_in_whose_place_is_a_file_of_another_device_can_be_given_up(self, replaced, tmp_path):
+        device = replaced(lambda path: create_device(path, 100).close())
+        with pytest.raises(BadResourceError, match=r"is lost: .* belongs to another device") as refusal:
+            device.destroy_space("THERE")
+        for word in ("Move away what is there", "chdl", "qspacedestroy -f", "dsdl"):
+            assert word in refusal.value.hint
+        (missing,) = device.missing_volumes()
+        assert (missing.lost, missing.advice) == (True, refusal.value.hint)
+        device.destroy_space("THERE", force=True)
+        device.remove_entry(1)
+        assert device.missing_volumes() == []
+        with open_device(tmp_path / "SECOND") as other:
+            assert len(other.entries()) == 1, "the other device is left alone"
+
+    @pytest.mark.parametrize("what", ["text", "directory"])
+    def test_one_in_whose_place_is_something_else_can_be_given_up_when_that_is_moved_away(
+        self, replaced, tmp_path, what
+    ):
+        """A file that cannot be told from a damaged one of the device."""
+        device = replaced(Path.mkdir if what == "directory" else lambda path: path.write_text("dear reader"))
+        for force in (False, True):
+            with pytest.raises(BadResourceError, match="though the device list of") as refusal:
+                device.destroy_space("THERE", force=force)
+            assert refusal.value.hint.startswith("Move away what is there")
+            assert "give up its queue spaces with qspacedestroy -f" in refusal.value.hint
+        assert device.table_of_contents()[-1].name == "THERE.0"
+        (tmp_path / "SECOND").rename(tmp_path / "ELSEWHERE")
+        device.destroy_space("THERE", force=True)
+        assert device.remove_entry(1).path == str(tmp_path / "SECOND")
 
 
 class TestInitializing:

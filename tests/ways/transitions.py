@@ -66,6 +66,7 @@ DEVICE: Final = {
     "forwardings": NONE,
     "free_ranges": NONE,
     "is_there": NONE,
+    "left_messages": NONE,
     "lost_volume_of": NONE,
     "memory_files": NONE,
     "missing_volumes": NONE,

@@ -96,6 +96,25 @@ def extents(
             )
 
 
+def left(target: str, space: Space, messages: int, *, is_taken: bool) -> Finding:
+    """Say that a volume has a queue space that the table of contents does not have there.
+
+    `is_taken`: it has another one of that name elsewhere.
+    """
+    removes = (
+        f"qspacedestroy -f {space.name} removes it for good" if messages else "creating one of that name removes it"
+    )
+    holds = f"holds {messages} message{'s' * (messages != 1)} in" if messages else "has"
+    return _found(
+        Severity.ERROR if messages else Severity.WARNING,
+        "space-left",
+        target,
+        f"it {holds} a queue space {space.name!r} that is not in the table of contents",
+        "A destruction that was cut short, or done while this was missing, has left it; "
+        + (f"once the other queue space of that name is destroyed, {removes}." if is_taken else f"{removes}."),
+    )
+
+
 def error_queues(space: Space, queues: Sequence[Queue]) -> Iterator[Finding]:
     """Say where messages that nobody can work on would be lost."""
     present = {queue.name for queue in queues}

@@ -2,14 +2,16 @@
 
 A queue space lives on one volume, and the table of contents of the device says that it exists. Where the two are
 different files, the table of contents decides: what a destruction that was cut short has left on the volume is swept
-away by the next creation. What a creation has listed before it was cut short is finished by the same creation again.
+away by the next creation, unless it holds messages: it may have been given up while the volume was lost, and only a
+destruction by its name removes it then. What a creation has listed before it was cut short is finished by the same
+creation again.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from typing import NamedTuple
 
 from qmcore import device, space
@@ -42,11 +44,11 @@ def create(
     wanted = dataclasses.replace(definition, pages=space.rounded_pages(definition.pages))
     planned = _planned(main, volume_of, wanted, missing)
     volume = volume_of(planned.path)
+    # What a destruction that was cut short has left there.
+    left = volume.read(lambda unit: _left_empty(unit, wanted.name, planned.path))
     if progress is not None:
         volume.allocate_disk(wanted.pages, progress)
     incarnation = secrets.token_hex(8)
-    # What a destruction that was cut short has left there.
-    left = volume.read(lambda unit: unit.space(wanted.name))
 
     def list_extents(unit: Unit) -> None:
         again = _plan(unit, wanted, missing)
@@ -58,7 +60,7 @@ def create(
             unit.add_extents(again.extents)
 
     def record(unit: Unit) -> Space:
-        present = unit.space(wanted.name)
+        present = _left_empty(unit, wanted.name, planned.path)
         if present is not None:
             if left is None or not present.is_same_as(left):
                 raise _exists(wanted.name)
@@ -91,7 +93,8 @@ def create(
 def refuse(main: Volume, volume_of: VolumeOf, definition: SpaceDefinition, missing: Set[str]) -> None:
     """Refuse a queue space that could not be created now."""
     wanted = dataclasses.replace(definition, pages=space.rounded_pages(definition.pages))
-    volume_of(_planned(main, volume_of, wanted, missing).path)
+    path = _planned(main, volume_of, wanted, missing).path
+    volume_of(path).read(lambda unit: _left_empty(unit, wanted.name, path))
 
 
 def initialize(volume: Volume, of: Space, progress: Callable[[int], None]) -> Space:
@@ -129,10 +132,46 @@ def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
     volume.write(sweep)
 
 
+def left(main: Volume, volumes: Mapping[str, Volume], name: str) -> dict[str, Space]:
+    """Return what volumes, by their paths, still have of a queue space that the table of contents does not list."""
+    found = {path: volume.read(lambda unit: unit.space(name)) for path, volume in volumes.items()}
+    # One is listed before it is there.
+    listed = name in main.read(names)
+    return {} if listed else {path: space for path, space in found.items() if space is not None}
+
+
+def refuse_left(unit: Unit, name: str, path: str) -> None:
+    """Refuse to do away with what the volume at a path still has of a queue space, if that holds messages."""
+    found = unit.space(name)
+    held = messages(unit, found) if found is not None else 0
+    if held:
+        raise InUseError(
+            f"queue space {name!r} that is not in the table of contents holds {held}"
+            f" {'message' if held == 1 else 'messages'} in {path!r}: it was given up, or its destruction was cut"
+            " short",
+            hint="Choose another name, or remove it with its messages: qspacedestroy -f.",
+            space=name,
+            path=path,
+        )
+
+
+def destroy_left(volume: Volume, left: Space, path: str, *, force: bool) -> None:
+    """Remove what the volume at a path still has of a queue space; `force` although it holds messages."""
+
+    def sweep(unit: Unit) -> None:
+        found = unit.space(left.name)
+        if found is not None and found.is_same_as(left):
+            if not force:
+                refuse_left(unit, left.name, path)
+            unit.remove_space(found.id)
+
+    volume.write(sweep)
+
+
 def give_up(main: Volume, name: str, volume: MissingVolume, *, force: bool) -> None:
     """Take a queue space whose volume is lost out of the table of contents; `force` because nobody knows what it held.
 
-    Where the volume comes back all the same, what it has of that name is nobody's.
+    Where the volume comes back all the same, what it has of that name is nobody's, until it is destroyed.
     """
     refuse_loss(name, volume, force=force)
     main.write(lambda unit: unit.remove_extents(name))
@@ -247,6 +286,12 @@ def _plan(unit: Unit, wanted: SpaceDefinition, missing: Set[str]) -> _Plan:
     return _Plan(paths[chosen[0].entry], chosen, bool(listed))
 
 
+def _left_empty(unit: Unit, name: str, path: str) -> Space | None:
+    """Return what a volume still has of a queue space, or refuse where that holds messages."""
+    refuse_left(unit, name, path)
+    return unit.space(name)
+
+
 def _exists(name: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"queue space {name!r} exists already", space=name)
 
@@ -270,11 +315,16 @@ def _refuse_attached(unit: Unit, found: Space, me: Owner | None = None) -> None:
 
 
 def _refuse_full(unit: Unit, found: Space) -> None:
-    memory = unit.memory(found.id)
-    messages = unit.level(found.id).messages + (memory.level(found.id).messages if memory is not None else 0)
-    if messages:
+    held = messages(unit, found)
+    if held:
         raise InUseError(
-            f"queue space {found.name!r} holds {messages} {'message' if messages == 1 else 'messages'}",
+            f"queue space {found.name!r} holds {held} {'message' if held == 1 else 'messages'}",
             hint="Dequeue them, or force it with -f.",
             space=found.name,
         )
+
+
+def messages(unit: Unit, found: Space) -> int:
+    """Return how many messages a queue space holds, with those in its memory as far as that is open."""
+    memory = unit.memory(found.id)
+    return unit.level(found.id).messages + (memory.level(found.id).messages if memory is not None else 0)
