@@ -132,6 +132,8 @@ class Device(Administering, Care):
         self._maker = maker
         self._volumes = {path: main}
         self._attachments: dict[str, Attachment] = {}
+        self.probe = maker.probe
+        self.probe.attachments = self._attachments
         self._users: dict[str, int] = {}
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -335,6 +337,7 @@ class Device(Administering, Care):
             raise NotOpenError("a device in memory belongs to the process that created it, and this one was forked")
         self._lock = threading.RLock()
         self._attachments = {}
+        self.probe.attachments = self._attachments
         self._volumes = {self.path: self._maker.open(self.path)}
         self._pid = os.getpid()
         self._leave.detach()

@@ -23,6 +23,7 @@ class SpaceHandle:
 
     def __init__(self, device: Device, name: str, role: str) -> None:
         self._device = device
+        self.probe = device.probe
         self._role = role
         self._closed = False
         self.name = names.space_name(name)

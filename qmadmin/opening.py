@@ -15,6 +15,7 @@ from qmadmin.maintenance import MEMORY
 from qmadmin.paths import absolute
 from qmcore.device import FULL, PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
+from qmcore.probe import Probe
 from qmcore.times import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -259,6 +260,7 @@ class _FileMaker:
     kind = "sqlite"
 
     def __init__(self, *, readonly: bool = False) -> None:
+        self.probe = Probe()
         self._readonly = readonly
 
     def path_of(self, name: str | os.PathLike[str]) -> str:
@@ -287,7 +289,7 @@ class _FileMaker:
         """Open the volume in a file."""
         from qmstorage.sqlite.opening import open_volume
 
-        return open_volume(path, readonly=self._readonly)
+        return open_volume(path, self.probe, readonly=self._readonly)
 
     def is_there(self, path: str) -> bool:
         """Return whether there is anything of that name; a symbolic link that leads nowhere is nothing."""
@@ -301,7 +303,7 @@ class _FileMaker:
         """Make a volume of a device, for the group that the device is for."""
         from qmstorage.sqlite.opening import create_volume
 
-        return create_volume(path, info, main=main, group_id=_group_id(info.group))
+        return create_volume(path, info, self.probe, main=main, group_id=_group_id(info.group))
 
     def open_or_create(self, path: str, info: DeviceInfo) -> Volume:
         """Open the volume in a file; one that is absent or empty becomes one."""
@@ -329,6 +331,7 @@ class _SchemaMaker:
     def __init__(self, address: Address, url: str) -> None:
         from qmstorage.postgres.clock import ServerClock
 
+        self.probe = Probe()
         self._address = address
         self._url = url
         self._clock = ServerClock()
@@ -368,7 +371,7 @@ class _SchemaMaker:
         self.require_driver()
         from qmstorage.postgres.opening import open_volume
 
-        return open_volume(self._at(path), self._clock)
+        return open_volume(self._at(path), self._clock, self.probe)
 
     def is_there(self, path: str) -> bool:
         """Return whether there is a schema of that name."""
@@ -386,7 +389,7 @@ class _SchemaMaker:
         self.require_driver()
         from qmstorage.postgres.opening import create_volume
 
-        return create_volume(self._at(path), self._clock, info, main=main, group=info.group)
+        return create_volume(self._at(path), self._clock, info, self.probe, main=main, group=info.group)
 
     def open_or_create(self, path: str, info: DeviceInfo) -> Volume:
         """Open the volume in a schema; one that is absent is made."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from qmcore.device import DeviceInfo
 from qmcore.port import Volume
+from qmcore.probe import Probe
 from qmcore.times import Clock
 
 if TYPE_CHECKING:
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 class VolumeMaker(Protocol):
     """Makes and opens the volumes of a device; a path is what the device list calls a volume.
 
-    `kind` is what they are made of: "sqlite" or "postgresql".
+    `kind` is what they are made of: "sqlite" or "postgresql". All of them tell one `probe`.
     """
 
     kind: str
+    probe: Probe
 
     def path_of(self, name: str | os.PathLike[str]) -> str:
         """Return the path of what a caller calls so; QueueError where this device can have no such volume."""

@@ -1,6 +1,7 @@
-"""The end of a process at a place of the code that a test names: by a signal to itself, which nothing foresees.
+"""The end of a process at a place that a test names: by a signal to itself, which nothing foresees.
 
-The process counts the calls of one function, or its returns, with the profiler of Python. So it is killed between two
+The place is a point of a durable step, such as `Point.AFTER_COMMIT` of `qmcore.probe`, or a function: then the process
+counts its calls, or its returns, with the profiler of Python. So it is killed between two
 steps of what it does, the same on a fast and on a slow machine. What it was in the middle of is as real as any crash.
 
 A program meets its doom where the environment says so: `environment_of` has Python load this module as it starts. On
@@ -20,17 +21,19 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from qmcore.probe import Point, Probe
+
 VARIABLE = "QM_TEST_DOOM"
 
 
 @dataclasses.dataclass(frozen=True)
 class Doom:
-    """Where a process ends: at the call or the return of a function, the first time or a later one.
+    """Where a process ends: at a point, or the call or the return of a function, the first time or a later one.
 
-    `place` is a module and a name in it, with a colon between. `number` is the signal; `of_group` sends it to all
-    processes of the group, as a terminal does. `who` is the driver, a worker or an executor of Spark, of which only the
-    first one dies. An executor that is stopped stands still with the processes of Python that do its work, the one that
-    is there as the last.
+    `place` is the name of a point, or a module and a name in it, with a colon between. `number` is the signal;
+    `of_group` sends it to all processes of the group, as a terminal does. `who` is the driver, a worker or an executor
+    of Spark, of which only the first one dies. An executor that is stopped stands still with the processes of Python
+    that do its work, the one that is there as the last.
     """
 
     place: str
@@ -41,7 +44,7 @@ class Doom:
     of_group: bool = False
 
     def __str__(self) -> str:
-        name = self.place.partition(":")[2]
+        name = self.place.partition(":")[2] or self.place
         return f"{self.who}-{self.event}-{name}-{self.time}"
 
 
@@ -50,6 +53,9 @@ def meet(doom: Doom, mark: Path) -> None:
 
     One that only stood still notes when the call is over in the middle of which it was.
     """
+    if doom.place in Point.__members__:
+        meet_at_point(doom, mark)
+        return
     code, left = code_of(doom), doom.time
 
     def watch(frame: Any, event: str, _argument: Any) -> None:
@@ -64,6 +70,19 @@ def meet(doom: Doom, mark: Path) -> None:
             over_beside(mark).touch()
 
     sys.setprofile(watch)
+
+
+def meet_at_point(doom: Doom, mark: Path) -> None:
+    """Let this process meet its end at a point of whatever device it opens."""
+    left = doom.time
+
+    def ends(_fact: object) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            _end(doom, mark)
+
+    Probe.actions = {Point[doom.place]: (ends,)}
 
 
 def over_beside(mark: Path) -> Path:

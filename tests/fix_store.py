@@ -146,6 +146,11 @@ def _changed_in_schema(url: str, statements: Sequence[str]) -> None:
             connection.execute(re.sub(r"\bx'([0-9a-f]*)'", r"'\\x\1'::bytea", statement))
 
 
+def attachment_of(space: QueueSpace) -> Any:
+    """Return this process's attachment to a queue space that is open."""
+    return space.probe.attachments[space.name]
+
+
 def count_rows(volume: Any, *names: str) -> tuple[int, ...]:
     """Return how many rows the tables of a volume have, whatever the store; of a queue space's, where given that."""
     opened = volume._attachment.volume if isinstance(volume, QueueSpace) else volume

@@ -17,6 +17,7 @@ from qmcore.device_records import AuditRecords, DeviceRecords
 from qmcore.highest_records import HighestRecords
 from qmcore.import_records import ImportRecords
 from qmcore.message import ConsumedMessage, Message
+from qmcore.probe import Probe
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.records import (
     Claim,
@@ -296,6 +297,10 @@ class Volume(Protocol):
     @property
     def readonly(self) -> bool:
         """Whether the volume can only be read."""
+
+    @property
+    def probe(self) -> Probe:
+        """What is told of each step; that of the device."""
 
     @property
     def shortcut(self) -> Shortcut | None:

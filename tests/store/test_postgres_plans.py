@@ -22,6 +22,7 @@ from qmcore.queue import Delivery
 from qmcore.records import Place
 from qmcore.times import MICROS
 from qmstorage.bulk_read import FORMS, reading
+from qmstorage.postgres import tables
 from qmstorage.postgres.pipeline import Prepared
 from qmstorage.postgres.sessions import BY_KEYS
 from tests.fix_postgres import database_of
@@ -474,6 +475,6 @@ def test_to_ask_for_the_generations_does_not_read_all_counters(filled):
     )
     with volume._sessions.one() as session:
         ((plan,),) = session.connection.execute(
-            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {volume._generations}"
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {tables.generations(volume.address.schema)}"
         ).fetchall()
     assert blocks(plan[0]["Plan"]) <= BLOCKS, outline(plan[0]["Plan"])

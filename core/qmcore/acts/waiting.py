@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError, Resource, SystemFailureError
 from qmcore.port import Bell, Unit, Volume, always
+from qmcore.probe import Point
 from qmcore.records import Nothing, Owner
 from qmcore.times import MICROS, Clock
 
@@ -113,9 +114,9 @@ class _Wait(Generic[T]):
 
         The latter is looked for after the seconds, and then now and then. Returns after how many to look the next time.
         """
-        longest = 0.0
+        longest, volume = 0.0, self.volume
         while not self.is_over() and (due := seconds_until(found.next_due_us, self.clock)) > 0:
-            if bell.wait(min(self.left(), seconds, due)) or before is None:
+            if sleep(volume, bell, min(self.left(), seconds, due)) or before is None:
                 break
             # As long as nothing is changed, as many wait.
             longest = longest or self._longest_pause()
@@ -123,7 +124,7 @@ class _Wait(Generic[T]):
             seconds = max(random.uniform(0.75, 1.0) * longest, CHECK_SECONDS)  # noqa: S311 - it keeps no secret
             # Where nothing at all was changed, there is nothing to try. What was changed may be nothing to those who
             # wait: hundreds do, and must not all try each second where others are busy.
-            if self.volume.changes() != before:
+            if volume.changes() != before:
                 return seconds
             # What comes back by this rings the bell.
             self.look_after()
@@ -139,9 +140,20 @@ def pause(volume: Volume, seconds: float) -> None:
     """Sleep, unless the process is woken before."""
     bell = volume.bell()
     try:
-        bell.wait(seconds)
+        sleep(volume, bell, seconds)
     finally:
         bell.close()
+
+
+def sleep(volume: Volume, bell: Bell, seconds: float) -> bool:
+    """Sleep until the bell rings or the seconds are over; return whether it rang."""
+    probe = volume.probe
+    if probe.actions:
+        probe.reach(Point.BEFORE_WAIT, seconds)
+    rang = bell.wait(seconds)
+    if probe.actions:
+        probe.reach(Point.AFTER_WAIT, rang)
+    return rang
 
 
 def seconds_until(moment_us: int | None, clock: Clock) -> float:

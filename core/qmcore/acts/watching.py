@@ -15,7 +15,7 @@ from typing import Self
 
 from qmcore.acts.dequeue import first_ready
 from qmcore.acts.stores import stores
-from qmcore.acts.waiting import take_action
+from qmcore.acts.waiting import sleep, take_action
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError
 from qmcore.port import Unit, Volume, always
@@ -76,7 +76,7 @@ class Watch:
 
     def wait(self, seconds: float) -> bool:
         """Sleep until it rings or the seconds are over; tell whether it rang."""
-        return self._bell.wait(seconds)
+        return sleep(self._volume, self._bell, seconds)
 
     def close(self) -> None:
         """Take the bell down. Rows that cannot be removed go with their owner."""

@@ -68,6 +68,15 @@ def settle(connection: psycopg.Connection[Any], address: Address) -> str:
     return now
 
 
+def settle_elsewhere(connection: psycopg.Connection[Any], address: Address, home: str) -> str:
+    """Do so where the database is not `home`; return what it is. A connection by which that fails is closed."""
+    try:
+        return home if here(connection, address) == home else settle(connection, address)
+    except BaseException:
+        connection.close()
+        raise
+
+
 def _home(connection: psycopg.Connection[Any], address: Address) -> str | None:
     found: str | None = _scalar(connection, f"SELECT home FROM {quoted(address.schema)}.device")  # noqa: S608 - ours
     return found

@@ -11,6 +11,7 @@ import psycopg
 
 from qmcore.device import RELAXED, DeviceInfo
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
+from qmcore.probe import Probe
 from qmstorage import versions
 from qmstorage.postgres import connection_timeouts, database_identity, tables, translate
 from qmstorage.postgres.sessions import whole_numbers
@@ -47,7 +48,7 @@ SELECT pg_get_userbyid(nspowner), pg_has_role(nspowner, %s) FROM pg_namespace WH
 _TELLS_WHO_MAY_SET_ROLE: Final = 160000
 
 
-def open_volume(address: Address, clock: ServerClock) -> PostgresVolume:
+def open_volume(address: Address, clock: ServerClock, probe: Probe) -> PostgresVolume:
     """Open the device or volume in a schema; for reading only on a standby, or where this user may not write.
 
     The schema for non-persistent messages is made anew where it is missing and this user may act as the owner.
@@ -64,11 +65,11 @@ def open_volume(address: Address, clock: ServerClock) -> PostgresVolume:
         if not readonly:
             _make_memory_again(connection, address)
         home = "" if readonly else database_identity.settle(connection, address)
-    return PostgresVolume(address, clock, durable=durability != RELAXED, readonly=readonly, home=home)
+    return PostgresVolume(address, clock, probe, durable=durability != RELAXED, readonly=readonly, home=home)
 
 
 def create_volume(
-    address: Address, clock: ServerClock, info: DeviceInfo, *, main: bool, group: str = ""
+    address: Address, clock: ServerClock, info: DeviceInfo, probe: Probe, *, main: bool, group: str = ""
 ) -> PostgresVolume:
     """Make a schema a volume of the device `info`; `main` if it is the one that QMCONFIG names.
 
@@ -90,7 +91,7 @@ def create_volume(
             if group:
                 _refuse_unknown_role(connection, group)
                 _grant(connection, _both(address), group)
-    return PostgresVolume(address, clock, durable=info.durability != RELAXED, home=home)
+    return PostgresVolume(address, clock, probe, durable=info.durability != RELAXED, home=home)
 
 
 def has_schema(address: Address, clock: ServerClock) -> bool:

@@ -17,6 +17,7 @@ import psycopg
 
 from qmcore import numbers
 from qmcore.message import Message, State
+from qmcore.probe import Point
 from qmcore.queue import Delivery
 from qmcore.records import Nothing, Use
 from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold, PlainTerms
@@ -197,6 +198,7 @@ class PostgresShortcut:
         fresh: bool,
     ) -> int | None:
         """Run a statement that gives a number, and commit it; None: nothing was done. A queue's waiters are told."""
+        probe = self._volume.probe
         with self._volume.session(fresh=fresh) as session:
             step = statement.step(slot=session.slot, session=session.mark, **values)
             # Not known again before this is done: it may be given up in the middle.
@@ -207,12 +209,18 @@ class PostgresShortcut:
             pipeline = Pipeline(session.connection, session.prepared)
             try:
                 with pipeline:
+                    if probe.actions:
+                        probe.reach(Point.BEFORE_COMMIT, 1)
                     pipeline.send(self._lock, step)
                     pipeline.sync()
                     if tells is not None and is_told:
                         # After the commit, for the reasons of `telling`.
                         self._tell_of(pipeline, tells)
                     pipeline.wait()
+                    if probe.actions:
+                        probe.reach(Point.AFTER_COMMIT, 1)
+                        if tells is not None and is_told:
+                            probe.reach(Point.AFTER_WAKE_UP, {tells})
             except psycopg.Error as error:
                 if not pipeline.is_past_first_sync:
                     return self._number_after(error, session, space.id, before)
@@ -247,10 +255,16 @@ class PostgresShortcut:
         with contextlib.suppress(psycopg.Error), Pipeline(session.connection, session.prepared) as pipeline:
             self._tell_of(pipeline, queue_id)
             pipeline.wait()
+            self._reach(Point.AFTER_WAKE_UP, {queue_id})
 
     def _tell_of(self, pipeline: Pipeline, queue_id: int) -> None:
+        self._reach(Point.BEFORE_WAKE_UP, {queue_id})
         pipeline.send(self._tell.step(channel=keys.channel(self._schema, queue_id), of_queue=queue_id))
         pipeline.sync()
+
+    def _reach(self, point: Point, fact: object) -> None:
+        if self._volume.probe.actions:
+            self._volume.probe.reach(point, fact)
 
     def _number_after(self, error: psycopg.Error, session: Session, space_id: int, before: int) -> int:
         """Return the number that was given in a session that is lost; raise where it has to be done again."""

@@ -173,3 +173,15 @@ def _rendered(statement: DDLElement, schema: str) -> str:
     return str(
         statement.compile(dialect=_DDL, schema_translate_map={None: schema}, render_schema_translate=True)
     ).strip()
+
+
+def generations(schema: str) -> str:
+    """Return the question for the generation of each queue space.
+
+    It is asked with the lock: every unit wants to know whether the definitions are still those that it knows.
+    """
+    return (
+        # Row by row: there may be very many counters, of which no key but the whole leads to these.
+        f"SELECT space.id, main.generation FROM {quoted(schema)}.space, LATERAL (SELECT generation"  # noqa: S608
+        f" FROM {quoted(schema)}.counter WHERE space_id = space.id AND queue_id = 0 AND slot = 0 OFFSET 0) AS main"
+    )

@@ -17,6 +17,7 @@ from psycopg.errors import LockNotAvailable
 
 from qmcore.errors import NotOpenError, QueueError
 from qmcore.port import Unit
+from qmcore.probe import Point, Probe
 from qmcore.queue import Queue
 from qmcore.records import Owner
 from qmcore.space import Space
@@ -28,6 +29,7 @@ from qmstorage.postgres import (
     health,
     joining,
     liveness_queries,
+    tables,
     translate,
     wakeup_notify,
 )
@@ -38,7 +40,7 @@ from qmstorage.postgres.memory_tables import Memories
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.shortcut import PostgresShortcut
 from qmstorage.postgres.snapshot import PostgresSnapshot
-from qmstorage.postgres.tables import DIALECT, quoted
+from qmstorage.postgres.tables import DIALECT
 from qmstorage.postgres.unit import PostgresUnit
 from qmstorage.postgres.volume_lock import Turns
 from qmstorage.statements import Texts
@@ -68,11 +70,19 @@ class PostgresVolume:
     that would be another transaction, though nobody waits."""
 
     def __init__(
-        self, address: Address, clock: ServerClock, *, durable: bool, readonly: bool = False, home: str = ""
+        self,
+        address: Address,
+        clock: ServerClock,
+        probe: Probe,
+        *,
+        durable: bool,
+        readonly: bool = False,
+        home: str = "",
     ) -> None:
         """Take also `home`, the database that the volume was found in; a standby may take over while it is open."""
         self._home = home
         self.path = address.shown
+        self.probe = probe
         self.readonly = readonly
         self.address = address
         self._clock = clock
@@ -81,13 +91,7 @@ class PostgresVolume:
         self._texts = Texts(DIALECT, address.schema)
         self._memories = Memories(address.schema)
         self.turns = Turns(address)
-        # Asked for with the lock, as every unit wants to know whether the definitions are still those that it knows.
-        self._generations = (
-            # Row by row: there may be very many counters, of which no key but the whole leads to these.
-            f"SELECT space.id, main.generation FROM {quoted(address.schema)}.space, LATERAL (SELECT generation"  # noqa: S608
-            f" FROM {quoted(address.schema)}.counter WHERE space_id = space.id AND queue_id = 0 AND slot = 0 OFFSET 0)"
-            " AS main"
-        )
+        self._generations = tables.generations(address.schema)
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
         self._presence = Presence(
             self._connected,
@@ -325,12 +329,16 @@ class PostgresVolume:
                     generations = session.run(self._generations)
                 unit = self.unit_on(session.cursor, session.slot)
                 unit.know_generations(generations)
+                if self.probe.actions:
+                    self.probe.reach(Point.BEFORE_WRITE, 1)
                 result = work(unit)
+                if self.probe.actions:
+                    self.probe.reach(Point.AFTER_WRITE, 1)
             except psycopg.Error as error:
                 raise self.before_commit(error, session) from error
             is_repeatable = repeatable is not None and repeatable(result)
             self.committed(session, lambda: session.run("COMMIT"), unit.transaction_number, is_repeatable=is_repeatable)
-            wakeup_notify.tell(session, self._schema, unit.news.queues)
+            wakeup_notify.tell(session, self._schema, unit.news.queues, self.probe)
         for action in unit.actions:
             action()
         return result
@@ -341,7 +349,11 @@ class PostgresVolume:
         Again where it has to be done again, OutcomeUnknownError where nobody can tell.
         """
         try:
+            if self.probe.actions:
+                self.probe.reach(Point.BEFORE_COMMIT, 1)
             commit()
+            if self.probe.actions:
+                self.probe.reach(Point.AFTER_COMMIT, 1)
         except psycopg.Error as error:
             if not translate.is_connection_lost(error) and not session.is_lost:
                 raise self.before_commit(error, session) from error
@@ -413,19 +425,10 @@ class PostgresVolume:
         if refusal is not None:
             connection.close()
             raise refusal
-        self._look_where_we_are(connection)
+        if not self.readonly:
+            # Nothing is to be written that belongs to another life of the database.
+            self._home = database_identity.settle_elsewhere(connection, self.address, self._home)
         return connection
-
-    def _look_where_we_are(self, connection: WatchedConnection) -> None:
-        """See to it that nothing is written that belongs to another life of the database."""
-        if self.readonly:
-            return
-        try:
-            if database_identity.here(connection, self.address) != self._home:
-                self._home = database_identity.settle(connection, self.address)
-        except BaseException:
-            connection.close()
-            raise
 
     def _unfit(self, session: Identity) -> QueueError | None:
         """Return why a session is of no use; None where it is."""

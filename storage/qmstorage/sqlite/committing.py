@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qmcore.errors import OutcomeUnknownError
+from qmcore.probe import Point
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.group_commit import Job, SpoiltError, settle
 from qmstorage.sqlite.unit import SqliteUnit, roll_back
@@ -37,6 +38,7 @@ class Committer:
         self._texts = texts
         self._residences = residences
         self._beside = beside
+        self._probe = beside.probe
         self._check = check
 
     def commit(self, jobs: list[Job[Any]], *, serves: bool) -> None:
@@ -62,8 +64,8 @@ class Committer:
             if desk is not None and desk.withdraw() and isinstance(error, Exception):
                 raise OutcomeUnknownError(str(error), path=self._path) from error
             raise
-        for addresses, at_most in wanted:
-            self._beside.belfry.ring(addresses, at_most)
+        if wanted:
+            self._ring(wanted)
 
     def tell(self, served: Sequence[Served]) -> None:
         """Tell other processes that what was done for them is on the disk."""
@@ -72,6 +74,14 @@ class Committer:
             desk.tell(served)
 
     # ---- steps -------------------------------------------------------------------------------------------------------
+
+    def _ring(self, wanted: Sequence[tuple[list[str], int]]) -> None:
+        if self._probe.actions:
+            self._probe.reach(Point.BEFORE_WAKE_UP, wanted)
+        for addresses, at_most in wanted:
+            self._beside.belfry.ring(addresses, at_most)
+        if self._probe.actions:
+            self._probe.reach(Point.AFTER_WAKE_UP, wanted)
 
     def _commit_through(self, gate: Gate, jobs: list[Job[Any]], *, serves: bool) -> Sequence[tuple[list[str], int]]:
         if not gate.enters_at_once() and self._is_done_by_others(gate, jobs):
@@ -127,11 +137,15 @@ class Committer:
         if desk is not None and answer is not None:
             self._settle_by(desk, jobs[0], answer)
             return ()
+        if self._probe.actions:
+            self._probe.reach(Point.BEFORE_WRITE, len(jobs))
         for job in jobs:
             job.run(unit, cursor, alone=alone)
         if jobs[0].error is not None and all(job.error is not None for job in jobs):
             settle(jobs, 0)
             return ()
+        if self._probe.actions:
+            self._probe.reach(Point.AFTER_WRITE, len(jobs))
         if served is not None and desk is not None and desk.has_posts():
             self._serve(desk, unit, served, before)
         wanted = unit.bells_to_ring() if unit.news.turns else ()
@@ -147,7 +161,11 @@ class Committer:
         # others have written since would be written over.
         self._check()
         try:
+            if self._probe.actions:
+                self._probe.reach(Point.BEFORE_COMMIT, len(jobs))
             cursor.execute("COMMIT")
+            if self._probe.actions:
+                self._probe.reach(Point.AFTER_COMMIT, len(jobs))
             if served and self._beside.desk is not None:
                 self._beside.desk.note_committed(served)
                 _let_tell(jobs, tuple(served))

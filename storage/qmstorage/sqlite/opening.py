@@ -11,6 +11,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from qmcore.device import RELAXED, DeviceInfo
 from qmcore.errors import InvalidArgumentError
+from qmcore.probe import Probe
 from qmstorage import schema
 from qmstorage.sqlite import aliases, files, translate
 from qmstorage.sqlite.readonly import ReadOnlyVolume
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from qmcore.port import Volume
 
 
-def open_volume(path: str, *, readonly: bool = False) -> Volume:
+def open_volume(path: str, probe: Probe, *, readonly: bool = False) -> Volume:
     """Open the device or volume in an SQLite file; for reading only where this user may not write it, or asks for it.
 
     Raises BadResourceError where there is none, or another name is the device's, InUseError where others have the file
@@ -35,13 +36,13 @@ def open_volume(path: str, *, readonly: bool = False) -> Volume:
     if not readonly and os.access(path, os.W_OK):
         aliases.refuse_others(path)
         connection = files.open_for_writing(path)
-        return SqliteVolume(path, connection, durable=_is_durable(connection, path))
-    volume = ReadOnlyVolume(path)
+        return SqliteVolume(path, connection, probe, durable=_is_durable(connection, path))
+    volume = ReadOnlyVolume(path, probe)
     volume.read(lambda unit: unit.device())
     return volume
 
 
-def create_volume(path: str, info: DeviceInfo, *, main: bool, group_id: int | None) -> Volume:
+def create_volume(path: str, info: DeviceInfo, probe: Probe, *, main: bool, group_id: int | None) -> Volume:
     """Make the SQLite file `path` a volume of the device `info`; `main` if it is the one that QMCONFIG names.
 
     Raises BadResourceError where something else is there, OperatingSystemError where the file cannot be made,
@@ -55,7 +56,7 @@ def create_volume(path: str, info: DeviceInfo, *, main: bool, group_id: int | No
     if path == files.MEMORY:
         connection = files.connect(path, "rw")
         _create_tables(connection, info, main=main)
-        return SqliteVolume(path, connection, durable=info.durability != RELAXED)
+        return SqliteVolume(path, connection, probe, durable=info.durability != RELAXED)
     path = os.path.realpath(path)
     aliases.refuse_others(path)
     is_new = files.prepare_file(path, group_id)
@@ -66,7 +67,7 @@ def create_volume(path: str, info: DeviceInfo, *, main: bool, group_id: int | No
             connection.execute("PRAGMA journal_mode = WAL")
             _create_tables(connection, info, main=main)
             files.share_beside(path)
-            volume = SqliteVolume(path, connection, durable=info.durability != RELAXED)
+            volume = SqliteVolume(path, connection, probe, durable=info.durability != RELAXED)
             volume.sync_all()
         except BaseException:
             connection.close()

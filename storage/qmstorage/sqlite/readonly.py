@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from qmcore.errors import QueueError
 from qmcore.port import Unit
+from qmcore.probe import Probe
 from qmcore.queue import Queue
 from qmcore.records import Owner
 from qmcore.space import Space
@@ -32,8 +33,9 @@ class ReadOnlyVolume:
     deaf_seconds = 0.0
     readonly = True
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, probe: Probe) -> None:
         self.path = path
+        self.probe = probe
         self._texts = Texts(files.DIALECT)
 
     def read(self, work: Callable[[Unit], T]) -> T:

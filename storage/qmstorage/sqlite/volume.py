@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.port import Unit
+from qmcore.probe import Probe
 from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
@@ -61,8 +62,9 @@ class SqliteVolume:
     deaf_seconds = 0.0
     readonly = False
 
-    def __init__(self, path: str, connection: sqlite3.Connection, *, durable: bool = True) -> None:
+    def __init__(self, path: str, connection: sqlite3.Connection, probe: Probe, *, durable: bool) -> None:
         self.path = path
+        self.probe = probe
         self.shortcut = SqliteShortcut(self)
         self._connection = connection
         self._texts = Texts(files.DIALECT)
@@ -77,7 +79,7 @@ class SqliteVolume:
         self.was_joined = False
         """Whether an application has ever done so."""
         try:
-            self._beside = Beside(path, durable=durable)
+            self._beside = Beside(path, probe, durable=durable)
         except OSError as error:
             connection.close()
             raise translate.from_os(error, "opening the files beside device", path) from error

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from qmcore.errors import OutcomeUnknownError, SystemFailureError
+from qmcore.probe import Point, Probe
 from qmstorage.sqlite import files
 from qmstorage.sqlite.handoff import Desk, open_desk
 from qmstorage.sqlite.owner_files import OwnerFiles
@@ -37,8 +38,9 @@ class Log:
     SQLite's locks, so that it may be opened and closed here, and it stays the same file while a connection is open.
     """
 
-    def __init__(self, path: str, *, durable: bool) -> None:
+    def __init__(self, path: str, probe: Probe, *, durable: bool) -> None:
         self._path = path
+        self._probe = probe
         self._durable = durable
         self._fd = os.open(f"{path}-wal", os.O_RDWR | os.O_CLOEXEC)
         self._lock = threading.Lock()
@@ -74,6 +76,8 @@ class Log:
                 return
             reached = self._written
             try:
+                if self._probe.actions:
+                    self._probe.reach(Point.BEFORE_SYNC, reached)
                 _sync(self._fd)
             except OSError as error:
                 # The kernel may have dropped the pages that it could not write: a second try would report success
@@ -81,6 +85,8 @@ class Log:
                 self.lost = error
                 self._refuse_lost(unknown=True)
             self._synced = reached
+            if self._probe.actions:
+                self._probe.reach(Point.AFTER_SYNC, reached)
 
     def keep_short(self, connection: sqlite3.Connection) -> None:
         """Have a long log written from its beginning again, if readers let it soon; the caller is the only writer.
@@ -147,7 +153,8 @@ class Log:
 class Beside:
     """Gate, desk, log, turns, owners' locks and bells of a volume; of one in memory the bells have a directory."""
 
-    def __init__(self, path: str, *, durable: bool) -> None:
+    def __init__(self, path: str, probe: Probe, *, durable: bool) -> None:
+        self.probe = probe
         self.gate: Gate | None = None
         self.desk: Desk | None = None
         self.log: Log | None = None
@@ -166,7 +173,7 @@ class Beside:
                 undo.callback(self._close_gate_and_desk)
                 self.gate = Gate(around, path)
                 self.desk = open_desk(around, path)
-                self.log = Log(path, durable=durable)
+                self.log = Log(path, probe, durable=durable)
             undo.pop_all()
 
     def close(self) -> None:

@@ -1,0 +1,86 @@
+"""What a device at work tells whoever tests it, and where a test can stop it. It costs nothing where nobody looks.
+
+Each durable step has a point before it and one after it, on every store that has the step:
+
+| step | what it is |
+| --- | --- |
+| write | works are written into the open database transaction; nobody else sees them yet |
+| commit | they are committed, those of several threads together |
+| sync | commits are brought to the disk, on SQLite; PostgreSQL's commit does that itself |
+| wake-up | those who wait for a message are told of it |
+| wait | a call sleeps until it is woken, or its time is over |
+
+A test puts an action at a point: it may note what it is told, wait for another thread, raise, or end the process. What
+it raises stands for the failure of the step: behind BEFORE_SYNC an OSError is a disk that fails.
+
+    commits = []
+    device.probe.at(Point.AFTER_COMMIT, commits.append)
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from qmcore.definitions import OpenSpace
+    from qmcore.port import Volume
+    from qmcore.records import Owner
+
+
+class Point(enum.Enum):
+    """A point of a step, and what an action there is told."""
+
+    BEFORE_WRITE = "how many works come next in one transaction"
+    AFTER_WRITE = "how many works were written in it"
+    BEFORE_COMMIT = "how many works the commit is of"
+    AFTER_COMMIT = "how many works the commit was of"
+    BEFORE_SYNC = "the last commit that the sync will be of, by its number in this process"
+    AFTER_SYNC = "the last commit that the sync was of"
+    BEFORE_WAKE_UP = "whom it is for: addresses of those who wait, or numbers of queues"
+    AFTER_WAKE_UP = "whom it was for"
+    BEFORE_WAIT = "for how many seconds at most"
+    AFTER_WAIT = "whether it was woken"
+
+
+Action: TypeAlias = Callable[[Any], object]
+
+
+class Attached(Protocol):
+    """This process's attachment to a queue space."""
+
+    volume: Volume
+    opened: OpenSpace
+
+    @property
+    def owner(self) -> Owner:
+        """Who we are to others."""
+
+    def look_after(self, *, now: bool = False) -> None:
+        """Do the housekeeping that is due, or do it `now`."""
+
+
+class Probe:
+    """The points of an open device, and what the process is attached to; it goes with the device through a fork."""
+
+    actions: Mapping[Point, tuple[Action, ...]] = MappingProxyType({})
+    """Where somebody looks. That of the class is for a process that has no device yet, and is never changed in place:
+    `Probe.actions = {...}` holds for all that it opens."""
+
+    attachments: Mapping[str, Attached] = MappingProxyType({})
+    """This process's attachments by the names of their queue spaces."""
+
+    def at(self, point: Point, action: Action) -> None:
+        """Have an action done whenever the point is reached, by the thread that reaches it; after those before it."""
+        self.actions = {**self.actions, point: (*self.actions.get(point, ()), action)}
+
+    def leave(self, point: Point) -> None:
+        """Have nothing done at the point any more."""
+        self.actions = {each: actions for each, actions in self.actions.items() if each is not point}
+
+    def reach(self, point: Point, fact: object) -> None:
+        """Do what is to be done at a point. Called only where there are `actions`, so that it costs one look there."""
+        for action in self.actions.get(point, ()):
+            action(fact)
