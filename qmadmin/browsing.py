@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 from qmcore.acts import looking
 from qmcore.acts.stores import stores
 from qmcore.condition import Condition
+from qmcore.damage import is_damage
+from qmcore.errors import QueueError
 from qmcore.message import Message, MessageInfo, State
 from qmcore.port import Unit
 from qmcore.queue import Queue
@@ -60,7 +62,7 @@ class BrowseCursor:
             assert isinstance(key, bytes)  # noqa: S101 - ready messages are listed by their keys
             if self._order.sequence_in(key) > self._newest:
                 continue
-            found = self._attachment.volume.read(lambda unit, key=key: self._message(unit, key))  # type: ignore[misc]
+            found = self._read(key)
             if found is not None:
                 return found
         self._exhausted = True
@@ -68,6 +70,15 @@ class BrowseCursor:
 
     def _pass_over(self, count: int) -> None:
         self.left_out += count
+
+    def _read(self, key: bytes) -> Message | None:
+        try:
+            return self._attachment.volume.read(lambda unit: self._message(unit, key))
+        except QueueError as error:
+            if not is_damage(error):
+                raise
+            self._pass_over(1)
+            return None
 
     def _message(self, unit: Unit, key: bytes) -> Message | None:
         known = self._attachment.opened.definitions(unit)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ from qmadmin.shell.message_kinds import CorrelationId, MessageId
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.selection import WHERE
+from qmcore.damage import is_damage
+from qmcore.errors import SystemFailureError
 from qmcore.message import State
 
 if TYPE_CHECKING:
@@ -150,7 +153,7 @@ def qpeek(
     """Show the content of messages of a queue, and leave them unchanged.
 
     They are shown in the order in which they will be dequeued, followed by those that are not available yet or that a
-    transaction holds.
+    transaction holds. Damaged ones are left out and counted, unless one is named by -m, which is refused then.
 
         qpeek orders
         qpeek -k 10 -w "origin_queue = 'orders'" errq
@@ -158,7 +161,16 @@ def qpeek(
     asked = Criteria(msgid=msgid, corrid=corrid, condition=condition).whole
     shown, left_out = 0, LeftOut(queue_name)
     with _sink(output) as sink:
-        for message in _seen(session, queue_name, asked, left_out, retained=retained):
+        for read in _found(session, queue_name, asked, left_out, retained=retained):
+            try:
+                message = read()
+            except SystemFailureError as error:
+                if msgid is not None or not is_damage(error):
+                    raise
+                left_out.count(1)
+                continue
+            if message is None:
+                continue
             with let_through():
                 _deliver(session, message, sink, in_hex=in_hex)
             shown += 1
@@ -167,20 +179,17 @@ def qpeek(
     return [*_what_was(queue_name, shown, output), *left_out.notices()]
 
 
-def _seen(
+def _found(
     session: Session, queue: str, condition: Condition | None, left_out: LeftOut, *, retained: bool
-) -> Iterator[Message]:
+) -> Iterator[Callable[[], Message | None]]:
+    """Yield for each message that is listed what reads it with its body, if it is still there."""
     space = session.opened()
     if retained:
         for consumed in space.history(queue, condition=condition, left_out=left_out.count):
-            found = space.recall(queue, consumed.info.msgid)
-            if found is not None:
-                yield found
-        return
-    for listed in space.messages(queue, condition=condition, left_out=left_out.count):
-        found = space.content(listed)
-        if found is not None:
-            yield found
+            yield functools.partial(space.recall, queue, consumed.info.msgid)
+    else:
+        for listed in space.messages(queue, condition=condition, left_out=left_out.count):
+            yield functools.partial(space.content, listed)
 
 
 def _what_was(queue: str, count: int, output: str | None) -> list[Shown]:

@@ -157,6 +157,21 @@ def named(condition: Condition, space: Space) -> Sequence[int]:
             return ()
 
 
+def is_of_few(condition: Condition) -> bool:
+    """Return whether a condition can only be true for messages that it names, by either of their identifiers."""
+    if isinstance(condition, tree.And):
+        return any(map(is_of_few, condition.parts))
+    match condition:
+        case tree.Comparison(tree.Property(name="corrid" | "msgid"), Operator.EQUAL, _):
+            return True
+        case tree.OneOf(tree.Property(name="corrid" | "msgid"), _):
+            return True
+        case tree.Like(tree.Property(name="corrid"), pattern):
+            return _is_prefix(pattern)
+        case _:
+            return False
+
+
 def _message_numbers(msgid: Value, space: Space) -> Sequence[int]:
     return [numbers.number(space.id, sequence) for sequence in space.sequences_of(msgid)] or [_NO_MESSAGE]
 

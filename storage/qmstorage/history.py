@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, insert, literal, select, tuple_
+from sqlalchemy import Select, bindparam, delete, insert, literal, or_, select, tuple_
 
 from qmcore.condition import Condition
 from qmcore.message import ConsumedMessage, Message, State
@@ -43,7 +43,7 @@ _LIST = (
         history.c.trans_id,
         *rows.FACTS,
     )
-    .join_from(history, message, Named(message.c.id, history.c.message_id))
+    .join_from(history, message, Named(message.c.id, history.c.message_id), isouter=True)
     .where(_OF_QUEUE, _BEHIND)
     .order_by(history.c.consumed_at, history.c.message_id)
     .limit(bindparam("most"))
@@ -105,7 +105,7 @@ class History(Holdings):
                     ConsumedMessage(info=info, consumed_us=consumed, consumer=consumer, transaction=transaction),
                 )
                 for consumed, number, consumer, transaction, *row in found
-                if (info := self.info(row, space, of.name, retries=0, state=State.CONSUMED, until=None))
+                if (info := self.info(row, space, of.name, number=number, retries=0, state=State.CONSUMED, until=None))
             ]
             listed.left_out += len(found) - len(listed)
             if listed or not found:
@@ -136,4 +136,6 @@ class History(Holdings):
 @functools.lru_cache(maxsize=64)
 def _restricted(condition: Condition, space: Space) -> Select[Any]:
     # How often a consumed message was tried before is not kept.
-    return _LIST.where(conditions.where(condition, retries=literal(0), space=space))
+    holds = conditions.where(condition, retries=literal(0), space=space)
+    # Of one without a record nobody can know whether it holds.
+    return _LIST.where(holds if conditions.is_of_few(condition) else or_(holds, message.c.id.is_(None)))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, literal, null, select, tuple_
+from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, literal, null, or_, select, tuple_
 
-from qmcore import numbers
 from qmcore.condition import Condition
-from qmcore.damage import NO_RECORD, damaged
 from qmcore.message import State
 from qmcore.queue import Queue
 from qmcore.records import Cursor, Listing, Part, Place, Role
@@ -22,8 +19,6 @@ from qmstorage.holding import Holdings
 from qmstorage.schema import due, held, message, ready
 from qmstorage.statements import given
 from qmstorage.states import States
-
-logger = logging.getLogger("qmadmin.storage")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -100,24 +95,19 @@ class Listings(States, Holdings):
             if condition is None:
                 found = self.all(form.whole, **values)
             else:
-                found = self.built(_restricted(form, condition, space), **values)
+                found = self.built(_chosen(form, condition, space), **values)
             listed += [
                 ((at, then), info)
                 for retries, until, at, then, *row in found
-                if row[rows.ID] is not None or self._has_no_record(space, in_queue, then)
-                if (info := self.info(row, space, in_queue.name, retries=retries, state=state, until=until))
+                if (
+                    info := self.info(row, space, in_queue.name, number=then, retries=retries, state=state, until=until)
+                )
             ]
             listed.left_out += len(found) - len(listed)
             if listed or not found:
                 return listed
             # None of them can be read; an empty part would be the end.
             values["first"], values["second"] = found[-1][2:4]
-
-    def _has_no_record(self, space: Space, of: Queue, number: int) -> bool:
-        """Log that a message is left out, of which there is only its place; return False."""
-        error = damaged(number, NO_RECORD, msgid=space.msgid(numbers.sequence(number)), queue=of.name)
-        logger.warning("%s; it is left out of a listing", error)
-        return False
 
     def cursors(
         self,
@@ -146,10 +136,20 @@ class Listings(States, Holdings):
 
 
 @functools.lru_cache(maxsize=64)
+def _chosen(form: _Form, condition: Condition, space: Space) -> Select[Any]:
+    """Return the statement for what a condition chooses, and what has no record, of which nobody can know."""
+    if conditions.is_of_few(condition):
+        return _restricted(form, condition, space)
+    return form.whole.where(or_(_holds(form, condition, space), message.c.id.is_(None)))
+
+
+def _holds(form: _Form, condition: Condition, space: Space) -> ColumnElement[bool]:
+    return conditions.where(condition, retries=form.retries, space=space, available_at=form.until)
+
+
+@functools.lru_cache(maxsize=64)
 def _restricted(form: _Form, condition: Condition, space: Space) -> Select[Any]:
-    statement = form.statement.where(
-        conditions.where(condition, retries=form.retries, space=space, available_at=form.until)
-    )
+    statement = form.statement.where(_holds(form, condition, space))
     named = conditions.named(condition, space)
     if not named or form is not _FORMS[State.READY]:
         return statement

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, select, tuple_, update
 
+from qmcore import numbers
 from qmcore.damage import NO_RECORD, damaged
 from qmcore.errors import SystemFailureError
 from qmcore.message import Message, MessageInfo, Origin, State
@@ -168,10 +169,23 @@ class Messages(Bodies):
         return {message_id: self._row(statement, message_id) for message_id in message_ids}
 
     def info(
-        self, row: Sequence[Any], space: Space, queue_name: str, *, retries: int, state: State, until: int | None
+        self,
+        row: Sequence[Any],
+        space: Space,
+        queue_name: str,
+        *,
+        number: int,
+        retries: int,
+        state: State,
+        until: int | None,
     ) -> MessageInfo | None:
-        """Return a message that is listed, by its row without its body; None, and a line in the log, if damaged."""
+        """Return a message that is listed, by its row without its body; None, and a line in the log, if damaged.
+
+        The row has nothing in it where there is no record.
+        """
         try:
+            if row[rows.ID] is None:
+                raise damaged(number, NO_RECORD, msgid=space.msgid(numbers.sequence(number)), queue=queue_name)
             facts = self.facts_of(row, space, queue_name)
         except SystemFailureError as error:
             logger.warning("%s; it is left out of a listing", error)

@@ -14,6 +14,7 @@ import pytest
 
 from qmadmin import open_device
 from tests.fix_shell import PROGRAM
+from tests.fix_store import drain, make_queue
 
 
 @pytest.fixture
@@ -155,6 +156,36 @@ def test_whoever_lists_sees_that_damaged_messages_are_left_out(laid_out, shown, 
     assert f"WARN: {sentence} damaged and left out" in told.both
     told = laid_out.run("qopen QSPACE\nqlist STRING\n")
     assert f"WARN: {sentence} damaged and left out" in told.err
+
+
+@pytest.mark.parametrize("retained", ["", "-r "])
+def test_a_damaged_body_is_left_out_and_those_behind_it_are_shown(laid_out, shown, space, retained):
+    make_queue(space, "KEEPS", retention=100)
+    ids = [space.enqueue("KEEPS", body) for body in ("first", "cut", "last")]
+    if retained:
+        drain(space, "KEEPS")
+    change_by_hand(laid_out.device, "UPDATE message SET body = 'c' WHERE size = 3")
+    told = shown(f"qpeek {retained}-k 9 KEEPS")
+    assert [row["body"] for row in told["rows"]] == ["first", "last"]
+    (notice,) = told["notices"]
+    assert (notice["severity"], notice["text"]) == ("WARN", "1 message of queue 'KEEPS' is damaged and left out")
+    file = laid_out.directory / "out"
+    shown(f"qpeek {retained}-k 9 -o {file} KEEPS")
+    assert file.read_bytes() == b"firstlast"
+    refused = shown(f"qpeek {retained}-m {ids[1]} KEEPS", status=1)
+    assert "its body has" in refused["notices"][0]["text"]
+
+
+def test_whoever_peeks_at_retained_messages_sees_how_many_have_no_record(laid_out, shown, space):
+    make_queue(space, "KEEPS", retention=100)
+    for body in "abc":
+        space.enqueue("KEEPS", body)
+    drain(space, "KEEPS")
+    change_by_hand(laid_out.device, "DELETE FROM message WHERE id = (SELECT min(id) FROM message)")
+    for condition in ("", "-w 'priority < 99'"):
+        told = shown(f"qpeek -r -k 9 {condition} KEEPS")
+        assert [row["body"] for row in told["rows"]] == ["b", "c"]
+        assert told["notices"][0]["text"] == "1 message of queue 'KEEPS' is damaged and left out"
 
 
 def test_a_queue_with_nothing_else_than_damaged_messages_says_so(laid_out, shown, space):

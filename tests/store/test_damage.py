@@ -99,10 +99,56 @@ def test_whoever_lists_is_told_how_many_are_left_out(shared_store, space, damage
     left_out = []
     listed = [*space.messages("Q", left_out=left_out.append)]
     cursor = space.browse("Q")
-    browsed = len([*itertools.islice(cursor, 0 if damage == CUT_BODY else 9)])
-    # One whose body alone is damaged is listed too.
+    # One whose body alone is damaged is listed, and not read with it.
     assert (len(listed), left_out) == ((4, []) if damage == CUT_BODY else (3, [1]))
-    assert (browsed, cursor.left_out) == ((0, 0) if damage == CUT_BODY else (2, 1))
+    assert [message.text for message in cursor] == ["b", "c"]
+    assert cursor.left_out == 1
+
+
+CONDITIONS = ("priority < 99", "NOT priority > 99", "msgid != '00000000000000000000000000000000'", "retries = 0")
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_whoever_lists_by_a_condition_is_told_of_those_without_a_record_too(shared_store, space, condition):
+    """Whether the condition held for them nobody can know."""
+    for body in "abc":
+        space.enqueue("Q", body)
+    for _ in range(2):
+        shared_store.by_hand(GONE)
+    left_out = []
+    assert len([*space.messages("Q", condition=condition, left_out=left_out.append)]) == 1
+    assert left_out == [2]
+    cursor = space.browse("Q", condition=condition)
+    assert [message.text for message in cursor] == ["c"]
+    assert cursor.left_out == 2
+    assert space.move("Q", "OTHER", condition=condition) == 1, "who acts by a condition leaves them alone"
+    assert space.purge("Q", condition=condition) == 0
+
+
+@pytest.mark.parametrize("condition", ["corrid = 'mine'", "corrid LIKE 'mi%'", "corrid IN ('mine', 'yours')", None])
+def test_whoever_names_what_is_listed_is_told_of_nothing_else(shared_store, space, condition):
+    ids = [space.enqueue("Q", body, corrid="mine") for body in "abc"]
+    shared_store.by_hand(GONE)
+    left_out = []
+    named = condition or f"msgid = '{ids[2]}'"
+    assert len([*space.messages("Q", condition=f"{named} AND size > 0", left_out=left_out.append)]) == (
+        2 if condition else 1
+    )
+    assert left_out == []
+
+
+@pytest.mark.parametrize("condition", [None, *CONDITIONS])
+@pytest.mark.parametrize("many", [1, 600])
+def test_those_that_are_retained_and_without_a_record_are_told(shared_store, space, condition, many):
+    make_queue(space, "KEEPS", retention=100)
+    space.enqueue_many("KEEPS", ["x"] * many)
+    space.enqueue("KEEPS", "last", urcode=7)
+    drain(space, "KEEPS")
+    shared_store.by_hand("DELETE FROM message WHERE urcode = 0")
+    left_out = []
+    told = space.history("KEEPS", condition=condition, left_out=left_out.append)
+    assert [each.info.urcode for each in told] == [7]
+    assert sum(left_out) == many
 
 
 def test_where_all_are_left_out_it_is_told_too(shared_store, space):
