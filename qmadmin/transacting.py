@@ -288,11 +288,13 @@ class Transaction:
                 f" {attachment.opened.space.name!r} on {attachment.volume.path!r} too",
                 hint="Use queue spaces on one file of the device in one transaction.",
             )
-        deadline = None
+        started, deadline = self._started_us, None
         if self._timeout_us is not None:
-            # Others end it, who go by this clock.
-            deadline = self._device.clock.steady() + round(self.remaining() * MICROS)
-        return Branch(attachment.opened, attachment.owner, self._started_us, deadline)
+            left = round(self.remaining() * MICROS)
+            # At one moment: others end it, and a clock that is set in between would change the length of the timeout.
+            now, steady = self._device.clock.now_and_steady()
+            started, deadline = now - (self._timeout_us - left), steady + left
+        return Branch(attachment.opened, attachment.owner, started, deadline)
 
     def _check_usable(self) -> None:
         self._check_thread()

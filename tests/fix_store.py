@@ -53,6 +53,12 @@ class MovableClock:
     def steady(self) -> int:
         return round(self._monotonic * MICROS)
 
+    def now_and_steady(self) -> tuple[int, int]:
+        return self.now(), self.steady()
+
+    def is_over(self, _started_us: int, deadline_us: int) -> bool:
+        return deadline_us <= self.steady()
+
     def advance(self, seconds: float) -> None:
         self._now += round(seconds * MICROS)
         self._monotonic += seconds

@@ -395,6 +395,9 @@ class Volume(Protocol):
     def take_turn(self, space_id: int, now_us: int) -> bool:
         """Tell whether no process has looked after the queue space in the last second, and note that we do now."""
 
+    def compare_clocks(self) -> None:
+        """Bring the clock of this process up to date with the one that all who share the volume go by."""
+
     def bell(self, *, in_turn: bool = False) -> Bell:
         """Return a bell of this process.
 

@@ -38,6 +38,12 @@ class Clock(Protocol):
         No setting of the time of day moves it, where there is such a clock; only differences mean something.
         """
 
+    def now_and_steady(self) -> tuple[int, int]:
+        """Return what `now` and `steady` say at one moment."""
+
+    def is_over(self, started_us: int, deadline_us: int) -> bool:
+        """Return whether a time is over that began when `now`, and ends when `steady`, says so, here or elsewhere."""
+
 
 class SystemClock:
     """The clock of the machine."""
@@ -53,6 +59,14 @@ class SystemClock:
     def steady(self) -> int:
         """Return microseconds on a clock that is never set back, and is the same for all processes of the machine."""
         return time.monotonic_ns() // 1000
+
+    def now_and_steady(self) -> tuple[int, int]:
+        """Return what `now` and `steady` say at one moment."""
+        return time.time_ns() // 1000, time.monotonic_ns() // 1000
+
+    def is_over(self, started_us: int, deadline_us: int) -> bool:  # noqa: ARG002 - the steady clock tells it alone
+        """Return whether the time is over."""
+        return deadline_us <= self.steady()
 
 
 def from_datetime(moment: datetime) -> int:

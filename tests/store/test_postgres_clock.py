@@ -61,6 +61,20 @@ def test_a_sign_of_life_sets_the_clock(database_url):
         eventually(lambda: seconds_between(clock, SystemClock()) < HOUR, "the clock is set")
 
 
+def test_a_session_that_has_asked_for_other_things_asks_for_the_time_when_nobody_has_for_long(database_url):
+    from qmstorage.postgres import connection_timeouts
+    from qmstorage.postgres.address import Address
+
+    clock, long_ago = ServerClock(), -10 * HOUR * MICROS
+    clock.learn(Reading(long_ago, long_ago, long_ago))
+    address = Address.parse(database_url)
+    patience = Patience(ping_seconds=HOUR)
+    presence = Presence(lambda: connection_timeouts.connected(address), "nowhere", patience, clock=clock)
+    with contextlib.closing(presence):
+        presence.listen(presence.bell().address, 1)
+        eventually(lambda: seconds_between(clock, SystemClock()) < HOUR, "the clock is set")
+
+
 class TestReadings:
     def test_the_first_one_is_taken_at_its_middle(self):
         clock = ServerClock()

@@ -129,7 +129,7 @@ def end_what_was_left(
     owners, records, left = volume.read(look)
     living = volume.living(owners)
     dead = [owner for owner in owners if owner.id not in living]
-    doomed = _doomed(volume, owners, dead, records, clock.steady())
+    doomed = _doomed(volume, owners, dead, records, clock)
     attached = opened.me is not None and opened.me.id in {owner.id for owner in owners}
     if not dead and not doomed and not left:
         return attached
@@ -174,18 +174,38 @@ def _let_memory_follow(volume: Volume, opened: OpenSpace, now: int) -> None:
 
 
 def _doomed(
-    volume: Volume, owners: list[Owner], dead: list[Owner], records: list[TransactionRecord], steady: int
+    volume: Volume, owners: list[Owner], dead: list[Owner], records: list[TransactionRecord], clock: Clock
 ) -> list[tuple[int, int, Cause]]:
     """Return the transactions that have to be rolled back, their owners, and why."""
     active = [record for record in records if record.state is Outcome.ACTIVE]
     known_owners = {owner.id for owner in owners}
     causes = {owner.id: Cause.DEATH if volume.same_boot(owner) else Cause.RESTART for owner in dead}
     causes |= {record.owner_id: Cause.LEFT for record in active if record.owner_id not in known_owners}
+    late = _overdue(volume, [record for record in active if record.owner_id not in causes], clock)
     return [
         (record.id, record.owner_id, causes.get(record.owner_id, Cause.TIMEOUT))
         for record in active
-        if record.owner_id in causes or (record.deadline_us is not None and record.deadline_us <= steady)
+        if record.owner_id in causes or record.id in late
     ]
+
+
+def _overdue(volume: Volume, records: list[TransactionRecord], clock: Clock) -> set[int]:
+    """Return the transactions whose time is over.
+
+    The clock that all share may have been set since this process looked at it: it looks before it ends one.
+    """
+    if not _whose_time_is_over(records, clock):
+        return set()
+    volume.compare_clocks()
+    return _whose_time_is_over(records, clock)
+
+
+def _whose_time_is_over(records: list[TransactionRecord], clock: Clock) -> set[int]:
+    return {
+        record.id
+        for record in records
+        if record.deadline_us is not None and clock.is_over(record.started_us, record.deadline_us)
+    }
 
 
 def _is_left_behind(unit: Unit, opened: OpenSpace) -> bool:

@@ -5,8 +5,10 @@ A machine whose own clock is wrong would otherwise expire the messages of all ot
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import NamedTuple
+from collections import deque
+from typing import Final, NamedTuple
 
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """What the server's clock says, in microseconds since 1970."""
@@ -28,16 +30,48 @@ class Reading(NamedTuple):
     answered: int
 
 
+_STEP: Final = 500_000
+"""Microseconds between what a clock may say by now and what it says, from which on somebody has set it."""
+
+_DRIFT: Final = 1_000
+"""A clock that nobody sets gains or loses one part in so many at most, which includes that it is being slowed down."""
+
+_LATE: Final = 60_000_000
+"""Microseconds for which others may go on by the clock as it was before it was set.
+
+They ask for the time every ten seconds, and the server ends the session of one that was not heard of for so long.
+"""
+
+_STEPS_KEPT: Final = 32
+
+
+class Step(NamedTuple):
+    """That the server's clock was set: when by `elapsed` that was noticed, and how far ahead it had been until then."""
+
+    noticed: int
+    ahead: int
+
+
 class ServerClock:
     """The server's clock, counted on by a clock of this machine between two answers of the server."""
 
     def __init__(self) -> None:
         self._ahead: int | None = None
+        self._least = self._most = 0
+        """Between which two it is ahead, as far as the answers tell."""
+        self._first = self._last = 0
+        """When by `elapsed` the server gave its first and its last answer."""
+        self._steps: deque[Step] = deque(maxlen=_STEPS_KEPT)
+        self._learning = threading.Lock()
 
     @property
     def is_set(self) -> bool:
         """Whether the server has said what time it is."""
         return self._ahead is not None
+
+    def unasked_seconds(self) -> float:
+        """Return how long ago the server said what time it is."""
+        return (elapsed() - self._last) / 1_000_000
 
     def learn(self, reading: Reading) -> None:
         """Set the clock by what the server said.
@@ -45,9 +79,27 @@ class ServerClock:
         The answer was under way for a time that nobody knows, so that the clock is moved only where it was outside of
         what the reading allows: a slow answer moves nothing.
         """
-        least, most = reading.said - reading.answered, reading.said - reading.asked
-        known = (least + most) // 2 if self._ahead is None else self._ahead
-        self._ahead = min(max(known, least), most)
+        with self._learning:
+            if self._ahead is None:
+                self._begin(reading)
+            elif reading.answered >= self._last:
+                self._follow(reading, self._ahead)
+
+    def _begin(self, reading: Reading) -> None:
+        self._least, self._most = _bounds(reading)
+        self._first = self._last = reading.answered
+        self._ahead = (self._least + self._most) // 2
+
+    def _follow(self, reading: Reading, ahead: int) -> None:
+        least, most = _bounds(reading)
+        drift = (reading.answered - self._last) // _DRIFT
+        low, high = self._least - drift, self._most + drift
+        if max(least - high, low - most) > _STEP:
+            self._steps.append(Step(reading.answered, ahead))
+        agree = max(least, low) <= min(most, high)
+        self._least, self._most = (max(least, low), min(most, high)) if agree else (least, most)
+        self._last = reading.answered
+        self._ahead = min(max(ahead, least), most)
 
     def now(self) -> int:
         """Return the server's time of day in microseconds since 1970, UTC."""
@@ -60,3 +112,33 @@ class ServerClock:
     def steady(self) -> int:
         """Return the server's time of day: no other clock of its is known to all."""
         return self.now()
+
+    def now_and_steady(self) -> tuple[int, int]:
+        """Return the server's time of day twice."""
+        now = self.now()
+        return now, now
+
+    def is_over(self, started_us: int, deadline_us: int) -> bool:
+        """Return whether the time between two times of day of the server is over, however its clock was set meanwhile.
+
+        Whoever has written them knew of no other times when the clock was set than this process does, unless that was
+        before its first answer.
+        """
+        now = elapsed()
+        return now - self._said_at(started_us, now) >= deadline_us - started_us
+
+    def _said_at(self, moment: int, now: int) -> int:
+        """Return when by `elapsed` the server's clock said this.
+
+        Where that may have been more than once, which is so when the clock was set back, or the moment was moved along
+        with it, it is the last time: whoever has time is not given less.
+        """
+        eras = [(now + _STEP, self._ahead or 0), *((step.noticed + _LATE, step.ahead) for step in tuple(self._steps))]
+        times = [moment - ahead for until, ahead in eras if moment - ahead <= min(until, now + _STEP)]
+        # It was before the first answer, and the clock was set back since.
+        return max(times, default=min(self._first + _LATE, now))
+
+
+def _bounds(reading: Reading) -> tuple[int, int]:
+    """Return between which two the server's clock is ahead of `elapsed`."""
+    return reading.said - reading.answered, reading.said - reading.asked

@@ -327,7 +327,7 @@ class Presence:
                 if self._bring_about(link):
                     continue
                 self._note_reached()
-                ping_due = self._patience.ping_seconds - link.silent_seconds()
+                ping_due = self._patience.ping_seconds - max(link.silent_seconds(), self._clock.unasked_seconds())
                 if ping_due <= 0:
                     self._give_sign_of_life(link)
                 for told in link.sleep(ping_due):

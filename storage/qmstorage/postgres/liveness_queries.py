@@ -104,6 +104,14 @@ def introduced(connection: Connection) -> tuple[Identity, Reading]:
         return Identity(pid, started, on_standby), Reading(asked, said, elapsed())
 
 
+def reading(connection: Connection) -> Reading:
+    """Return what time it is at the server."""
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        asked = elapsed()
+        ((said,),) = cursor.execute(f"SELECT {NOW}")
+        return Reading(asked, said, elapsed())
+
+
 def end_session(connection: Connection, session: Identity) -> None:
     """End another session than that of the connection, if it is still the same."""
     connection.execute(END_SESSION.format(**session._asdict()))
