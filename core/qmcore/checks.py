@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from datetime import timedelta
-from typing import Any
 
 from qmcore.errors import InvalidArgumentError
 
@@ -72,28 +71,15 @@ def buffer_of(value: object) -> memoryview | bytes | None:
 
 def keep_whole(record: object, field: str, what: str, low: int, high: int) -> None:
     """Check a field of a frozen record as `whole` does, and make it an int where it is a number of another type."""
-    value: Any = getattr(record, field)
-    _keep(record, field, value, whole(value, what, low, high))
+    value = getattr(record, field)
+    number = whole(value, what, low, high)
+    if number is not value:
+        object.__setattr__(record, field, number)
 
 
-def keep_seconds(record: object, field: str, what: str, high: int) -> None:
-    """Check a field of a frozen record that is a number of seconds from 0 on, which may be given as a timedelta."""
-    value: Any = getattr(record, field)
+def seconds_of(value: object, what: str, high: int) -> int:
+    """Return a number of seconds from 0 to `high`, which may be given as a timedelta; refuse all else."""
     seconds, rest = divmod(value, _SECOND) if isinstance(value, timedelta) else (value, None)
     if rest:
         raise InvalidArgumentError(f"the {what} must be whole seconds, got {value!r}")
-    _keep(record, field, value, whole(seconds, what, 0, high))
-
-
-def keep_flag(record: object, field: str, what: str) -> None:
-    """Check a field of a frozen record that is a bool, which may be one of numpy."""
-    value: Any = getattr(record, field)
-    flag = flag_of(value)
-    if flag is None:
-        raise InvalidArgumentError(f"the {what} must be a bool, got {value!r}")
-    _keep(record, field, value, flag)
-
-
-def _keep(record: object, field: str, given: object, value: int) -> None:
-    if value is not given:
-        object.__setattr__(record, field, value)
+    return whole(seconds, what, 0, high)

@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from dataclasses import field
+from operator import attrgetter
+from typing import Final
 
 from qmcore import names
-from qmcore.checks import keep_flag, keep_seconds, keep_whole
+from qmcore.attributes import (
+    Flag,
+    Limits,
+    Plain,
+    Seconds,
+    Text,
+    Whole,
+    Written,
+    attribute,
+    attributes_of,
+    declared,
+    keep,
+    plain,
+)
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import Threshold
 from qmcore.order import OutOfOrder, QueueOrder
@@ -48,58 +64,68 @@ class QueueDefinition:
     seconds consumed messages are retained, FOREVER or 0. Seconds may be given as timedeltas.
     """
 
-    name: str
-    order: QueueOrder = dataclasses.field(default_factory=QueueOrder)
-    out_of_order: OutOfOrder = OutOfOrder.NONE
-    retries: int = 0
-    retry_delay: int = 0
-    threshold: Threshold = dataclasses.field(default_factory=Threshold.none)
-    memory_threshold: Threshold = dataclasses.field(default_factory=Threshold.none)
-    delivery: Delivery = Delivery.PERSIST
-    expiration: int | None = None
-    error_queue: str = ""
-    keep_expired: bool = False
-    grouping: bool = False
-    retention: int = 0
+    name: str = field(metadata=declared(Text("queue name", names.queue_name), "The name of the queue.", fixed=True))
+    order: QueueOrder = attribute(
+        QueueOrder(),
+        Written("order{}", QueueOrder, QueueOrder.parse),
+        "The order in which messages are dequeued, which cannot be changed later.",
+        fixed=True,
+    )
+    out_of_order: OutOfOrder = attribute(
+        OutOfOrder.NONE,
+        Written("out_of_order{}", OutOfOrder, OutOfOrder.parse),
+        "Which exceptions to the order an enqueue may ask for.",
+    )
+    retries: int = attribute(
+        0, Whole("number of retries{}", 0, RETRIES_MAX), "How often a message may be rolled back and still return."
+    )
+    retry_delay: int = attribute(
+        0, Seconds("retry delay{} in seconds", DELAY_MAX), "How long a message is unavailable after a rollback."
+    )
+    threshold: Threshold = attribute(Threshold.none(), Limits("threshold{}"), "persistent messages")
+    memory_threshold: Threshold = attribute(
+        Threshold.none(), Limits("memory_threshold{}", "memory_"), "non-persistent messages"
+    )
+    delivery: Delivery = attribute(
+        Delivery.PERSIST,
+        Written("delivery{}", Delivery, Delivery, attrgetter("value"), tuple(kept.value for kept in KEPT)),
+        "Where messages are kept whose senders do not say.",
+    )
+    expiration: int | None = attribute(
+        None,
+        Seconds("default expiration{} in seconds", EXPIRATION_MAX, endless=None),
+        "When messages expire whose senders do not say.",
+    )
+    error_queue: str = attribute(
+        "",
+        Text("error queue name{}", names.queue_name, optional=True),
+        "The error queue of its messages, in place of that of the queue space.",
+    )
+    keep_expired: bool = attribute(False, Flag("keep_expired{}"), "Whether messages that expire go to the error queue.")
+    grouping: bool = attribute(
+        False,
+        Flag("grouping{}"),
+        "Whether the messages of one transaction stay together, so that one consumer at a time gets them. This cannot"
+        " be changed later.",
+        fixed=True,
+    )
+    retention: int = attribute(
+        0,
+        Seconds("retention{} in seconds", RETENTION_MAX, endless=FOREVER),
+        "How long messages are retained after they were consumed.",
+    )
 
     def __post_init__(self) -> None:
-        names.queue_name(self.name)
-        if self.error_queue:
-            names.queue_name(self.error_queue, f"error queue name of queue {self.name!r}")
-        for field, kind in _KINDS.items():
-            if not isinstance(getattr(self, field), kind):
-                raise InvalidArgumentError(
-                    f"the {field} of queue {self.name!r} must be a {kind.__name__}, got {getattr(self, field)!r}"
-                )
-        for flag in ("keep_expired", "grouping"):
-            keep_flag(self, flag, f"{flag} of queue {self.name!r}")
-        names.command(self.threshold.command)
-        names.command(self.memory_threshold.command)
-        keep_whole(self, "retries", f"number of retries of queue {self.name!r}", 0, RETRIES_MAX)
-        keep_seconds(self, "retry_delay", f"retry delay of queue {self.name!r} in seconds", DELAY_MAX)
-        if self.expiration is not None:
-            keep_seconds(self, "expiration", f"default expiration of queue {self.name!r} in seconds", EXPIRATION_MAX)
+        keep(self, f"queue {self.name!r}")
         if self.delivery not in KEPT:
             raise InvalidArgumentError(f"queue {self.name!r} needs a delivery of its own: persist or nonpersist")
         if self.grouping and self.delivery is Delivery.NONPERSIST:
             raise InvalidArgumentError(f"queue {self.name!r} cannot group non-persistent messages")
-        if self.retention != FOREVER:
-            keep_seconds(self, "retention", f"retention of queue {self.name!r} in seconds", RETENTION_MAX)
 
     @property
     def commands(self) -> list[str]:
         """The capacity commands, each once."""
         return sorted({self.threshold.command, self.memory_threshold.command} - {""})
-
-
-_KINDS: dict[str, type] = {
-    "order": QueueOrder,
-    "out_of_order": OutOfOrder,
-    "threshold": Threshold,
-    "memory_threshold": Threshold,
-    "delivery": Delivery,
-    "error_queue": str,
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,13 +135,22 @@ class Queue:
     id: int
     space_id: int
     definition: QueueDefinition
-    enqueue_enabled: bool = True
-    dequeue_enabled: bool = True
+    enqueue_enabled: bool = attribute(True, Flag("enqueue_enabled{}"), "Whether messages can be enqueued.")
+    dequeue_enabled: bool = attribute(True, Flag("dequeue_enabled{}"), "Whether messages can be dequeued.")
 
     @property
     def name(self) -> str:
         """The name of the queue."""
         return self.definition.name
+
+    @property
+    def attributes(self) -> dict[str, Plain]:
+        """All its attributes in their plain form, by name."""
+        return plain(self.definition) | plain(self)
+
+
+ATTRIBUTES: Final = (*attributes_of(QueueDefinition), *attributes_of(Queue))
+"""The attributes of a queue, by which every face knows them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

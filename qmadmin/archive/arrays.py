@@ -25,6 +25,7 @@ TYPES: Final[dict[Kind, DataType]] = {
     Kind.INT32: pa.int32(),
     Kind.INT64: pa.int64(),
     Kind.TIME: pa.timestamp("us", tz="UTC"),
+    Kind.FLAG: pa.bool_(),
 }
 _CODES: Final = {Kind.INT16: "h", Kind.INT32: "i", Kind.INT64: "q", Kind.TIME: "q"}
 _OF_BITS: Final[dict[int, Literal["h", "i", "q"]]] = {16: "h", 32: "i", 64: "q"}

@@ -22,6 +22,8 @@ class Kind(enum.Enum):
     INT32 = "int32"
     INT64 = "int64"
     TIME = "timestamp[us, tz=UTC]"
+    FLAG = "bool"
+    """No message has one; tables of queues do."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -87,10 +87,6 @@ class Fields:
             self.wrong(name, f"a whole number from {low} to {high}")
         return value
 
-    def number_or_none(self, name: str) -> int | None:
-        """Return a whole number from 0, or None."""
-        return None if self.given(name) is None else self.number(name)
-
     def flag(self, name: str) -> bool:
         """Return true or false."""
         value = self.given(name)

@@ -24,6 +24,7 @@ from qmadmin.archive.manifest import (
     check_part_name,
 )
 from qmcore import times
+from qmcore.attributes import plain
 from qmcore.bulk_rows import Adopted
 from qmcore.message import State
 from qmcore.names import storable
@@ -132,7 +133,7 @@ def _told_space(space: ArchivedSpace) -> dict[str, Any]:
         "left_out": dataclasses.asdict(space.left_out),
         "queues": [
             {
-                "definition": definitions.of_queue(queue.definition),
+                "definition": plain(queue.definition),
                 "enqueue_enabled": queue.enqueue_enabled,
                 "dequeue_enabled": queue.dequeue_enabled,
                 "counts": [_told_count(count) for count in queue.counts],

@@ -1,11 +1,13 @@
-"""The columns of an archive, for qmadmin-archive(5)."""
+"""What archives and tables of Spark have of messages, queues and queue spaces, for the pages that describe them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from qmadmin.archive.columns import COLUMNS, Column, Kind
 from qmadmin.manual.roff import bold, escaped, terms
+from qmcore.attributes import attributes_of
 
 TYPES: Final = {
     Kind.TEXT: "string",
@@ -14,14 +16,27 @@ TYPES: Final = {
     Kind.INT32: "int32",
     Kind.INT64: "int64",
     Kind.TIME: "timestamp, microseconds",
+    Kind.FLAG: "boolean",
 }
+_JSON: Final = {str: "string", int: "number", bool: "boolean"}
 
 
-def columns() -> str:
-    """Return the columns in their order: the type and the unit of each, whether each message has it, what it means."""
-    return terms((_head(column), column.meaning) for column in COLUMNS)
+def columns(declared: Iterable[Column] = COLUMNS) -> str:
+    """Return columns in their order: the type and the unit of each, whether each row has it, what it means."""
+    return terms(
+        (_head(known.name, TYPES[known.kind], known.unit, required=known.required), known.meaning) for known in declared
+    )
 
 
-def _head(column: Column) -> str:
-    told = [TYPES[column.kind], column.unit, "" if column.required else "may be null"]
-    return f"{bold(column.name)} ({escaped(', '.join(filter(None, told)))})"
+def attributes(record: type) -> str:
+    """Return the attributes of a data class, as JSON has them."""
+    return terms(
+        (_head(name, _JSON[kind.plain_type], kind.unit, required=not kind.may_be_none), known.about)
+        for known in attributes_of(record)
+        for name, kind in [(known.name, known.kind)]
+    )
+
+
+def _head(name: str, kind: str, unit: str, *, required: bool) -> str:
+    told = [kind, unit, "" if required else "may be null"]
+    return f"{bold(name)} ({escaped(', '.join(filter(None, told)))})"

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.mib.common import QUEUE, STATE, addresses, opened
-from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request
+from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request, Value
 from qmadmin.mib.errors import blaming
-from qmadmin.mib.values import NEVER, number, span, word, written_order
+from qmadmin.mib.values import NEVER, span, word, written_order
 from qmcore import limits
-from qmcore.errors import InUseError
-from qmcore.limits import CapacityLimit, Threshold
-from qmcore.limits import Unit as LimitUnit
+from qmcore.attributes import made, plain
+from qmcore.errors import InUseError, QueueError
 from qmcore.order import OutOfOrder, QueueOrder
-from qmcore.queue import DELAY_MAX, RETRIES_MAX, Delivery, Queue, QueueDefinition, QueueUsage
+from qmcore.queue import ATTRIBUTES, Queue, QueueDefinition, QueueUsage
 from qmcore.times import MICROS
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
     from qmadmin.space import QueueSpace
+    from qmcore.attributes import Plain
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,9 @@ class QueueSubject:
     usage: QueueUsage
 
     @property
-    def definition(self) -> QueueDefinition:
-        """What is defined about it."""
-        return self.queue.definition
+    def attributes(self) -> dict[str, Plain]:
+        """Its attributes in their plain form."""
+        return self.queue.attributes
 
 
 def _look(device: Device, space: QueueSpace, queue: Queue) -> QueueSubject:
@@ -59,13 +59,24 @@ def _select(request: Request) -> Iterator[QueueSubject]:
 def _create(request: Request) -> QueueSubject:
     definition = _defined(QueueDefinition(name=request.keys["queue"]), request.changes)
     with opened(request) as space:
-        return _look(request.device, space, space.create_queue(definition))
+        created = space.create_queue(definition)
+        _switch(space, created.name, request.changes)
+        return _look(request.device, space, space.queue(created.name))
 
 
 def _change(request: Request) -> QueueSubject:
+    """Start and stop it first, which can be undone."""
     with opened(request) as space:
-        present = space.queue(request.keys["queue"]).definition
-        return _look(request.device, space, space.change_queue(_defined(present, request.changes)))
+        present = space.queue(request.keys["queue"])
+        definition = _defined(present.definition, request.changes)
+        _switch(space, present.name, request.changes)
+        try:
+            return _look(request.device, space, space.change_queue(definition))
+        except QueueError:
+            _switch(
+                space, present.name, {name: present.attributes[name] for name in _SWITCHES & request.changes.keys()}
+            )
+            raise
 
 
 def _destroy(request: Request) -> None:
@@ -79,87 +90,80 @@ def _destroy(request: Request) -> None:
             raise InUseError(error.message, hint=hint, **error.facts) from error
 
 
+_SWITCHES: Final = {"enqueue_enabled", "dequeue_enabled"}
+
+
+def _switch(space: QueueSpace, name: str, wanted: Mapping[str, Any]) -> None:
+    for switch, change in ((True, space.start_queue), (False, space.stop_queue)):
+        sides = {side: wanted.get(f"{side}_enabled") is switch for side in ("enqueue", "dequeue")}
+        if any(sides.values()):
+            change(name, **sides)
+
+
 def _defined(present: QueueDefinition, changes: Mapping[str, Any]) -> QueueDefinition:
-    fields = dict(changes)
-    fields["threshold"] = _threshold(fields, "", "TA_CMD", present.threshold, limits.PERSISTENT_UNITS)
-    fields["memory_threshold"] = _threshold(
-        fields, "memory_", "TA_CMDNONPERSIST", present.memory_threshold, limits.MEMORY_UNITS
-    )
-    return dataclasses.replace(present, **fields)
+    values = {**plain(present), **changes}
+    for prefix, attribute, units in _LIMITS:
+        high, low = f"{prefix}high", f"{prefix}low"
+        with blaming(f"{attribute}HW"):
+            upper = limits.parse_high(values[high], units if high in changes else limits.PERSISTENT_UNITS)
+        if low not in changes and str(values[low])[:-1] == "0":
+            # It is nothing in any unit.
+            values[low] = f"0{upper.unit.value}"
+        with blaming(f"{attribute}LW"):
+            limits.parse_low(values[low], upper)
+    return made(QueueDefinition, values)
 
 
-def _threshold(
-    fields: dict[str, Any], prefix: str, attribute: str, present: Threshold, units: frozenset[LimitUnit]
-) -> Threshold:
-    """Take the parts of a threshold out of the fields; a part that is not among them stays as it is."""
-    high, low, command = (fields.pop(f"{prefix}{part}", None) for part in ("high", "low", "command"))
-    with blaming(f"{attribute}HW"):
-        upper = present.high if high is None else limits.parse_high(high, units)
-    with blaming(f"{attribute}LW"):
-        if low is not None or present.low.value:
-            lower = limits.parse_low(str(present.low) if low is None else low, upper)
-        else:
-            lower = CapacityLimit(0, upper.unit)
-    return Threshold(upper, lower, present.command if command is None else command)
+_LIMITS: Final = (("", "TA_CMD", limits.PERSISTENT_UNITS), ("memory_", "TA_CMDNONPERSIST", limits.MEMORY_UNITS))
 
 
 # ---- attributes -----------------------------------------------------------------------------------------------------
 
 
-def _text(
+_KNOWN: Final = {known.name: known for known in ATTRIBUTES}
+
+
+def _of(
     name: str,
     field: str,
     values: str,
-    about: str,
-    get: Callable[[QueueDefinition], str],
-    read: Callable[[str], Any] = str,
+    read: Callable[[Any], Any] | None = None,
+    write: Callable[[Any], Value] | None = None,
 ) -> Attribute[QueueSubject]:
+    """Return an attribute of a queue; `read` and `write` are between what is written and its plain form."""
+    known = _KNOWN[field]
     return Attribute(
         name=name,
-        kind=Kind.STRING,
+        kind=Kind.LONG if known.kind.plain_type is int and write is None else Kind.STRING,
         permissions="rw-r--r--",
         values=values,
-        about=about,
-        get=lambda subject: get(subject.definition),
+        about=known.about,
+        get=lambda subject: (write or (lambda value: value))(subject.attributes[field]),
         field=field,
-        read=read,
+        read=read or known.kind.kept,
     )
 
 
-def _capacity(name: str, prefix: str, units: str, what: str) -> tuple[Attribute[QueueSubject], ...]:
-    def threshold(definition: QueueDefinition) -> Threshold:
-        return definition.memory_threshold if prefix else definition.threshold
+def _switched(name: str, field: str, on: str, off: str, more: str = "") -> Attribute[QueueSubject]:
+    return _of(
+        name, field, f"{on}, {off}{more}", lambda text: word(on, off)(text) == on, lambda set_: on if set_ else off
+    )
 
+
+def _capacity(name: str, prefix: str, units: str) -> tuple[Attribute[QueueSubject], ...]:
+    command = f"{prefix}command"
     return (
-        _text(
-            name,
-            f"{prefix}command",
-            "0 to 127 bytes; default none",
-            f"The command that runs when {what} reach the high limit.",
-            lambda definition: threshold(definition).command,
-        ),
+        _of(name, command, "0 to 127 bytes; default none"),
         Attribute(
             name=f"{name}REFUSED",
             kind=Kind.STRING,
             permissions="r--r--r--",
             values="a text, or nothing",
             about="Why that command is not run as this user, see qmadmin.toml(5); empty if it is.",
-            get=lambda subject: _refusal(subject, threshold(subject.definition).command),
+            get=lambda subject: _refusal(subject, str(subject.attributes[command])),
         ),
-        _text(
-            f"{name}HW",
-            f"{prefix}high",
-            f"1 or more, with {units}; default 100%",
-            "The high limit.",
-            lambda definition: str(threshold(definition).high),
-        ),
-        _text(
-            f"{name}LW",
-            f"{prefix}low",
-            "less than the high limit, in its unit, which may be left off; default 0",
-            "The low limit: the command runs again only after the use has fallen to it.",
-            lambda definition: str(threshold(definition).low),
-        ),
+        _of(f"{name}HW", f"{prefix}high", f"1 or more, with {units}; default 100%"),
+        _of(f"{name}LW", f"{prefix}low", "less than the high limit, in its unit, which may be left off; default 0"),
     )
 
 
@@ -218,59 +222,49 @@ T_APPQ: MibClass[QueueSubject] = MibClass(
             about="The state.",
             get=lambda _subject: "VAL",
         ),
-        _text(
+        _of(
             "TA_APPQORDER",
             "order",
             "a comma list of PRIO, TIME, EXPIR, and FIFO or LIFO last; default FIFO",
-            "The order, which cannot be changed later.",
-            lambda definition: written_order(definition.order),
-            QueueOrder.parse,
+            lambda text: str(QueueOrder.parse(text)),
+            written_order,
         ),
-        _text(
+        _of(
             "TA_DEFEXPIRATIONTIME",
             "expiration",
             "+seconds, NONE; default NONE",
-            "When messages expire whose senders do not say.",
-            lambda definition: NEVER if definition.expiration is None else f"+{definition.expiration}",
             span,
+            lambda seconds: NEVER if seconds is None else f"+{seconds}",
         ),
-        _text(
+        _of(
             "TA_DEFDELIVERYPOLICY",
             "delivery",
             "PERSIST, NONPERSIST; default PERSIST",
-            "Where messages are kept whose senders do not say.",
-            lambda definition: definition.delivery.value.upper(),
-            lambda text: Delivery(word("PERSIST", "NONPERSIST")(text).lower()),
+            lambda text: word("PERSIST", "NONPERSIST")(text).lower(),
+            str.upper,
         ),
-        *_capacity("TA_CMD", "", "b, B, m or %", "persistent messages"),
-        *_capacity("TA_CMDNONPERSIST", "memory_", "b, B or %", "non-persistent messages"),
-        Attribute(
-            name="TA_MAXRETRIES",
-            kind=Kind.LONG,
-            permissions="rw-r--r--",
-            values="0 or more; default 0",
-            about="How often a message may be rolled back and still return.",
-            get=lambda subject: subject.definition.retries,
-            field="retries",
-            read=number("number of retries", 0, RETRIES_MAX),
-        ),
-        _text(
+        *_capacity("TA_CMD", "", "b, B, m or %"),
+        *_capacity("TA_CMDNONPERSIST", "memory_", "b, B or %"),
+        _of("TA_MAXRETRIES", "retries", "0 or more; default 0"),
+        _of(
             "TA_OUTOFORDER",
             "out_of_order",
             "NONE, TOP, MSGID, or TOP,MSGID; default NONE",
-            "Which exceptions to the order an enqueue may ask for.",
-            lambda definition: str(definition.out_of_order).upper(),
-            OutOfOrder.parse,
+            lambda text: str(OutOfOrder.parse(text)),
+            str.upper,
         ),
-        Attribute(
-            name="TA_RETRYDELAY",
-            kind=Kind.LONG,
-            permissions="rw-r--r--",
-            values="0 or more seconds; default 0",
-            about="How long a message is unavailable after a rollback.",
-            get=lambda subject: subject.definition.retry_delay,
-            field="retry_delay",
-            read=number("retry delay in seconds", 0, DELAY_MAX),
+        _of("TA_RETRYDELAY", "retry_delay", "0 or more seconds; default 0"),
+        _of("TA_ERRORQNAME", "error_queue", "0 to 127 bytes; default none"),
+        _switched("TA_KEEPEXPIRED", "keep_expired", "Y", "N", "; default N"),
+        _switched("TA_GROUPING", "grouping", "Y", "N", "; default N"),
+        _of("TA_RETENTION", "retention", "0 or more seconds, or -1 for ever; default 0"),
+        _switched("TA_ENQUEUING", "enqueue_enabled", "STARTED", "STOPPED", "; default STARTED"),
+        _switched(
+            "TA_DEQUEUING",
+            "dequeue_enabled",
+            "STARTED",
+            "STOPPED",
+            ", which is refused while a transaction holds a message of the queue; default STARTED",
         ),
         _count("TA_CURBLOCKS", "Pages on disk in use.", lambda subject: subject.usage.pages),
         _count(

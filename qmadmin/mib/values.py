@@ -9,14 +9,14 @@ from qmadmin.console.escapes import escaped, unescaped
 from qmcore import names, times
 from qmcore.checks import whole
 from qmcore.errors import InvalidArgumentError
-from qmcore.order import Criterion, QueueOrder
+from qmcore.order import Criterion
 from qmcore.queue import EXPIRATION_MAX
 from qmcore.space import NUMBER_MAX
 
 NEVER = "NONE"
 """What stands for a time that never comes."""
 
-_ORDERS = {Criterion.PRIORITY: "PRIO", Criterion.TIME: "TIME", Criterion.EXPIRATION: "EXPIR"}
+_ORDERS = {Criterion.PRIORITY.value: "PRIO", Criterion.EXPIRATION.value: "EXPIR"}
 
 
 def word(*allowed: str) -> Callable[[str], str]:
@@ -40,9 +40,9 @@ def number(what: str, least: int, most: int = NUMBER_MAX) -> Callable[[int], int
     return read
 
 
-def written_order(order: QueueOrder) -> str:
+def written_order(order: str) -> str:
     """Return the order of a queue in the words of the management information base."""
-    return ",".join(_ORDERS.get(criterion, criterion.value.upper()) for criterion in order.criteria)
+    return ",".join(_ORDERS.get(criterion, criterion.upper()) for criterion in order.split(","))
 
 
 def amount(text: str) -> tuple[int, bool]:

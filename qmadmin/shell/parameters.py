@@ -24,8 +24,9 @@ from qmadmin.shell.kinds import (
     Span,
     YesNo,
 )
-from qmcore import queue
-from qmcore.queue import KEPT, QueueDefinition
+from qmcore.attributes import plain
+from qmcore.limits import Threshold
+from qmcore.queue import ATTRIBUTES, DELAY_MAX, KEPT, RETRIES_MAX, Delivery, QueueDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,12 +44,21 @@ class Unchanged(enum.Enum):
 
 UNCHANGED = Unchanged.UNCHANGED
 
+_KNOWN = {known.name: known for known in ATTRIBUTES}
+_NAMES = {"qorder": "order", "delay": "retry_delay", "cmd": "command"}
+"""The names of attributes, where those of their parameters are others."""
+
+
+def _about(attribute: str, more: str) -> str:
+    """Return what an attribute means, and how it is written."""
+    return _KNOWN[attribute].about.removesuffix(".") + more
+
+
 OPTIONS = (
     Option(
         "-d",
         "delivery",
-        "Where messages are kept whose senders do not say: on disk (persist, the default), or in memory that is lost"
-        " on restart (nonpersist).",
+        _about("delivery", ": on disk (persist, the default), or in memory that is lost on restart (nonpersist)."),
         DELIVERY,
         "persist|nonpersist",
         "persist",
@@ -60,20 +70,23 @@ OPTIONS = (
         " blocks (B) or percent (%), separated by commas.",
         MemoryThreshold(),
         "nhigh,nlow,ncmd",
+        Threshold.none(),
     ),
     Option(
         "-e",
         "expiration",
-        "When messages expire whose senders do not say: a number of seconds after they were enqueued (+seconds, or"
-        " +10m, +2h, +1d), or never (none, the default).",
+        _about(
+            "expiration",
+            ": a number of seconds after they were enqueued (+seconds, or +10m, +2h, +1d), or never (none, the"
+            " default).",
+        ),
         Expiration(),
         "default_relative_expiration_time",
     ),
     Option(
         "-E",
         "error_queue",
-        "The error queue of its messages, in place of that of the queue space; an empty pair of quotes means that of"
-        " the queue space.",
+        _about("error_queue", "; an empty pair of quotes means that of the queue space."),
         QueueNameOrNone(),
         "errorq",
         "",
@@ -82,7 +95,7 @@ OPTIONS = (
     Option(
         "-x",
         "keep_expired",
-        "Whether messages that expire go to the error queue (y) or are removed (n, the default).",
+        _about("keep_expired", " (y) or are removed (n, the default)."),
         YesNo(),
         "{y|n}",
         False,
@@ -91,7 +104,7 @@ OPTIONS = (
     Option(
         "-R",
         "retention",
-        "How long messages are retained after they were consumed: seconds, or 10m, 2h, 1d, or forever.",
+        _about("retention", ": seconds, or 10m, 2h, 1d, or forever."),
         Retention(),
         "seconds|forever",
         0,
@@ -122,8 +135,10 @@ POSITIONALS = (
     Positional(
         "out_of_order",
         Exceptions(),
-        "Which exceptions to the order an enqueue may ask for: none, top (before all others), msgid (before a certain"
-        " message), or both, separated by a comma.",
+        _about(
+            "out_of_order",
+            ": none, top (before all others), msgid (before a certain message), or both, separated by a comma.",
+        ),
         "Out-of-ordering enqueueing (top, msgid, [default={default}]): ",
         default="none",
         notice="Default out-of-ordering enqueueing is {default}",
@@ -131,7 +146,7 @@ POSITIONALS = (
     ),
     Positional(
         "retries",
-        Number("number of retries", most=queue.RETRIES_MAX),
+        Number("number of retries", most=RETRIES_MAX),
         "How often a message that is rolled back returns to the queue. After that it goes to the error queue.",
         "Retries [default={default}]: ",
         default="0",
@@ -139,8 +154,8 @@ POSITIONALS = (
     ),
     Positional(
         "delay",
-        Span("retry delay", most=queue.DELAY_MAX, not_numeric=notices.DELAY_NOT_NUMERIC),
-        "How long a message is unavailable after a rollback: seconds, or 10m, 2h, 1d.",
+        Span("retry delay", most=DELAY_MAX, not_numeric=notices.DELAY_NOT_NUMERIC),
+        _about("retry_delay", ": seconds, or 10m, 2h, 1d."),
         "Retry delay in seconds [default={default}]: ",
         default="0",
         notice="Default retry delay is {default} seconds",
@@ -183,13 +198,15 @@ def changing() -> tuple[Option | Positional, ...]:
 
 def _present(positional: Positional) -> Positional:
     if positional.name == "cmd":
-        return dataclasses.replace(
-            positional,
-            default=_had["cmd"],
-            notice="Queue capacity command stays '{default}'",
-            clearable=True,
-        )
-    return dataclasses.replace(positional, default=_had[positional.name])
+        stays = "Queue capacity command stays '{default}'"
+        return dataclasses.replace(positional, default=_had("command"), notice=stays, clearable=True)
+    return dataclasses.replace(
+        positional, default=_low if positional.name == "low" else _had(_NAMES.get(positional.name, positional.name))
+    )
+
+
+def _had(attribute: str) -> Callable[[Session, Given], str]:
+    return lambda session, given: str(plain(_definition(session, given))[attribute])
 
 
 def _low(session: Session, given: Given) -> str:
@@ -203,14 +220,13 @@ def _definition(session: Session, given: Given) -> QueueDefinition:
     return session.opened().queue(given["queue_name"]).definition
 
 
-_had: dict[str, Callable[[Session, Given], str]] = {
-    "out_of_order": lambda session, given: str(_definition(session, given).out_of_order),
-    "retries": lambda session, given: str(_definition(session, given).retries),
-    "delay": lambda session, given: str(_definition(session, given).retry_delay),
-    "high": lambda session, given: str(_definition(session, given).threshold.high),
-    "low": _low,
-    "cmd": lambda session, given: _definition(session, given).threshold.command,
-}
+def defined(given: Given) -> dict[str, Any]:
+    """Return the fields of a definition that the parameters of qcreate or qchange give, without what is unchanged."""
+    fields = {_NAMES.get(name, name): value for name, value in given_of(**given).items()}
+    fields["threshold"] = Threshold(fields.pop("high"), fields.pop("low"), fields.pop("command"))
+    if "delivery" in fields:
+        fields["delivery"] = Delivery(fields["delivery"])
+    return fields
 
 
 def given_of(**changes: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.console.plurals import counted
 from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Table, Value, field
@@ -12,19 +12,16 @@ from qmadmin.shell import notices, parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
 from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import Given, QueueName, Span
-from qmadmin.shell.parameters import Unchanged
 from qmadmin.shell.spaces import missing_error_queue
-from qmcore import queue
-from qmcore.limits import CapacityLimit, Threshold
-from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
+from qmcore.queue import FOREVER, Delivery, Queue, QueueDefinition, QueueUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from qmadmin.monitoring.forwarding import Told
     from qmadmin.shell.session import Session
+    from qmcore.attributes import Plain
     from qmcore.errors import QueueError
-    from qmcore.order import OutOfOrder, QueueOrder
 
 QUEUES = Group("Queues", "queues")
 
@@ -44,25 +41,7 @@ def _creation_failed(error: QueueError, given: Given, session: Session) -> Notic
     needs=Needs.OPEN_SPACE,
     failure=_creation_failed,
 )
-def qcreate(
-    session: Session,
-    *,
-    queue_name: str,
-    qorder: QueueOrder,
-    out_of_order: OutOfOrder,
-    retries: int,
-    delay: int,
-    high: CapacityLimit,
-    low: CapacityLimit,
-    cmd: str,
-    delivery: str,
-    memory_threshold: Threshold | None,
-    expiration: int | None,
-    error_queue: str,
-    keep_expired: bool,
-    grouping: bool,
-    retention: int,
-) -> Outcome:
+def qcreate(session: Session, *, queue_name: str, **given: Any) -> Outcome:
     """Create a queue in the open queue space.
 
     The capacity command is run once when the use reaches the high limit, and again only after it has fallen to the low
@@ -72,21 +51,7 @@ def qcreate(
         qcreate -e +60 orders priority top 5 60 90m 10m "mailme orders"
     """
     space = session.opened()
-    definition = QueueDefinition(
-        name=queue_name,
-        order=qorder,
-        out_of_order=out_of_order,
-        retries=retries,
-        retry_delay=delay,
-        threshold=Threshold(high, low, cmd),
-        memory_threshold=memory_threshold or Threshold.none(),
-        delivery=Delivery(delivery),
-        expiration=expiration,
-        error_queue=error_queue,
-        keep_expired=keep_expired,
-        grouping=grouping,
-        retention=retention,
-    )
+    definition = QueueDefinition(name=queue_name, **parameters.defined(given))
     space.create_queue(definition)
     return [*_warnings(session, definition), Line(f"Queue '{queue_name}' created", {"queue": queue_name})]
 
@@ -125,23 +90,7 @@ def _without_memory(session: Session, definition: QueueDefinition) -> list[Notic
     *(argument for argument in parameters.changing() if isinstance(argument, Positional)),
     needs=Needs.OPEN_SPACE,
 )
-def qchange(
-    session: Session,
-    *,
-    queue_name: str,
-    out_of_order: OutOfOrder,
-    retries: int,
-    delay: int,
-    high: CapacityLimit,
-    low: CapacityLimit,
-    cmd: str,
-    delivery: str | Unchanged,
-    memory_threshold: Threshold | Unchanged,
-    expiration: int | Unchanged | None,
-    error_queue: str | Unchanged,
-    keep_expired: bool | Unchanged,
-    retention: int | Unchanged,
-) -> Outcome:
+def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
     """Change the parameters of a queue of the open queue space.
 
     An option that is left out, or an empty answer, leaves that parameter unchanged. The order of a queue, and whether
@@ -151,22 +100,7 @@ def qchange(
         qchange service1 none 5 60 90% 10% "mailme service1"
     """
     space = session.opened()
-    old = space.queue(queue_name).definition
-    new = dataclasses.replace(
-        old,
-        out_of_order=out_of_order,
-        retries=retries,
-        retry_delay=delay,
-        threshold=Threshold(high, low, cmd),
-        delivery=old.delivery if isinstance(delivery, Unchanged) else Delivery(delivery),
-        **parameters.given_of(
-            memory_threshold=memory_threshold,
-            expiration=expiration,
-            error_queue=error_queue,
-            keep_expired=keep_expired,
-            retention=retention,
-        ),
-    )
+    new = dataclasses.replace(space.queue(queue_name).definition, **parameters.defined(given))
     space.change_queue(new)
     return [*_warnings(session, new), Line(f"Queue '{queue_name}' changed", {"queue": queue_name})]
 
@@ -219,8 +153,40 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
     ]
 
 
+def _started(enabled: bool) -> str:
+    return "started" if enabled else "stopped"
+
+
+_SHOWN: Final[dict[str, tuple[str, Callable[[Any], str] | None]]] = {
+    "order": ("Order", None),
+    "out_of_order": ("Out-of-order", None),
+    "retries": ("Retries", None),
+    "retry_delay": ("Retry delay", "{} seconds".format),
+    "high": ("High limit", None),
+    "low": ("Low limit", None),
+    "command": ("Capacity command", None),
+    "delivery": ("Delivery", None),
+    "memory_high": ("Memory high limit", None),
+    "memory_low": ("Memory low limit", None),
+    "memory_command": ("Memory command", None),
+    "expiration": ("Expiration", lambda seconds: "none" if seconds is None else f"+{seconds} seconds"),
+    "error_queue": ("Error queue", None),
+    "keep_expired": ("Expired messages", lambda kept: "go to the error queue" if kept else "are removed"),
+    "grouping": ("Groups", lambda groups: "yes" if groups else "no"),
+    "retention": ("Retention", lambda seconds: "forever" if seconds == FOREVER else f"{seconds} seconds"),
+    "enqueue_enabled": ("Enqueuing", _started),
+    "dequeue_enabled": ("Dequeuing", _started),
+}
+"""The attributes in the order in which people see them: the label of each, and what is shown if not the value."""
+
+
+def _attribute(name: str, value: Plain) -> Field:
+    label, shown = _SHOWN[name]
+    data = None if value in ("", FOREVER) else value
+    return Field(label, shown(value) if shown else data, {"groups" if name == "grouping" else name: data})
+
+
 def _queue_record(found: Queue, use: QueueUsage, error_queue: str, told: Sequence[Told]) -> Record:
-    d = found.definition
     return Record(
         f"Queue '{found.name}'" + " (the error queue)" * (found.name == error_queue),
         (
@@ -238,36 +204,7 @@ def _queue_record(found: Queue, use: QueueUsage, error_queue: str, told: Sequenc
             Field("Space used", f"{use.pages} pages, {use.size} bytes", {"pages": use.pages, "bytes": use.size}),
             field("first_message", "First message", None if use.first_us is None else Moment(use.first_us)),
             field("oldest_message", "Oldest message", None if use.oldest_us is None else Moment(use.oldest_us)),
-            field("order", "Order", str(d.order)),
-            field("out_of_order", "Out-of-order", str(d.out_of_order)),
-            field("retries", "Retries", d.retries),
-            Field("Retry delay", f"{d.retry_delay} seconds", {"retry_delay": d.retry_delay}),
-            field("high", "High limit", str(d.threshold.high)),
-            field("low", "Low limit", str(d.threshold.low)),
-            field("command", "Capacity command", d.threshold.command or None),
-            field("delivery", "Delivery", d.delivery.value),
-            field("memory_high", "Memory high limit", str(d.memory_threshold.high)),
-            field("memory_low", "Memory low limit", str(d.memory_threshold.low)),
-            field("memory_command", "Memory command", d.memory_threshold.command or None),
-            Field(
-                "Expiration",
-                "none" if d.expiration is None else f"+{d.expiration} seconds",
-                {"expiration": d.expiration},
-            ),
-            field("error_queue", "Error queue", d.error_queue or None),
-            Field(
-                "Expired messages",
-                "go to the error queue" if d.keep_expired else "are removed",
-                {"keep_expired": d.keep_expired},
-            ),
-            Field("Groups", "yes" if d.grouping else "no", {"groups": d.grouping}),
-            Field(
-                "Retention",
-                "forever" if d.retention == queue.FOREVER else f"{d.retention} seconds",
-                {"retention": None if d.retention == queue.FOREVER else d.retention},
-            ),
-            Field("Enqueuing", _started(found.enqueue_enabled), {"enqueue_enabled": found.enqueue_enabled}),
-            Field("Dequeuing", _started(found.dequeue_enabled), {"dequeue_enabled": found.dequeue_enabled}),
+            *(_attribute(name, found.attributes[name]) for name in _SHOWN),
             Field(
                 "Since created",
                 f"{use.enqueued} enqueued, {use.dequeued} dequeued",
@@ -281,10 +218,6 @@ def _queue_record(found: Queue, use: QueueUsage, error_queue: str, told: Sequenc
             *forwarding.fields(told),
         ),
     )
-
-
-def _started(enabled: bool) -> str:
-    return "started" if enabled else "stopped"
 
 
 def _destruction(session: Session, given: Given) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.archive.arrays import TYPES
 from qmadmin.archive.arrow import pa
@@ -11,6 +11,8 @@ from qmadmin.archive.columns import Column, Kind
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+    from qmcore.attributes import Attribute
 
 
 def text(name: str, meaning: str) -> Column:
@@ -23,8 +25,25 @@ def number(name: str, meaning: str, unit: str = "") -> Column:
     return Column(name, Kind.INT64, meaning, unit, required=True)
 
 
-def batch(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> RecordBatch:
-    """Return rows as one batch."""
+_KINDS: Final = {str: Kind.TEXT, int: Kind.INT64, bool: Kind.FLAG}
+
+
+def columns_of(attributes: Iterable[Attribute], names: Mapping[str, str]) -> dict[str, Column]:
+    """Return the columns of attributes by their names; `names` has those of columns that are called otherwise."""
+    return {
+        known.name: Column(
+            names.get(known.name, known.name),
+            _KINDS[known.kind.plain_type],
+            known.about,
+            known.kind.unit,
+            required=not known.kind.may_be_none,
+        )
+        for known in attributes
+    }
+
+
+def batch(columns: Sequence[Column], records: Sequence[Mapping[str, Any]]) -> RecordBatch:
+    """Return records, whose values are named as the columns, as one batch."""
     fields = [pa.field(column.name, TYPES[column.kind], nullable=not column.required) for column in columns]
-    arrays = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(fields)]
+    arrays = [pa.array([record[field.name] for record in records], field.type) for field in fields]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -1,31 +1,30 @@
-"""The queues of a device as a table: their definitions, and what they hold."""
+"""The queues of a device as a table: their attributes, and what they hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.archive.columns import Column, Kind
 from qmadmin.opening import open_device
-from qmadmin.spark.plain_tables import batch, number, text
+from qmadmin.spark.plain_tables import batch, columns_of, number, text
+from qmcore.queue import ATTRIBUTES
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from qmadmin.transfer.selecting import Selection
-    from qmcore.queue import Queue, QueueDefinition, QueueUsage
+    from qmcore.attributes import Plain
+    from qmcore.queue import QueueUsage
 
+_DEFINED: Final = columns_of(ATTRIBUTES, {"name": "queue", "retries": "retry_limit"})
+_FIRST: Final = ("name", "order", "out_of_order", "retries", "retry_delay", "delivery", "expiration", "error_queue")
+"""The attributes in front of the figures. Others stand behind them, so that no column of an earlier release moves."""
 
 QUEUE_COLUMNS: Final = (
     text("space", "Queue space."),
-    text("queue", "Queue."),
-    text("order", "Order of its messages."),
-    text("out_of_order", "Exceptions from the order that a sender may ask for."),
-    number("retry_limit", "How often a message may come back."),
-    number("retry_delay", "How long it then stays unavailable.", "seconds"),
-    text("delivery", "Where messages are kept by default."),
-    Column("expiration", Kind.INT64, "How long messages live by default.", "seconds"),
-    text("error_queue", "Its own error queue; empty: that of the queue space."),
+    *(_DEFINED[name] for name in _FIRST),
     number("messages", "Messages that it holds."),
     number("ready", "Those that can be dequeued."),
     number("delayed", "Those that are not available yet."),
@@ -39,36 +38,31 @@ QUEUE_COLUMNS: Final = (
     number("moved", "Messages that were moved elsewhere."),
     Column("first_at", Kind.TIME, "When the message was enqueued that is first in order.", "UTC"),
     Column("oldest_at", Kind.TIME, "When the oldest ready one was, where the order does not go by times.", "UTC"),
+    *(column for name, column in _DEFINED.items() if name not in _FIRST),
+    number("nonpersistent", "Messages that are kept in memory."),
+    number("memory_pages", "Pages of memory that they take.", "pages"),
 )
 
 
 def queue_batch(config: str, selection: Selection) -> RecordBatch:
     """Return the selected queues of a device as one batch."""
-    return batch(QUEUE_COLUMNS, list(_rows(config, selection)))
+    return batch(QUEUE_COLUMNS, list(_records(config, selection)))
 
 
-def _rows(config: str, selection: Selection) -> Iterator[tuple[Any, ...]]:
+def _records(config: str, selection: Selection) -> Iterator[dict[str, Any]]:
     with open_device(config) as device:
         names = [space.name for space in device.spaces()]
         for name in selection.chosen_spaces(names, f"device {device.path!r}"):
             for queue, usage in device.queue_usages(name):
                 if selection.has_queue(queue.name):
-                    yield _row(name, queue, usage)
+                    yield defined(name, queue.attributes) | _held(usage)
 
 
-def _row(space: str, queue: Queue, usage: QueueUsage) -> tuple[Any, ...]:
-    return (
-        *defined(space, queue.definition),
-        *(usage.messages, usage.ready, usage.delayed, usage.held, usage.pages, usage.size),
-        *(usage.enqueued, usage.dequeued, usage.expired, usage.discarded, usage.moved),
-        usage.first_us,
-        usage.oldest_us,
-    )
+def _held(usage: QueueUsage) -> dict[str, Any]:
+    figures = dataclasses.asdict(usage)
+    return {**figures, "bytes": usage.size, "first_at": usage.first_us, "oldest_at": usage.oldest_us}
 
 
-def defined(space: str, of: QueueDefinition) -> tuple[Any, ...]:
-    """Return the values of the columns that a definition has."""
-    return (
-        *(space, of.name, str(of.order), str(of.out_of_order), of.retries, of.retry_delay),
-        *(of.delivery.value, of.expiration, of.error_queue),
-    )
+def defined(space: str, attributes: Mapping[str, Plain]) -> dict[str, Any]:
+    """Return what a queue is, by the names of the columns."""
+    return {"space": space} | {_DEFINED[name].name: value for name, value in attributes.items()}

@@ -50,6 +50,7 @@ _SPARK_TYPES: Final = {
     Kind.INT32: "int",
     Kind.INT64: "long",
     Kind.TIME: "timestamp",
+    Kind.FLAG: "boolean",
 }
 
 _SMALL: Final = {Table.QUEUES: (QUEUE_COLUMNS, queue_batch), Table.SPACES: (SPACE_COLUMNS, space_batch)}

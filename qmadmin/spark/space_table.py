@@ -35,7 +35,8 @@ SPACE_COLUMNS: Final = (
 
 def space_batch(config: str, selection: Selection) -> RecordBatch:
     """Return the selected queue spaces of a device as one batch."""
-    return batch(SPACE_COLUMNS, list(_rows(config, selection)))
+    names = [column.name for column in SPACE_COLUMNS]
+    return batch(SPACE_COLUMNS, [dict(zip(names, row, strict=True)) for row in _rows(config, selection)])
 
 
 def _rows(config: str, selection: Selection) -> Iterator[tuple[Any, ...]]:

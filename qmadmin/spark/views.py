@@ -26,6 +26,7 @@ from qmadmin.spark.source import declared
 from qmadmin.spark.source_options import Table
 from qmadmin.spark.space_table import SPACE_COLUMNS
 from qmadmin.spark.space_table import defined as space_defined
+from qmcore.attributes import plain
 from qmcore.message import State
 
 if TYPE_CHECKING:
@@ -121,19 +122,30 @@ def _made(session: SparkSession, columns: Sequence[Column], rows: list[tuple[Any
 def _queues(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
     for space in manifest.spaces:
         for queue in space.queues:
-            known = (*queue_defined(space.definition.name, queue.definition), *_contents(queue))
+            switches = {"enqueue_enabled": queue.enqueue_enabled, "dequeue_enabled": queue.dequeue_enabled}
+            known = queue_defined(space.definition.name, plain(queue.definition) | switches) | _contents(queue)
             # What it has done so far is in no archive.
-            yield (*known, *[None] * (len(QUEUE_COLUMNS) - len(known)))
+            yield tuple(known.get(column.name) for column in QUEUE_COLUMNS)
 
 
-def _contents(queue: ArchivedQueue) -> tuple[int, ...]:
+def _contents(queue: ArchivedQueue) -> dict[str, int]:
     """Return what a queue holds, but for what transactions held, which is in no archive."""
     counts = [count for count in queue.counts if count.state is not State.CONSUMED]
     ready, delayed = (
         sum(count.messages for count in counts if count.state is state) for state in (State.READY, State.DELAYED)
     )
     pages, size = sum(count.pages for count in counts), sum(count.size for count in counts)
-    return (ready + delayed, ready, delayed, 0, pages, size)
+    in_memory = [count for count in counts if count.memory]
+    return {
+        "messages": ready + delayed,
+        "ready": ready,
+        "delayed": delayed,
+        "held": 0,
+        "pages": pages,
+        "bytes": size,
+        "nonpersistent": sum(count.messages for count in in_memory),
+        "memory_pages": sum(count.pages for count in in_memory),
+    }
 
 
 def _spaces(manifest: Manifest) -> Iterator[tuple[Any, ...]]:

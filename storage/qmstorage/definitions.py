@@ -19,13 +19,12 @@ from sqlalchemy import (
     update,
 )
 
-from qmcore import limits, numbers
+from qmcore import numbers
+from qmcore.attributes import made
 from qmcore.bulk_rows import Adopted
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.errors import BadResourceError, InvalidArgumentError, SystemFailureError
-from qmcore.limits import Threshold
-from qmcore.order import OutOfOrder, QueueOrder
-from qmcore.queue import Delivery, Queue, QueueDefinition
+from qmcore.queue import Queue, QueueDefinition
 from qmcore.space import Space, SpaceDefinition
 from qmstorage.counters import Counters
 from qmstorage.schema import (
@@ -387,25 +386,11 @@ def _sound_queue(row: Row) -> Queue:
 def queue_of(row: Row) -> Queue:
     """Return the queue of a row of its table."""
     values = dict(zip(queue.columns.keys(), row, strict=True))
-    definition = QueueDefinition(
-        name=values["name"],
-        order=QueueOrder.parse(values["ordering"]),
-        out_of_order=OutOfOrder.parse(values["out_of_order"]),
-        retries=values["retries"],
-        retry_delay=values["retry_delay"],
-        threshold=_threshold(values["high"], values["low"], values["command"]),
-        memory_threshold=_threshold(values["memory_high"], values["memory_low"], values["memory_command"]),
-        delivery=Delivery(values["delivery"]),
-        expiration=values["expiration"],
-        error_queue=values["error_queue"] or "",
-        keep_expired=bool(values["keep_expired"]),
-        grouping=bool(values["grouping"]),
-        retention=values["retention"],
-    )
+    values |= {"order": values["ordering"], "error_queue": values["error_queue"] or ""}
     return Queue(
         values["id"],
         values["space_id"],
-        definition,
+        made(QueueDefinition, values),
         enqueue_enabled=bool(values["enqueue_enabled"]),
         dequeue_enabled=bool(values["dequeue_enabled"]),
     )
@@ -413,31 +398,6 @@ def queue_of(row: Row) -> Queue:
 
 def queue_values(of: Queue) -> dict[str, Any]:
     """Return the column values of a queue but for its numbers, with a new version."""
-    definition = of.definition
-    return {
-        "name": definition.name,
-        "ordering": str(definition.order),
-        "out_of_order": str(definition.out_of_order),
-        "retries": definition.retries,
-        "retry_delay": definition.retry_delay,
-        "high": str(definition.threshold.high),
-        "low": str(definition.threshold.low),
-        "command": definition.threshold.command,
-        "memory_high": str(definition.memory_threshold.high),
-        "memory_low": str(definition.memory_threshold.low),
-        "memory_command": definition.memory_threshold.command,
-        "delivery": definition.delivery.value,
-        "expiration": definition.expiration,
-        "error_queue": definition.error_queue or None,
-        "keep_expired": definition.keep_expired,
-        "grouping": definition.grouping,
-        "retention": definition.retention,
-        "enqueue_enabled": of.enqueue_enabled,
-        "dequeue_enabled": of.dequeue_enabled,
-        "version": secrets.randbits(62),
-    }
-
-
-def _threshold(high: str, low: str, command: str) -> Threshold:
-    upper = limits.parse_high(high)
-    return Threshold(upper, limits.parse_low(low, upper), command)
+    values = of.attributes
+    order, error_queue = values.pop("order"), values.pop("error_queue") or None
+    return {**values, "ordering": order, "error_queue": error_queue, "version": secrets.randbits(62)}

@@ -211,7 +211,8 @@ class TestQueues:
             "TA_CMDREFUSED": "", "TA_CMDNONPERSISTREFUSED": "",
             "TA_CMDNONPERSIST": "", "TA_CMDNONPERSISTHW": "100%", "TA_CMDNONPERSISTLW": "0%", "TA_MAXRETRIES": 0,
             "TA_OUTOFORDER": "NONE", "TA_RETRYDELAY": 0, "TA_CURBLOCKS": 0, "TA_CURMSG": 0, "TA_CURNONPERSISTBYTES": 0,
-            "TA_CURNONPERSISTMSG": 0,
+            "TA_CURNONPERSISTMSG": 0, "TA_ERRORQNAME": "", "TA_KEEPEXPIRED": "N", "TA_GROUPING": "N", "TA_RETENTION": 0,
+            "TA_ENQUEUING": "STARTED", "TA_DEQUEUING": "STARTED",
             "TA_FIRSTMSGAGE": -1,
             "TA_OLDESTMSGAGE": -1,
         }  # fmt: skip
@@ -219,14 +220,15 @@ class TestQueues:
     SETTABLE: ClassVar = {
         "TA_DEFEXPIRATIONTIME": "+60", "TA_DEFDELIVERYPOLICY": "NONPERSIST", "TA_CMD": "true", "TA_CMDHW": "100m",
         "TA_CMDLW": "50m", "TA_CMDNONPERSIST": "false", "TA_CMDNONPERSISTHW": "5000b", "TA_CMDNONPERSISTLW": "10b",
-        "TA_MAXRETRIES": 3, "TA_OUTOFORDER": "TOP,MSGID", "TA_RETRYDELAY": 30,
+        "TA_MAXRETRIES": 3, "TA_OUTOFORDER": "TOP,MSGID", "TA_RETRYDELAY": 30, "TA_ERRORQNAME": "E",
+        "TA_KEEPEXPIRED": "Y", "TA_RETENTION": -1, "TA_ENQUEUING": "STOPPED", "TA_DEQUEUING": "STOPPED",
     }  # fmt: skip
 
     def test_every_value_that_can_be_set_is_kept(self, device, empty):
         given = mib.set(device, "T_APPQ", self.NEW | self.SETTABLE | {"TA_APPQORDER": "PRIO,TIME,LIFO"})
         assert {name: given[name] for name in self.SETTABLE} == self.SETTABLE
         known = {attribute.name for attribute in mib.CLASSES["T_APPQ"].attributes if attribute.writable}
-        assert known == {*self.SETTABLE, "TA_APPQORDER", "TA_STATE"}
+        assert known == {*self.SETTABLE, "TA_APPQORDER", "TA_GROUPING", "TA_STATE"}
 
     @pytest.mark.parametrize("name", SETTABLE)
     def test_each_can_be_changed_and_nothing_else_is(self, device, empty, name):
@@ -275,16 +277,34 @@ class TestQueues:
             ("TA_DEFEXPIRATIONTIME", "60"), ("TA_DEFEXPIRATIONTIME", "+x"), ("TA_DEFEXPIRATIONTIME", "261231"),
             ("TA_MAXRETRIES", -1), ("TA_RETRYDELAY", 2**31), ("TA_CMDHW", "100x"), ("TA_CMDHW", "101%"),
             ("TA_CMDHW", "0m"), ("TA_CMDLW", "5m"), ("TA_CMDLW", "100%"), ("TA_CMDNONPERSISTHW", "5m"),
+            ("TA_RETENTION", -2), ("TA_KEEPEXPIRED", "X"), ("TA_ENQUEUING", "N"), ("TA_ERRORQNAME", "x" * 128),
+            ("TA_CMD", "c" * 128),
         ],
     )  # fmt: skip
     def test_a_value_that_is_none_names_its_attribute(self, device, space, name, value):
         refused("TAEINVAL", name, mib.set, device, "T_APPQ", Q | {name: value})
 
-    def test_what_the_base_does_not_know_stays_as_it_is(self, device, space):
-        make_queue(space, "EXTRA", error_queue="E", keep_expired=True, retention=5)
-        mib.set(device, "T_APPQ", Q | {"TA_APPQNAME": "EXTRA", "TA_MAXRETRIES": 1})
-        definition = space.queue("EXTRA").definition
-        assert (definition.error_queue, definition.keep_expired, definition.retention) == ("E", True, 5)
+    def test_grouping_is_fixed(self, device, space):
+        with pytest.raises(InvalidArgumentError, match="the grouping of queue 'Q' is False and cannot be changed"):
+            mib.set(device, "T_APPQ", Q | {"TA_GROUPING": "Y"})
+
+    def test_a_change_that_is_refused_leaves_it_started_and_as_it_was(self, device, space):
+        before = one(device, "T_APPQ", TA_APPQNAME="Q")
+        with pytest.raises(InvalidArgumentError):
+            mib.set(device, "T_APPQ", Q | {"TA_ENQUEUING": "STOPPED", "TA_RETENTION": 5, "TA_APPQORDER": "PRIO"})
+        assert one(device, "T_APPQ", TA_APPQNAME="Q") == before
+
+    def test_one_of_which_a_message_is_held_is_not_stopped_for_dequeuing_and_nothing_of_it_is_changed(
+        self, device, space
+    ):
+        space.enqueue("Q", "x")
+        with space.transaction():
+            space.dequeue("Q")
+            before = one(device, "T_APPQ", TA_APPQNAME="Q")
+            with pytest.raises(InUseError, match="holds a message of queue 'Q'"):
+                mib.set(device, "T_APPQ", Q | {"TA_DEQUEUING": "STOPPED", "TA_ENQUEUING": "STOPPED", "TA_RETENTION": 5})
+            assert one(device, "T_APPQ", TA_APPQNAME="Q") == before
+            assert mib.set(device, "T_APPQ", Q | {"TA_ENQUEUING": "STOPPED"})["TA_DEQUEUING"] == "STARTED"
 
     def test_counters_part_the_persistent_from_the_others(self, device, space):
         for persistent in (True, True, False):

@@ -6,6 +6,7 @@ import dataclasses
 
 from qmcore.acts.looking import usage
 from qmcore.acts.stores import stores
+from qmcore.attributes import attributes_of, plain
 from qmcore.definitions import OpenSpace
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.port import Unit
@@ -39,13 +40,12 @@ def change(unit: Unit, opened: OpenSpace, definition: QueueDefinition) -> Queue:
     Messages that it has keep their expiry. A capacity limit that was reached can be reached anew.
     """
     old = opened.definitions(unit).queue(definition.name)
-    for what, was, wanted in (
-        ("order", old.definition.order, definition.order),
-        ("grouping", old.definition.grouping, definition.grouping),
-    ):
-        if was != wanted:
+    was, wanted = plain(old.definition), plain(definition)
+    for known in attributes_of(QueueDefinition):
+        if known.fixed and was[known.name] != wanted[known.name]:
             raise InvalidArgumentError(
-                f"the {what} of queue {old.name!r} is {was} and cannot be changed to {wanted}",
+                f"the {known.name} of queue {old.name!r} is {was[known.name]} and cannot be changed to"
+                f" {wanted[known.name]}",
                 hint="Destroy the queue and create it again.",
                 queue=old.name,
             )

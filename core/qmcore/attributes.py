@@ -1,0 +1,249 @@
+"""The attributes of queues and queue spaces: each is declared once, at its field, and every face is told from there.
+
+A face is what shows attributes or takes them: the columns of a table, an archive, the management information base, a
+command, a table of Spark, the manual. It knows an attribute by its name, and its value in a plain form: a text, a whole
+number, a flag, or None. Beside that it declares only what is its own, such as the words of a prompt.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
+
+from qmcore import limits, names
+from qmcore.checks import flag_of, seconds_of, whole
+from qmcore.errors import InvalidArgumentError
+from qmcore.limits import Threshold
+
+Plain: TypeAlias = str | int | bool | None
+"""A value in the form that columns and JSON have."""
+
+R = TypeVar("R")
+
+
+class Kind:
+    """What an attribute can be. `what` calls it in a sentence, with `{}` where its object is named.
+
+    Plain values are of `plain_type`; numbers are in `unit` and not below `least`; None is one if `may_be_none`.
+    """
+
+    plain_type: type[str | int | bool] = str
+    least = 0
+    may_be_none = False
+
+    def __init__(self, what: str, unit: str = "") -> None:
+        self.what = what
+        self.unit = unit
+
+    def called(self, of: str = "") -> str:
+        """Return what it is called, as one of an object where that is named."""
+        return self.what.format(f" of {of}" if of else "")
+
+    def kept(self, value: Any, of: str = "") -> Any:
+        """Return a value as it is kept, or refuse it with InvalidArgumentError."""
+        del of
+        return value
+
+    def plain(self, value: Any) -> Any:
+        """Return the plain form of a value."""
+        return value
+
+    def read(self, plain: Any) -> Any:
+        """Return the value that has a plain form."""
+        return plain
+
+    def attributes(self, of: Attribute) -> tuple[Attribute, ...]:
+        """Return the attributes that a field of this kind has."""
+        return (of,)
+
+    def told(self, name: str, value: Any) -> Iterable[tuple[str, Plain]]:
+        """Return the attributes of a field as pairs of a name and a plain value."""
+        return ((name, self.plain(value)),)
+
+    def made(self, name: str, values: Mapping[str, Any]) -> Any:
+        """Return the value of a field that has these plain values by name."""
+        return self.read(values[name])
+
+
+class Text(Kind):
+    """A text that passes a check, or an empty one where it is `optional`."""
+
+    def __init__(self, what: str, check: Callable[[str, str], str], *, optional: bool = False) -> None:
+        super().__init__(what)
+        self._check = check
+        self._optional = optional
+
+    def kept(self, value: Any, of: str = "") -> str:
+        """Return the text."""
+        return "" if self._optional and value == "" else self._check(value, self.called(of))
+
+
+class Whole(Kind):
+    """A whole number of a range."""
+
+    plain_type = int
+
+    def __init__(self, what: str, least: int, most: int, unit: str = "") -> None:
+        super().__init__(what, unit)
+        self.least = least
+        self.most = most
+
+    def kept(self, value: Any, of: str = "") -> int | None:
+        """Return the number."""
+        return whole(value, self.called(of), self.least, self.most)
+
+
+class Seconds(Whole):
+    """A number of seconds from 0 on, which may be given as a timedelta, or the value `endless`."""
+
+    def __init__(self, what: str, most: int, endless: int | None = 0) -> None:
+        super().__init__(what, endless or 0, most, "seconds, -1 for ever" if endless else "seconds")
+        self.may_be_none = endless is None
+        self._endless = endless
+
+    def kept(self, value: Any, of: str = "") -> int | None:
+        """Return the seconds."""
+        return self._endless if value == self._endless else seconds_of(value, self.called(of), self.most)
+
+
+class Flag(Kind):
+    """A bool."""
+
+    plain_type = bool
+
+    def kept(self, value: Any, of: str = "") -> bool:
+        """Return the bool."""
+        found = flag_of(value)
+        if found is None:
+            raise InvalidArgumentError(f"the {self.called(of)} must be a bool, got {value!r}")
+        return found
+
+    def read(self, plain: Any) -> bool:
+        """Return the bool, which is a number where SQLite has kept it."""
+        return bool(plain)
+
+
+class Written(Kind):
+    """A value of a type of ours: `write` makes a text of it, and `parse` reads that. `words` are all texts, if few."""
+
+    def __init__(
+        self,
+        what: str,
+        of: type,
+        parse: Callable[[str], Any],
+        write: Callable[[Any], str] = str,
+        words: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(what)
+        self.words = words
+        self._type, self._parse, self._write = of, parse, write
+
+    def kept(self, value: Any, of: str = "") -> Any:
+        """Return the value, which is of the type."""
+        if not isinstance(value, self._type):
+            raise InvalidArgumentError(f"the {self.called(of)} must be a {self._type.__name__}, got {value!r}")
+        return value
+
+    def plain(self, value: Any) -> str:
+        """Return its text."""
+        return self._write(value)
+
+    def read(self, plain: Any) -> Any:
+        """Return what a text says."""
+        return self._parse(plain)
+
+
+class Limits(Written):
+    """A threshold, which is three attributes: two limits and a command, whose names have a prefix."""
+
+    def __init__(self, what: str, prefix: str = "") -> None:
+        super().__init__(what, Threshold, str)
+        self._names = tuple(f"{prefix}{part}" for part in ("high", "low", "command"))
+
+    def kept(self, value: Any, of: str = "") -> Threshold:
+        """Return the threshold."""
+        threshold: Threshold = super().kept(value, of)
+        names.command(threshold.command)
+        return threshold
+
+    def attributes(self, of: Attribute) -> tuple[Attribute, ...]:
+        """Return the three; the field says of what there may be too much."""
+        parts = zip(self._names, _PARTS, strict=True)
+        return tuple(Attribute(name, kind, about.format(of.about)) for name, (kind, about) in parts)
+
+    def told(self, name: str, value: Any) -> Iterable[tuple[str, Plain]]:
+        """Return the three as pairs."""
+        del name
+        return zip(self._names, (str(value.high), str(value.low), value.command), strict=True)
+
+    def made(self, name: str, values: Mapping[str, Any]) -> Threshold:
+        """Return the threshold that the three make."""
+        del name
+        high, low, command = (values[part] for part in self._names)
+        upper = limits.parse_high(high)
+        return Threshold(upper, limits.parse_low(low, upper), command)
+
+
+_COMMAND = Text("threshold command", lambda text, _what: names.command(text))
+_PARTS = (
+    (Kind("high threshold"), "The high limit: the use by {} at which the capacity command is run."),
+    (Kind("low threshold"), "The low limit: the use to which it must fall before the command is run again."),
+    (_COMMAND, "The command that is run when {} reach the high limit."),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute by its name: what it can be, what it means, and whether it is `fixed`, never changed later."""
+
+    name: str
+    kind: Kind
+    about: str
+    fixed: bool = False
+
+
+def declared(kind: Kind, about: str, *, fixed: bool = False) -> dict[str, Attribute]:
+    """Return the metadata that makes a field of a data class an attribute."""
+    return {"attribute": Attribute("", kind, about, fixed)}
+
+
+def attribute(default: Any, kind: Kind, about: str, *, fixed: bool = False) -> Any:
+    """Return a field of a data class that is an attribute with a default."""
+    return dataclasses.field(default=default, metadata=declared(kind, about, fixed=fixed))
+
+
+def _fields_of(record: Any) -> tuple[Attribute, ...]:
+    found = [(field.name, field.metadata.get("attribute")) for field in dataclasses.fields(record)]
+    return tuple(dataclasses.replace(known, name=name) for name, known in found if known)
+
+
+fields_of: Final[Callable[[Any], tuple[Attribute, ...]]] = functools.cache(_fields_of)
+"""The fields of a data class that are attributes."""
+
+
+def attributes_of(record: Any) -> tuple[Attribute, ...]:
+    """Return the attributes that the fields of a data class have, by which every face knows them."""
+    return tuple(each for field in fields_of(record) for each in field.kind.attributes(field))
+
+
+def keep(record: Any, of: str) -> None:
+    """Check the attributes of a frozen data class, and let it have each as it is kept; `of` names the object."""
+    for field in fields_of(type(record)):
+        value = getattr(record, field.name)
+        kept = field.kind.kept(value, of)
+        if kept is not value:
+            object.__setattr__(record, field.name, kept)
+
+
+def plain(record: Any) -> dict[str, Plain]:
+    """Return the attributes of a data class in their plain form, by name."""
+    return dict(
+        pair for field in fields_of(type(record)) for pair in field.kind.told(field.name, getattr(record, field.name))
+    )
+
+
+def made(record: Callable[..., R], values: Mapping[str, Any]) -> R:
+    """Return a data class with the attributes that have these plain values; others are passed over."""
+    return record(**{field.name: field.kind.made(field.name, values) for field in fields_of(record)})

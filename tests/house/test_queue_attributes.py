@@ -1,0 +1,205 @@
+"""Each attribute of a queue is taken through every face: by each it can be given, and by each it can be read.
+
+A queue stands for each attribute, which it has as its name, and of which it has a value that is no default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from qmadmin import mib
+from qmadmin.opening import create_device, open_device
+from qmadmin.spark.queue_table import queue_batch
+from qmadmin.transfer.exporting import export
+from qmadmin.transfer.import_planning import Existing, ImportOptions
+from qmadmin.transfer.importing import load_archive
+from qmadmin.transfer.selecting import Selection
+from qmcore.attributes import made
+from qmcore.queue import ATTRIBUTES, Queue, QueueDefinition
+from tests.fix_shell import ROOT, Ran, Shell
+from tests.fix_store import space_definition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+QS = {"TA_APPQSPACENAME": "SPACE"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """A value that is no default, and how it is written: for qcreate, in the MIB, by qinfo to people and programs.
+
+    `qcreate` is an option, a parameter by its name, or the command that follows; `key` is that of qinfo's JSON.
+    """
+
+    value: Any
+    qcreate: str
+    attribute: str
+    told: str | int
+    label: str
+    shown: str
+    key: str = ""
+    column: str = ""
+
+
+SAMPLES = {
+    "name": Sample("name", "", "TA_APPQNAME", "name", "Queue 'name'", "", "queue", "queue"),
+    "order": Sample("priority,lifo", "qorder priority,lifo", "TA_APPQORDER", "PRIO,LIFO", "Order", "priority,lifo"),
+    "out_of_order": Sample(
+        "top,msgid", "out_of_order top,msgid", "TA_OUTOFORDER", "TOP,MSGID", "Out-of-order", "top,msgid"
+    ),
+    "retries": Sample(3, "retries 3", "TA_MAXRETRIES", 3, "Retries", "3", column="retry_limit"),
+    "retry_delay": Sample(60, "delay 1m", "TA_RETRYDELAY", 60, "Retry delay", "60 seconds"),
+    "high": Sample("80%", "high 80%", "TA_CMDHW", "80%", "High limit", "80%"),
+    "low": Sample("10%", "low 10%", "TA_CMDLW", "10%", "Low limit", "10%"),
+    "command": Sample("true", "cmd true", "TA_CMD", "true", "Capacity command", "true"),
+    "memory_high": Sample("80%", "-n 80%,0%", "TA_CMDNONPERSISTHW", "80%", "Memory high limit", "80%"),
+    "memory_low": Sample("10%", "-n 100%,10%", "TA_CMDNONPERSISTLW", "10%", "Memory low limit", "10%"),
+    "memory_command": Sample("false", "-n 100%,0%,false", "TA_CMDNONPERSIST", "false", "Memory command", "false"),
+    "delivery": Sample("nonpersist", "-d nonpersist", "TA_DEFDELIVERYPOLICY", "NONPERSIST", "Delivery", "nonpersist"),
+    "expiration": Sample(60, "-e +1m", "TA_DEFEXPIRATIONTIME", "+60", "Expiration", "+60 seconds"),
+    "error_queue": Sample("ERR", "-E ERR", "TA_ERRORQNAME", "ERR", "Error queue", "ERR"),
+    "keep_expired": Sample(True, "-x y", "TA_KEEPEXPIRED", "Y", "Expired messages", "go to the error queue"),
+    "grouping": Sample(True, "-g", "TA_GROUPING", "Y", "Groups", "yes", "groups"),
+    "retention": Sample(5, "-R 5", "TA_RETENTION", 5, "Retention", "5 seconds"),
+    "enqueue_enabled": Sample(False, "qstop -e enqueue_enabled", "TA_ENQUEUING", "STOPPED", "Enqueuing", "stopped"),
+    "dequeue_enabled": Sample(False, "qstop -d dequeue_enabled", "TA_DEQUEUING", "STOPPED", "Dequeuing", "stopped"),
+}
+VALUES = {name: sample.value for name, sample in SAMPLES.items()}
+SWITCHES = {"enqueue_enabled": "enqueue", "dequeue_enabled": "dequeue"}
+FIXED = {known.name for known in ATTRIBUTES if known.fixed}
+DEFAULTS = {
+    "qorder": "fifo", "out_of_order": "none", "retries": "0", "delay": "0", "high": "100%", "low": "0%", "cmd": '""',
+}  # fmt: skip
+
+
+def test_each_attribute_has_a_sample_so_that_all_faces_are_tried():
+    assert list(SAMPLES) == [known.name for known in ATTRIBUTES]
+
+
+# ---- how it is given -------------------------------------------------------------------------------------------------
+
+
+def by_the_api(shell: Shell) -> None:
+    with open_device(shell.device) as device, device.open_space("SPACE") as space:
+        for name in SAMPLES:
+            space.create_queue(wanted(name).definition)
+            if name in SWITCHES:
+                space.stop_queue(name, **{side: switch == name for switch, side in SWITCHES.items()})
+
+
+def by_qcreate(shell: Shell) -> None:
+    lines = []
+    for name in SAMPLES:
+        option, given, then = written(name)
+        lines += [f"qcreate {option} {name} {' '.join(given.values())}", then]
+    done(shell.run("\n".join(["qopen SPACE", *lines])))
+
+
+def by_qchange(shell: Shell) -> None:
+    lines = []
+    for name in SAMPLES:
+        option, given, then = written(name)
+        order, *others = given.values()
+        fixed, option = (option, "") if name in FIXED else ("", option)
+        lines += [
+            f'qcreate {fixed} {name} {order} none 0 0 100% 0% ""',
+            f"qchange {option} {name} {' '.join(others)}",
+            then,
+        ]
+    done(shell.run("\n".join(["qopen SPACE", *lines])))
+
+
+def by_the_mib(shell: Shell) -> None:
+    for name in SAMPLES:
+        mib.set(shell.device, "T_APPQ", new(name) | in_the_mib(name))
+
+
+def by_changes_in_the_mib(shell: Shell) -> None:
+    for name in SAMPLES:
+        mib.set(shell.device, "T_APPQ", new(name) | (in_the_mib(name) if name in FIXED else {}))
+        mib.set(shell.device, "T_APPQ", QS | {"TA_APPQNAME": name} | in_the_mib(name))
+
+
+def by_an_import(shell: Shell) -> None:
+    (shell.directory / "other").mkdir()
+    other = Shell(shell.directory / "other")
+    with create_device(other.device, 4_000) as device:
+        device.create_space(space_definition("SPACE", queues=len(SAMPLES), memory=20 * 4096))
+    by_the_api(other)
+    export(other.device, shell.directory / "archive")
+    load_archive(shell.directory / "archive", shell.device, ImportOptions(start=True, existing=Existing.APPEND))
+
+
+def written(name: str) -> tuple[str, dict[str, str], str]:
+    """Return the option, the parameters, and the command that follows, which give a queue its value."""
+    how = SAMPLES[name].qcreate
+    first, _, rest = how.partition(" ")
+    given = DEFAULTS | ({first: rest} if first in DEFAULTS else {})
+    return how if how.startswith("-") else "", given, how if first == "qstop" else ""
+
+
+def in_the_mib(name: str) -> dict[str, str | int]:
+    return {SAMPLES[name].attribute: SAMPLES[name].told}
+
+
+def new(name: str) -> dict[str, str | int]:
+    return QS | {"TA_APPQNAME": name, "TA_STATE": "NEW"}
+
+
+def wanted(name: str) -> Queue:
+    values = Queue(1, 1, QueueDefinition(name=name)).attributes | {name: SAMPLES[name].value}
+    return Queue(1, 1, made(QueueDefinition, values), *(values[switch] for switch in SWITCHES))
+
+
+def done(ran: Ran) -> None:
+    assert ran.status == 0, ran.both
+
+
+# ---- how it is read --------------------------------------------------------------------------------------------------
+
+WAYS = (by_the_api, by_qcreate, by_qchange, by_the_mib, by_changes_in_the_mib, by_an_import)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_what_is_given_by_one_face_is_read_by_all(shell: Shell, memory_dir: Path, way: Callable[[Shell], None]):
+    with create_device(shell.device, 4_000) as device:
+        device.create_space(space_definition("SPACE", queues=len(SAMPLES), memory=20 * 4096))
+    way(shell)
+    with open_device(shell.device) as device, device.open_space("SPACE") as space:
+        assert {queue.name: queue.attributes for queue in space.queues()} == {
+            name: wanted(name).attributes for name in SAMPLES
+        }
+    told = {found["TA_APPQNAME"]: found for found in mib.get(shell.device, "T_APPQ", QS)}
+    assert {name: told[name][sample.attribute] for name, sample in SAMPLES.items()} == {
+        name: sample.told for name, sample in SAMPLES.items()
+    }
+    shown = shell.run("verbose on\nqopen SPACE\nqinfo\n").out
+    for name, sample in SAMPLES.items():
+        record = re.split(r"^(?=Queue ')", shown.partition(f"Queue '{name}'\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+        label, text = re.escape(sample.label), re.escape(sample.shown)
+        assert name == "name" or re.search(rf"^ *{label}: +{text}$", record, re.MULTILINE), record
+    rows = json.loads(shell.run("verbose on\nqopen SPACE\nformat json\nqinfo\n").out.splitlines()[-1])["rows"]
+    records = {record["queue"]: record for record in rows}
+    assert {name: records[name][sample.key or name] for name, sample in SAMPLES.items()} == VALUES
+    table = {row["queue"]: row for row in queue_batch(shell.device, Selection()).to_pylist()}
+    assert {name: table[name][sample.column or name] for name, sample in SAMPLES.items()} == VALUES
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_each_has_its_place_in_the_pages(name: str):
+    sample = SAMPLES[name]
+    for page, word in (
+        ("qmadmin-mib.5", sample.attribute),
+        ("qmadmin-archive.5", name),
+        ("qmspark.1", sample.column or name),
+        ("qmadmin.1", sample.key or name),
+    ):
+        text = re.sub(r"\\f[BIR]", "", (ROOT / "man" / page).read_text())
+        assert re.search(rf"\b{word}\b", text), page
