@@ -31,8 +31,10 @@ from qmadmin.shell import manpage
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.space import QueueSpace
 from qmadmin.spark.queue_table import QUEUE_COLUMNS
+from qmadmin.spark.space_table import SPACE_COLUMNS
 from qmadmin.version import __version__
 from qmcore.queue import QueueDefinition
+from qmcore.space import SpaceDefinition
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -44,7 +46,7 @@ def pages() -> dict[Path, str]:
     parts = {
         "qmadmin.1": {"OPTIONS": options_page.described(qmadmin), "COMMANDS": manpage.commands(Catalogue())},
         "qmspark.1": transfers.parts()
-        | {"QUEUES": archive.columns(QUEUE_COLUMNS)}
+        | {"QUEUES": archive.columns(QUEUE_COLUMNS), "SPACES": archive.columns(SPACE_COLUMNS)}
         | {"ENVIRONMENT": settings_page.environment((ShellSettings.device,))},
         "qmadmin-diagnostics.7": {
             "DIAGNOSTICS": diagnostics.diagnostics(),
@@ -54,7 +56,11 @@ def pages() -> dict[Path, str]:
         },
         "qmadmin.toml.5": {section.upper(): settings_page.settings(section) for section in SECTIONS}
         | {"KEYS": settings_page.log_keys(), "VARIABLES": settings_page.variables()},
-        "qmadmin-archive.5": {"COLUMNS": archive.columns(), "QUEUE": archive.attributes(QueueDefinition)},
+        "qmadmin-archive.5": {
+            "COLUMNS": archive.columns(),
+            "SPACE": archive.attributes(SpaceDefinition),
+            "QUEUE": archive.attributes(QueueDefinition),
+        },
         "qmadmin-mib.5": {"CLASSES": mib.classes(), "FLAGS": mib.flags(), "CODES": mib.codes()},
         "qmadmin-queue.7": {"PROPERTIES": manpage.properties()},
         "tpenqueue.3": _call("enqueue", QueueSpace.enqueue) | {"QUALITIES": atmi.qualities()},

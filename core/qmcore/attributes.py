@@ -203,6 +203,10 @@ class Attribute:
     about: str
     fixed: bool = False
 
+    def said(self, more: str) -> str:
+        """Return what it means, and what a face has to say beside that in the same sentence."""
+        return self.about.removesuffix(".") + more
+
 
 def declared(kind: Kind, about: str, *, fixed: bool = False) -> dict[str, Attribute]:
     """Return the metadata that makes a field of a data class an attribute."""
@@ -223,9 +227,9 @@ fields_of: Final[Callable[[Any], tuple[Attribute, ...]]] = functools.cache(_fiel
 """The fields of a data class that are attributes."""
 
 
-def attributes_of(record: Any) -> tuple[Attribute, ...]:
-    """Return the attributes that the fields of a data class have, by which every face knows them."""
-    return tuple(each for field in fields_of(record) for each in field.kind.attributes(field))
+def attributes_of(record: Any) -> dict[str, Attribute]:
+    """Return by their names the attributes that the fields of a data class have, as every face knows them."""
+    return {each.name: each for field in fields_of(record) for each in field.kind.attributes(field)}
 
 
 def keep(record: Any, of: str) -> None:

@@ -19,9 +19,9 @@ def queue_name(text: str, what: str = "queue name") -> str:
     return _checked(text, what, QUEUE_NAME_MAX)
 
 
-def space_name(text: str) -> str:
+def space_name(text: str, what: str = "queue space name") -> str:
     """Return `text` if it can name a queue space: 1 to 15 bytes, no control characters."""
-    return _checked(text, "queue space name", SPACE_NAME_MAX)
+    return _checked(text, what, SPACE_NAME_MAX)
 
 
 def path(text: str) -> str:

@@ -149,8 +149,8 @@ class Queue:
         return plain(self.definition) | plain(self)
 
 
-ATTRIBUTES: Final = (*attributes_of(QueueDefinition), *attributes_of(Queue))
-"""The attributes of a queue, by which every face knows them."""
+ATTRIBUTES: Final = attributes_of(QueueDefinition) | attributes_of(Queue)
+"""The attributes of a queue by their names, as every face knows them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

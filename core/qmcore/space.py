@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import Literal, TypeAlias
+from dataclasses import field
+from typing import Any, Final, Literal, TypeAlias
 
 from qmcore import names
+from qmcore.attributes import Flag, Plain, Text, Whole, attribute, attributes_of, declared, keep, plain
 from qmcore.bulk_rows import Adopted
-from qmcore.checks import keep_whole
 from qmcore.errors import InvalidArgumentError
 from qmcore.identifiers import Identifiers
 from qmcore.message import message_id
@@ -25,6 +26,14 @@ IPC_KEY_RANGE = (32_769, 262_142)
 """The keys that Tuxedo's guide advises; others are accepted, with a warning by the shell."""
 
 
+def _number(what: str, least: int = 0, unit: str = "") -> Whole:
+    return Whole(f"{what}{{}}", least, NUMBER_MAX, unit)
+
+
+def _recorded(what: str, about: str, unit: str = "", *, default: int = 0) -> Any:
+    return attribute(default, _number(what, unit=unit), f"{about}. Recorded, without effect.")
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceDefinition:
     """The attributes of a queue space, as qspacecreate sets them.
@@ -36,31 +45,38 @@ class SpaceDefinition:
     `filter_memory` are recorded for scripts that give them, and have no effect.
     """
 
-    name: str
-    ipc_key: int
-    pages: int
-    queues: int
-    transactions: int
-    processes: int
-    messages: int
-    error_queue: str = ""
-    blocking: int = 16
-    actions: int = ACTIONS_DEFAULT
-    memory: int = 0
-    overflow: int = 0
-    handles: int = 0
-    cursors: int = 0
-    owners: int = 0
-    temporary_queues: int = 0
-    filter_memory: int = 0
+    name: str = field(
+        metadata=declared(Text("queue space name", names.space_name), "The name of the queue space.", fixed=True)
+    )
+    ipc_key: int = field(metadata=declared(_number("ipc key", 1), "The IPC key. Recorded, without effect."))
+    pages: int = field(
+        metadata=declared(_number("pages"), "Its size in pages of the device, rounded down to a multiple of four.")
+    )
+    queues: int = field(metadata=declared(_number("queues", 1), "The most queues it can have."))
+    transactions: int = field(metadata=declared(_number("transactions", 1), "The most transactions at one time."))
+    processes: int = field(
+        metadata=declared(_number("processes", 1), "The most processes that may have it open at one time.")
+    )
+    messages: int = field(metadata=declared(_number("messages", 1), "The most messages it can hold."))
+    error_queue: str = attribute(
+        "",
+        Text("error queue name", names.queue_name, optional=True),
+        "The queue for messages that have used up their retries.",
+    )
+    blocking: int = _recorded("blocking", "The blocking factor", default=16)
+    actions: int = attribute(
+        ACTIONS_DEFAULT, _number("actions"), "Waiting dequeues in addition to one for each process."
+    )
+    memory: int = attribute(0, _number("memory", unit="bytes"), "Memory for non-persistent messages.")
+    overflow: int = _recorded("overflow", "Memory for peaks", "bytes")
+    handles: int = _recorded("handles", "Handles")
+    cursors: int = _recorded("cursors", "Cursors")
+    owners: int = _recorded("owners", "Owners")
+    temporary_queues: int = _recorded("temporary queues", "Temporary queues")
+    filter_memory: int = _recorded("filter memory", "Memory for filters", "bytes")
 
     def __post_init__(self) -> None:
-        names.space_name(self.name)
-        if self.error_queue:
-            names.queue_name(self.error_queue, "error queue name")
-        for field, least in _LEAST.items():
-            what = field.replace("_", " ")
-            keep_whole(self, field, f"{what} of queue space {self.name!r}", least, NUMBER_MAX)
+        keep(self, f"queue space {self.name!r}")
         if self.pages <= self.overhead:
             raise InvalidArgumentError(
                 f"queue space {self.name!r} needs more than {self.overhead} pages for {self.queues} queues,"
@@ -84,25 +100,6 @@ def rounded_pages(pages: int) -> int:
     return pages - pages % PAGE_QUANTUM
 
 
-_LEAST = {
-    "ipc_key": 1,
-    "pages": 0,
-    "queues": 1,
-    "transactions": 1,
-    "processes": 1,
-    "messages": 1,
-    "blocking": 0,
-    "actions": 0,
-    "memory": 0,
-    "overflow": 0,
-    "handles": 0,
-    "cursors": 0,
-    "owners": 0,
-    "temporary_queues": 0,
-    "filter_memory": 0,
-}
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Space:
     """A queue space as it is stored: its number in the volume, the incarnation in its message ids, its definition.
@@ -114,7 +111,9 @@ class Space:
     id: int
     incarnation: str
     definition: SpaceDefinition
-    initialized: bool
+    initialized: bool = field(
+        metadata=declared(Flag("initialized{}"), "Whether disk space for its pages is allocated.")
+    )
     created_at: int
     # Not in the hash: there may be hundreds, and statements are looked up by the queue space that they are for.
     adopted: tuple[Adopted, ...] = dataclasses.field(default=(), hash=False)
@@ -132,6 +131,11 @@ class Space:
     def name(self) -> str:
         """The name of the queue space."""
         return self.definition.name
+
+    @property
+    def attributes(self) -> dict[str, Plain]:
+        """All its attributes in their plain form, by name."""
+        return plain(self.definition) | plain(self)
 
     def is_same_as(self, other: Space) -> bool:
         """Return whether it is the queue space that the other one was, perhaps with a new incarnation by now.
@@ -162,6 +166,9 @@ class Space:
         """
         return self._identifiers.pieces(first, last)
 
+
+ATTRIBUTES: Final = attributes_of(SpaceDefinition) | attributes_of(Space)
+"""The attributes of a queue space by their names, as every face knows them."""
 
 Limited: TypeAlias = Literal["queues", "transactions", "processes", "messages", "actions"]
 """The limits of a queue space of which the highest use is kept."""

@@ -1,53 +1,32 @@
-"""Definitions of queue spaces and queues in the manifest, and back."""
+"""Definitions of queue spaces and queues in the manifest."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Final
+from typing import TypeVar
 
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.fields import Fields
-from qmcore.attributes import Attribute, Plain, Written, attributes_of, made
+from qmcore.attributes import Kind, Plain, Written, attributes_of, made
 from qmcore.errors import InvalidArgumentError
-from qmcore.queue import QueueDefinition
-from qmcore.space import SpaceDefinition
 
-_TEXTS: Final = ("name", "error_queue")
-_NUMBERS: Final = tuple(field.name for field in dataclasses.fields(SpaceDefinition) if field.name not in _TEXTS)
+R = TypeVar("R")
 
 
-def of_space(definition: SpaceDefinition) -> dict[str, Any]:
-    """Return the definition of a queue space as a JSON object."""
-    return dataclasses.asdict(definition)
-
-
-def to_space(fields: Fields) -> SpaceDefinition:
-    """Return the definition of a queue space that a JSON object says."""
-    texts = {name: fields.text(name) for name in _TEXTS}
-    numbers = {name: fields.number(name) for name in _NUMBERS}
+def definition_of(fields: Fields, record: type[R]) -> R:
+    """Return the definition of a queue space or a queue that a JSON object says: its attributes in their plain form."""
+    values = {name: _value(fields, name, known.kind) for name, known in attributes_of(record).items()}
     fields.end()
     try:
-        return SpaceDefinition(**texts, **numbers)  # type: ignore[arg-type]
+        return made(record, values)
     except InvalidArgumentError as error:
         raise refused(Fault.MANIFEST, f"{fields.where}: {error.message}") from None
 
 
-def to_queue(fields: Fields) -> QueueDefinition:
-    """Return the definition of a queue that a JSON object says: its values as texts of qcreate."""
-    values = {known.name: _value(fields, known) for known in attributes_of(QueueDefinition)}
-    fields.end()
-    try:
-        return made(QueueDefinition, values)
-    except InvalidArgumentError as error:
-        raise refused(Fault.MANIFEST, f"{fields.where}: {error.message}") from None
-
-
-def _value(fields: Fields, known: Attribute) -> Plain:
-    kind = known.kind
+def _value(fields: Fields, name: str, kind: Kind) -> Plain:
     if isinstance(kind, Written) and kind.words:
-        return fields.word(known.name, kind.words)
-    if kind.may_be_none and fields.given(known.name) is None:
+        return fields.word(name, kind.words)
+    if kind.may_be_none and fields.given(name) is None:
         return None
     if kind.plain_type is int:
-        return fields.number(known.name, min(0, kind.least))
-    return fields.text(known.name) if kind.plain_type is str else fields.flag(known.name)
+        return fields.number(name, min(0, kind.least))
+    return fields.text(name) if kind.plain_type is str else fields.flag(name)

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from qmadmin.archive import definitions
 from qmadmin.archive.columns import DELIVERIES, MINOR, STATES
+from qmadmin.archive.definitions import definition_of
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.fields import Fields, document
 from qmadmin.archive.manifest import (
@@ -29,6 +29,8 @@ from qmcore.bulk_rows import Adopted
 from qmcore.message import State
 from qmcore.names import storable
 from qmcore.numbers import SEQUENCE_MAX
+from qmcore.queue import QueueDefinition
+from qmcore.space import SpaceDefinition
 
 FORMAT: Final = "qmadmin-archive"
 VERSION: Final = 1
@@ -125,7 +127,7 @@ def _told(manifest: Manifest) -> dict[str, Any]:
 
 def _told_space(space: ArchivedSpace) -> dict[str, Any]:
     return {
-        "definition": definitions.of_space(space.definition),
+        "definition": plain(space.definition),
         "incarnation": space.incarnation,
         "first": space.first,
         "last": space.last,
@@ -180,7 +182,7 @@ def _source(fields: Fields) -> Source:
 
 
 def _space(fields: Fields) -> ArchivedSpace:
-    definition = definitions.to_space(fields.part("definition", f"the definition of {fields.where}"))
+    definition = definition_of(fields.part("definition", f"the definition of {fields.where}"), SpaceDefinition)
     name = f"queue space {definition.name!r}"
     space = ArchivedSpace(
         definition=definition,
@@ -213,7 +215,7 @@ def _left_out(fields: Fields) -> LeftOut:
 
 
 def _queue(fields: Fields) -> ArchivedQueue:
-    definition = definitions.to_queue(fields.part("definition", f"the definition of {fields.where}"))
+    definition = definition_of(fields.part("definition", f"the definition of {fields.where}"), QueueDefinition)
     queue = ArchivedQueue(
         definition=definition,
         enqueue_enabled=fields.flag("enqueue_enabled"),

@@ -31,9 +31,8 @@ def columns(declared: Iterable[Column] = COLUMNS) -> str:
 def attributes(record: type) -> str:
     """Return the attributes of a data class, as JSON has them."""
     return terms(
-        (_head(name, _JSON[kind.plain_type], kind.unit, required=not kind.may_be_none), known.about)
-        for known in attributes_of(record)
-        for name, kind in [(known.name, known.kind)]
+        (_head(name, _JSON[known.kind.plain_type], known.kind.unit, required=not known.kind.may_be_none), known.about)
+        for name, known in attributes_of(record).items()
     )
 
 

@@ -120,9 +120,6 @@ _LIMITS: Final = (("", "TA_CMD", limits.PERSISTENT_UNITS), ("memory_", "TA_CMDNO
 # ---- attributes -----------------------------------------------------------------------------------------------------
 
 
-_KNOWN: Final = {known.name: known for known in ATTRIBUTES}
-
-
 def _of(
     name: str,
     field: str,
@@ -131,7 +128,7 @@ def _of(
     write: Callable[[Any], Value] | None = None,
 ) -> Attribute[QueueSubject]:
     """Return an attribute of a queue; `read` and `write` are between what is written and its plain form."""
-    known = _KNOWN[field]
+    known = ATTRIBUTES[field]
     return Attribute(
         name=name,
         kind=Kind.LONG if known.kind.plain_type is int and write is None else Kind.STRING,

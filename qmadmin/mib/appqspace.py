@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from qmadmin.mib.common import STATE, addresses, opened
 from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request
 from qmadmin.mib.errors import Code, MibError
-from qmadmin.mib.values import amount, in_bytes, number, word
+from qmadmin.mib.values import amount, in_bytes, word
 from qmcore.device import IF_MISSING
 from qmcore.errors import BadResourceError, InUseError
-from qmcore.space import ACTIONS_DEFAULT, HighestUse, Space, SpaceDefinition, SpaceUsage, rounded_pages
+from qmcore.space import ACTIONS_DEFAULT, ATTRIBUTES, HighestUse, Space, SpaceDefinition, SpaceUsage, rounded_pages
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -66,7 +66,7 @@ def _select(request: Request) -> Iterator[SpaceSubject]:
 
 def _create(request: Request) -> SpaceSubject:
     fields = _fields(request)
-    initialize = fields.pop("initialize", False)
+    initialize = fields.pop("initialized", False)
     definition = SpaceDefinition(name=request.keys["space"], **fields)
     return _look(request.device, request.device.create_space(definition, initialize=initialize))
 
@@ -75,7 +75,7 @@ def _change(request: Request) -> SpaceSubject:
     """Change limits first, which can be changed back; an extent stays."""
     device, name, fields = request.device, request.keys["space"], _fields(request)
     present = device.space(name).definition
-    initialize = fields.pop("initialize", False)
+    initialize = fields.pop("initialized", False)
     wanted = rounded_pages(fields.pop("pages", present.pages))
     if wanted < present.pages:
         raise MibError(
@@ -130,24 +130,26 @@ def _fields(request: Request) -> dict[str, Any]:
 # ---- attributes -----------------------------------------------------------------------------------------------------
 
 
-def _limit(
-    name: str, field: str, about: str, *, least: int = 0, required: bool = False, values: str = ""
-) -> Attribute[SpaceSubject]:
+def _of(name: str, field: str, values: str = "", more: str = "", **own: Any) -> Attribute[SpaceSubject]:
+    """Return an attribute of a queue space; `more` is what else there is to say about it."""
+    known = ATTRIBUTES[field]
     return Attribute(
         name=name,
-        kind=Kind.LONG,
+        about=f"{known.about}{more}",
+        values=values or f"{known.kind.least} or more",
         permissions="rw-r--r--",
-        values=values or f"{least} or more",
-        about=about,
-        marks=Mark.REQUIRED if required else Mark.NONE,
-        get=lambda subject: int(getattr(subject.space.definition, field)),
         field=field,
-        read=number(about.rstrip(".").lower(), least),
+        **{
+            "kind": Kind.LONG if known.kind.plain_type is int else Kind.STRING,
+            "get": lambda subject: subject.space.attributes[field],
+            "read": known.kind.kept,
+        }
+        | own,
     )
 
 
-def _recorded(name: str, field: str, what: str) -> Attribute[SpaceSubject]:
-    return _limit(name, field, f"{what}. Recorded, without effect.", values="0 or more; default 0")
+def _defaulted(name: str, field: str, default: int = 0) -> Attribute[SpaceSubject]:
+    return _of(name, field, f"0 or more; default {default}")
 
 
 def _count(name: str, about: str, get: Callable[[SpaceSubject], int]) -> Attribute[SpaceSubject]:
@@ -214,70 +216,50 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
             get=lambda subject: subject.state,
             field="state",
         ),
-        _limit("TA_BLOCKING", "blocking", "Blocking factor. Recorded, without effect.", values="0 or more; default 16"),
-        Attribute(
-            name="TA_ERRORQNAME",
-            kind=Kind.STRING,
-            permissions="rw-r--r--",
-            values="0 to 127 bytes; default none",
-            about="The error queue, which need not exist.",
-            get=lambda subject: subject.space.definition.error_queue,
-            field="error_queue",
-        ),
-        Attribute(
-            name="TA_FORCEINIT",
-            kind=Kind.STRING,
-            permissions="rw-r--r--",
-            values="Y, N; default N",
-            about="Whether disk space is allocated for its pages, including those of later extents. Once it is Y, N"
-            " changes nothing.",
+        _defaulted("TA_BLOCKING", "blocking", 16),
+        _of("TA_ERRORQNAME", "error_queue", "0 to 127 bytes; default none", " It need not exist."),
+        _of(
+            "TA_FORCEINIT",
+            "initialized",
+            "Y, N; default N",
+            " This includes those of later extents. Once it is Y, N changes nothing.",
             get=lambda subject: "Y" if subject.space.initialized else "N",
-            field="initialize",
             read=lambda text: word("Y", "N")(text) == "Y",
         ),
-        _limit("TA_IPCKEY", "ipc_key", "IPC key. Recorded, without effect.", least=1, required=True),
-        _limit("TA_MAXMSG", "messages", "The most messages.", least=1, required=True),
-        _limit("TA_MAXPROC", "processes", "The most attached processes.", least=1, required=True),
-        _limit("TA_MAXTRANS", "transactions", "The most transactions at one time.", least=1, required=True),
-        _limit(
+        _of("TA_IPCKEY", "ipc_key", marks=Mark.REQUIRED),
+        _of("TA_MAXMSG", "messages", marks=Mark.REQUIRED),
+        _of("TA_MAXPROC", "processes", marks=Mark.REQUIRED),
+        _of("TA_MAXTRANS", "transactions", marks=Mark.REQUIRED),
+        _of(
             "TA_MAXPAGES",
             "pages",
-            "Pages of the device, rounded down to a multiple of four. A larger number adds an extent, even while"
-            " processes are attached; a smaller one is refused.",
-            least=1,
-            required=True,
+            "1 or more",
+            " A larger number adds an extent, even while processes are attached; a smaller one is refused.",
+            marks=Mark.REQUIRED,
         ),
-        _limit(
+        _of(
             "TA_MAXQUEUES",
             "queues",
-            "The most queues. Unlike in Tuxedo, it can be changed, as far as the pages allow.",
-            least=1,
-            required=True,
+            more=" Unlike in Tuxedo, it can be changed, as far as the pages allow.",
+            marks=Mark.REQUIRED,
         ),
-        _limit(
-            "TA_MAXACTIONS",
-            "actions",
-            "Waiting dequeues in addition to one for each process.",
-            values=f"0 or more; default {ACTIONS_DEFAULT}",
-        ),
-        _recorded("TA_MAXHANDLES", "handles", "Handles"),
-        _recorded("TA_MAXOWNERS", "owners", "Owners"),
-        _recorded("TA_MAXTMPQUEUES", "temporary_queues", "Temporary queues"),
-        _recorded("TA_MAXCURSORS", "cursors", "Cursors"),
-        Attribute(
-            name="TA_MEMNONPERSIST",
-            kind=Kind.STRING,
-            permissions="rw-r--r--",
-            values="a number of bytes (b), rounded down to whole pages, or blocks (B, or no letter); GET gives bytes;"
+        _defaulted("TA_MAXACTIONS", "actions", ACTIONS_DEFAULT),
+        _defaulted("TA_MAXHANDLES", "handles"),
+        _defaulted("TA_MAXOWNERS", "owners"),
+        _defaulted("TA_MAXTMPQUEUES", "temporary_queues"),
+        _defaulted("TA_MAXCURSORS", "cursors"),
+        _of(
+            "TA_MEMNONPERSIST",
+            "memory",
+            "a number of bytes (b), rounded down to whole pages, or blocks (B, or no letter); GET gives bytes;"
             " default 0",
-            about="Memory for non-persistent messages. A change loses those messages, and is refused while another"
-            " process is attached.",
+            " A change loses those messages, and is refused while another process is attached.",
+            kind=Kind.STRING,
             get=lambda subject: f"{subject.space.definition.memory}b",
-            field="memory",
             read=amount,
         ),
-        _recorded("TA_MEMFILTERS", "filter_memory", "Bytes for filters"),
-        _recorded("TA_MEMOVERFLOW", "overflow", "Bytes for peaks"),
+        _defaulted("TA_MEMFILTERS", "filter_memory"),
+        _defaulted("TA_MEMOVERFLOW", "overflow"),
         _not_kept("TA_MEMSYSTEMRESERVED"),
         _not_kept("TA_MEMTOTALALLOCATED"),
         _count("TA_CUREXTENT", "Extents.", lambda subject: subject.extents),

@@ -10,7 +10,7 @@ from qmadmin.shell import space_parameters as parameters
 from qmadmin.shell.declare import Option, Positional
 from qmadmin.shell.kinds import Memory, SpaceName
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.parameters import UNCHANGED, Unchanged, given_of
+from qmadmin.shell.parameters import UNCHANGED, given_of
 from qmadmin.shell.spaces import SPACES, no_table
 from qmcore.device import PAGE_SIZE
 from qmcore.space import PAGE_QUANTUM, rounded_pages
@@ -71,20 +71,7 @@ def qaddext(session: Session, queue_space_name: str, pages: int) -> Outcome:
     *(argument for argument in parameters.changing() if isinstance(argument, Positional)),
     short="qspch",
 )
-def qspacechange(
-    session: Session,
-    *,
-    queue_space_name: str,
-    ipckey: int,
-    trans: int,
-    procs: int,
-    messages: int,
-    errorq: str,
-    inityn: bool,
-    blocking: int,
-    memory: Memory | Unchanged,
-    **options: Any,
-) -> Outcome:
+def qspacechange(session: Session, *, queue_space_name: str, inityn: bool, **given: Any) -> Outcome:
     """Change the parameters of a queue space.
 
     An option that is left out, or an empty answer, leaves that parameter unchanged. Use qaddext to add pages.
@@ -97,26 +84,14 @@ def qspacechange(
     """
     device = session.device
     old = device.space(queue_space_name).definition
-    if not isinstance(memory, Unchanged):
-        options["memory"] = memory.in_bytes(device.info.page_size)
-    given = given_of(**options)
-    new = dataclasses.replace(
-        old,
-        ipc_key=ipckey,
-        transactions=trans,
-        processes=procs,
-        messages=messages,
-        error_queue=errorq,
-        blocking=blocking,
-        **given,
-    )
+    new = dataclasses.replace(old, **parameters.defined(given, device.info.page_size))
     lost = device.space_usage(queue_space_name).memory if new.memory != old.memory else 0
     with session.progress(f"Changing queue space '{queue_space_name}'", 100 if inityn else None) as reached:
         device.change_space(new, initialize=inityn, progress=reached)
     shown: list[Shown] = []
     if new.ipc_key != old.ipc_key:
-        shown += parameters.doubtful_key(queue_space_name, ipckey)
-    shown += parameters.without_effect(given)
+        shown += parameters.doubtful_key(new)
+    shown += parameters.without_effect(given_of(**given))
     shown += parameters.initialization(device.path, wanted=inityn)
     if lost:
         shown.append(Notice(Severity.WARN, f"the non-persistent messages of queue space {queue_space_name!r} are lost"))
@@ -131,7 +106,7 @@ def qspacechange(
     *parameters.LIMITS,
     looks=True,
 )
-def qsize(session: Session, *, pages: int, queues: int, memory: Memory | None, **rest: Any) -> Outcome:
+def qsize(session: Session, *, pages: int, queues: int, memory: Memory, **rest: Any) -> Outcome:
     """Show what a queue space with these parameters would need.
 
     It shows the pages on disk and the memory for non-persistent messages. Unlike in Tuxedo, nothing else is reserved:
@@ -146,7 +121,7 @@ def qsize(session: Session, *, pages: int, queues: int, memory: Memory | None, *
             f"{total} pages are too few for {queues} queues: one page, and one for each queue, hold no messages",
             hint=f"Give more than {1 + queues} pages, in a multiple of {PAGE_QUANTUM}.",
         )
-    shared = memory.in_bytes(page_size) if memory else 0
+    shared = memory.in_bytes(page_size)
     disk = total * page_size
     return [
         *parameters.rounding(pages),

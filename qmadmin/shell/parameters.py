@@ -44,21 +44,17 @@ class Unchanged(enum.Enum):
 
 UNCHANGED = Unchanged.UNCHANGED
 
-_KNOWN = {known.name: known for known in ATTRIBUTES}
 _NAMES = {"qorder": "order", "delay": "retry_delay", "cmd": "command"}
 """The names of attributes, where those of their parameters are others."""
-
-
-def _about(attribute: str, more: str) -> str:
-    """Return what an attribute means, and how it is written."""
-    return _KNOWN[attribute].about.removesuffix(".") + more
 
 
 OPTIONS = (
     Option(
         "-d",
         "delivery",
-        _about("delivery", ": on disk (persist, the default), or in memory that is lost on restart (nonpersist)."),
+        ATTRIBUTES["delivery"].said(
+            ": on disk (persist, the default), or in memory that is lost on restart (nonpersist)."
+        ),
         DELIVERY,
         "persist|nonpersist",
         "persist",
@@ -75,8 +71,7 @@ OPTIONS = (
     Option(
         "-e",
         "expiration",
-        _about(
-            "expiration",
+        ATTRIBUTES["expiration"].said(
             ": a number of seconds after they were enqueued (+seconds, or +10m, +2h, +1d), or never (none, the"
             " default).",
         ),
@@ -86,7 +81,7 @@ OPTIONS = (
     Option(
         "-E",
         "error_queue",
-        _about("error_queue", "; an empty pair of quotes means that of the queue space."),
+        ATTRIBUTES["error_queue"].said("; an empty pair of quotes means that of the queue space."),
         QueueNameOrNone(),
         "errorq",
         "",
@@ -95,7 +90,7 @@ OPTIONS = (
     Option(
         "-x",
         "keep_expired",
-        _about("keep_expired", " (y) or are removed (n, the default)."),
+        ATTRIBUTES["keep_expired"].said(" (y) or are removed (n, the default)."),
         YesNo(),
         "{y|n}",
         False,
@@ -104,7 +99,7 @@ OPTIONS = (
     Option(
         "-R",
         "retention",
-        _about("retention", ": seconds, or 10m, 2h, 1d, or forever."),
+        ATTRIBUTES["retention"].said(": seconds, or 10m, 2h, 1d, or forever."),
         Retention(),
         "seconds|forever",
         0,
@@ -135,8 +130,7 @@ POSITIONALS = (
     Positional(
         "out_of_order",
         Exceptions(),
-        _about(
-            "out_of_order",
+        ATTRIBUTES["out_of_order"].said(
             ": none, top (before all others), msgid (before a certain message), or both, separated by a comma.",
         ),
         "Out-of-ordering enqueueing (top, msgid, [default={default}]): ",
@@ -155,7 +149,7 @@ POSITIONALS = (
     Positional(
         "delay",
         Span("retry delay", most=DELAY_MAX, not_numeric=notices.DELAY_NOT_NUMERIC),
-        _about("retry_delay", ": seconds, or 10m, 2h, 1d."),
+        ATTRIBUTES["retry_delay"].said(": seconds, or 10m, 2h, 1d."),
         "Retry delay in seconds [default={default}]: ",
         default="0",
         notice="Default retry delay is {default} seconds",

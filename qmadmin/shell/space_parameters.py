@@ -7,14 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from qmadmin.console.results import Notice, Severity
 from qmadmin.shell.declare import Option, Positional
-from qmadmin.shell.kinds import ErrorQueueName, Given, MemorySize, Number, YesNo
-from qmadmin.shell.parameters import UNCHANGED
-from qmcore.space import ACTIONS_DEFAULT, IPC_KEY_RANGE, SpaceDefinition, rounded_pages
+from qmadmin.shell.kinds import ErrorQueueName, Given, Memory, MemorySize, MemoryUnit, Number, YesNo
+from qmadmin.shell.parameters import UNCHANGED, given_of
+from qmcore.attributes import plain
+from qmcore.space import ACTIONS_DEFAULT, ATTRIBUTES, IPC_KEY_RANGE, SpaceDefinition, rounded_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from qmadmin.shell.session import Session
+
+
+_NAMES = {
+    "ipckey": "ipc_key",
+    "trans": "transactions",
+    "procs": "processes",
+    "errorq": "error_queue",
+}
+"""The names of attributes, where those of their parameters are others."""
 
 
 def count(what: str, least: int = 1) -> Number:
@@ -48,10 +58,13 @@ OPTIONS = (
     Option(
         "-n",
         "memory",
-        "Memory for non-persistent messages in bytes (b), rounded down to whole pages, or in blocks (B), which are"
-        " pages of the device and the default unit. Without memory every enqueue of such a message fails.",
+        ATTRIBUTES["memory"].said(
+            " in bytes (b), rounded down to whole pages, or in blocks (B), which are pages of the device and the"
+            " default unit. Without memory every enqueue of such a message fails.",
+        ),
         MemorySize(),
         "nonpersistent_msg_memory[b,B]",
+        Memory(0, MemoryUnit.BYTES),
     ),
     *RECORDED,
 )
@@ -66,38 +79,38 @@ IPC_KEY = Positional(
 PAGES = Positional(
     "pages",
     count("size in disk pages"),
-    "Its size in pages of the device, rounded down to a multiple of four. One page, and one for each queue, are"
-    " overhead; the rest holds messages.",
+    ATTRIBUTES["pages"].said(". One page, and one for each queue, are overhead; the rest holds messages."),
     "Size of queue space in disk pages: ",
 )
 QUEUES = Positional(
-    "queues", count("number of queues"), "The most queues it can have.", "Number of queues in queue space: "
+    "queues", count("number of queues"), ATTRIBUTES["queues"].about, "Number of queues in queue space: "
 )
 LIMITS = (
     Positional(
         "trans",
         count("number of transactions"),
-        "The most transactions at one time.",
+        ATTRIBUTES["transactions"].about,
         "Number of concurrent transactions in queue space: ",
     ),
     Positional(
         "procs",
         count("number of processes"),
-        "The most processes that may have it open at one time; one qmadmin may open it in addition.",
+        ATTRIBUTES["processes"].said("; one qmadmin may open it in addition."),
         "Number of concurrent processes in queue space: ",
     ),
     Positional(
         "messages",
         count("number of messages"),
-        "The most messages it can hold.",
+        ATTRIBUTES["messages"].about,
         "Number of messages in queue space: ",
     ),
 )
 ERROR_QUEUE = Positional(
     "errorq",
     ErrorQueueName(),
-    "The queue for messages that have used up their retries; it is only named here, and has to be created with"
-    " qcreate. Without one such messages are lost.",
+    ATTRIBUTES["error_queue"].said(
+        "; it is only named here, and has to be created with qcreate. Without one such messages are lost."
+    ),
     "Error queue name: ",
     default="",
     notice="No default error queue name: messages that are out of retries will be lost",
@@ -130,13 +143,13 @@ def changing() -> tuple[Option | Positional, ...]:
             ERROR_QUEUE,
             help=f"{ERROR_QUEUE.help} An empty pair of quotes removes it.",
             prompt="Error queue name{present}: ",
-            default=_HAD["errorq"],
+            default=_had("errorq"),
             notice="Error queue name stays '{default}'",
             facts=_present_error_queue,
             clearable=True,
         ),
         INITIALIZE,
-        dataclasses.replace(BLOCKING, default=_HAD["blocking"]),
+        dataclasses.replace(BLOCKING, default=_had("blocking")),
     )
 
 
@@ -145,7 +158,7 @@ def _present(positional: Positional) -> Positional:
     return dataclasses.replace(
         positional,
         prompt=f"{what} [default={{default}}]: ",
-        default=_HAD[positional.name],
+        default=_had(positional.name),
         notice=f"{what} stays {{default}}",
     )
 
@@ -159,22 +172,24 @@ def _definition(session: Session, given: Given) -> SpaceDefinition:
     return session.device.space(given["queue_space_name"]).definition
 
 
-_HAD: dict[str, Callable[[Session, Given], str]] = {
-    "ipckey": lambda session, given: str(_definition(session, given).ipc_key),
-    "trans": lambda session, given: str(_definition(session, given).transactions),
-    "procs": lambda session, given: str(_definition(session, given).processes),
-    "messages": lambda session, given: str(_definition(session, given).messages),
-    "errorq": lambda session, given: _definition(session, given).error_queue,
-    "blocking": lambda session, given: str(_definition(session, given).blocking),
-}
+def _had(parameter: str) -> Callable[[Session, Given], str]:
+    return lambda session, given: str(plain(_definition(session, given))[_NAMES.get(parameter, parameter)])
 
 
-def doubtful_key(name: str, ipckey: int) -> list[Notice]:
+def defined(given: Given, page_size: int) -> dict[str, Any]:
+    """Return the fields of a definition that the parameters of a command give, without what is unchanged."""
+    fields = {_NAMES.get(name, name): value for name, value in given_of(**given).items()}
+    if "memory" in fields:
+        fields["memory"] = fields["memory"].in_bytes(page_size)
+    return fields
+
+
+def doubtful_key(new: SpaceDefinition) -> list[Notice]:
     """Return what there is to say about a key that Tuxedo's guide advises against."""
     least, most = IPC_KEY_RANGE
-    if least <= ipckey <= most:
+    if least <= new.ipc_key <= most:
         return []
-    return [Notice(Severity.WARN, f"IPC key {ipckey} of queue space {name!r} is outside {least}..{most}")]
+    return [Notice(Severity.WARN, f"IPC key {new.ipc_key} of queue space {new.name!r} is outside {least}..{most}")]
 
 
 def without_effect(recorded: Mapping[str, Any]) -> list[Notice]:

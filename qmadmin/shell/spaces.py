@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qmadmin.console.plurals import counted
 from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Shown, Table, field
 from qmadmin.shell import notices
 from qmadmin.shell import space_parameters as parameters
 from qmadmin.shell.declare import Confirmation, Failure, Group, Needs, Option, Positional
-from qmadmin.shell.kinds import Given, Memory, SpaceName
+from qmadmin.shell.kinds import Given, SpaceName
 from qmcore.errors import BadResourceError, QueueError
 from qmcore.space import Space, SpaceDefinition, SpaceUsage, rounded_pages
 
@@ -46,22 +46,7 @@ def no_table(operation: str) -> Failure:
     parameters.BLOCKING,
     short="qspc",
 )
-def qspacecreate(
-    session: Session,
-    *,
-    queue_space_name: str,
-    ipckey: int,
-    pages: int,
-    queues: int,
-    trans: int,
-    procs: int,
-    messages: int,
-    errorq: str,
-    inityn: bool,
-    blocking: int,
-    memory: Memory | None,
-    **options: int,
-) -> Outcome:
+def qspacecreate(session: Session, *, queue_space_name: str, pages: int, inityn: bool, **given: Any) -> Outcome:
     """Create a queue space.
 
     Its pages come from the entries of the device list. All values but the last three are required. At a terminal a bar
@@ -69,25 +54,14 @@ def qspacecreate(
 
         qspacecreate -n 50B myqueuespace 230458 200 3 3 3 12 errq n 16
     """
-    definition = SpaceDefinition(
-        name=queue_space_name,
-        ipc_key=ipckey,
-        pages=rounded_pages(pages),
-        queues=queues,
-        transactions=trans,
-        processes=procs,
-        messages=messages,
-        error_queue=errorq,
-        blocking=blocking,
-        memory=memory.in_bytes(session.device.info.page_size) if memory else 0,
-        **options,
-    )
+    fields = parameters.defined(given, session.device.info.page_size)
+    definition = SpaceDefinition(name=queue_space_name, pages=rounded_pages(pages), **fields)
     with session.progress(f"Creating queue space '{queue_space_name}'", 100 if inityn else None) as reached:
         session.device.create_space(definition, initialize=inityn, progress=reached)
     return [
-        *parameters.doubtful_key(queue_space_name, ipckey),
+        *parameters.doubtful_key(definition),
         *parameters.rounding(pages),
-        *parameters.without_effect(options),
+        *parameters.without_effect(given),
         *parameters.initialization(session.device.path, wanted=inityn),
         _told(queue_space_name, "created"),
     ]
@@ -159,10 +133,19 @@ def _space_record(space: Space, usage: SpaceUsage) -> Record:
             _of("memory", "Non-persistent memory", usage.memory, d.memory, unit="bytes "),
             Field("Overflow memory", f"{d.overflow} bytes", {"overflow_memory": d.overflow}),
             field("blocking", "Blocking factor", d.blocking),
+            _recorded(space),
             Field("Initialized", "yes" if space.initialized else "no", {"initialized": space.initialized}),
             field("created", "Created", Moment(space.created_at)),
         ),
     )
+
+
+def _recorded(space: Space) -> Field:
+    """Return what was given to the queue space and has no effect; people see it where there is such."""
+    names = ("handles", "cursors", "owners", "temporary_queues", "filter_memory")
+    values = {name: space.attributes[name] for name in names}
+    text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items() if value)
+    return Field("Without effect" if text else "", text, values)
 
 
 def _of(key: str, label: str, used: int, limit: int, most: int | None = None, unit: str = "") -> Field:

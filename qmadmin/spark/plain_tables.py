@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.archive.arrays import TYPES
@@ -28,17 +28,17 @@ def number(name: str, meaning: str, unit: str = "") -> Column:
 _KINDS: Final = {str: Kind.TEXT, int: Kind.INT64, bool: Kind.FLAG}
 
 
-def columns_of(attributes: Iterable[Attribute], names: Mapping[str, str]) -> dict[str, Column]:
+def columns_of(attributes: Mapping[str, Attribute], names: Mapping[str, str]) -> dict[str, Column]:
     """Return the columns of attributes by their names; `names` has those of columns that are called otherwise."""
     return {
-        known.name: Column(
-            names.get(known.name, known.name),
+        name: Column(
+            names.get(name, name),
             _KINDS[known.kind.plain_type],
             known.about,
             known.kind.unit,
             required=not known.kind.may_be_none,
         )
-        for known in attributes
+        for name, known in attributes.items()
     }
 
 

@@ -150,11 +150,12 @@ def _contents(queue: ArchivedQueue) -> dict[str, int]:
 
 def _spaces(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
     for space in manifest.spaces:
-        yield (*space_defined(space.definition), *_used(space))
+        known = space_defined(plain(space.definition)) | _used(space)
+        yield tuple(known.get(column.name) for column in SPACE_COLUMNS)
 
 
-def _used(space: ArchivedSpace) -> tuple[int | None, ...]:
+def _used(space: ArchivedSpace) -> dict[str, int]:
     counts = [count for queue in space.queues for count in queue.counts]
     messages = sum(count.messages for count in counts if count.state is not State.CONSUMED)
     pages = sum(count.pages for count in counts if not count.memory)
-    return (len(space.queues), messages, pages, None, None, None)
+    return {"queues": len(space.queues), "messages": messages, "pages_used": pages}

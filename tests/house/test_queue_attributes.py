@@ -33,13 +33,14 @@ QS = {"TA_APPQSPACENAME": "SPACE"}
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A value that is no default, and how it is written: for qcreate, in the MIB, by qinfo to people and programs.
+    """A value that is no default, and how each face writes it.
 
-    `qcreate` is an option, a parameter by its name, or the command that follows; `key` is that of qinfo's JSON.
+    `given` is an option of qcreate, a parameter by its name, or the command that follows; `attribute` is that of the
+    MIB and `told` its value; `label` and `shown` are what people see in qinfo, and `key` is that of its JSON.
     """
 
     value: Any
-    qcreate: str
+    given: str
     attribute: str
     told: str | int
     label: str
@@ -73,14 +74,14 @@ SAMPLES = {
 }
 VALUES = {name: sample.value for name, sample in SAMPLES.items()}
 SWITCHES = {"enqueue_enabled": "enqueue", "dequeue_enabled": "dequeue"}
-FIXED = {known.name for known in ATTRIBUTES if known.fixed}
+FIXED = {name for name, known in ATTRIBUTES.items() if known.fixed}
 DEFAULTS = {
     "qorder": "fifo", "out_of_order": "none", "retries": "0", "delay": "0", "high": "100%", "low": "0%", "cmd": '""',
 }  # fmt: skip
 
 
 def test_each_attribute_has_a_sample_so_that_all_faces_are_tried():
-    assert list(SAMPLES) == [known.name for known in ATTRIBUTES]
+    assert list(SAMPLES) == list(ATTRIBUTES)
 
 
 # ---- how it is given -------------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ def by_an_import(shell: Shell) -> None:
 
 def written(name: str) -> tuple[str, dict[str, str], str]:
     """Return the option, the parameters, and the command that follows, which give a queue its value."""
-    how = SAMPLES[name].qcreate
+    how = SAMPLES[name].given
     first, _, rest = how.partition(" ")
     given = DEFAULTS | ({first: rest} if first in DEFAULTS else {})
     return how if how.startswith("-") else "", given, how if first == "qstop" else ""

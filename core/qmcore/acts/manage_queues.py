@@ -41,11 +41,10 @@ def change(unit: Unit, opened: OpenSpace, definition: QueueDefinition) -> Queue:
     """
     old = opened.definitions(unit).queue(definition.name)
     was, wanted = plain(old.definition), plain(definition)
-    for known in attributes_of(QueueDefinition):
-        if known.fixed and was[known.name] != wanted[known.name]:
+    for name, known in attributes_of(QueueDefinition).items():
+        if known.fixed and was[name] != wanted[name]:
             raise InvalidArgumentError(
-                f"the {known.name} of queue {old.name!r} is {was[known.name]} and cannot be changed to"
-                f" {wanted[known.name]}",
+                f"the {name} of queue {old.name!r} is {was[name]} and cannot be changed to {wanted[name]}",
                 hint="Destroy the queue and create it again.",
                 queue=old.name,
             )
