@@ -187,10 +187,10 @@ class Messages(Bodies):
             if row[rows.ID] is None:
                 raise damaged(number, NO_RECORD, msgid=space.msgid(numbers.sequence(number)), queue=queue_name)
             facts = self.facts_of(row, space, queue_name)
+            return rows.to_info(facts, retries=retries, state=state, until=until)
         except SystemFailureError as error:
             logger.warning("%s; it is left out of a listing", error)
             return None
-        return rows.to_info(facts, retries=retries, state=state, until=until)
 
     def facts_of(self, row: Sequence[Any], space: Space, queue_name: str) -> dict[str, Any]:
         """Return what a row without its body says of a message that is listed."""

@@ -219,15 +219,27 @@ def is_plain(new: NewMessage) -> bool:
 
 
 def to_message(facts: Mapping[str, Any], body: bytes | None, retries: int, state: State) -> Message:
-    """Return the message of which `facts` tells all but its body."""
+    """Return the message of which `facts` tells all but its body; SystemFailureError for retries that are no number."""
+    if retries.__class__ is not int:
+        raise _without_retries(facts)
     return Message(body=body, **facts, retries=retries, state=state)
 
 
 def to_info(facts: dict[str, Any], *, retries: int, state: State, until: int | None) -> MessageInfo:
-    """Return a message without its body; `until` is when one that is kept back becomes available."""
+    """Return a message without its body; `until` is when one that is kept back becomes available.
+
+    Raises SystemFailureError for retries that are no number.
+    """
+    if retries.__class__ is not int:
+        raise _without_retries(facts)
     if until is not None:
         facts["available_us"] = until
     return MessageInfo(**facts, retries=retries, state=state)
+
+
+def _without_retries(facts: Mapping[str, Any]) -> SystemFailureError:
+    what = f"its field retries is not {RULES['retries'].what}"
+    return damaged(facts["msgid"], what, msgid=facts["msgid"], queue=facts["queue"])
 
 
 def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> dict[str, Any]:
@@ -276,7 +288,13 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
             or (expires_at is not None and not EARLIEST <= expires_at <= LATEST)
             or (corrid is not None and corrid.__class__ is not bytes)
             or (group_id is not None and group_id.__class__ is not int)
-            or (reason is not None and not EARLIEST <= moved_at <= LATEST)
+            or kind.__class__ is not str
+            or (reply_queue is not None and reply_queue.__class__ is not str)
+            or (failure_queue is not None and failure_queue.__class__ is not str)
+            or (error_queue is not None and error_queue.__class__ is not str)
+            or (client_id is not None and client_id.__class__ is not str)
+            or (subtype is not None and subtype.__class__ is not str)
+            or (reason is not None and not _is_origin(moved_at, origin_queue, origin_msgid, origin_error, first_msgid))
         ):
             raise TypeError("a value of the record is of another kind")
     except (ValueError, TypeError, RecursionError) as error:
@@ -306,6 +324,11 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
         "origin": reason
         and Origin(origin_queue, origin_msgid, reason, moved_at, origin_error or "", first_msgid or origin_msgid),
     }
+
+
+def _is_origin(moved_at: Any, *texts: Any) -> bool:
+    """Return whether values are of the kinds that the origin of a message has."""
+    return EARLIEST <= moved_at <= LATEST and all(text is None or text.__class__ is str for text in texts)
 
 
 def checked(row: Sequence[Any], space: Space, queue: str) -> None:

@@ -210,6 +210,54 @@ def test_a_check_finds_it(shared_store, damaged):
     assert bad(shared_store)
 
 
+OF_ANOTHER_KIND = {
+    **{
+        column: f"UPDATE message SET {column} = x'00ff' WHERE id = {ITS}"
+        for column in ("type", "subtype", "reply_queue", "failure_queue", "error_queue", "client_id")
+    },
+    **{
+        column: f"UPDATE message SET {column} = x'00ff' WHERE id = {ITS} AND origin_queue NOTNULL"
+        for column in ("origin_queue", "origin_msgid", "origin_error", "first_msgid")
+    },
+    "corrid": f"UPDATE message SET corrid = 'text' WHERE id = {ITS}",
+    "retries": "UPDATE ready SET retries = 'many' WHERE order_key = (SELECT min(order_key) FROM ready)",
+}
+
+
+class TestOfAnotherKind:
+    """Columns of a file take values of any kind; a server refuses them."""
+
+    @pytest.fixture(params=OF_ANOTHER_KIND)
+    def damaged(self, request, file_store):
+        """A queue space with three messages on Q, which were moved there, of which the first is damaged."""
+        space = file_store.space()
+        for queue in ("FROM", "Q", "OTHER"):
+            make_queue(space, queue, retries=2)
+        for body in "abc":
+            space.enqueue("FROM", body)
+        assert space.move("FROM", "Q") == 3
+        file_store.by_hand(OF_ANOTHER_KIND[request.param])
+        return space
+
+    @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+    def test_who_comes_upon_it_is_told_which_field_it_is_and_nothing_is_changed(self, request, damaged, act):
+        before = damaged.usage("Q")
+        field = request.node.callspec.params["damaged"]
+        for _ in range(2):
+            assert f"its field {field} is not" in refused(lambda: act(damaged)).message
+        assert damaged.usage("Q") == before
+
+    def test_others_are_listed_browsed_and_dequeued_when_it_is_removed(self, file_store, damaged):
+        left_out = []
+        assert len([*damaged.messages("Q", left_out=left_out.append)]) == 2
+        assert left_out == [1]
+        assert [message.text for message in damaged.browse("Q")] == ["b", "c"]
+        assert bad(file_store)
+        assert damaged.purge_damaged("Q") == 1
+        assert drain(damaged) == ["b", "c"]
+        assert bad(file_store) == []
+
+
 def test_a_message_with_a_large_body_that_lacks_a_part_is_not_given_out(shared_store, space):
     space.enqueue("Q", b"x" * 3_000_000)
     space.enqueue("Q", "whole")
