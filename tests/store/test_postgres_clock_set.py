@@ -24,7 +24,7 @@ CREATE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz LANGUAGE sql VO
 
 
 class SettableServer:
-    """A database with a device on a server whose clock tests set; its queue `Q` has the message "x"."""
+    """A device on a server whose clock tests set. It has the queues `Q`, with a message "x", `R`, and `S`."""
 
     def __init__(self, cluster: Cluster, database: str) -> None:
         self._cluster = cluster
@@ -37,7 +37,8 @@ class SettableServer:
         with create_device(self.url, 5_000) as device:
             device.create_space(space_definition())
             with device.open_space("SPACE") as space:
-                make_queue(space, retries=3)
+                for name in "QRS":
+                    make_queue(space, name, retries=3)
                 space.enqueue("Q", "x")
 
     def set_clock(self, seconds, *noticed_by):
@@ -57,24 +58,24 @@ class SettableServer:
     def close(self):
         for device in self._devices.values():
             device.close()
+        self._cluster.sql(f"DROP DATABASE {self._database} WITH (FORCE)")
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(postgres_server):
+    """A server on which the tests may do whatever they like in databases of their own."""
+    if isinstance(postgres_server, Cluster):
+        yield postgres_server
+        return
     with or_do_without():
         made = Cluster.of_its_own()
     yield made
     made.close()
 
 
-@pytest.fixture(scope="module")
-def numbers():
-    return iter(range(1, 1_000))
-
-
 @pytest.fixture
-def server(cluster, numbers):
-    made = SettableServer(cluster, f"clock_{next(numbers)}")
+def server(cluster, worker_database, schema_numbers):
+    made = SettableServer(cluster, f"{worker_database}_{next(schema_numbers)}")
     yield made
     made.close()
 
@@ -157,3 +158,58 @@ class TestAProcessThatWasConnectedBefore:
                 server.set_clock(seconds, other)
                 assert other.dequeue("Q") is None
         assert other.usage("Q").messages == 0
+
+
+class TestAProcessThatConnectsLater:
+    """What was open when the clock was set has its times moved by its own process, for those who know of nothing."""
+
+    def moved(self, server, owner, seconds, queue="Q"):
+        """Set the clock, and return when the process of the transaction has moved its times."""
+        (before,) = owner.transactions()
+        server.set_clock(seconds, owner)
+        # What is to hear of a queue sees to it; it would come to that by itself within ten seconds.
+        assert owner.dequeue(queue, wait=0.01) is None
+        eventually(lambda: owner.transactions()[0].deadline != before.deadline, "the times are moved")
+        (after,) = owner.transactions()
+        assert (after.deadline - before.deadline).total_seconds() == pytest.approx(seconds, abs=60)
+        assert after.since - before.since == after.deadline - before.deadline
+
+    @STEPS
+    def test_leaves_a_transaction_alone_that_has_time(self, server, seconds):
+        owner, other = server.process(), server.process()
+        with owner.transaction(timeout=600):
+            assert owner.dequeue("Q").text == "x"
+            self.moved(server, owner, seconds)
+            assert server.process().dequeue("Q") is None
+            assert other.dequeue("Q") is None
+        assert other.usage("Q").messages == 0
+
+    @STEPS
+    def test_ends_one_whose_time_is_over(self, server, seconds):
+        owner = server.process()
+        with pytest.raises(AbortedError), owner.transaction(timeout=3):
+            assert owner.dequeue("Q").text == "x"
+            self.moved(server, owner, seconds)
+            other = server.process()
+            eventually(lambda: other.dequeue("Q") is not None, "the transaction is rolled back")
+
+    @STEPS
+    def test_finds_the_times_moved_by_each_of_several_steps_and_by_none_twice(self, server, seconds):
+        owner = server.process()
+        with owner.transaction(timeout=600):
+            assert owner.dequeue("Q").text == "x"
+            for queue, each in ("Q", seconds), ("R", -2 * seconds), ("S", 3 * seconds):
+                self.moved(server, owner, each, queue)
+                assert server.process().dequeue("Q") is None
+        assert owner.usage("Q").messages == 0
+
+    @STEPS
+    def test_finds_the_times_as_they_were_of_one_that_was_begun_after_the_step(self, server, seconds):
+        owner = server.process()
+        server.set_clock(seconds, owner)
+        with owner.transaction(timeout=600):
+            assert owner.dequeue("Q").text == "x"
+            (before,) = owner.transactions()
+            assert owner.dequeue("Q", wait=0.01) is None
+            assert server.process().dequeue("Q") is None
+            assert owner.transactions() == [before]

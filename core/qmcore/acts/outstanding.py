@@ -35,7 +35,7 @@ def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[Transa
 
     records, owners, counts = volume.read(found)
     living = volume.living(owners)
-    ahead = clock.now() - clock.steady()
+    now, steady = clock.now_and_steady()
     processes = {owner.id: process_of(owner, living) for owner in owners}
     return [
         TransactionInfo(
@@ -43,7 +43,7 @@ def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[Transa
             id=shown(record.id),
             state=record.state,
             since_us=record.started_us,
-            deadline_us=None if record.deadline_us is None else moved(record.deadline_us, ahead),
+            deadline_us=None if record.deadline_us is None else moved(record.deadline_us, now - steady),
             owner=processes.get(record.owner_id),
             dequeued=counts.get((record.id, Role.DEQUEUED), 0),
             locked=counts.get((record.id, Role.LOCKED), 0),

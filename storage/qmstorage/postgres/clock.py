@@ -46,10 +46,16 @@ _STEPS_KEPT: Final = 32
 
 
 class Step(NamedTuple):
-    """That the server's clock was set: when by `elapsed` that was noticed, and how far ahead it had been until then."""
+    """That the server's clock was set: between which times by `elapsed`, how far ahead it was before, and by how much.
 
+    Steps are numbered from 1.
+    """
+
+    number: int
+    earliest: int
     noticed: int
     ahead: int
+    by: int
 
 
 class ServerClock:
@@ -62,6 +68,8 @@ class ServerClock:
         self._first = self._last = 0
         """When by `elapsed` the server gave its first and its last answer."""
         self._steps: deque[Step] = deque(maxlen=_STEPS_KEPT)
+        self._noted = 0
+        """How many steps there were, those that are not kept included."""
         self._learning = threading.Lock()
 
     @property
@@ -94,12 +102,18 @@ class ServerClock:
         least, most = _bounds(reading)
         drift = (reading.answered - self._last) // _DRIFT
         low, high = self._least - drift, self._most + drift
+        new = min(max(ahead, least), most)
         if max(least - high, low - most) > _STEP:
-            self._steps.append(Step(reading.answered, ahead))
+            self._noted += 1
+            self._steps.append(Step(self._noted, self._last, reading.answered, ahead, new - ahead))
         agree = max(least, low) <= min(most, high)
         self._least, self._most = (max(least, low), min(most, high)) if agree else (least, most)
         self._last = reading.answered
-        self._ahead = min(max(ahead, least), most)
+        self._ahead = new
+
+    def steps_after(self, number: int) -> list[Step]:
+        """Return the steps that were noticed since the one of that number, the first of them first."""
+        return [step for step in tuple(self._steps) if step.number > number]
 
     def now(self) -> int:
         """Return the server's time of day in microseconds since 1970, UTC."""

@@ -7,7 +7,6 @@ wait until the state is reached.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import math
@@ -19,11 +18,10 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from psycopg import Error as DriverError
-from psycopg import InternalError, NotSupportedError, ProgrammingError
 
 from qmcore.errors import NotOpenError, QueueError, SystemFailureError
 from qmcore.records import Owner
@@ -31,6 +29,7 @@ from qmstorage.postgres import liveness_queries, translate
 from qmstorage.postgres.clock import NOW, Reading, ServerClock, elapsed
 from qmstorage.postgres.keys import Kind, channel, key
 from qmstorage.postgres.nonblocking_connection import Link, drain
+from qmstorage.postgres.own_records import OwnRecords
 from qmstorage.postgres.wakeups import Belfry, ServerBell
 from qmstorage.process_identity import this_process
 
@@ -69,17 +68,14 @@ class Presence:
         connect: Callable[[], Connection],
         schema: str,
         patience: Patience | None = None,
-        outlived: Callable[[str, Collection[int]], str] = lambda _boot, _keys: "",
+        own: OwnRecords | None = None,
         clock: ServerClock | None = None,
     ) -> None:
-        """Take also `outlived`, which gives the statement that records that owners by their keys live on.
-
-        It is run when they have outlived the server, which has a new boot then. `clock` is set by the server's now.
-        """
+        """Take also what the process records of itself in the schema, and the clock that the server's answers set."""
         self._clock = clock or ServerClock()
         self._connect = connect
         self._schema = schema
-        self._outlived = outlived
+        self._own = own
         self._patience = patience or Patience()
         self._belfry = Belfry(self._patience.linger_seconds)
         # Taken by itself: in between the condition's own steps for that an interrupt would leave it taken for ever.
@@ -322,7 +318,8 @@ class Presence:
         try:
             if self._introduce(link):
                 self._bring_about(link)
-                self._record_outliving(link)
+                if self._own is not None:
+                    self._own.outlive(link, self._boot, tuple(self._keys))
             while not self._closed:
                 if self._bring_about(link):
                     continue
@@ -330,6 +327,8 @@ class Presence:
                 ping_due = self._patience.ping_seconds - max(link.silent_seconds(), self._clock.unasked_seconds())
                 if ping_due <= 0:
                     self._give_sign_of_life(link)
+                if self._own is not None:
+                    self._own.follow_clock(link, tuple(self._keys))
                 for told in link.sleep(ping_due):
                     self._belfry.ring(told)
         finally:
@@ -368,14 +367,6 @@ class Presence:
             if before:
                 self._since = time.monotonic()
             return before not in ("", boot)
-
-    def _record_outliving(self, link: Link) -> None:
-        """Record that our owners have outlived the server, so that their own deaths are told from its next one."""
-        statement = self._outlived(self._boot, self._keys)
-        if statement and self._keys:
-            # Where the schema is gone, or this user may not write, there is nobody to tell.
-            with contextlib.suppress(ProgrammingError, NotSupportedError, InternalError):
-                link.ask(statement)
 
     def _bring_about(self, link: Link) -> bool:
         """Bring the session to what is wanted; tell whether there was anything to do."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
@@ -10,7 +10,6 @@ from psycopg.rows import tuple_row
 
 from qmcore.records import Owner
 from qmstorage.postgres.clock import NOW, Reading, elapsed
-from qmstorage.postgres.tables import quoted
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -127,9 +126,3 @@ def server(connection: Connection) -> Server:
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         ((boot, age),) = cursor.execute(_SERVER)
     return Server(boot, age)
-
-
-def outlived(schema: str, boot: str, owner_keys: Collection[int]) -> str:
-    """Return the statement that records that owners, by their keys, live on in another life of the server."""
-    locks = ", ".join(f"'{key}'" for key in owner_keys)
-    return f"UPDATE {quoted(schema)}.owner SET boot = '{boot}' WHERE lock IN ({locks})"  # noqa: S608 - names of ours

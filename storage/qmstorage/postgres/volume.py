@@ -7,7 +7,6 @@ has the volume for itself, so that it can look at something and then act on what
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,6 +36,7 @@ from qmstorage.postgres.committing import Again
 from qmstorage.postgres.liveness import Presence
 from qmstorage.postgres.liveness_queries import Identity
 from qmstorage.postgres.memory_tables import Memories
+from qmstorage.postgres.own_records import OwnRecords
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.shortcut import PostgresShortcut
 from qmstorage.postgres.snapshot import PostgresSnapshot
@@ -96,7 +96,7 @@ class PostgresVolume:
         self._presence = Presence(
             self._connected,
             address.schema,
-            outlived=functools.partial(liveness_queries.outlived, address.schema),
+            own=OwnRecords(address.schema, clock),
             clock=clock,
         )
         self._closed = ""
