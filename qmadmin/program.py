@@ -386,18 +386,19 @@ def _close(session: Session) -> None:
 
 def _source(command_file: str | None, opened: contextlib.ExitStack) -> tuple[TextIO, str]:
     """Return where the commands come from, and its name in messages."""
+    from qmadmin.shell.lines import refuse_what_is_not_text
+
     if command_file is None:
         return _stream(sys.stdin, "r", opened), "stdin"
     try:
         script = opened.enter_context(Path(command_file).open("rb"))  # noqa: SIM115 - it is one
         # A look ahead reads the first block.
-        is_text = b"\0" not in script.peek()
+        refuse_what_is_not_text(script.peek().decode("latin-1"), f"File {command_file}")
     except OSError as error:
         refusal = UsageError(f"Failed to open command file {command_file}")
         raise StartError(refusal.notice, f"{error.strerror}.") from None
-    if not is_text:
-        refusal = UsageError(f"File {command_file} is not a command file: it is not text")
-        raise StartError(refusal.notice, "Name a file that has a command on each line.")
+    except UsageError as refusal:
+        raise StartError(dataclasses.replace(refusal.notice, hint=""), refusal.notice.hint) from None
     return io.TextIOWrapper(script, encoding="utf-8", errors="surrogateescape"), command_file
 
 

@@ -97,15 +97,25 @@ def _told(plan: UpgradePlan, backup: str | None) -> str:
     volumes = "\n             ".join(f"{path} ({count(size)} bytes)" for path, size in plan.volumes)
     room = f"{backup}: at most {count(plan.size)} bytes, about {span(plan.seconds)}"
     saved = "made before the upgrade began, which was cut short" if plan.under_way else "not made here"
-    what = "what is left to do" if plan.under_way else "all volumes together or none"
     lines = [
         f"Device {plan.path} has schema version {plan.version}; qmadmin {__version__} has version {plan.target}.",
         f"  Volumes:   {volumes}",
         f"  Backup:    {room if backup else saved}",
-        f"  Upgrade:   {what}; takes an instant, however much is stored",
+        f"  Upgrade:   {_how(plan)}; takes an instant, however much is stored",
         f"  Attached:  {', '.join(plan.attached) or 'nobody'}",
     ]
     return "\n".join(lines)
+
+
+def _how(plan: UpgradePlan) -> str:
+    if plan.under_way:
+        return "what is left to do"
+    if plan.groups == 1:
+        return "all volumes together or none"
+    return (
+        f"in {plan.groups} groups of volumes, one after the other; if it is cut short between two, every release"
+        " refuses the device until the same command has finished it"
+    )
 
 
 def _way_back(device: str, plan: UpgradePlan, backup: str | None) -> str:

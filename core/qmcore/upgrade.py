@@ -21,7 +21,8 @@ class UpgradePlan:
     they are equal where there is nothing to do. `volumes` are the paths of all volumes, the device itself first, each
     with its bytes. `attached` are the processes that keep the device from being upgraded. `backup_command` is what
     saves a device that cannot be copied by us, empty where it can. `under_way` says that an upgrade was cut short: some
-    volumes have the new version, all were saved before it began, and nobody could use them since.
+    volumes have the new version, all were saved before it began, and nobody could use them since. `groups` is the
+    number of groups of volumes that are upgraded one after the other, those of one group together or not at all.
     """
 
     path: str
@@ -31,6 +32,7 @@ class UpgradePlan:
     attached: tuple[str, ...] = ()
     backup_command: str = ""
     under_way: bool = False
+    groups: int = 1
 
     @property
     def size(self) -> int:

@@ -191,6 +191,7 @@ class Interpreter:
         reading = Reading(command, self._session)
         agreed: Any = None  # stays None where what follows is broken off
         with self._reporting(command, reading.given, self._dialogue.place):
+            redirection.refuse_unfinished(command, rest)
             reading.take(rest)
             check_needs(command, self._session)
             reading.fill(self._dialogue, self._session)
@@ -355,7 +356,7 @@ class Interpreter:
             self._complain(Notice(Severity.ERROR, text), place())
 
     def _refused(self, command: Command, given: Mapping[str, Any], error: QueueError) -> Notice:
-        notice = refusal(error, suggest.meant(suggest.for_refusal(error, self._session)))
+        notice = refusal(error, suggest.for_refusal(error, self._session))
         complete = all(positional.name in given for positional in command.positionals)
         sentence = command.failure(error, given, self._session) if command.failure and complete else None
         if sentence is None:

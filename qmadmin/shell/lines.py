@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from qmadmin.console.exit_status import Exit
 from qmadmin.console.results import Line, Notice, Severity
 from qmadmin.shell import words
-from qmadmin.shell.notices import InputEndedError
+from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.read import Asking
 from qmcore import names
 from qmcore.redacted import redacted
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 PROMPT = "> "
 YES_OR_NO = ("y", "yes", "n", "no")
+
+
+def refuse_what_is_not_text(beginning: str, name: str) -> None:
+    """Refuse a script by its first line: it may be a device, say, whose messages would be obeyed as commands."""
+    if "\0" in beginning.partition("\n")[0]:
+        raise UsageError(
+            f"{name} is not a command file: it is not text", hint="Name a file that has a command on each line."
+        )
 
 
 class Dialogue(Asking, Protocol):
@@ -60,6 +68,8 @@ class Script:
         self._number = 0
         self._unread = ""
         self._leaves_defaults = leaves_defaults
+        # Not where the output of one of its commands goes.
+        self._shown = session.output
 
     def command(self) -> str | None:
         """Return the next command line, None at the end; with echo on it is repeated."""
@@ -135,17 +145,13 @@ class Script:
         self._number += 1
         if self._number == 1:
             line = line.removeprefix("\ufeff")
-            if "\0" in line:
-                self._refuse_what_is_not_text()
+            try:
+                refuse_what_is_not_text(line, self._name)
+            except UsageError as refusal:
+                self._session.status = Exit.FAILED
+                self._session.screen.notice(refusal.notice)
                 return None
         return line.rstrip("\r\n")
-
-    def _refuse_what_is_not_text(self) -> None:
-        """End a script that is, say, a device, whose messages would be obeyed as commands."""
-        session = self._session
-        session.status = Exit.FAILED
-        refusal = Notice(Severity.ERROR, f"{self._name} is not text", "Name a file that has a command on each line.")
-        session.screen.notice(refusal)
 
     def _echo(self, text: str) -> None:
         if not self._session.modes.echo:
@@ -154,7 +160,7 @@ class Script:
         if self._session.modes.format.is_for_programs:
             self._session.screen.prompt(text + "\n")
         else:
-            self._session.screen.show(Line(line) for line in text.split("\n"))
+            self._shown.show(Line(line) for line in text.split("\n"))
 
 
 class Commands:

@@ -95,10 +95,11 @@ class Headers(Kind[dict[str, str]]):
     Positional(
         "text",
         Words(),
-        "The message, kept as UTF-8.",
+        "The message, kept as UTF-8; an empty answer, or a pair of quotes with nothing between, is an empty one.",
         "Message text: ",
         default="",
         unless=("file", "without_body"),
+        unanswered="Put it on the line: qput QUEUE 'one box of matches'. An empty message is qput QUEUE ''.",
     ),
     needs=Needs.OPEN_SPACE,
     extension=True,

@@ -189,7 +189,8 @@ class Reading:
             return UsageError(f"{self.command.name} takes no arguments, got {found[0].text!r}", hint=self._usage)
         return UsageError(
             f"{self.command.name} takes at most {takes} argument{'s' * (takes > 1)}, got {len(found)}",
-            hint=f"{self._usage}{'. Put text with blanks in quotes.' * self._ends_in_text}",
+            hint=suggest.with_sign(" ".join(word.text for word in found if not word.quoted))
+            + f"{self._usage}{'. Put text with blanks in quotes.' * self._ends_in_text}",
         )
 
     @property
@@ -243,6 +244,8 @@ class Reading:
         try:
             line = asking.ask(prompt, positional.kind)
         except InputEndedError as error:
+            if error.leaves_defaults and positional.unanswered:
+                raise _MissingError(f"Must specify {positional.what}", hint=positional.unanswered) from None
             if positional.required or not error.leaves_defaults:
                 raise
             line = ""

@@ -51,6 +51,24 @@ def parted(command: Command, line: str) -> tuple[str, Redirection | None]:
     return line, None
 
 
+def refuse_unfinished(command: Command, line: str) -> None:
+    """Refuse a line that sends its output nowhere, of a command that only looks: the sign is hardly meant as a name."""
+    found = next(_signs(command, line), None) if command.looks else None
+    if found is None:
+        return
+    rest = line[found.end :].strip(words.BLANKS)
+    if not rest:
+        what, example = ("shell command", "less") if found.sign == PIPE else ("file", "FILE")
+        raise UsageError(
+            f"No {what} is named behind {found.sign}", hint=f"Name it: {command.name} {found.sign} {example}"
+        )
+    if len(list(_words(rest))) > 1:
+        raise UsageError(
+            f"More than a file is named behind {found.sign}",
+            hint="The name of the file ends the line; put one with blanks in quotes.",
+        )
+
+
 def unfinished(command: Command, line: str) -> tuple[str, str] | None:
     """Return the first sign that a line which is being written can have, and what stands behind it."""
     for found in _signs(command, line):

@@ -152,15 +152,14 @@ def source(session: Session, file: str) -> Outcome:
         source nightly.qm > nightly.log
     """
     from qmadmin.shell.files import refuse_the_device
-    from qmadmin.shell.lines import Script
+    from qmadmin.shell.lines import Script, refuse_what_is_not_text
 
     refuse_the_device(session, file)
     try:
         text = Path(file).read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise UsageError(f"Failed to open command file {file}: {error.strerror}") from None
-    if "\0" in text:
-        raise UsageError(f"File {file} is not a command file: it is not text")
+    refuse_what_is_not_text(text, f"File {file}")
     session.named = Script(io.StringIO(text), file, session)
     return None
 

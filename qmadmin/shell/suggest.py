@@ -64,13 +64,26 @@ def option(command: Command, text: str) -> str:
     return by_word.get(nearest(word, by_word) or word, "")
 
 
+def with_sign(name: str) -> str:
+    """Return the beginning of a hint for a name in which there is a sign that sends output elsewhere."""
+    return "To send output elsewhere, put a blank before the sign, as in: Q > FILE. " if {*">|"} & {*name} else ""
+
+
 def for_refusal(error: QueueError, session: Session) -> str:
-    """Return the queue or queue space that may have been meant, when there is none of the name that was given."""
+    """Return the beginning of a hint on what may have been meant, where there is no queue or space of that name."""
+    if isinstance(error, BadQueueError | BadResourceError):
+        name = str(error.facts.get("queue") or error.facts.get("space") or "")
+        return with_sign(name) or meant(_known(error, name, session))
+    return ""
+
+
+def _known(error: QueueError, name: str, session: Session) -> str:
+    """Return the queue or queue space whose name is most alike."""
     try:
         if isinstance(error, BadQueueError) and session.space is not None:
-            return nearest(str(error.facts.get("queue", "")), (queue.name for queue in session.space.queues()))
+            return nearest(name, (queue.name for queue in session.space.queues()))
         if isinstance(error, BadResourceError) and error.facts.get("space") and session.has_device:
-            return nearest(str(error.facts.get("space", "")), (space.name for space in session.device.spaces()))
+            return nearest(name, (space.name for space in session.device.spaces()))
     except QueueError:
         # Whatever is wrong with the device is told already.
         pass

@@ -136,6 +136,13 @@ def test_a_backup_from_before_the_kill_has_all_of_a_large_device_as_it_was(large
     assert versions(*files_of(large_device)) == [schema.REVISION] * 13
 
 
+def test_the_plan_says_in_how_many_groups_a_large_device_is_upgraded(large_device):
+    command = [*PROGRAM, "--plan", large_device]
+    told = subprocess.run(command, check=True, env=environment(), capture_output=True, text=True).stdout
+    assert "in 2 groups of volumes, one after the other; if it is cut short between two, every release" in told
+    assert "together or none" not in told
+
+
 def test_what_is_in_the_way_of_a_later_group_leaves_a_large_device_as_it_was(large_device):
     plan = plan_upgrade(large_device)
     journal = large_device.parent / "volume-12-journal"

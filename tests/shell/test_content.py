@@ -125,6 +125,20 @@ def test_retained_messages_can_be_looked_into(shown, space):
     assert shown("qpeek -r STRING")["rows"] == []
 
 
+def test_a_body_that_was_forgotten_is_told_of_and_an_empty_one_has_to_be_said(laid_out, space):
+    def run(line):
+        return laid_out.process(None, "-s", "QSPACE", "-c", line)
+
+    done = run("qput STRING")
+    assert done.stderr.startswith("ERROR: Must specify text (-c ")
+    assert done.returncode == 1
+    assert space.usage("STRING").messages == 0
+    for line in ("qput STRING ''", 'qput STRING ""', "qput STRING\n\n", "qput STRING\n''"):
+        assert run(line).returncode == 0
+    assert run("qput -z STRING").returncode == 0
+    assert [message.body for message in space.browse("STRING")] == [b""] * 4 + [None]
+
+
 def test_what_is_damaged_can_be_removed_alone(shown, space):
     space.enqueue("STRING", "whole")
     assert shown("qpurge -y -d STRING")["rows"] == [{"queue": "STRING", "messages": 0}]

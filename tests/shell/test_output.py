@@ -4,10 +4,12 @@ import json
 import os
 import signal
 import stat
+import subprocess
 
 import pytest
 
 from qmadmin import create_device, open_device
+from tests.fix_shell import PROGRAM
 
 BODIES = "Message id                        State  Bytes  Body\n"
 
@@ -214,7 +216,45 @@ def test_shell_command_that_cannot_be_one_is_refused_before_anything_is_done(sho
         assert space.usage("STRING").messages == 2
 
 
+# ---- half of a redirection ----
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("qinfo >", "ERROR: No file is named behind >"),
+        ("qlist STRING >>", "ERROR: No file is named behind >>"),
+        ("qlist STRING |", "ERROR: No shell command is named behind |"),
+        ("qinfo > one two", "ERROR: More than a file is named behind >"),
+    ],
+)
+def test_sign_with_nothing_or_too_much_behind_it_is_refused_in_a_sentence(shop, line, told):
+    shown, said, status = ran(shop, line)
+    assert (shown, said, status) == ("", f"{told} (crque, line 2)\n", 1)
+    assert not list(shop.directory.glob("one*"))
+
+
+@pytest.mark.parametrize("line", ["qinfo STRING>out", "qlist STRING> out", "qget STRING|cat", "qspacelist QSPACE>out"])
+def test_sign_without_a_blank_before_it_is_told_of(shop, line):
+    done = shop.process(None, "--format", "json", "-s", "QSPACE", "-c", line)
+    (notice,) = json.loads(done.stdout)["notices"]
+    assert notice["hint"].startswith("To send output elsewhere, put a blank before the sign")
+    assert done.returncode == 1
+
+
 # ---- command files ----
+
+
+def test_echo_of_a_command_file_goes_where_its_output_does(shop):
+    file, out = shop.directory / "file", shop.directory / "out"
+    file.write_text(f"qset STRING\nqspacelist > {shop.directory}/inner\nQSPACE\n")
+    shown, said, status = ran(shop, "echo", f"source {file} > {out}", "qset errq")
+    assert (said, status) == ("", 0)
+    assert shown.splitlines()[-3:] == [f"> source {file} > {out}", "> qset errq", "Current queue is 'errq'"]
+    assert out.read_text() == (
+        f"> qset STRING\nCurrent queue is 'STRING'\n> qspacelist > {shop.directory}/inner\nQueue space name: QSPACE\n"
+    )
+    assert (shop.directory / "inner").read_text().startswith("Queue space 'QSPACE'\n")
 
 
 def test_output_of_a_command_file_goes_where_its_line_says(shop, capfd):
@@ -238,7 +278,7 @@ def test_command_file_whose_output_nobody_reads_is_left_and_the_script_goes_on(s
     assert status == 1
 
 
-@pytest.mark.parametrize("content", [b"\x7fELF\0\0", b"qset STRING\n\0"])
+@pytest.mark.parametrize("content", [b"\x7fELF\0\0", b"qset STRING\0\n"])
 def test_file_that_is_not_text_is_not_run(shop, content):
     file = shop.directory / "file"
     file.write_bytes(content)
@@ -248,6 +288,26 @@ def test_file_that_is_not_text_is_not_run(shop, content):
         f"ERROR: File {file} is not a command file: it is not text (crque, line 2)\n",
         1,
     )
+
+
+def test_a_line_that_is_not_text_is_refused_alone_wherever_the_commands_come_from(shop):
+    file = shop.directory / "file"
+    file.write_bytes(b"qset STRING\nqset \0\nqset errq\n")
+    told = []
+    with file.open("rb") as stream:
+        for arguments, given in (["-f", file], None), ([], stream), (["-c", f"source {file}"], None):
+            done = subprocess.run(
+                [*PROGRAM, "-s", "QSPACE", *arguments],
+                stdin=given,
+                env=shop.environ,
+                cwd=shop.directory,
+                capture_output=True,
+                check=False,
+                text=True,
+            )
+            told.append((done.stdout.splitlines()[-1], done.returncode, done.stderr.partition(" (")[0]))
+    assert {*told} == {told[0]}
+    assert told[0][:2] == ("Current queue is 'errq'", 1)
 
 
 # ---- at a terminal ----

@@ -154,7 +154,7 @@ def test_a_device_on_the_standard_input_is_not_obeyed(laid_out):
             PROGRAM, stdin=script, env=laid_out.environ, cwd=laid_out.directory, capture_output=True, check=False
         )
     assert done.returncode == 1
-    assert done.stderr == b"ERROR: stdin is not text\n"
+    assert done.stderr == b"ERROR: stdin is not a command file: it is not text\n"
     assert not (laid_out.directory / "pwned").exists()
 
 

@@ -57,6 +57,7 @@ def plan(path: str) -> UpgradePlan:
         under_way=said > versions.UNDER_WAY,
         target=schema.VERSION,
         volumes=tuple((volume, _size(volume)) for volume in volumes),
+        groups=len([*_groups(volumes)]),
         attached=tuple(
             str(owner) for volume in volumes for _, owners in attached_to.living(volume, older=True) for owner in owners
         ),
@@ -79,7 +80,9 @@ def upgrade(wanted: UpgradePlan, backup: Path | None, now_us: int, progress: Cal
         aliases.refuse_others(volume)
     try:
         with contextlib.ExitStack() as stack:
-            groups = [stack.enter_context(_taken_alone(group)) for group in _groups(wanted.volumes)]
+            groups = [
+                stack.enter_context(_taken_alone(group)) for group in _groups([path for path, _ in wanted.volumes])
+            ]
             if backup is not None:
                 with translate.os_errors("making the backup", str(backup)):
                     _back_up(wanted, groups, backup, now_us, progress)
@@ -229,11 +232,10 @@ def _in_use(path: str) -> InUseError:
     )
 
 
-def _groups(volumes: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
+def _groups(paths: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yield the files by which fit on one connection, the device in the first."""
     with contextlib.closing(sqlite3.connect(files.MEMORY)) as connection:
         most = 1 + connection.getlimit(sqlite3.SQLITE_LIMIT_ATTACHED)
-    paths = [path for path, _ in volumes]
     for start in range(0, len(paths), most):
         yield paths[start : start + most]
 
