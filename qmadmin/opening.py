@@ -147,6 +147,13 @@ def read_backup(backup: str | os.PathLike[str]) -> BackupReport:
     return read_list(Path(backup))
 
 
+def commands_in_backup(backup: str | os.PathLike[str]) -> list[str]:
+    """Return the capacity commands that the queues of a backup have; BadResourceError where it is none."""
+    from qmstorage.sqlite.backups import commands_of
+
+    return commands_of(Path(backup))
+
+
 def plan_upgrade(path_or_url: str | os.PathLike[str]) -> UpgradePlan:
     """Return what an upgrade of a device to the schema version of this release would do; nothing is changed.
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import os
 import shutil
+import stat
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
 from qmadmin.console.escapes import printable
@@ -59,6 +61,9 @@ class Screen(Protocol):
     def flush(self) -> None:
         """Bring everything out, before somebody else writes to the same place."""
 
+    def settle(self) -> None:
+        """Bring everything out and, where that is a file, to the disk."""
+
     def descriptor(self) -> int | None:
         """Return where a child process writes what belongs here, everything before being out; None for stdout."""
 
@@ -80,6 +85,15 @@ def lines(results: Iterable[Result], form: Format, out: IO[str]) -> Iterator[lis
         return
     for result in results:
         yield from layout.lines(result, width)
+
+
+def sync(descriptor: int) -> None:
+    """Bring what was written to the disk, where it goes into a file; OutputLostError if that fails."""
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.fsync(descriptor)
+    except OSError as error:
+        raise OutputLostError(error) from error
 
 
 def sentence(notice: Notice, place: str = "") -> str:
@@ -143,6 +157,12 @@ class PlainScreen:
             self._in_line = False
             self._out("\n")
         self.flush_out()
+
+    def settle(self) -> None:
+        """Bring everything out and, where that is a file, to the disk; a stream without a descriptor is none."""
+        self.flush()
+        with contextlib.suppress(io.UnsupportedOperation):
+            sync(self.out.fileno())
 
     def descriptor(self) -> int | None:
         """Return None."""

@@ -119,6 +119,10 @@ class StyledScreen:
         """Bring everything out."""
         self._plain.flush()
 
+    def settle(self) -> None:
+        """Bring everything out: a terminal has no disk."""
+        self.flush()
+
     def descriptor(self) -> None:
         """Return None."""
         self.flush()

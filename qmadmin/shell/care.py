@@ -127,12 +127,14 @@ def qbackup(session: Session, directory: str) -> Outcome:
 
 
 def _restoring(_session: Session, given: Given) -> str | Notice:
-    from qmadmin.opening import read_backup, refuse_to_restore
+    from qmadmin.opening import commands_in_backup, read_backup, refuse_to_restore
 
     path = given["device"]
     refuse_to_restore(path)
     report = read_backup(given["backup"])
-    what = f"the backup of '{report.device}' at {_when(report)}, with {_holds(report)}"
+    commands = ", ".join(map(repr, commands_in_backup(given["backup"])))
+    brought = f", and with the capacity commands {commands}" if commands else ""
+    what = f"the backup of '{report.device}' at {_when(report)}, with {_holds(report)}{brought}"
     if not os.path.lexists(path):
         return f"Make device '{path}' of {what}"
     if not given["force"]:

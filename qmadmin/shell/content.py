@@ -28,7 +28,7 @@ from qmadmin.console.results import (
 from qmadmin.shell import putting
 from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.declare import Needs, Option, Positional
-from qmadmin.shell.files import for_us_only
+from qmadmin.shell.files import for_us_only, sync_directory
 from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import FileName, Number, QueueName, Span
 from qmadmin.shell.listing import LeftOut
@@ -102,8 +102,9 @@ def qget(
 ) -> Outcome:
     """Dequeue messages and show them.
 
-    Each message is removed from the queue only after it has been shown or written; a message that cannot be shown
-    stays. An interrupt ends the wait, or the command after the message that is being shown.
+    Each message is removed from the queue only after it has been shown, or is on the disk in the file that -o or > FILE
+    names; a message that cannot be shown stays. An interrupt ends the wait, or the command after the message that is
+    being shown.
 
         qget -s 10 answers
         qget -m 8f3b0c6d2a1e4f570000000000000007 -o order.json orders
@@ -231,7 +232,7 @@ def _sink(output: str | None) -> Iterator[_Sink | None]:
     path = Path(output)
     try:
         with open(path, "xb", buffering=0, opener=for_us_only) as stream:
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
             sink = _Sink(stream)
             try:
                 yield sink
@@ -245,20 +246,11 @@ def _sink(output: str | None) -> Iterator[_Sink | None]:
         raise UsageError(f"Failed to write {output}: {error.strerror}") from None
 
 
-def _sync_directory(directory: Path) -> None:
-    """Bring the name of a new file to the disk, lest messages be lost with it that have left their queue."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _deliver(session: Session, message: Message, sink: _Sink | None, *, in_hex: bool) -> None:
     """Bring a message to whoever asked for it; when this returns it has arrived."""
     if sink is None:
         session.draw(_shown(session, message, in_hex=in_hex))
-        session.output.flush()
+        session.output.settle()
         return
     sink.write(message.body or b"")
 

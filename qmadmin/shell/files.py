@@ -23,6 +23,15 @@ def for_us_only(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def sync_directory(directory: Path) -> None:
+    """Bring the name of a new file to the disk, lest messages be lost with it that have left their queue."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def refuse_the_device(session: Session, file: str) -> None:
     """Refuse a name that leads to a file of the device.
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from qmadmin.console.exit_status import Exit
 from qmadmin.console.formats import Format
-from qmadmin.console.render import OutputLostError, PlainScreen
+from qmadmin.console.render import OutputLostError, PlainScreen, sync
 from qmadmin.console.results import Notice, Severity
 from qmadmin.shell.children import cannot_be_run, checked, ended
-from qmadmin.shell.files import for_us_only, refuse_a_database, refuse_the_device
+from qmadmin.shell.files import for_us_only, refuse_a_database, refuse_the_device, sync_directory
 from qmadmin.shell.interrupts import left_to_the_child
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.redirection import APPEND, PIPE
@@ -85,6 +85,10 @@ class _Target(io.RawIOBase):
         """Write some of the data and return how much."""
 
     @abstractmethod
+    def settle(self) -> None:
+        """Bring what was put to the disk, where there is one."""
+
+    @abstractmethod
     def end(self) -> list[Notice]:
         """Let go of what was opened, and return what there is to say."""
 
@@ -104,6 +108,7 @@ class _File(_Target):
         self._append = append
         self._descriptor = -1
         self._made = False
+        self._settled = False
 
     def prepare(self) -> None:
         if self._descriptor >= 0:
@@ -130,6 +135,14 @@ class _File(_Target):
 
     def put(self, data: ReadableBuffer) -> int:
         return os.write(self._descriptor, data)
+
+    def settle(self) -> None:
+        if self.over or not self.begun:
+            return
+        if self._made and not self._settled:
+            sync_directory(Path(self._path).parent)
+            self._settled = True
+        sync(self._descriptor)
 
     def end(self) -> list[Notice]:
         descriptor, self._descriptor = self._descriptor, -1
@@ -181,6 +194,10 @@ class _Command(_Target):
     def descriptor(self) -> int:
         assert self._child is not None and self._child.stdin is not None  # noqa: S101, PT018 - it is started with one
         return self._child.stdin.fileno()
+
+    def settle(self) -> None:
+        # What becomes of it is the shell command's affair.
+        pass
 
     def end(self) -> list[Notice]:
         child = self._child
@@ -246,6 +263,11 @@ class Elsewhere:
     def flush(self) -> None:
         """Bring everything out that was written."""
         self._plain.flush()
+
+    def settle(self) -> None:
+        """Bring everything out and, where that is a file, to the disk."""
+        self.flush()
+        self._target.settle()
 
     def descriptor(self) -> int:
         """Return where a child process writes what belongs here."""

@@ -219,6 +219,28 @@ class TestBackups:
         ran = laid_out.run(f"qbackup {tmp_path}/B\nqrestore -y {tmp_path}/B {tmp_path}/NEW\n")
         assert "WARN: Queue 'FULL' of queue space 'QSPACE' has the capacity command 'id >who'" in ran.err
 
+    def test_they_are_named_before_anything_is_restored(self, laid_out, tmp_path):
+        ran = laid_out.run(f"qbackup {tmp_path}/B\nqrestore -n {tmp_path}/B {tmp_path}/NEW\n")
+        assert "capacity command" not in ran.both
+        laid_out.run(
+            "qopen QSPACE\nqcreate FULL fifo none 2 0 2m 0m 'id >who'\n"
+            "qcreate -n 80%,0%,id M fifo none 2 0 2m 0m 'id >who'\n"
+        )
+        ran = laid_out.run(f"qbackup {tmp_path}/C\nqrestore -n {tmp_path}/C {tmp_path}/NEW\n")
+        told = ", and with the capacity commands 'id >who', 'id'\n"
+        assert ran.out.endswith(told), ran.both
+        ran = laid_out.type(f"qrestore {tmp_path}/C {tmp_path}/NEW\nn\n")
+        assert f"{told.strip()}? (y, n [default=n]): " in ran.both
+        assert not (tmp_path / "NEW").exists()
+
+    def test_those_of_a_file_that_cannot_be_read_are_left_to_its_refusal(self, laid_out, tmp_path):
+        laid_out.run(f"qbackup {tmp_path}/B\n")
+        (tmp_path / "B" / "device").write_text("no device")
+        ran = laid_out.run(f"qrestore -n {tmp_path}/B {tmp_path}/NEW\nqrestore -y {tmp_path}/B {tmp_path}/NEW\n")
+        assert ran.out.startswith("Dry run, nothing is done: Make device")
+        assert ran.err.count("ERROR: ") == 1
+        assert not (tmp_path / "NEW").exists()
+
     def test_programs_get_what_is_in_it(self, laid_out, tmp_path):
         (row,) = rows(laid_out, f"qbackup {tmp_path}/B")["rows"]
         assert (row["path"], row["device"], row["files"], row["queue_spaces"]) == (

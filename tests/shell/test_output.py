@@ -1,5 +1,8 @@
 """The output of a command in a file, or read by a shell command."""
 
+import contextlib
+import errno
+import io
 import json
 import os
 import signal
@@ -9,6 +12,12 @@ import subprocess
 import pytest
 
 from qmadmin import create_device, open_device
+from qmadmin.console.render import PlainScreen
+from qmadmin.shell.catalogue import Catalogue
+from qmadmin.shell.interpreter import Interpreter
+from qmadmin.shell.lines import Script
+from qmadmin.shell.session import Session
+from qmcore.message import State
 from tests.fix_shell import PROGRAM
 
 BODIES = "Message id                        State  Bytes  Body\n"
@@ -163,6 +172,61 @@ def test_message_that_cannot_be_written_stays_on_its_queue(shop):
     assert status == 1
     with open_device(shop.device) as device, device.open_space("QSPACE") as space:
         assert space.usage("STRING").messages == 2
+
+
+@pytest.fixture
+def synced(shop, monkeypatch):
+    """What was brought to the disk of the file `out`, and where the first message of STRING stood then."""
+    out, seen, sync = shop.directory / "out", [], os.fsync
+
+    with open_device(shop.device) as device, device.open_space("QSPACE") as space:
+
+        def look(descriptor):
+            sync(descriptor)
+            inode = os.fstat(descriptor).st_ino
+            if out.exists() and inode in (out.stat().st_ino, shop.directory.stat().st_ino):
+                state = next(space.messages("STRING", states=[State.HELD, State.READY])).state
+                seen.append((out.read_text() if inode == out.stat().st_ino else "name", state))
+
+        monkeypatch.setattr(os, "fsync", look)
+        yield seen
+
+
+@pytest.mark.parametrize("where", ["-o {} STRING", "STRING > {}", "STRING >> {}"])
+def test_a_message_leaves_its_queue_when_the_file_that_has_it_is_on_the_disk(shop, synced, where):
+    out = shop.directory / "out"
+    assert ran(shop, f"qget {where.format(out)}")[2] == 0
+    assert out.read_text().endswith("one\n" if ">" in where else "one")
+    assert (out.read_text(), State.HELD) in synced
+    assert "name" in [what for what, _ in synced], "a file without a name is lost, too"
+
+
+@pytest.mark.parametrize("form", ["plain", "json"])
+def test_so_it_does_where_the_whole_output_goes_into_a_file(shop, synced, form):
+    with (shop.directory / "out").open("w+") as out:
+        session = Session(shop.device, Catalogue(), PlainScreen(out, out), shop.environ)
+        with contextlib.closing(session):
+            script = Script(io.StringIO(f"format {form}\nqopen QSPACE\nqget STRING\n"), "crque", session)
+            assert Interpreter(session, script).run() == 0
+    (told,) = [text for text, state in synced if state is State.HELD]
+    assert "one" in told
+
+
+def test_a_message_whose_file_cannot_be_brought_to_the_disk_stays_on_its_queue(shop, monkeypatch):
+    sync, file = os.fsync, shop.directory / "out"
+
+    def fail(descriptor):
+        if os.fstat(descriptor).st_ino == file.stat().st_ino:
+            raise OSError(errno.EIO, "Input/output error")
+        sync(descriptor)
+
+    file.write_text("")
+    monkeypatch.setattr(os, "fsync", fail)
+    _, said, status = ran(shop, f"qget STRING >> {file}")
+    assert said.endswith(f"ERROR: Failed to write {file}: Input/output error (crque, line 2)\n")
+    assert status == 1
+    with open_device(shop.device) as device, device.open_space("QSPACE") as space:
+        assert [message.state.value for message in space.messages("STRING")] == ["ready", "ready"]
 
 
 # ---- shell commands ----

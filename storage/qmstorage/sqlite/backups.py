@@ -96,6 +96,21 @@ def read_list(source: Path) -> BackupReport:
     return report
 
 
+def commands_of(source: Path) -> list[str]:
+    """Return the capacity commands of the queues in a backup; files that are damaged, and not restored, have none."""
+    found: dict[str, None] = {}
+    for volume in read_list(source).volumes:
+        with (
+            contextlib.suppress(QueueError, sqlite3.Error),
+            contextlib.closing(files.connect(str(source / volume.file), "immutable")) as connection,
+        ):
+            unit = SqliteUnit(files.checked(connection, volume.file, older=True).cursor(), Texts(files.DIALECT))
+            for space in unit.spaces():
+                for queue in unit.queues(space.id):
+                    found |= dict.fromkeys(queue.definition.commands)
+    return list(found)
+
+
 def contents_of(path: Path, step: Callable[[int], None], now_and_then: Callable[[], None] | None = None) -> Contents:
     """Return what a copy that nobody else has open contains; refuse one that is damaged."""
     try:
