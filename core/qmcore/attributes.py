@@ -96,16 +96,17 @@ class Whole(Kind):
 
 
 class Seconds(Whole):
-    """A number of seconds from 0 on, which may be given as a timedelta, or the value `endless`."""
+    """A number of seconds from 0 on, which may be given as a timedelta, or `endless`: None, or a number below."""
 
     def __init__(self, what: str, most: int, endless: int | None = 0) -> None:
         super().__init__(what, endless or 0, most, "seconds, -1 for ever" if endless else "seconds")
         self.may_be_none = endless is None
-        self._endless = endless
 
     def kept(self, value: Any, of: str = "") -> int | None:
         """Return the seconds."""
-        return self._endless if value == self._endless else seconds_of(value, self.called(of), self.most)
+        if value is None and self.may_be_none:
+            return None
+        return self.least if self.least and value == self.least else seconds_of(value, self.called(of), self.most)
 
 
 class Flag(Kind):

@@ -1,6 +1,7 @@
 """Queue spaces and queues as administrators define them."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -69,6 +70,13 @@ def test_an_error_queue_may_be_absent_and_is_checked_as_a_name():
 
 def test_pages_are_rounded_down_to_a_multiple_of_four():
     assert [rounded_pages(pages) for pages in (0, 3, 4, 7, 8, 1001)] == [0, 0, 4, 4, 8, 1000]
+
+
+@pytest.mark.parametrize("field", ["retries", "retry_delay", "expiration", "retention"])
+def test_neither_a_bool_nor_a_fraction_is_a_number_of_a_queue(field):
+    for wrong in (False, True, 0.0, 1.5, "1"):
+        with pytest.raises(InvalidArgumentError, match=f"got {re.escape(repr(wrong))}"):
+            QueueDefinition(name="Q", **{field: wrong})
 
 
 @pytest.mark.parametrize("field", ["retries", "retry_delay", "expiration"])
