@@ -93,12 +93,8 @@ class PostgresVolume:
         self.turns = Turns(address)
         self._generations = tables.generations(address.schema)
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
-        self._presence = Presence(
-            self._connected,
-            address.schema,
-            own=OwnRecords(address.schema, clock),
-            clock=clock,
-        )
+        own = OwnRecords(address.schema, clock)
+        self._presence = Presence(self._connected, address.schema, own=own, clock=clock)
         self._closed = ""
         self._short = PostgresShortcut(self, address.schema, self._texts, self.turns.key)
         self.followers = joining.Followers()
