@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from qmcore.acts import growing, housekeeping, looking, manage_spaces, redefining
 from qmcore.definitions import OpenSpace
 from qmcore.device import MissingVolume
-from qmcore.errors import OperatingSystemError, QueueError
+from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError, QueueError
 from qmcore.port import Volume
 from qmcore.queue import Queue, QueueUsage
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
@@ -232,6 +232,28 @@ class Administering(ABC):
             with self._memory(volume, space):
                 total += volume.read(lambda unit, space=space: manage_spaces.messages(unit, space))  # type: ignore[misc]
         return total
+
+    def take_back_space(self, name: str) -> Space:
+        """List a queue space again that a file of the device still has with its messages, and return it.
+
+        It was given up while the file was lost, or its destruction was interrupted, or the device was restored from a
+        backup that is older than it. Its pages are cut from those that are free in the file.
+
+        Raises BadResourceError if no file has such a queue space, InvalidArgumentError if the name is taken or several
+        files have one, NoSpaceError if the file has too few free pages.
+        """
+        left = self._left(name)
+        if len(left) > 1:
+            raise InvalidArgumentError(
+                f"several files have a queue space {name!r}: {', '.join(map(repr, left))}",
+                hint="Move all but one away, and open the device again.",
+                space=name,
+            )
+        for path, space in left.items():
+            return manage_spaces.take_back(self._main, self.volume_of(path), space, path)
+        if name in self._main.read(manage_spaces.names):
+            raise InvalidArgumentError(f"queue space {name!r} is in the table of contents", space=name)
+        raise BadResourceError(f"no file of the device has a queue space {name!r} that was given up", space=name)
 
     def _left(self, name: str) -> dict[str, Space]:
         """Return, by path, what is left of a queue space that the device does not list."""

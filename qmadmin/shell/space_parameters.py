@@ -131,6 +131,8 @@ BLOCKING = Positional(
     default="16",
     notice="Default blocking factor is {default}",
 )
+CREATING = (IPC_KEY, PAGES, QUEUES, *LIMITS, ERROR_QUEUE, INITIALIZE, BLOCKING)
+"""What a new queue space is asked for behind its name."""
 
 
 def changing() -> tuple[Option | Positional, ...]:

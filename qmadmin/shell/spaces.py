@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.console.plurals import counted
@@ -11,6 +12,7 @@ from qmadmin.shell import notices
 from qmadmin.shell import space_parameters as parameters
 from qmadmin.shell.declare import Confirmation, Failure, Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Given, SpaceName
+from qmadmin.shell.notices import UsageError
 from qmcore.errors import BadResourceError, QueueError
 from qmcore.space import Space, SpaceDefinition, SpaceUsage, rounded_pages
 
@@ -36,24 +38,33 @@ def no_table(operation: str) -> Failure:
 @SPACES.command(
     "qspacecreate",
     *parameters.OPTIONS,
+    Option(
+        "-r",
+        "take_back",
+        "Take back, with its messages and limits, a queue space that was given up and that a file still has; only its"
+        " name is needed.",
+        default=False,
+        extension=True,
+    ),
     Positional("queue_space_name", SpaceName(), "Its name: 1 to 15 bytes.", "Queue space name: "),
-    parameters.IPC_KEY,
-    parameters.PAGES,
-    parameters.QUEUES,
-    *parameters.LIMITS,
-    parameters.ERROR_QUEUE,
-    parameters.INITIALIZE,
-    parameters.BLOCKING,
+    *(dataclasses.replace(parameter, unless=("take_back",)) for parameter in parameters.CREATING),
     short="qspc",
 )
-def qspacecreate(session: Session, *, queue_space_name: str, pages: int, inityn: bool, **given: Any) -> Outcome:
+def qspacecreate(
+    session: Session, *, queue_space_name: str, pages: int, inityn: bool, take_back: bool, **given: Any
+) -> Outcome:
     """Create a queue space.
 
     Its pages come from the entries of the device list. All values but the last three are required. At a terminal a bar
     shows how many of the pages are initialized; elsewhere, in verbose mode, a dot for each 5 %.
 
+    If a file was lost, its queue spaces were given up, and it comes back, qcheck names those that still hold messages.
+    None of the same name is created in that file before it is taken back with -r, or destroyed.
+
         qspacecreate -n 50B myqueuespace 230458 200 3 3 3 12 errq n 16
     """
+    if take_back:
+        return _taken_back(session, queue_space_name, {"pages": pages, "inityn": inityn, **given})
     fields = parameters.defined(given, session.device.info.page_size)
     definition = SpaceDefinition(name=queue_space_name, pages=rounded_pages(pages), **fields)
     with session.progress(f"Creating queue space '{queue_space_name}'", 100 if inityn else None) as reached:
@@ -65,6 +76,14 @@ def qspacecreate(session: Session, *, queue_space_name: str, pages: int, inityn:
         *parameters.initialization(session.device.path, wanted=inityn),
         _told(queue_space_name, "created"),
     ]
+
+
+def _taken_back(session: Session, name: str, given: Mapping[str, Any]) -> Line:
+    defaults = {option.name: option.default for option in parameters.OPTIONS}
+    if any(value != defaults.get(parameter) for parameter, value in given.items()):
+        raise UsageError("Option -r takes the name of a queue space alone: all else is as it was")
+    session.device.take_back_space(name)
+    return _told(name, "taken back")
 
 
 @SPACES.command(

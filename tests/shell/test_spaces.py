@@ -222,6 +222,16 @@ class TestLostFile:
             assert ran.status == 1
             assert "holds 2 messages in" in ran.err
             assert "(y, n" not in ran.both
+        told = shell.run("qspacecreate -r THERE 54320\nqspacecreate -r -A 3 THERE\nqspacecreate -r NONE\n")
+        assert told.err.count("Option -r takes the name of a queue space alone") == 2
+        assert told.err.count("ERROR: ") == 3
+        ran = shell.run("qspacecreate -r THERE\nqopen THERE\nqpeek -k 9 Q\nqcheck\n")
+        assert ran.status == 0, ran.both
+        assert ran.out.startswith("Queue space 'THERE' taken back\n")
+        assert ran.out.index("\nfirst\n") < ran.out.index("\nsecond\n")
+        second.rename(away)
+        assert shell.run("qspacedestroy -f -y THERE\n").status == 0
+        away.rename(second)
         question = "Destroy what is left of queue space 'THERE' with 2 messages"
         assert shell.run("qspacedestroy -n -f THERE\n").out == f"Dry run, nothing is done: {question}\n"
         assert question in shell.run("qspacedestroy -f THERE\n").err

@@ -452,6 +452,7 @@ class TestLostVolume:
             with pytest.raises(InUseError, match=holds) as refusal:
                 refused()
             assert "qspacedestroy -f" in refusal.value.hint
+            assert "qspacecreate -r" in refusal.value.hint
         device.destroy_space("ONE", force=True, dry_run=True)
         assert device.left_messages("ONE") == 1
         assert device.table_of_contents() == before
@@ -462,6 +463,53 @@ class TestLostVolume:
         assert "space-left" not in {found.check for found in device.check()}
         device.create_space(wanted)
         assert [space.name for space in device.spaces()] == ["HERE", "ONE", "TWO"]
+
+    def test_it_is_taken_back_with_all_its_messages(self, shared_store, second, lose):
+        device = shared_store.device
+        with device.open_space("ONE") as space:
+            msgid = space.enqueue("Q", "later", delay=0)
+        before = device.space("ONE")
+        lose[0]()
+        shared_store.another().destroy_space("ONE", force=True)
+        lose[1]()
+        device = shared_store.another()
+        assert device.take_back_space("ONE") == before
+        assert [space.name for space in device.spaces()] == ["HERE", "ONE", "TWO"]
+        assert sum(
+            extent.pages for extent in device._main.read(lambda unit: unit.extents()) if extent.space == "ONE"
+        ) == (before.definition.pages)
+        with device.open_space("ONE") as space:
+            assert space.dequeue("Q", msgid=msgid).text == "later"
+            assert drain(space) == ["ONE"]
+        assert not {"space-left", "space-missing", "extents", "store-fault"} & {found.check for found in device.check()}
+
+    def test_nothing_else_is_taken_back(self, shared_store, second, lose):
+        lose[0]()
+        shared_store.another().destroy_space("ONE", force=True)
+        lose[1]()
+        device = shared_store.another()
+        before = device.table_of_contents()
+        with pytest.raises(BadResourceError, match="no file of the device has a queue space 'NONE' that was given up"):
+            device.take_back_space("NONE")
+        with pytest.raises(InvalidArgumentError, match="queue space 'TWO' is in the table of contents"):
+            device.take_back_space("TWO")
+        device.create_space(space_definition("FILLS", pages=70_000))
+        with pytest.raises(NoSpaceError, match="25000"):
+            device.take_back_space("ONE")
+        device.destroy_space("FILLS")
+        assert device.table_of_contents() == before
+        volume, remove = device.volume_of(second), device._main.write
+
+        def meanwhile(work, **how):
+            done = remove(work, **how)
+            volume.write(lambda unit: unit.remove_space(unit.space("ONE").id) if unit.space("ONE") else None)
+            return done
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(device._main, "write", meanwhile)
+            with pytest.raises(BadResourceError, match="there is no queue space 'ONE'"):
+                device.take_back_space("ONE")
+        assert device.table_of_contents() == before
 
     def test_what_arrives_in_what_was_given_up_while_one_of_its_name_is_created_stays(
         self, shared_store, second, monkeypatch

@@ -84,6 +84,7 @@ DEVICE: Final = {
     "space_usage": NONE,
     "spaces": NONE,
     "table_of_contents": NONE,
+    "take_back_space": NONE,
     "tidy_space": SETTLE | LOOK,
     "use": NONE,
     "volume_of": NONE,

@@ -101,9 +101,9 @@ def left(target: str, space: Space, messages: int, *, is_taken: bool) -> Finding
 
     `is_taken`: it has another one of that name elsewhere.
     """
-    removes = (
-        f"qspacedestroy -f {space.name} removes it for good" if messages else "creating one of that name removes it"
-    )
+    removes = "creating one of that name removes it"
+    if messages:
+        removes = f"qspacecreate -r {space.name} takes it back, qspacedestroy -f {space.name} removes it for good"
     holds = f"holds {messages} message{'s' * (messages != 1)} in" if messages else "has"
     return _found(
         Severity.ERROR if messages else Severity.WARNING,

@@ -2,9 +2,9 @@
 
 A queue space lives on one volume, and the table of contents of the device says that it exists. Where the two are
 different files, the table of contents decides: what a destruction that was cut short has left on the volume is swept
-away by the next creation, unless it holds messages: it may have been given up while the volume was lost, and only a
-destruction by its name removes it then. What a creation has listed before it was cut short is finished by the same
-creation again.
+away by the next creation, unless it holds messages: it may have been given up while the volume was lost, and is listed
+again, or removed by a destruction of its name, only on demand. What a creation has listed before it was cut short is
+finished by the same creation again.
 """
 
 from __future__ import annotations
@@ -149,10 +149,28 @@ def refuse_left(unit: Unit, name: str, path: str) -> None:
             f"queue space {name!r} that is not in the table of contents holds {held}"
             f" {'message' if held == 1 else 'messages'} in {path!r}: it was given up, or its destruction was cut"
             " short",
-            hint="Choose another name, or remove it with its messages: qspacedestroy -f.",
+            hint="Take it back with its messages: qspacecreate -r. Or remove it with them: qspacedestroy -f.",
             space=name,
             path=path,
         )
+
+
+def take_back(main: Volume, volume: Volume, left: Space, path: str) -> Space:
+    """List a queue space again that the volume at a path still has; its pages are cut from what is free there."""
+
+    def list_again(unit: Unit) -> None:
+        if left.name in names(unit):
+            raise _exists(left.name)
+        pages = left.definition.pages
+        unit.add_extents(device.allocate(left.name, pages, unit.entries(), unit.extents(), path=path))
+
+    main.write(list_again)
+    present = volume.read(lambda unit: unit.space(left.name))
+    if present is None or not present.is_same_as(left):
+        # A destruction that had begun before was on its way.
+        main.write(lambda unit: unit.remove_extents(left.name))
+        raise no_such_space(left.name)
+    return present
 
 
 def destroy_left(volume: Volume, left: Space, path: str, *, force: bool) -> None:
