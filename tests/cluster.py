@@ -239,7 +239,7 @@ class Cluster(Server):
         """Make a cluster in a room, with the best binaries that there are, and start it."""
         found = _within_reach(find_binaries(), room)
         cluster = cls(room, found.directory, found.version, _free_port(), secrets.token_hex(16), run)
-        cluster._initialise()
+        cluster.initialise()
         cluster.start(may_move=True)
         return cluster
 
@@ -303,13 +303,13 @@ class Cluster(Server):
         room, run = cluster_guard.make_room(self.room.parent)
         standby = Cluster(room, self._binaries.directory, self.version, _free_port(), self.password, run)
         self._standbys.append(standby)
-        standby._own_directory()
+        standby.own_directory()
         source = f"host={self.socket_dir} port={self.port} user=postgres application_name=standby_{standby.port}"
-        standby._run_program(
+        standby.run_program(
             "pg_basebackup", "-D", str(standby.data), "-d", source, "-R", "-X", "stream", "-c", "fast", "--no-sync"
         )
         standby.start()
-        self._wait_until(
+        self.wait_until(
             "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
             f" AND application_name = 'standby_{standby.port}'"
         )
@@ -319,7 +319,7 @@ class Cluster(Server):
         """Make this standby a server of its own, and return when it takes writes."""
         assert self.sql("SELECT pg_promote()") == [(True,)], "the standby was not promoted within a minute"
 
-    def _wait_until(self, count: str) -> None:
+    def wait_until(self, count: str) -> None:
         # Of what happens between two servers nobody is told.
         end = time.monotonic() + cluster_guard.DEADLINE
         with self.connect() as connection:
@@ -334,20 +334,20 @@ class Cluster(Server):
             standby.close()
         end_of_run(self.room, self._run)
 
-    def _initialise(self) -> None:
-        self._own_directory()
+    def initialise(self) -> None:
+        self.own_directory()
         secret = self.socket_dir / "secret"
         secret.touch(0o600)
         self._belongs_to_the_server(secret)
         secret.write_text(_verifier(self.password))
-        self._run_program(
+        self.run_program(
             "initdb", "-D", str(self.data), "-U", "postgres", f"--pwfile={secret}", "--auth-local=trust",
             "--auth-host=scram-sha-256", "--locale=C", "--encoding=UTF8", "--no-sync", "--no-instructions",
         )  # fmt: skip
         with (self.data / "postgresql.conf").open("a") as settings:
             settings.write(SETTINGS)
 
-    def _own_directory(self) -> None:
+    def own_directory(self) -> None:
         self.socket_dir.mkdir(0o700)
         self._belongs_to_the_server(self.socket_dir)
 
@@ -355,7 +355,7 @@ class Cluster(Server):
         if name := account():
             shutil.chown(path, name, pwd.getpwnam(name).pw_gid)
 
-    def _run_program(self, program: str, *arguments: str) -> None:
+    def run_program(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
             [self._binaries[program], *arguments], cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True,
             check=False, **cluster_guard.identity(account()),

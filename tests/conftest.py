@@ -9,8 +9,12 @@ import tempfile
 from pathlib import Path
 
 import hypothesis
+import pytest
 
 pytest_plugins = ["tests.rings", *(f"tests.{path.stem}" for path in sorted(Path(__file__).parent.glob("fix_*.py")))]
+
+# All of them first: one may import another that comes later.
+pytest.register_assert_rewrite(*pytest_plugins)
 
 # An example may wait for the disk, which says nothing about the code.
 hypothesis.settings.register_profile("qmadmin", deadline=None)

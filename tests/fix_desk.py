@@ -8,9 +8,12 @@ import pytest
 
 from qmadmin.opening import open_device
 from qmcore.acts.plain import departure_from
+from qmstorage.sqlite import files, handoff, handoff_memory
+from tests.fix_store import attachment_of
 
 SERVING = """
-from qmstorage.sqlite import wal, handoff, handoff_requests, handoff_memory
+from qmcore.probe import Point
+from qmstorage.sqlite import handoff, handoff_requests, handoff_memory
 
 def pause(where):
     if where == step:
@@ -35,12 +38,13 @@ def pauses_and_looks(its):
     heard()
     return looks(its)
 
-def fails(_):
+def fails(_commit):
     raise OSError(5, "Input/output error")
 
 def undoes(unit, request):
     import sqlite3
-    unit._cursor.execute("ROLLBACK")
+    from sqlalchemy import text
+    unit.run(text("ROLLBACK"))
     raise sqlite3.OperationalError("database or disk is full")
 
 _, path, step, *act = sys.argv
@@ -56,7 +60,7 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     if step == "undone":
         handoff_requests.run = undoes
     if step == "sync fails":
-        wal._sync = fails
+        space.probe.at(Point.BEFORE_SYNC, fails)
     try:
         if act:
             say(space.dequeue("Q").text)
@@ -78,42 +82,40 @@ import types
 from qmstorage.sqlite import handoff, handoff_requests, writer_gate, translate
 from qmstorage.sqlite.unit import SqliteUnit
 
-rest = handoff.Desk._rest
+post, enters = handoff.Desk.post, writer_gate.Gate.enters_at_once
+posted = []
 
-def tells_and_rests(its):
-    handoff.Desk._rest = rest
-    say("posted")
-    rest(its)
+def notes_and_posts(its, errand):
+    left = post(its, errand)
+    if left:
+        posted.append(errand)
+    return left
 
-def tells_and_is_late(its):
-    handoff.Desk._rest = rest
+def enters_or_tells(its):
+    "Try to enter; do what is to be done where that fails the first time after something was posted."
+    if posted and "forks at the gate" in how:
+        writer_gate.Gate.enters_at_once = enters
+        forks()
+        if forked:
+            say("child", os.waitpid(forked, 0)[1] >> 8)
+        return enters(its)
+    inside = enters(its)
+    if posted and not inside:
+        writer_gate.Gate.enters_at_once = enters
+        {"forks": forks, "late": is_late}.get("".join(how[:1]), lambda: say("posted"))()
+    return inside
+
+def is_late():
     say("posted")
     heard()
     # As if it had stood still for so long.
     handoff.time = types.SimpleNamespace(monotonic=lambda: time.monotonic() + 1000, sleep=time.sleep)
 
-def tells_and_forks(its):
-    handoff.Desk._rest = rest
+def forks():
     say("posted")
     heard()
     global forked
     forked = os.fork()
-
-def forks_and_enters(its):
-    handoff.Desk._rest = rest
-    say("posted")
-    heard()
-    writer_gate.Gate.enters_at_once = enters
-    global forked
-    forked = os.fork()
-    if forked:
-        say("child", os.waitpid(forked, 0)[1] >> 8)
-    return enters(its)
-
-def is_posted(its):
-    if space._attachment.volume._beside.desk.asked:
-        return forks_and_enters(its)
-    return enters(its)
 
 def is_interrupted(its):
     handoff.Desk.withdraw = withdraw
@@ -133,10 +135,8 @@ with open_device(path) as device, device.open_space("SPACE") as space:
         packed = handoff_requests.packed
         unpackb, packb = handoff_requests.unpackb, handoff_requests.packb
         handoff_requests.packed = lambda errand: packb([*unpackb(packed(errand))[:-1], [0, 1, b""]])
-    handoff.Desk._rest = {"forks": tells_and_forks, "late": tells_and_is_late}.get("".join(how[:1]), tells_and_rests)
-    enters, withdraw = writer_gate.Gate.enters_at_once, handoff.Desk.withdraw
-    if "forks at the gate" in how:
-        writer_gate.Gate.enters_at_once = is_posted
+    handoff.Desk.post, writer_gate.Gate.enters_at_once = notes_and_posts, enters_or_tells
+    withdraw = handoff.Desk.withdraw
     if "twice" in how:
         handoff.Desk.withdraw = is_interrupted
     if "counts unread" in how:
@@ -186,22 +186,87 @@ def meeting(start, file_device):
     return meets
 
 
+KNOWING = """
+from qmcore.acts.plain import departure_from
+from qmstorage.sqlite import files, handoff_memory, wal
+
+claim, open_desk = handoff_memory.Places.claim, wal.open_desk
+desks, claimed = [], []
+
+def notes_and_claims(*arguments):
+    claimed.append(claim(*arguments))
+    return claimed[-1]
+
+def notes_and_opens(*arguments):
+    desks.append(open_desk(*arguments))
+    return desks[-1]
+
+handoff_memory.Places.claim, wal.open_desk = notes_and_claims, notes_and_opens
+device = open_device(sys.argv[1])
+space = device.open_space("SPACE")
+# So that the definitions are known.
+space.enqueue("ERRORS", "message")
+(desk,) = desks
+assert desk.post(departure_from(space.probe.attachments["SPACE"].opened, "Q", 0))
+desk.withdraw()
+((place, number),) = claimed
+"""
+"""Opens a queue space, takes a place, and knows its desk, the place, and the number that was used there last."""
+
+
+def places_of(path):
+    """Return the places of a device's desk, in which its processes leave each other works."""
+    return handoff_memory.open_places(files.surroundings(path))
+
+
+class Posting:
+    """A desk of its own on the file of a device, as another process has one, and the places that all share."""
+
+    def __init__(self, path, file=None):
+        self.places = places_of(path)
+        self.desk = handoff.Desk(self.places, path, file or files.identity(path))
+
+    @property
+    def place(self):
+        """The place that it has; it has posted something."""
+        ((place, _),) = self.places.posts()
+        return place
+
+    def word(self):
+        """Return how far its work is, in two bits."""
+        return self.places.taken[self.place] & 3
+
+    def close(self):
+        self.desk.close()
+
+
 @pytest.fixture
-def two(file_device):
-    """A desk whose process posts, as it asks its queue space for a message; the queue space of another device on it."""
+def posts(file_device):
+    """Opens a desk whose process posts, and names the file that it says to have open."""
     with contextlib.ExitStack() as stack:
-        first, second = (stack.enter_context(open_device(file_device.path)) for _ in range(2))
-        posting, serving = (stack.enter_context(device.open_space("SPACE")) for device in (first, second))
-        departure = departure_of(posting)
-        serving.enqueue("Q", FIRST)
-        yield posting._attachment.volume._beside.desk, departure, serving
+        yield lambda file=None: stack.enter_context(contextlib.closing(Posting(file_device.path, file)))
+
+
+@pytest.fixture
+def serving(file_device):
+    """A queue space with a message, in which the work that was posted is done."""
+    with open_device(file_device.path) as device, device.open_space("SPACE") as space:
+        yield space
+
+
+@pytest.fixture
+def departure(serving):
+    """A work to be posted: a dequeue of the first message."""
+    found = departure_of(serving)
+    serving.enqueue("Q", FIRST)
+    return found
 
 
 def departure_of(space):
     """Return how the first message of the queue is to go."""
     space.enqueue("Q", "makes the definitions known")
     assert space.dequeue("Q")
-    departure = departure_from(space._attachment.opened, "Q", 0)
+    departure = departure_from(attachment_of(space).opened, "Q", 0)
     assert departure is not None
     return departure
 

@@ -16,15 +16,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from qmadmin.device import Device
 from qmadmin.opening import create_device, open_device
 from qmadmin.space import QueueSpace
 from qmcore.errors import QueueError
 from qmcore.order import OutOfOrder, QueueOrder
+from qmcore.probe import Point, Probe
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.space import SpaceDefinition
 from qmcore.times import MICROS, to_datetime
@@ -157,9 +160,27 @@ def attachment_of(space: QueueSpace) -> Any:
     return space.probe.attachments[space.name]
 
 
+def later(monkeypatch: pytest.MonkeyPatch, seconds: float = 3600) -> None:
+    """Let it be later for volumes on SQLite, which look at their files by the clock of the machine."""
+    now = time.monotonic() + seconds
+    monkeypatch.setattr("qmstorage.sqlite.volume.time", SimpleNamespace(monotonic=lambda: now))
+
+
+def noted(probe: Probe, point: Point) -> list[Any]:
+    """Return what is told at a point from now on: it grows with each time that the point is reached."""
+    told: list[Any] = []
+    probe.at(point, told.append)
+    return told
+
+
+def connection_of(space: QueueSpace) -> Any:
+    """Return the connection of a queue space on SQLite, whose driver tells what it runs."""
+    return attachment_of(space).volume.read(lambda unit: unit.run(text("SELECT 1")).connection)
+
+
 def count_rows(volume: Any, *names: str) -> tuple[int, ...]:
     """Return how many rows the tables of a volume have, whatever the store; of a queue space's, where given that."""
-    opened = volume._attachment.volume if isinstance(volume, QueueSpace) else volume
+    opened = attachment_of(volume).volume if isinstance(volume, QueueSpace) else volume
     return tuple(opened.read(lambda unit: [rows_of(unit, name) for name in names]))
 
 

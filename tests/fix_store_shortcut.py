@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from qmcore.probe import Point, Probe
 from tests.fix_store import make_queue
 
 
@@ -43,15 +44,7 @@ def journeys(monkeypatch):
 
 @pytest.fixture
 def ordinary(monkeypatch):
-    """What went the ordinary way."""
-    from qmstorage.postgres.volume import PostgresVolume
-
+    """What went the ordinary way: the short one writes and commits in one journey."""
     gone = []
-    written = PostgresVolume._written
-
-    def noting(self, work, *arguments, **options):
-        gone.append(work)
-        return written(self, work, *arguments, **options)
-
-    monkeypatch.setattr(PostgresVolume, "_written", noting)
+    monkeypatch.setattr(Probe, "actions", {Point.BEFORE_WRITE: (gone.append,)})
     return gone

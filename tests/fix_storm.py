@@ -5,10 +5,28 @@ import threading
 import pytest
 
 from tests.fix_postgres import KEEPER, database_of
-from tests.fix_store import Store, Work, eventually
+from tests.fix_store import Store, Work, attachment_of, eventually
 
 LOCK_TIMEOUT_MS = 20_000
 """Whoever waits for a lock for so long fails; what they would wait for here lasts until they are done."""
+
+OTHERS = f"""
+FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+AND backend_type = 'client backend' AND application_name <> '{KEEPER}'
+"""
+"""The sessions on the database that are not the tests' own."""
+
+
+def session_of(volume):
+    """Return the session on the server that lies idle, and that the next work gets."""
+    with volume.session(fresh=False) as session:
+        return session
+
+
+def new_session(volume):
+    """End the sessions that lie idle, and return a new one, which the next work gets: nothing is prepared in it."""
+    with volume.session(fresh=True) as session:
+        return session
 
 
 class Arena(Store):
@@ -25,7 +43,7 @@ class Arena(Store):
 
     @property
     def volume(self):
-        return self.spaces[0]._attachment.volume
+        return attachment_of(self.spaces[0]).volume
 
     def sql(self, text):
         cursor = self.looking.execute(text.replace("qm.", f"{self.schema}."))
@@ -34,9 +52,17 @@ class Arena(Store):
     def open_sessions(self, count):
         """Open so many sessions at once, each of which fails when it waits for others."""
         gate = threading.Barrier(count)
-        assert Work(*[lambda: self.volume.read(lambda _: gate.wait(30))] * count).results()
-        for session in self.volume._sessions._all:
-            session.run(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
+
+        def opened():
+            with self.volume.session(fresh=False) as session:
+                gate.wait(30)
+                session.run(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
+
+        assert Work(*[opened] * count).results() == [None] * count
+
+    def sessions(self):
+        """Return how many sessions all processes have for their works, where this one alone is attached."""
+        return len(self.sql(f"SELECT {OTHERS}")) - 1
 
     def check_counters(self):
         """Prove that what is counted is what is there, in each queue and in the queue space."""
@@ -54,9 +80,7 @@ class Arena(Store):
 
     def deadlocks(self):
         """Return how many deadlocks the server has found in the database; all sessions but the tests' have ended."""
-        others = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        others += f" AND backend_type = 'client backend' AND application_name <> '{KEEPER}'"
-        eventually(lambda: not self.sql(others), "the sessions end")
+        eventually(lambda: not self.sql(f"SELECT {OTHERS}"), "the sessions end")
         return self.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")[0][0]
 
 

@@ -14,7 +14,7 @@ from qmcore.message import State, pages_of
 from qmcore.order import QueueOrder
 from qmcore.queue import QueueDefinition
 from qmcore.records import Use
-from tests.fix_store import queue_definition
+from tests.fix_store import attachment_of, queue_definition
 
 ARCHIVE = "a" * 32
 FOREIGN = "f" * 16
@@ -96,8 +96,8 @@ class Importer:
 
     def __init__(self, space: QueueSpace) -> None:
         self.space = space
-        self.volume = space._attachment.volume
-        self.opened = space._attachment.opened
+        self.volume = attachment_of(space).volume
+        self.opened = attachment_of(space).opened
         self.job: ImportJob | None = None
 
     @property
@@ -161,7 +161,7 @@ class Importer:
 
 def faults_of(space: QueueSpace) -> list[str]:
     """Return what is wrong with what is stored of a queue space, on disk and in memory."""
-    attachment = space._attachment
+    attachment = attachment_of(space)
 
     def found(unit: Any) -> list[str]:
         known = attachment.opened.definitions(unit)

@@ -4,6 +4,7 @@ Each durable step has a point before it and one after it, on every store that ha
 
 | step | what it is |
 | --- | --- |
+| queue | a work waits for the writer, on SQLite; this has one point, when it has begun |
 | write | works are written into the open database transaction; nobody else sees them yet |
 | commit | they are committed, those of several threads together |
 | sync | commits are brought to the disk, on SQLite; PostgreSQL's commit does that itself |
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 class Point(enum.Enum):
     """A point of a step, and what an action there is told."""
 
-    BEFORE_WRITE = "how many works come next in one transaction"
+    QUEUED = "how many works of this process wait for the writer, with this one and the one that is under way"
+    BEFORE_WRITE = "how many works come next in one transaction, which is about to begin and may have to wait"
     AFTER_WRITE = "how many works were written in it"
     BEFORE_COMMIT = "how many works the commit is of"
     AFTER_COMMIT = "how many works the commit was of"

@@ -1,5 +1,6 @@
 """The management information base: what a request may be, and what the classes declare."""
 
+import os
 import pickle
 import re
 
@@ -8,6 +9,7 @@ import pytest
 import qmadmin
 from qmadmin import mib
 from qmadmin.mib.declare import Mark
+from qmadmin.opening import open_device
 from qmcore.errors import (
     BadResourceError,
     OperatingSystemError,
@@ -189,12 +191,11 @@ class TestTransactions:
 
 
 class TestReadOnly:
-    def test_a_device_that_can_only_be_read_is_looked_at_and_not_changed(self, device, space, file_store):
-        from qmadmin.device import Device
-        from qmstorage.sqlite.readonly import ReadOnlyVolume
-
+    def test_a_device_that_can_only_be_read_is_looked_at_and_not_changed(self, device, space, file_store, monkeypatch):
         space.enqueue("Q", "x")
-        with Device(device.path, ReadOnlyVolume(device.path), device._maker, file_store.clock) as reader:
+        monkeypatch.setattr("qmstorage.sqlite.opening.os.access", lambda path, mode: mode == os.R_OK)
+        with open_device(device.path, clock=file_store.clock) as reader:
+            assert reader.readonly
             assert [found["TA_CURMSG"] for found in mib.get(reader, "T_APPQ", QS)] == [0, 1]
             assert len(mib.get(reader, "T_APPQMSG", Q)) == 1
             assert one(reader, "T_APPQSPACE")["TA_STATE"] == "ACT"

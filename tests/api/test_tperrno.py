@@ -17,9 +17,9 @@ import pytest
 
 import qmadmin
 from qmadmin.atmi import *
-from qmstorage.sqlite import wal
+from qmcore.probe import Point, Probe
 from tests.fix_atmi import refused
-from tests.fix_store import Child
+from tests.fix_store import Child, attachment_of
 
 BIG = b"x" * (64 * 1024 * 1024 + 1)
 
@@ -247,7 +247,7 @@ def test_a_non_persistent_message_without_memory_is_qmenospace(space: qmadmin.Qu
 def test_a_transaction_too_many_is_qmenospace_and_is_not_doomed(space: qmadmin.QueueSpace) -> None:
     for _ in range(4):
         assert enqueue() == ""
-    transactions = [qmadmin.Transaction(space._device, None, "QSPACE") for _ in range(3)]
+    transactions = [space.transaction() for _ in range(3)]
     for transaction in transactions:
         transaction.join_context()
         assert space.dequeue("STRING") is not None
@@ -275,7 +275,7 @@ def test_a_message_of_which_nobody_can_tell_is_tpetime_and_the_store_that_failed
 ) -> None:
     assert enqueue() == ""
     with monkeypatch.context() as patch:
-        patch.setattr(wal, "_sync", fail)
+        patch.setattr(Probe, "actions", {Point.BEFORE_SYNC: (fail,)})
         assert enqueue() == "TPETIME"
     # What was not brought to the disk cannot be told: the device has to be opened again.
     assert enqueue() == "QMESYSTEM"
@@ -288,7 +288,7 @@ def test_a_commit_that_was_not_brought_to_the_disk_is_tpehazard(joined: Path, mo
     tpbegin()
     assert enqueue() == ""
     with monkeypatch.context() as patch:
-        patch.setattr(wal, "_sync", fail)
+        patch.setattr(Probe, "actions", {Point.BEFORE_SYNC: (fail,)})
         assert refused(tpcommit).name == "TPEHAZARD"
     assert tpgetlev() == 0
     tpbegin()
@@ -302,7 +302,7 @@ def test_a_commit_after_one_that_was_not_brought_to_the_disk_is_tpeabort(
     tpbegin()
     assert enqueue() == ""
     with monkeypatch.context() as patch:
-        patch.setattr(wal, "_sync", fail)
+        patch.setattr(Probe, "actions", {Point.BEFORE_SYNC: (fail,)})
         assert enqueue("RPLYQ", flags=TPNOTRAN) == "TPETIME"
     assert refused(tpcommit).name == "TPEABORT"
     tpterm()
@@ -396,13 +396,13 @@ def test_a_transaction_that_others_have_rolled_back_is_qmeaborted(joined: Path, 
     assert enqueue() == ""
     tpbegin()
     assert dequeue() == ""
-    volume = space._attachment.volume
-    record = volume.read(lambda unit: unit.transactions(space._attachment.opened.space.id))[0]
+    volume = attachment_of(space).volume
+    record = volume.read(lambda unit: unit.transactions(attachment_of(space).opened.space.id))[0]
 
     def give_up(unit: object) -> None:
         from qmcore.acts.returning import Cause, Ending, give_back
 
-        opened = space._attachment.opened
+        opened = attachment_of(space).opened
         assert unit.end_transaction(record.id, record.owner_id)
         give_back(unit, opened, record.id, opened.definitions(unit).by_id, 0, Ending(Cause.DEATH))
 

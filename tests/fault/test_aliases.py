@@ -3,20 +3,25 @@
 import contextlib
 import shutil
 import sqlite3
+import time
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from qmadmin.opening import create_device, open_device
 from qmcore.errors import BadResourceError, InUseError, NotOpenError
 from qmcore.findings import Severity
-from qmstorage.sqlite import aliases, files, volume
-from tests.fix_store import drain, make_queue
+from qmstorage.sqlite import aliases, files
+from tests.fix_store import attachment_of, drain, later, make_queue
 
 OPENING = """
+import itertools, time, types
 from qmstorage.sqlite import aliases
 
-aliases._PATIENCE_SECONDS = 0
+# Each look at the clock is long after the one before.
+aliases.time = types.SimpleNamespace(monotonic=itertools.count(0, 1000).__next__, sleep=time.sleep)
 try:
     open_device(sys.argv[1])
 except QueueError as error:
@@ -28,7 +33,8 @@ LOST = [("-wal",), ("-shm",), ("-wal", "-shm")]
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch):
-    monkeypatch.setattr(aliases, "_PATIENCE_SECONDS", 0)
+    # Each look at the clock is long after the one before.
+    monkeypatch.setattr(aliases, "time", SimpleNamespace(monotonic=count(0, 1000).__next__, sleep=time.sleep))
 
 
 @pytest.fixture
@@ -137,7 +143,7 @@ class TestRemoved:
         with pytest.raises(NotOpenError), space.transaction():
             assert space.dequeue("Q").text == "taken"
             lose(path, suffixes)
-            monkeypatch.setattr(space._attachment.volume, "_next_look", 0)
+            later(monkeypatch)
         assert there(path) == ["taken"]
 
 
@@ -161,23 +167,18 @@ class TestWithoutItsLog:
         assert there(path) == ["before", "after"]
 
     def test_whoever_comes_waits_for_the_loser_to_notice(self, space, path, monkeypatch, suffixes):
-        monkeypatch.setattr(aliases, "_PATIENCE_SECONDS", 30)
-        monkeypatch.setattr(aliases, "_is_alone", noticing(space, aliases._is_alone))
+        rested = []
+
+        def rests(seconds):
+            rested.append(seconds)
+            with contextlib.suppress(NotOpenError):
+                attachment_of(space).volume.check_place()
+
+        monkeypatch.setattr(aliases, "time", SimpleNamespace(monotonic=time.monotonic, sleep=rests))
         space.enqueue("Q", "before")
         lose(path, suffixes)
         assert there(path) == ["before"]
-
-
-def noticing(space, is_alone):
-    """Return the question whether nobody else has the file open; whoever has notices between two answers."""
-
-    def asked(path):
-        answer = is_alone(path)
-        with contextlib.suppress(NotOpenError):
-            space._attachment.volume.check_place()
-        return answer
-
-    return asked
+        assert rested
 
 
 def test_what_another_program_has_written_to_a_new_log_stays(file_store, space, path, clock, start):
@@ -239,10 +240,9 @@ def test_a_file_takes_no_place_that_another_process_believes_to_have_open(file_s
 
 def test_a_process_looks_once_a_second(space, monkeypatch):
     looks = []
-    found = space._attachment.volume
-    monkeypatch.setattr(found._belongings, "lost", lambda: looks.append(1) or "")
-    monkeypatch.setattr(volume, "_LOOK_SECONDS", 3600)
-    monkeypatch.setattr(found, "_next_look", 0)
-    for _ in range(3):
-        space.enqueue("Q", "x")
-    assert len(looks) == 1
+    monkeypatch.setattr(aliases.Belongings, "lost", lambda _: looks.append(1) or "")
+    for seconds, looked in ((10, 1), (10.9, 1), (11.1, 2)):
+        later(monkeypatch, seconds)
+        for _ in range(3):
+            space.enqueue("Q", "x")
+        assert len(looks) == looked

@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from qmadmin.opening import create_device, open_device, restore_device
 from qmcore.errors import (
@@ -18,9 +19,10 @@ from qmcore.errors import (
     QueueError,
     SystemFailureError,
 )
-from qmstorage.sqlite import translate, wal
+from qmcore.probe import Point, Probe
+from qmstorage.sqlite import translate
 from tests.fix_disk import fill
-from tests.fix_store import Work, bodies_held, drain, eventually, make_queue, space_definition
+from tests.fix_store import Work, attachment_of, bodies_held, drain, eventually, make_queue, noted, space_definition
 
 FULL = """
 import resource, signal
@@ -45,13 +47,17 @@ def refused(act):
 
 class TestFullDisk:
     @pytest.fixture
-    def space(self, small_disk):
-        with create_device(small_disk / "QUE", 50_000) as device:
-            device.create_space(space_definition(pages=20_000, messages=20_000))
-            with device.open_space("SPACE") as opened:
-                make_queue(opened, "Q", retries=3)
-                make_queue(opened, "OUT")
-                yield opened
+    def device(self, small_disk):
+        with create_device(small_disk / "QUE", 50_000) as made:
+            made.create_space(space_definition(pages=20_000, messages=20_000))
+            yield made
+
+    @pytest.fixture
+    def space(self, device):
+        with device.open_space("SPACE") as opened:
+            make_queue(opened, "Q", retries=3)
+            make_queue(opened, "OUT")
+            yield opened
 
     def test_an_enqueue_is_refused_and_everything_before_it_is_there(self, space, small_disk):
         accepted = []
@@ -76,14 +82,14 @@ class TestFullDisk:
         texts = drain(space)
         assert (texts[0], texts[-1]) == ("before", "after")
 
-    def test_a_backup_that_does_not_fit_leaves_nothing(self, space, small_disk, tmp_path):
+    def test_a_backup_that_does_not_fit_leaves_nothing(self, device, space, small_disk, tmp_path):
         space.enqueue_many("Q", [bytes(3_000)] * 400)
         (small_disk / "ZZZ").write_bytes(bytes(1_300_000))
         before = sorted(path.name for path in small_disk.iterdir())
         with pytest.raises(OperatingSystemError, match="no room left on the disk"):
-            space._device.backup(small_disk / "backup")
+            device.backup(small_disk / "backup")
         assert sorted(path.name for path in small_disk.iterdir()) == before
-        report = space._device.backup(tmp_path / "backup")
+        report = device.backup(tmp_path / "backup")
         with pytest.raises(OperatingSystemError, match="No space left"):
             restore_device(tmp_path / "backup", small_disk / "NEW")
         assert sorted(path.name for path in small_disk.iterdir()) == before
@@ -115,8 +121,7 @@ class TestFullDisk:
         assert held == 20
         eventually(lambda: bodies_held(space) == (20, 0, 0), "the messages are back")
 
-    def test_leaving_is_not_refused_and_is_finished_when_there_is_room(self, space, small_disk):
-        device = space._device
+    def test_leaving_is_not_refused_and_is_finished_when_there_is_room(self, device, space, small_disk):
         space.enqueue("Q", "x")
         with contextlib.suppress(QueueError), space.transaction():
             space.dequeue("Q")
@@ -214,16 +219,16 @@ class TestFailingSync:
     @pytest.fixture
     def failing(self, monkeypatch):
         """Let the next sync fail, and those after it succeed, as the kernel has it; count them."""
-        real, calls = wal._sync, []
+        calls = []
 
-        def sync(descriptor):
-            calls.append(descriptor)
+        def fails(commit):
+            calls.append(commit)
             if len(calls) == 1:
                 raise OSError(errno.EIO, "Input/output error")
-            real(descriptor)
 
         def begin():
-            monkeypatch.setattr(wal, "_sync", sync)
+            # Of whichever device does it.
+            monkeypatch.setattr(Probe, "actions", {Point.BEFORE_SYNC: (fails,)})
             return calls
 
         return begin
@@ -277,29 +282,30 @@ class TestFailingSync:
         results = Shared(space).run(*refused, *[lambda: space.enqueue("Q", b"x")] * 3)
         assert [type(result) for result in results] == [BadQueueError] * 3 + [OutcomeUnknownError] * 3
 
-    def test_whoever_stands_behind_in_line_is_told_too(self, space, monkeypatch):
+    def test_whoever_stands_behind_in_line_is_told_too(self, space):
         import threading
 
         syncing, may_fail = threading.Event(), threading.Event()
         calls = []
 
-        def slow_then_failing(descriptor):
-            calls.append(descriptor)
+        def slow_then_failing(commit):
+            calls.append(commit)
             if len(calls) == 1:
                 syncing.set()
                 assert may_fail.wait(30)
                 raise OSError(errno.EIO, "Input/output error")
 
-        monkeypatch.setattr(wal, "_sync", slow_then_failing)
+        space.probe.at(Point.BEFORE_SYNC, slow_then_failing)
         first = Work(lambda: space.enqueue("Q", b"1"))
         assert syncing.wait(30)
-        volume = space._attachment.volume
+        volume, queued = attachment_of(space).volume, noted(space.probe, Point.QUEUED)
         second = Work(lambda: space.enqueue("Q", b"2"))
-        eventually(lambda: len(volume._line) == 1, "the second stands in line")
+        eventually(lambda: len(queued) == 1, "the second stands in line")
         # It is committed by whoever has no reason to wait for the disk.
         volume.write(lambda _: None, durable=False)
         third = Work(lambda: space.enqueue("Q", b"3"))
-        eventually(lambda: len(volume._line) == 1, "the third stands in line")
+        # Before it came the work that committed the second.
+        eventually(lambda: len(queued) == 3, "the third stands in line")
         may_fail.set()
         assert {type(result) for result in first.results() + second.results()} == {OutcomeUnknownError}
         assert {type(result) for result in third.results()} == {SystemFailureError}, "nothing of it was done"
@@ -314,7 +320,7 @@ class TestFailingSync:
         assert "committed" not in repr(transaction)
 
     def test_a_relaxed_device_does_not_sync(self, file_store, space, failing):
-        space._attachment.volume.write(lambda unit: unit._cursor.execute("UPDATE device SET durability = 'relaxed'"))
+        attachment_of(space).volume.write(lambda unit: unit.run(text("UPDATE device SET durability = 'relaxed'")))
         other = file_store.another().open_space("SPACE")
         calls = failing()
         other.enqueue("Q", b"x")
@@ -377,7 +383,7 @@ class TestLocked:
             "def stop(unit):\n"
             "    say('inside')\n"
             "    os.kill(os.getpid(), signal.SIGSTOP)\n"
-            "space._attachment.volume.write(stop)\n"
+            "space.probe.attachments['SPACE'].volume.write(stop)\n"
             "say('done')\n",
             file_device.path,
         )

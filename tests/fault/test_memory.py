@@ -14,8 +14,9 @@ import pytest
 
 from qmadmin.opening import create_device, open_device
 from qmcore.errors import NotOpenError, OperatingSystemError, QueueError
+from qmcore.probe import Point
 from tests.fault.test_disk import fill
-from tests.fix_store import drain, eventually, make_queue, space_definition, truth
+from tests.fix_store import attachment_of, drain, eventually, later, make_queue, space_definition, truth
 
 PAGE = 4096
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -247,9 +248,9 @@ class TestLost:
         return lost
 
     @pytest.fixture
-    def look(self, device, monkeypatch):
+    def look(self, monkeypatch):
         """Let the look come that is taken once a second."""
-        return lambda: monkeypatch.setattr(device.volume_of(device.path), "_next_look", 0)
+        return lambda: later(monkeypatch)
 
     @pytest.mark.parametrize("how", LOST)
     def test_a_process_that_has_it_open_is_told_and_acknowledges_nothing_more(self, space, lose, look, how):
@@ -303,7 +304,7 @@ class TestLost:
 
     def test_an_export_does_not_read_what_others_have_put_there(self, space, lose):
         lose("replaced")
-        with pytest.raises(NotOpenError, match="memory of queue space"), space._attachment.volume.snapshot():
+        with pytest.raises(NotOpenError, match="memory of queue space"), attachment_of(space).volume.snapshot():
             pass
 
     def test_one_that_ipcrm_gave_up_is_missed_by_nobody(self, device, look):
@@ -366,7 +367,7 @@ class TestFull:
         with space.transaction():
             assert space.dequeue("Q").text == "a"
             space.enqueue("OUT", "b")
-        space._attachment.look_after(now=True)
+        attachment_of(space).look_after(now=True)
         assert drain(space, "OUT") == ["b"]
         filling.unlink()
 
@@ -387,7 +388,7 @@ class TestFull:
             except QueueError:
                 committed = False
             filling.unlink(missing_ok=True)
-            space._attachment.look_after(now=True)
+            attachment_of(space).look_after(now=True)
             left = [message.text for message in space.dequeue_many("Q", 9)]
             came = [message.body[:1] for message in space.dequeue_many("OUT", 9)]
             assert (left, came) == (([], [b"c", b"D"]) if committed else (["a", "B"], []))
@@ -396,8 +397,6 @@ class TestFull:
 
     def test_memory_that_is_full_between_the_two_commits_follows_when_there_is_room(self, space, small_memory, caplog):
         """The disk has committed; what memory lacks is room for its own commit."""
-        from qmcore.acts import transactions
-
         space.enqueue("Q", "a")
         for _ in range(20):
             space.enqueue("Q", bytes(1_000), persistent=False)
@@ -406,13 +405,17 @@ class TestFull:
         assert len(space.dequeue_many("Q", 30)) == 21
         space.enqueue("OUT", "c")
         space.enqueue("OUT", b"D" + bytes(5_000), persistent=False)
-        (branch,) = [branch for _, branch in transaction._branches.values()]
-        transactions._bring_to_memory(space._attachment.volume, branch, space._device.clock.now())
-        filling = fill(small_memory)
+        fillings = []
+
+        def memory_has_it(_works):
+            space.probe.leave(Point.AFTER_COMMIT)
+            fillings.append(fill(small_memory))
+
+        space.probe.at(Point.AFTER_COMMIT, memory_has_it)
         transaction.commit()
         transaction.leave_context()
         assert "committed on disk, and memory has to follow" in caplog.text
-        filling.unlink()
+        fillings[0].unlink()
         eventually(lambda: space.usage("OUT").messages == 2, "memory has followed")
         assert [message.body[:1] for message in space.dequeue_many("OUT", 9)] == [b"c", b"D"]
         assert space.dequeue("Q") is None

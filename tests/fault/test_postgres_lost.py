@@ -9,7 +9,8 @@ import pytest
 from qmadmin.opening import create_device, open_device
 from qmcore.errors import AbortedError, OperatingSystemError, OutcomeUnknownError
 from qmcore.findings import Severity
-from tests.fix_store import Work, bodies_held, eventually, make_queue, space_definition, waiting_for
+from tests.fix_store import Work, attachment_of, bodies_held, eventually, make_queue, space_definition, waiting_for
+from tests.fix_storm import new_session, session_of
 from tests.proxy import Proxy
 
 psycopg = pytest.importorskip("psycopg")
@@ -50,13 +51,13 @@ class Net:
             self.seen.purge(name)
         self.settle()
         self.seen.enqueue("Q", "old")
-        self.space._attachment.volume._sessions._close_idle()
+        new_session(attachment_of(self.space).volume)
 
     def settle(self):
         """Return when others know again that the process behind the network lives, and it that they do."""
-        self.space._attachment.look_after(now=True)
-        others = self.seen._attachment.volume
-        eventually(lambda: others.living([self.space._attachment.owner]), "the process is known again")
+        attachment_of(self.space).look_after(now=True)
+        others = attachment_of(self.seen).volume
+        eventually(lambda: others.living([attachment_of(self.space).owner]), "the process is known again")
 
     def mend(self):
         """Let the network take connections again, after it refused them."""
@@ -137,7 +138,7 @@ def list_them(space):
 
 
 def look_after(space):
-    space._attachment.look_after(now=True)
+    attachment_of(space).look_after(now=True)
 
 
 def count(space):
@@ -245,7 +246,7 @@ def test_where_nobody_can_be_asked_the_outcome_is_unknown_and_the_next_act_works
 def test_where_the_server_was_restarted_meanwhile_the_outcome_is_unknown(net):
     """Behind a crash the number of the transaction may be another one's."""
     enqueue(net.space)
-    (session,) = net.space._attachment.volume._sessions._idle
+    session = session_of(attachment_of(net.space).volume)
     session.boot = "before"
     with pytest.raises(OutcomeUnknownError) as caught:
         commit_of(dequeue)(net, "answer", "reset")
@@ -257,7 +258,7 @@ def test_where_the_server_was_restarted_meanwhile_the_outcome_is_unknown(net):
 def test_what_became_of_a_plain_enqueue_is_known_beyond_a_restart_with_its_identifier(net, moment):
     """A row that only its session writes tells of it."""
     enqueue(net.space)
-    (session,) = net.space._attachment.volume._sessions._idle
+    session = session_of(attachment_of(net.space).volume)
     session.boot = "before"
     look_after(net.space)
     net.proxy.trap(ARRIVAL, moment, "reset")
@@ -269,9 +270,9 @@ def test_what_became_of_a_plain_enqueue_is_known_beyond_a_restart_with_its_ident
 
 def test_where_another_session_has_written_that_row_the_outcome_is_unknown(net):
     enqueue(net.space)
-    volume = net.space._attachment.volume
-    (session,) = volume._sessions._idle
-    with net.seen._attachment.volume._connect() as connection:
+    volume = attachment_of(net.space).volume
+    session = session_of(volume)
+    with connection_timeouts.connected(attachment_of(net.seen).volume.address) as connection:
         connection.execute(f"UPDATE lost.counter SET generation = 1 WHERE slot = {session.slot}")
     with pytest.raises(OutcomeUnknownError):
         commit_of(enqueue)(net, "answer", "reset")
@@ -300,10 +301,10 @@ def test_the_number_of_a_queue_space_that_was_destroyed_is_not_taken_for_that_of
 @pytest.mark.parametrize("order", ["reset", "swallow"])
 def test_a_session_that_has_the_process_number_of_a_lost_one_by_now_is_left_alone(net, order):
     """The server gives numbers anew, to sessions of the same program too."""
-    volume = net.space._attachment.volume
+    volume = attachment_of(net.space).volume
     enqueue(net.space)
-    (lost,) = (session.connection for session in volume._sessions._idle)
-    with contextlib.closing(connection_timeouts.connected(net.seen._attachment.volume.address)) as later:
+    lost = session_of(volume).connection
+    with contextlib.closing(connection_timeouts.connected(attachment_of(net.seen).volume.address)) as later:
         lost.identity = lost.identity._replace(pid=later.identity.pid)
         net.proxy.trap(ARRIVAL, "answer", order)
         enqueue(net.space)
@@ -317,10 +318,10 @@ def test_a_session_that_has_the_process_number_of_a_lost_one_by_now_is_left_alon
 def test_a_lost_session_that_a_pooler_gives_us_again_tells_what_became_of_the_commit(net, name, moment, monkeypatch):
     """Who ended it would end himself, and never know."""
     enqueue(net.space)
-    volume = net.space._attachment.volume
-    (lost,) = (session.connection for session in volume._sessions._idle)
+    volume = attachment_of(net.space).volume
+    lost = session_of(volume).connection
     look_after(net.space)
-    with contextlib.closing(connection_timeouts.connected(net.seen._attachment.volume.address)) as again:
+    with contextlib.closing(connection_timeouts.connected(attachment_of(net.seen).volume.address)) as again:
         lost.identity = again.identity
         monkeypatch.setattr(volume, "connected_hastily", lambda: again)
         COMMITS[name](net, moment, "reset")
@@ -390,7 +391,7 @@ def test_a_long_statement_is_not_taken_for_a_lost_connection(net):
     entered, leave = threading.Event(), threading.Event()
 
     def keep():
-        with net.seen._attachment.volume.still(10):
+        with attachment_of(net.seen).volume.still(10):
             entered.set()
             assert leave.wait(30)
 
@@ -401,7 +402,7 @@ def test_a_long_statement_is_not_taken_for_a_lost_connection(net):
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE wait_event = 'advisory' AND clock_timestamp() > query_start + '1 s'::interval"
     )
-    with net.seen._attachment.volume._connect() as connection:
+    with connection_timeouts.connected(attachment_of(net.seen).volume.address) as connection:
         eventually(lambda: connection.execute(waits).fetchone() != (0,), "it waits for longer than the silence")
     leave.set()
     (msgid,) = working.results()

@@ -14,7 +14,13 @@ import dataclasses
 from qmstorage.postgres import liveness, sessions
 
 liveness.Patience.__init__.__defaults__ = (0.5, 10.0, 0.1, 5.0)
-sessions._SETTINGS = tuple(each.replace("60000", "500") for each in sessions._SETTINGS)
+made = sessions.Session.__init__
+
+def makes_hasty(its, connection, *arguments):
+    connection.execute("SET idle_in_transaction_session_timeout = 500")
+    made(its, connection, *arguments)
+
+sessions.Session.__init__ = makes_hasty
 """
 """Has the server lose patience with this process after half a second, instead of a minute."""
 
@@ -40,16 +46,17 @@ with space.transaction():
 MIDWAY = (
     HASTY
     + """
+from sqlalchemy import text
+
 device = open_device(sys.argv[1])
 space = device.open_space("SPACE")
 
 def work(unit):
-    unit._cursor.execute(f"DELETE FROM {sys.argv[2]}.ready RETURNING 1")
-    say(len(unit._cursor.fetchall()))
+    say(len(unit.run(text(f"DELETE FROM {sys.argv[2]}.ready RETURNING 1")).fetchall()))
     heard()
     say("on")
 
-space._attachment.volume.write(work, concurrent=True)
+space.probe.attachments["SPACE"].volume.write(work, concurrent=True)
 say("done")
 """
 )

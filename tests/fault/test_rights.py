@@ -10,7 +10,7 @@ import pytest
 
 from qmadmin.opening import create_device, open_device
 from qmcore.records import Forwarding
-from tests.fix_store import make_queue, space_definition
+from tests.fix_store import attachment_of, make_queue, space_definition
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -92,7 +92,7 @@ class TestModes:
             device.create_space(space_definition())
             device.create_entry(tmp_path / "SECOND", 0, 100)
             with device.open_space("SPACE") as space:
-                bell = space._attachment.volume.bell()
+                bell = attachment_of(space).volume.bell()
                 files = [path, f"{path}-wal", f"{path}-shm", tmp_path / "SECOND", *Path(f"{path}-run").iterdir()]
                 assert {mode(name) for name in files} == {0o660}
                 assert {Path(name).stat().st_gid for name in files} == {group.gr_gid}

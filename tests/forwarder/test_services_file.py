@@ -9,6 +9,7 @@ import pytest
 from qmadmin.forwarder.descriptions import PythonDescription, description
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.services_file import ServicesFile
+from tests.fix_service import call
 
 FILE = "services file 'services.toml'"
 S = f"service 'S' in {FILE}"
@@ -156,7 +157,7 @@ def test_command_is_looked_for_beside_the_file_or_in_the_path(directory, monkeyp
     monkeypatch.chdir("/")
     found = ServicesFile.read(str(directory / "services.toml"))
     service = found.service("S", {"PATH": str(directory / "path")})
-    assert service._command == [str(directory / place)]
+    assert call(service).body == f"{place}\n".encode()
 
 
 def test_secrets_are_not_in_what_is_said_of_a_wrong_key(directory):

@@ -1,13 +1,12 @@
 """Works that a process leaves to the one which has the writer: each is done once, whoever dies or stands still."""
 
+import contextlib
 import signal
 import sys
 
 import pytest
 
-from qmstorage.sqlite import handoff_memory
-from qmstorage.sqlite.files import run_directory
-from tests.fix_desk import FIRST
+from tests.fix_desk import FIRST, KNOWING, places_of
 from tests.fix_store import drain
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes wait for their turn")
@@ -233,9 +232,9 @@ def test_the_outcome_is_unknown_where_the_answer_is_damaged(meeting, file_device
     server, owner = meeting("committed", "enqueue", "impatient")
     server.say()
     server.expect("committed")
-    with (run_directory(file_device.path) / "desk.1").open("r+b") as file:
-        file.seek(handoff_memory._ANSWERS_FROM)
-        file.write(bytes(handoff_memory._AREA.size))
+    with contextlib.closing(places_of(file_device.path)) as places:
+        # As if nothing had ever been written there.
+        places.answer(0, 0, 0, b"")
     if killed:
         server.kill()
     else:
@@ -330,15 +329,15 @@ def test_a_child_that_is_forked_while_its_parent_waits_does_nothing_where_the_ga
     assert sorted(queued(file_device)) == after("enqueue")
 
 
-FORKING = """
-with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
-    its = space._attachment.volume._beside.desk
-    assert its._takes_place()
-    if os.fork() == 0:
-        its.tell([(its._place, 7)])
-        os._exit(0)
-    say(os.wait()[1], its._places.synced[its._place])
+FORKING = (
+    KNOWING
+    + """
+if os.fork() == 0:
+    desk.tell([(place, 7)])
+    os._exit(0)
+say(os.wait()[1], handoff_memory.open_places(files.surroundings(sys.argv[1])).synced[place])
 """
+)
 
 
 def test_a_child_that_is_forked_before_others_are_told_leaves_that_to_its_parent(start, file_device):
@@ -395,10 +394,11 @@ def test_what_a_dead_process_has_posted_is_cleared_away_though_it_was_done(meeti
     server.expect("done")
     owner.kill()
     with file_device.open_space("SPACE") as space:
-        desk = space._attachment.volume._beside.desk
-        assert desk.has_posts()
+        places = places_of(file_device.path)
+        assert places.any_posted()
         space.enqueue("Q", "more")
-        assert not desk.has_posts()
+        assert not places.any_posted()
+        places.close()
 
 
 # ---- interrupts -----------------------------------------------------------------------------------------------------
@@ -406,10 +406,11 @@ def test_what_a_dead_process_has_posted_is_cleared_away_though_it_was_done(meeti
 ROUNDS = """
 import contextlib
 from importlib import import_module
-from qmstorage.sqlite import handoff
+from qmstorage.sqlite import handoff, writer_gate
 from tests.interrupts import InterruptedAt
 
-looks, rest = handoff.Desk.has_posts, handoff.Desk._rest
+looks, post, enters = handoff.Desk.has_posts, handoff.Desk.post, writer_gate.Gate.enters_at_once
+posted = []
 
 def pauses_and_looks(its):
     handoff.Desk.has_posts = looks
@@ -417,10 +418,18 @@ def pauses_and_looks(its):
     heard()
     return looks(its)
 
-def tells_and_rests(its):
-    handoff.Desk._rest = rest
-    say("posted")
-    rest(its)
+def notes_and_posts(its, errand):
+    left = post(its, errand)
+    if left:
+        posted.append(errand)
+    return left
+
+def enters_or_tells(its):
+    inside = enters(its)
+    if posted and not inside:
+        writer_gate.Gate.enters_at_once = enters
+        say("posted")
+    return inside
 
 _, path, who, module = sys.argv
 line = 0
@@ -430,7 +439,9 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     while heard() != "end":
         line += 1
         handoff.Desk.has_posts = pauses_and_looks if who == "server" else looks
-        handoff.Desk._rest = tells_and_rests if who == "owner" else rest
+        posted.clear()
+        if who == "owner":
+            handoff.Desk.post, writer_gate.Gate.enters_at_once = notes_and_posts, enters_or_tells
         how = "done"
         with contextlib.ExitStack() as stack:
             if module:

@@ -1,38 +1,38 @@
 """The places in which processes leave each other works, and what stands in them."""
 
 import contextlib
-import errno
-import gc
 import os
 import signal
-import socket
 import sqlite3
 import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from qmadmin import OutcomeUnknownError, QueueError
+from qmadmin import OutcomeUnknownError
 from qmadmin.opening import create_device, open_device
-from qmstorage.sqlite import handoff, handoff_memory, wal
+from qmcore.probe import Point
+from qmstorage.sqlite import handoff, handoff_memory
 from qmstorage.sqlite.files import run_directory, surroundings
-from tests.fix_desk import FIRST, Closed
+from tests.fix_desk import FIRST, KNOWING, Closed, departure_of
 from tests.fix_store import drain, make_queue, space_definition
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes wait for their turn")
 
-KEEPING = """
-with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
-    volume = space._attachment.volume
-    its = volume._beside.desk
-    assert its._takes_place()
-    say(its._place, its._number)
-    if sys.argv[2:] and os.fork() == 0:
-        say("child", os.getpid())
-        signal.pause()
-    heard()
+KEEPING = (
+    KNOWING
+    + """
+say(place, number)
+if sys.argv[2:] and os.fork() == 0:
+    say("child", os.getpid())
+    signal.pause()
+heard()
+device.close()
 """
+)
+
+
+def desk_of(device):
+    return contextlib.closing(handoff.open_desk(surroundings(device.path), device.path))
 
 
 def test_the_place_of_a_process_that_died_is_another_s_though_a_child_of_it_lives(start, file_device):
@@ -44,7 +44,8 @@ def test_the_place_of_a_process_that_died_is_another_s_though_a_child_of_it_live
         other.expect("1 0")
         keeping.kill()
         other = start(KEEPING, file_device.path)
-        other.expect("0 0")
+        # A number that was used there is not used again.
+        other.expect("0 1")
     finally:
         os.kill(child, signal.SIGKILL)
 
@@ -53,10 +54,10 @@ def test_who_finds_no_place_waits_for_his_turn(meeting, file_device, monkeypatch
     fds = [os.open(run_directory(file_device.path) / "desk.1", os.O_RDWR) for _ in range(handoff_memory.NUMBER)]
     try:
         assert all(handoff_memory.locks(fd, place) for place, fd in enumerate(fds))
-        with open_device(file_device.path) as device, device.open_space("SPACE") as space:
-            desk = space._attachment.volume._beside.desk
-            assert not desk._takes_place()
-            assert not desk._takes_place(), "which is not asked again and again"
+        with open_device(file_device.path) as device, device.open_space("SPACE") as space, desk_of(device) as desk:
+            departure = departure_of(space)
+            assert not desk.post(departure)
+            assert not desk.post(departure), "which is not asked again and again"
     finally:
         for fd in fds:
             os.close(fd)
@@ -72,10 +73,45 @@ def file(file_device):
     return run_directory(file_device.path) / "desk.1"
 
 
-def holds(process):
-    """Return how many files a process has open, and how often it has the places mapped."""
-    proc = Path("/proc") / str(process)
-    return len(list((proc / "fd").iterdir())), (proc / "maps").read_text().count("desk.1")
+HOLDING = """
+import errno, gc, socket
+from pathlib import Path
+from types import SimpleNamespace
+from qmstorage.sqlite import handoff, wal
+
+def holds():
+    return len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("desk.1")
+
+def refuses(*_, **__):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+_, path, missing = sys.argv
+# What is loaded late has files open for a moment.
+with open_device(path) as device, device.open_space("SPACE") as space:
+    space.enqueue("Q", "message")
+del device, space
+gc.collect()
+if missing:
+    gc.enable()
+else:
+    gc.disable()
+before = holds()
+if missing == "the log":
+    wal.Log.__init__ = refuses
+if missing == "the bell":
+    handoff.socket = SimpleNamespace(**vars(socket) | {"socket": refuses})
+try:
+    with open_device(path) as device, device.open_space("SPACE") as space:
+        space.enqueue("Q", "by oneself")
+    del device, space
+    say("done")
+except QueueError as error:
+    say(error.message)
+if missing:
+    gc.collect()
+say(holds() == before)
+"""
+"""Says what came of an enqueue, and whether no more files are open behind it than before, and the places not mapped."""
 
 
 def test_processes_that_start_at_the_same_time_have_the_same_file(start, file_device, file):
@@ -90,8 +126,8 @@ def test_a_file_that_is_damaged_is_replaced_and_not_written_anew_under_those_who
     os.truncate(file, left)
     file.with_name("desk.1.new").write_text("as a process has left it that was killed while it made one")
     with file.open("rb") as damaged, open_device(file_device.path) as device:
-        with device.open_space("SPACE") as space:
-            assert space._attachment.volume._beside.desk._takes_place()
+        with device.open_space("SPACE") as space, desk_of(device) as desk:
+            assert desk.post(departure_of(space))
         assert os.fstat(damaged.fileno()).st_size == left
         assert not os.path.samestat(file.stat(), os.fstat(damaged.fileno()))
     assert not file.with_name("desk.1.new").exists()
@@ -104,146 +140,120 @@ def test_a_file_that_another_has_just_made_is_not_replaced(file_device, file):
     assert not file.with_name("desk.1.new").exists()
 
 
-def test_a_device_that_was_closed_has_no_file_open_and_nothing_mapped(file_device, file):
-    before = holds("self")
-    gc.collect()
-    gc.disable()
-    try:
-        with open_device(file_device.path) as device, device.open_space("SPACE") as space:
-            space.enqueue("Q", "message")
-        del device, space
-        assert holds("self") == before
-    finally:
-        gc.enable()
-
-
-def refuses(*_, **__):
-    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+def test_a_device_that_was_closed_has_no_file_open_and_nothing_mapped(start, file_device):
+    start(HOLDING, file_device.path, "").expect("done", "True")
 
 
 @pytest.mark.parametrize("of", ["the bell", "the log"])
-def test_nothing_is_left_open_where_there_are_no_more_files_to_be_opened(file_device, file, monkeypatch, of):
-    # What a test before has left to the collector is none of ours.
-    gc.collect()
-    before = holds("self")
-    if of == "the log":
-        monkeypatch.setattr(wal.Log, "__init__", refuses)
-        with pytest.raises(QueueError, match="Too many open files"):
-            open_device(file_device.path)
-    else:
-        monkeypatch.setattr(handoff, "socket", SimpleNamespace(**vars(socket) | {"socket": refuses}))
-        with open_device(file_device.path) as device, device.open_space("SPACE") as space:
-            assert space._attachment.volume._beside.desk is None
-            space.enqueue("Q", "by oneself")
-        del device, space
-    gc.collect()
-    assert holds("self") == before
+def test_nothing_is_left_open_where_there_are_no_more_files_to_be_opened(start, file_device, file, of):
+    child = start(HOLDING, file_device.path, of)
+    said = child.line()
+    assert said == "done" if of == "the bell" else "Too many open files" in said
+    child.expect("True")
 
 
 # ---- what stands in it ----------------------------------------------------------------------------------------------
 
 
-def test_nobody_is_told_before_his_work_is_on_the_disk(two, monkeypatch):
-    desk, departure, serving = two
+def test_nobody_is_told_before_his_work_is_on_the_disk(posts, departure, serving):
+    posting = posts()
+    desk, places = posting.desk, posting.places
     synced = []
-    sync = wal._sync
-
-    def looks_and_syncs(fd):
-        synced.append((desk._places.committed[desk._place], desk._places.synced[desk._place]))
-        sync(fd)
-
-    monkeypatch.setattr(wal, "_sync", looks_and_syncs)
     assert desk.post(departure)
+    asked, place = desk.asked, posting.place
+    serving.probe.at(Point.BEFORE_SYNC, lambda _: synced.append((places.committed[place], places.synced[place])))
     serving.enqueue("Q", "server's")
-    assert synced == [(desk.asked, 0)]
+    assert synced == [(asked, 0)]
     assert desk.wait(Closed()).synced
     assert drain(serving) == ["server's"]
 
 
-def test_a_file_that_was_lost_with_the_power_does_not_make_works_look_committed(two):
-    desk, departure, serving = two
+def test_a_file_that_was_lost_with_the_power_does_not_make_works_look_committed(posts, departure, serving):
+    posting = posts()
+    desk, places = posting.desk, posting.places
     for _ in range(3):
         serving.enqueue("Q", "more")
         assert desk.post(departure)
         serving.enqueue("Q", "more")
         assert desk.wait(Closed())
-    reached = desk._places.last_commit
-    desk._places.last_commit = 0
+    reached = places.last_commit
+    places.last_commit = 0
     assert desk.post(departure)
     serving.enqueue("Q", "more")
     assert desk.wait(Closed())
-    assert desk._places.last_commit == reached + 1
+    assert places.last_commit == reached + 1
 
 
-def test_nothing_is_done_for_a_process_that_has_another_file_of_the_same_name_open(two):
-    desk, departure, serving = two
-    desk._file = handoff_memory.stamp((1, 1))
+def test_nothing_is_done_for_a_process_that_has_another_file_of_the_same_name_open(posts, departure, serving):
+    desk = posts((1, 1)).desk
     assert desk.post(departure)
     serving.enqueue("Q", "server's")
     assert drain(serving) == [FIRST, "server's"]
     assert not desk.withdraw()
 
 
-def test_what_was_begun_on_another_file_of_the_same_name_is_left_as_it_is(two):
-    desk, departure, serving = two
-    desk._file = handoff_memory.stamp((1, 1))
+def test_what_was_begun_on_another_file_of_the_same_name_is_left_as_it_is(posts, departure, serving):
+    posting = posts((1, 1))
+    desk, places = posting.desk, posting.places
     assert desk.post(departure)
-    begun = desk._places.taken[desk._place] = desk.asked << 2 | 1
+    begun = places.taken[posting.place] = desk.asked << 2 | 1
     serving.enqueue("Q", "server's")
-    assert desk._places.taken[desk._place] == begun
-    assert desk._places.posted[desk._place] == desk.asked
+    assert places.taken[posting.place] == begun
+    assert places.posted[posting.place] == desk.asked
 
 
-def test_a_message_too_large_for_a_place_is_left_where_it_is(two):
-    desk, departure, serving = two
+def test_a_message_too_large_for_a_place_is_left_where_it_is(posts, departure, serving):
+    posting = posts()
     drain(serving)
     serving.enqueue("Q", b"x" * handoff_memory.CONTENT_MAX)
-    assert desk.post(departure)
+    assert posting.desk.post(departure)
     serving.enqueue("Q", "server's")
-    assert desk._places.taken[desk._place] & 3 == 3, "its owner is to take it himself"
+    assert posting.word() == 3, "its owner is to take it himself"
     assert [len(body) for body in drain(serving)] == [handoff_memory.CONTENT_MAX, len("server's")]
 
 
-def test_a_message_whose_place_says_no_retries_is_left_where_it_is(two, file_device):
-    desk, departure, serving = two
-    assert desk.post(departure)
+def test_a_message_whose_place_says_no_retries_is_left_where_it_is(posts, departure, serving, file_device):
+    posting = posts()
+    assert posting.desk.post(departure)
     with contextlib.closing(sqlite3.connect(file_device.path)) as connection, connection:
         connection.execute("UPDATE ready SET retries = 'x'")
     serving.enqueue("Q", "server's")
-    assert desk._places.taken[desk._place] & 3 == 3
+    assert posting.word() == 3
     assert serving.usage("Q").messages == 2
 
 
 @pytest.mark.parametrize(
     "damage", ["headers = 'x'", "enqueued_at = 'x'", "size = 1", "body = x'00'", "origin_queue = 'Q'"]
 )
-def test_a_message_that_is_damaged_is_left_where_it_is(two, file_device, damage):
-    desk, departure, serving = two
-    assert desk.post(departure)
+def test_a_message_that_is_damaged_is_left_where_it_is(posts, departure, serving, file_device, damage):
+    posting = posts()
+    assert posting.desk.post(departure)
     with contextlib.closing(sqlite3.connect(file_device.path)) as connection, connection:
         connection.execute(f"UPDATE message SET {damage}")
     serving.enqueue("Q", "server's")
-    assert desk._places.taken[desk._place] & 3 == 3, "its owner is to be told"
+    assert posting.word() == 3, "its owner is to be told"
     assert serving.usage("Q").messages == 2
 
 
-def test_the_outcome_is_unknown_where_the_answer_is_none_that_we_know(two):
-    desk, departure, serving = two
+def test_the_outcome_is_unknown_where_the_answer_is_none_that_we_know(posts, departure, serving):
+    posting = posts()
+    desk, places = posting.desk, posting.places
     assert desk.post(departure)
     serving.enqueue("Q", "server's")
-    desk._places.answer(desk._place, desk.asked, desk._places.last_commit, b"\xc1")
+    places.answer(posting.place, desk.asked, places.last_commit, b"\xc1")
     answer = desk.wait(Closed())
     with pytest.raises(OutcomeUnknownError, match="is damaged"):
         desk.outcome(departure, answer)
     assert desk.withdraw(), "and stays so"
 
 
-def test_that_a_queue_is_empty_is_an_answer(two):
-    desk, departure, serving = two
+def test_that_a_queue_is_empty_is_an_answer(posts, departure, serving):
+    posting = posts()
+    desk, places = posting.desk, posting.places
     drain(serving)
     assert desk.post(departure)
     assert serving.dequeue("ERRORS") is None
-    assert desk._places.last_commit == 0, "nothing is to be committed"
+    assert places.last_commit == 0, "nothing is to be committed"
     answer = desk.wait(Closed())
     assert desk.outcome(departure, answer).queue_ids == (departure.queue_id,)
 
@@ -262,6 +272,6 @@ def test_a_device_is_opened_without_a_desk_where_the_disk_has_no_room_for_one(sm
         # More than SQLite needs, and less than a desk does.
         file.write(bytes(there.f_bavail * there.f_frsize - 300_000))
     with open_device(path) as device, device.open_space("SPACE") as space:
-        assert space._attachment.volume._beside.desk is None
+        assert handoff.open_desk(surroundings(path), path) is None
         assert space.dequeue("Q").text == "x"
     assert not [file for file in around.iterdir() if file.name.startswith("desk")]

@@ -5,9 +5,10 @@ import sys
 
 import pytest
 
+from qmcore.probe import Point
 from qmstorage.sqlite import group_commit, writer_gate
 from qmstorage.sqlite.files import run_directory
-from tests.fix_store import Work, drain
+from tests.fix_store import Work, drain, noted
 from tests.interrupts import at_every_line
 
 TELLING = """
@@ -31,7 +32,7 @@ from qmcore.message import PLAIN_CONTROL
 _, path, name, how, seconds = sys.argv
 writer_gate._BEHIND_SECONDS = float(seconds)
 with open_device(path) as device, device.open_space("SPACE") as space:
-    attachment = space._attachment
+    attachment = space.probe.attachments["SPACE"]
     new = [enqueuing.prepare("Q", name.encode(), PLAIN_CONTROL, 4096)]
     say("ready")
     heard()
@@ -60,7 +61,7 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
 
 HOLDING = """
 with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
-    with space._attachment.volume.still(10):
+    with space.probe.attachments["SPACE"].volume.still(10):
         say("holds")
         heard()
     say("let go")
@@ -155,9 +156,12 @@ def test_the_gate_is_open_and_work_is_done_wherever_a_call_is_interrupted(start,
     with file_device.open_space("SPACE") as space:
         looking = start(LOOKING, run_directory(file_device.path) / "gate")
         looking.expect("ready")
+        queued = noted(space.probe, Point.QUEUED)
         for _ in at_every_line(module, lambda: space.enqueue("Q", "mine")):
             looking.say("look")
             looking.expect("open")
-            assert not len(space._attachment.volume._line), "who was interrupted does not stand in line"
+            queued.clear()
+            space.enqueue("Q", "next")
+            assert queued == [1], "who was interrupted does not stand in line"
             assert Work(lambda: space.enqueue("Q", "another's")).results()
             drain(space)

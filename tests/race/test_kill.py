@@ -9,7 +9,7 @@ from sqlalchemy import update
 from qmadmin.opening import open_device
 from qmcore.message import Reason
 from qmstorage.schema import owner
-from tests.fix_store import bodies_held, count_rows, drain, make_queue, queue_definition
+from tests.fix_store import attachment_of, bodies_held, count_rows, drain, make_queue, queue_definition
 
 PRODUCE = """
 device = open_device(sys.argv[1])
@@ -185,7 +185,7 @@ class TestConsumer:
             space.enqueue("Q", "x")
             self.hold_and_die(real_device, start, "Q")
             restarted = update(owner).where(owner.c.pid != _own_pid()).values(boot="before")
-            space._attachment.volume.write(lambda unit: unit.run(restarted))
+            attachment_of(space).volume.write(lambda unit: unit.run(restarted))
             assert space.dequeue("Q").retries == 0
 
     def test_a_process_that_got_its_number_is_not_taken_for_it(self, real_device, start):
@@ -195,7 +195,7 @@ class TestConsumer:
             self.hold_and_die(real_device, start, "Q")
             pid = _own_pid()
             given_away = update(owner).where(owner.c.pid != pid).values(pid=pid, process=f"{pid}-1")
-            space._attachment.volume.write(lambda unit: unit.run(given_away))
+            attachment_of(space).volume.write(lambda unit: unit.run(given_away))
             assert space.dequeue("Q").text == "x"
 
     def test_a_lock_file_that_somebody_removed_does_not_keep_it_alive(self, file_device, start):
@@ -213,7 +213,7 @@ class TestConsumer:
             assert space.dequeue("Q").text == "x"
 
     def owners(self, space):
-        attachment = space._attachment
+        attachment = attachment_of(space)
         return attachment.volume.read(lambda unit: unit.owners(attachment.opened.space.id))
 
 

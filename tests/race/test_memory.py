@@ -10,11 +10,22 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from qmadmin.opening import create_device, open_device
 from qmcore.errors import AbortedError, QueueError, SystemFailureError
+from qmcore.probe import Point
 from tests.fix_postgres import login_of
-from tests.fix_store import device_path, drain, make_queue, maker_of_devices, rows_of, space_definition, truth
+from tests.fix_store import (
+    attachment_of,
+    device_path,
+    drain,
+    make_queue,
+    maker_of_devices,
+    rows_of,
+    space_definition,
+    truth,
+)
 
 PAGE = 4096
 
@@ -50,20 +61,20 @@ def put(space, texts, queue="Q"):
 
 
 def count(space, table, schema="main"):
-    opened = space._attachment.opened.space
-    return space._attachment.volume.read(
+    opened = attachment_of(space).opened.space
+    return attachment_of(space).volume.read(
         lambda unit: rows_of(unit if schema == "main" else unit.memory(opened.id), table)
     )
 
 
-def nothing_is_left(space, *queues):
+def nothing_is_left(device, space, *queues):
     """No transaction is open or waits for memory, and the counters of both stores say what is there."""
-    space._attachment.look_after(now=True)
+    attachment_of(space).look_after(now=True)
     assert [count(space, table) for table in ("trans", "held")] == [0, 0]
     assert count(space, "held", "memory") == 0
     kept = [truth(space, queue) for queue in queues]
     assert count(space, "message", "memory") == sum(len(lost) for _, lost in kept)
-    usage = space._device.space_usage(space.name)
+    usage = device.space_usage(space.name)
     assert usage.messages == sum(len(kept) + len(lost) for kept, lost in kept)
     assert usage.memory == PAGE * sum(space.usage(queue).memory_pages for queue in queues)
     assert usage.transactions == 0
@@ -109,7 +120,7 @@ class TestShared:
         child.kill()
         with open_device(any_device.path) as again, again.open_space("SPACE") as space:
             assert [message.msgid for message in space.browse("Q")] == ids
-            nothing_is_left(space, "Q")
+            nothing_is_left(again, space, "Q")
 
     def test_processes_with_different_directories_find_the_same(self, device, start, tmp_path, monkeypatch):
         with device.open_space("SPACE") as space:
@@ -160,7 +171,7 @@ class TestShared:
             make_queue(space, "NEW")
             put(space, "C", "NEW")
             assert drain(space, "NEW") == ["C"]
-            nothing_is_left(space, "Q", "NEW")
+            nothing_is_left(any_device, space, "Q", "NEW")
 
     def test_a_fork_shares_it_and_leaves_the_parent_its_own(self, any_device, start):
         from tests.race.test_processes import FORK
@@ -179,7 +190,7 @@ class TestShared:
         child.expect("A", "taken", "None", "B C", "None")
         child.finish()
         with any_device.open_space("SPACE") as space:
-            nothing_is_left(space, "Q", "OUT")
+            nothing_is_left(any_device, space, "Q", "OUT")
 
     def test_a_fork_in_a_transaction_with_spilled_messages_leaves_them_to_the_parent(self, any_device, start):
         from tests.race.test_processes import FORK
@@ -198,7 +209,7 @@ class TestShared:
         child.expect("QMEPROTO", "0", "10")
         child.finish()
         with any_device.open_space("SPACE") as space:
-            nothing_is_left(space, "Q")
+            nothing_is_left(any_device, space, "Q")
 
 
 class TestLost:
@@ -217,7 +228,7 @@ class TestLost:
         self.restart(device, memory_dir)
         with open_device(device.path) as again, again.open_space("SPACE") as space:
             assert drain(space) == ["a", "c"]
-            nothing_is_left(space, "Q")
+            nothing_is_left(again, space, "Q")
             put(space, "E")
             assert drain(space) == ["E"]
 
@@ -242,7 +253,7 @@ class TestLost:
             message = space.dequeue("Q")
             assert (message.text, message.retries) == ("a", 0)
             assert space.dequeue("Q") is None
-            nothing_is_left(space, "Q")
+            nothing_is_left(again, space, "Q")
 
     def test_by_a_restart_that_takes_the_directory_with_it(self, device, memory_dir):
         with device.open_space("SPACE") as space:
@@ -253,7 +264,7 @@ class TestLost:
         with open_device(device.path) as again, again.open_space("SPACE") as space:
             assert drain(space) == ["a"]
             put(space, "C")
-            nothing_is_left(space, "Q")
+            nothing_is_left(again, space, "Q")
 
     def test_by_ipcrm_also_where_another_process_had_it_open_before(self, any_device, memory_dir, start):
         child = start(
@@ -337,7 +348,7 @@ def test_a_queue_space_made_anew_under_the_same_number_by_another_process_gets_n
             "        space.enqueue('Q', 'B', persistent=False)\n",
             any_device.path,
         )
-        number = space._attachment.opened.space.id
+        number = attachment_of(space).opened.space.id
         child.expect(str(number))
         child.finish()
         with pytest.raises(QueueError):
@@ -382,7 +393,9 @@ class TestMany:
 # ---- killed at every step -------------------------------------------------------------------------------------------
 
 KILLED = """
-from qmstorage.sqlite import volume as module
+from qmstorage.sqlite import files
+
+opened = files.open_for_writing
 
 class Cursor:
     "A cursor that kills its process before or after the step that is asked for."
@@ -413,9 +426,9 @@ class Connection:
 
 def work(at, side):
     steps = []
+    files.open_for_writing = lambda path: Connection(opened(path), steps, at, side)
     space = open_device(sys.argv[1]).open_space("SPACE")
-    volume = space._attachment.volume
-    volume._connection = Connection(volume._connection, steps, at, side)
+    steps.clear()
     with space.transaction():
         for _ in range(2):
             space.dequeue("Q")
@@ -453,7 +466,7 @@ def test_a_process_that_is_killed_at_any_statement_leaves_all_of_its_transaction
                 break
             left, came = _texts(space, "Q"), _texts(space, "OUT")
             assert (left, came) in ((["a", "B"], []), ([], ["c", "D"])), at
-            nothing_is_left(space, "Q", "OUT")
+            nothing_is_left(device, space, "Q", "OUT")
             outcomes.append(bool(came))
             drain(space)
             drain(space, "OUT")
@@ -462,7 +475,7 @@ def test_a_process_that_is_killed_at_any_statement_leaves_all_of_its_transaction
 
 
 def _texts(space, queue):
-    space._attachment.look_after(now=True)
+    attachment_of(space).look_after(now=True)
     return [message.text for message in space.browse(queue)]
 
 
@@ -487,13 +500,11 @@ class TestBetweenTheTwoCommits:
 
     def commit_on_disk_alone(self, space, memory_dir, transaction):
         """Commit, and put memory back to where it was when the transaction had left its messages there."""
-        from qmcore.acts import transactions
-
-        (branch,) = [branch for _, branch in transaction._branches.values()]
-        transactions._bring_to_memory(space._attachment.volume, branch, space._device.clock.now())
-        before = self.snapshot(memory_dir)
+        states = []
+        space.probe.at(Point.AFTER_COMMIT, lambda _: states.append(self.snapshot(memory_dir)))
         transaction.commit()
-        self.restore(before)
+        space.probe.leave(Point.AFTER_COMMIT)
+        self.restore(states[0])
 
     def test_memory_does_what_the_commit_meant(self, device, memory_dir):
         with device.open_space("SPACE") as space:
@@ -507,7 +518,7 @@ class TestBetweenTheTwoCommits:
             assert count(space, "trans") == 1
             assert _texts(space, "OUT") == ["c", "D"]
             assert _texts(space, "Q") == []
-            nothing_is_left(space, "Q", "OUT")
+            nothing_is_left(device, space, "Q", "OUT")
 
     def test_also_when_whoever_lets_it_follow_is_killed_between_the_two_commits_of_that(self, device, memory_dir):
         with device.open_space("SPACE") as space:
@@ -518,15 +529,15 @@ class TestBetweenTheTwoCommits:
             put(space, "cD", "OUT")
             self.commit_on_disk_alone(space, memory_dir, transaction)
             transaction.leave_context()
-            volume, opened = space._attachment.volume, space._attachment.opened
+            volume, opened = attachment_of(space).volume, attachment_of(space).opened
             for _ in range(3):
                 from qmcore.acts import following
 
                 before = self.snapshot(memory_dir)
-                volume.write(lambda unit: following.let_memory_follow(unit, opened, space._device.clock.now()))
+                volume.write(lambda unit: following.let_memory_follow(unit, opened, device.clock.now()))
                 self.restore(before)
             assert _texts(space, "OUT") == ["c", "D"]
-            nothing_is_left(space, "Q", "OUT")
+            nothing_is_left(device, space, "Q", "OUT")
 
     def test_a_rollback_that_memory_did_not_see_is_made_up_for(self, device, memory_dir):
         with device.open_space("SPACE") as space:
@@ -537,20 +548,20 @@ class TestBetweenTheTwoCommits:
                 transaction.rollback()
             self.restore(before)
             assert _texts(space, "Q") == ["a", "B"]
-            nothing_is_left(space, "Q")
+            nothing_is_left(device, space, "Q")
 
     def test_a_queue_that_memory_did_not_see_created_or_destroyed_is_made_up_for(self, device, memory_dir):
         with device.open_space("SPACE") as space:
             before = self.snapshot(memory_dir)
             make_queue(space, "NEW")
             self.restore(before)
-            space._attachment.look_after(now=True)
+            attachment_of(space).look_after(now=True)
             put(space, "A", "NEW")
             before = self.snapshot(memory_dir)
             space.destroy_queue("NEW", force=True)
             self.restore(before)
-            space._attachment.look_after(now=True)
-            nothing_is_left(space, "Q")
+            attachment_of(space).look_after(now=True)
+            nothing_is_left(device, space, "Q")
 
 
 RANDOM = """
@@ -589,7 +600,7 @@ def test_workers_that_are_killed_at_random_lose_and_double_nothing_in_either_sto
             pass
         child.finish()
         assert Counter(_texts(space, "OUT")) == Counter(texts)
-        nothing_is_left(space, "Q", "OUT")
+        nothing_is_left(any_device, space, "Q", "OUT")
 
 
 # ---- suspended, and taken for dead ----------------------------------------------------------------------------------
@@ -623,21 +634,21 @@ class TestSuspended:
             child.expect("a B", "holds")
             child.freeze()
             assert [space.dequeue("Q", wait=60).text for _ in range(2)] == ["a", "B"]
-            nothing_is_left(space, "Q", "OUT")
+            nothing_is_left(any_device, space, "Q", "OUT")
             child.say()
             child.signal(signal.SIGCONT)
             child.expect("QMEABORTED")
             child.line()
             child.finish()
             assert drain(space, "OUT") == ["afterwards"]
-            nothing_is_left(space, "Q", "OUT")
+            nothing_is_left(any_device, space, "Q", "OUT")
 
     def test_one_that_was_taken_for_dead_cannot_commit(self, device, start, spilled):
         with device.open_space("SPACE") as space:
             put(space, "aB")
             child = start(SUSPENDED, device.path, 1_000, spilled)
             child.expect("a B", "holds")
-            attachment = space._attachment
+            attachment = attachment_of(space)
             owners = attachment.volume.read(lambda unit: unit.owners(attachment.opened.space.id))
             (its,) = (owner for owner in owners if owner.pid == child.pid)
             Path(f"{device.path}-run", its.lock).unlink()
@@ -647,7 +658,7 @@ class TestSuspended:
             child.line()
             child.finish()
             assert drain(space, "OUT") == ["afterwards"]
-            nothing_is_left(space, "Q", "OUT")
+            nothing_is_left(device, space, "Q", "OUT")
 
     def test_a_process_that_got_its_number_is_not_taken_for_it(self, device, start, spilled):
         with device.open_space("SPACE") as space:
@@ -655,13 +666,13 @@ class TestSuspended:
             child = start(SUSPENDED, device.path, 1_000, spilled)
             child.expect("a B", "holds")
             child.kill()
-            space._attachment.volume.write(
-                lambda unit: unit._cursor.execute(
-                    "UPDATE owner SET pid = ?1, process = ?1 || '-1' WHERE pid != ?1", [os.getpid()]
+            attachment_of(space).volume.write(
+                lambda unit: unit.run(
+                    text("UPDATE owner SET pid = :pid, process = :pid || '-1' WHERE pid != :pid"), pid=os.getpid()
                 )
             )
             assert drain(space) == ["a", "B"]
-            nothing_is_left(space, "Q", "OUT")
+            nothing_is_left(device, space, "Q", "OUT")
 
 
 def test_a_commit_that_others_let_follow_is_refused_to_nobody(device, memory_dir):
@@ -673,5 +684,5 @@ def test_a_commit_that_others_let_follow_is_refused_to_nobody(device, memory_dir
         with pytest.raises(QueueError):
             transaction.commit()
         with contextlib.suppress(AbortedError):
-            space._attachment.look_after(now=True)
-        nothing_is_left(space, "Q")
+            attachment_of(space).look_after(now=True)
+        nothing_is_left(device, space, "Q")

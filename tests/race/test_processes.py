@@ -4,7 +4,7 @@ import signal
 from collections import Counter
 
 from qmadmin.opening import open_device
-from tests.fix_store import bodies_held, drain, make_queue
+from tests.fix_store import attachment_of, bodies_held, drain, make_queue
 
 PRODUCE = """
 with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
@@ -117,7 +117,7 @@ def test_a_process_that_was_taken_for_dead_cannot_commit(file_device, start):
     with file_device.open_space("SPACE") as space:
         make_queue(space, "OUT")
         space.enqueue("Q", "x")
-        attachment = space._attachment
+        attachment = attachment_of(space)
         child = start(STOPPED, file_device.path, 1_000)
         child.expect("x")
         owners = attachment.volume.read(lambda unit: unit.owners(attachment.opened.space.id))

@@ -9,7 +9,7 @@ from qmstorage.sqlite import volume as volumes
 
 @pytest.fixture
 def volume(file_store):
-    return file_store.device._main
+    return file_store.device.volume_of(file_store.device.path)
 
 
 def in_thread(work):
@@ -103,7 +103,7 @@ def test_a_process_may_fork_at_each_step_of_the_walk(file_device, start):
         "        os._exit(0)\n"
         "    assert os.wait()[1] == 0\n"
         "forks = []\n"
-        "with device._main.snapshot() as made:\n"
+        "with device.volume_of(device.path).snapshot() as made:\n"
         "    found = space.queues()\n"
         "    definition = device.space('SPACE')\n"
         "    step = lambda: made.apart(fork)\n"

@@ -272,7 +272,7 @@ def test_the_primary_is_written_and_the_standby_read(own_cluster, shell):
     at(shell, own_cluster.url("postgres"))
     assert shell.run(f"crdl {shell.shown} 0 2000\nqspacecreate QSPACE 54320 200 5 10 10 100 errq n 16\n").status == 0
     standby = own_cluster.standby()
-    own_cluster._wait_until("SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_flush_lsn()")
+    own_cluster.wait_until("SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_flush_lsn()")
     at(shell, standby.url("postgres"))
     ran = shell.run("lidl\nqspacedestroy -y QSPACE\n")
     assert "open for reading only" in ran.err

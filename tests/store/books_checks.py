@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from sqlalchemy import text
+
 from qmadmin.space import QueueSpace
 from qmcore.message import Message, MessageInfo, State
 from tests.fix_postgres import database_of
@@ -68,8 +70,8 @@ class Books:
     def rows(self, *queries: str) -> list[list[tuple[Any, ...]]]:
         def read(unit: Any) -> list[list[tuple[Any, ...]]]:
             if self.schema:
-                unit._cursor.execute(f"SET LOCAL search_path = {self.schema}")
-            return [list(unit._cursor.execute(query).fetchall()) for query in queries]
+                unit.run(text(f"SET LOCAL search_path = {self.schema}"))
+            return [list(unit.run(text(query)).fetchall()) for query in queries]
 
         found: list[list[tuple[Any, ...]]] = self.volume.read(read)
         return found

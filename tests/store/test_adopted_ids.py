@@ -6,7 +6,7 @@ from qmcore.bulk_rows import Adopted
 from qmcore.errors import BadMessageIdError
 from qmcore.message import EnqueueControl, message_id
 from qmcore.queue import Delivery
-from tests.fix_store import drain, make_queue
+from tests.fix_store import attachment_of, drain, make_queue
 
 FOREIGN = "f0e1d2c3b4a59687"
 SHIFT = 1_000
@@ -14,7 +14,7 @@ SHIFT = 1_000
 
 def adopt(space, *pieces):
     """Let the queue space adopt identifiers, as the end of an import does."""
-    attachment = space._attachment
+    attachment = attachment_of(space)
     for piece in pieces:
         attachment.volume.write(lambda unit, piece=piece: unit.adopt(attachment.opened.space.id, piece))
 
@@ -31,7 +31,7 @@ def as_if_imported(space, *msgids, foreign=FOREIGN, to=SHIFT):
 
 
 def definitions(space):
-    attachment = space._attachment
+    attachment = attachment_of(space)
     return attachment.volume.read(attachment.opened.definitions)
 
 
@@ -43,7 +43,7 @@ def test_a_queue_space_is_read_with_what_it_has_adopted(space, store):
     assert after.generation != before.generation
     assert set(after.space.adopted) == set(pieces)
     other = store.space("OTHER", ipc_key=41_000)
-    volume = space._attachment.volume
+    volume = attachment_of(space).volume
     assert {one.name: len(one.adopted) for one in volume.read(lambda unit: unit.spaces())} == {"SPACE": 3, "OTHER": 0}
     assert definitions(other).space.adopted == ()
 
@@ -105,7 +105,7 @@ class TestOneThatIsValid:
         with space.transaction():
             space.enqueue("OWN", "newer", before=shown[0])
         assert drain(space, "OWN") == ["newer", "m0", "m1", "new", "m2"]
-        assert new.startswith(space._attachment.opened.space.incarnation)
+        assert new.startswith(attachment_of(space).opened.space.incarnation)
 
     def test_can_be_locked_and_then_consumed(self, queue_of_three):
         space, shown, _ = queue_of_three
@@ -124,7 +124,7 @@ class TestOneThatIsValid:
         assert (left.msgid, left.priority) == (shown[0], 90)
         (moved,) = space.messages("OTHER")
         assert moved.origin.msgid == shown[2]
-        assert moved.msgid.startswith(space._attachment.opened.space.incarnation)
+        assert moved.msgid.startswith(attachment_of(space).opened.space.incarnation)
 
     def test_is_what_an_error_queue_remembers(self, store):
         space = store.space(error_queue="ERRORS")

@@ -9,7 +9,8 @@ import pytest
 from qmadmin.opening import open_device
 from qmcore import audit
 from qmcore.errors import InvalidArgumentError, NotOpenError
-from tests.fix_store import Store
+from qmcore.probe import Point
+from tests.fix_store import Store, noted
 
 
 def commands(device, limit=None):
@@ -86,9 +87,8 @@ def test_a_crash_between_leaves_an_entry_without_an_outcome(tmp_path, clock, sta
     store.close()
 
 
-def test_a_record_is_on_the_disk_before_the_command_may_begin(file_store, monkeypatch):
-    synced = []
-    monkeypatch.setattr("qmstorage.sqlite.wal._sync", synced.append)
+def test_a_record_is_on_the_disk_before_the_command_may_begin(file_store):
+    synced = noted(file_store.device.probe, Point.AFTER_SYNC)
     entry = file_store.device.audit("qdestroy q1", "queue QS/q1")
     assert len(synced) == 1
     file_store.device.audit_outcome(entry, "done")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from qmcore.acts.removing import CarriedMessage, remove_carried
 from qmcore.limits import MEMORY_UNITS, Threshold, parse_high, parse_low
 from qmcore.message import State
 from qmcore.queue import Delivery, QueueDefinition
-from tests.fix_store import Work, drain, make_queue, name_for_commands
+from tests.fix_store import Work, attachment_of, drain, make_queue, name_for_commands
 
 PAGE = 4096
 
@@ -230,7 +231,7 @@ class TestArmedAgain:
 
     def test_by_the_removal_of_what_was_carried_away(self, space, started):
         self.crossed(space, started)
-        attached = space._attachment
+        attached = attachment_of(space)
         messages = [CarriedMessage(number, key, 0) for number, key in self.keys(attached)]
         assert attached.volume.write(lambda unit: remove_carried(unit, attached.opened, "Q", messages)) == 3
         self.crosses_again(space, started)
@@ -458,7 +459,7 @@ for _ in range(3):
             child = start(self.DIES, real_device.path)
             child.process.wait(30)
             for _ in range(3):
-                space._attachment.look_after(now=True)
+                attachment_of(space).look_after(now=True)
             assert [(event.queue, event.value) for event in started] == [("LIMITED", 3)]
             fill(space, 3, "LIMITED")
             assert len(started) == 1
@@ -471,7 +472,7 @@ for _ in range(3):
             child.process.wait(30)
             if ended == "emptied":
                 assert len(space.dequeue_many("LIMITED", 9)) == 3
-            space._attachment.look_after(now=True)
+            attachment_of(space).look_after(now=True)
             assert len(started) == 1
             if ended == "destroyed":
                 space.destroy_queue("LIMITED", force=True)
@@ -480,15 +481,12 @@ for _ in range(3):
             assert len(started) == 2
 
     def test_a_command_that_cannot_be_started_costs_no_message(self, space, monkeypatch, caplog):
-        monkeypatch.setattr(capacity, "_python", lambda: _raise(FileNotFoundError("no interpreter")))
+        for name in ("executable", "exec_prefix", "base_exec_prefix"):
+            monkeypatch.setattr(sys, name, "/nowhere")
         limited(space, "3m")
         fill(space, 3)
         assert space.usage("Q").messages == 3
-        assert "cannot be started: no interpreter" in caplog.text
-
-
-def _raise(error):
-    raise error
+        assert "cannot be started: there is no Python interpreter at /nowhere" in caplog.text
 
 
 def test_the_command_gets_what_happened_in_its_environment(real_device, tmp_path):

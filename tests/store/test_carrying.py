@@ -13,7 +13,7 @@ from qmcore.errors import InvalidArgumentError
 from qmcore.message import EnqueueControl, State, message_id
 from qmcore.queue import FOREVER, Delivery
 from qmcore.records import Role
-from tests.fix_store import Store, make_queue, queue_definition
+from tests.fix_store import Store, attachment_of, make_queue, queue_definition
 
 MIB = 1024 * 1024
 PAGE = 4096
@@ -41,12 +41,12 @@ def space(store):
 
 def look(space, work):
     """Do something in one unit, and return what comes of it."""
-    return space._attachment.volume.read(work)
+    return attachment_of(space).volume.read(work)
 
 
 def placed(space, unit, name, *, memory=False):
     """Return the store, the queue space and the queue that are asked for, as a unit knows them."""
-    known = space._attachment.opened.definitions(unit)
+    known = attachment_of(space).opened.definitions(unit)
     return unit.memory(known.space.id) if memory else unit, known.space, known.queue(name)
 
 
@@ -363,7 +363,7 @@ def test_a_snapshot_is_joined_by_its_token_as_long_as_it_is_kept(database_url, c
     store = Store("postgres", database_url, clock)
     opened = store.space()
     make_queue(opened, "Q")
-    volume = opened._attachment.volume
+    volume = attachment_of(opened).volume
 
     def count(snapshot):
         return snapshot.read(lambda unit: unit.level(opened.queue("Q").space_id).messages)
@@ -385,14 +385,14 @@ def test_a_snapshot_is_joined_by_its_token_as_long_as_it_is_kept(database_url, c
 def test_a_snapshot_may_lie_idle_for_as_long_as_its_readers_need(database_url, clock):
     limits = "-c idle_in_transaction_session_timeout=9000 -c statement_timeout=9000"
     store = Store("postgres", f"{database_url}&options={quote(limits)}", clock)
-    with store.space()._attachment.volume.snapshot() as made:
+    with attachment_of(store.space()).volume.snapshot() as made:
         for name in ("idle_in_transaction_session_timeout", "statement_timeout"):
             assert made.read(lambda unit, name=name: unit.asked(f"SHOW {name}")) == ("0",)
     store.close()
 
 
 def test_a_snapshot_of_a_file_has_no_token(file_store):
-    volume = file_store.space()._attachment.volume
+    volume = attachment_of(file_store.space()).volume
     with volume.snapshot() as made:
         assert made.token == ""
     with pytest.raises(InvalidArgumentError, match="has a name"), volume.snapshot("a"):

@@ -10,7 +10,7 @@ from qmcore.condition_parser import parse
 from qmcore.errors import BadQueueError, InvalidArgumentError
 from qmcore.message import Reason, State
 from qmcore.queue import Delivery
-from tests.fix_store import bodies_held, drain, make_queue
+from tests.fix_store import attachment_of, bodies_held, connection_of, drain, make_queue
 
 
 def texts(space, queue="Q"):
@@ -187,7 +187,7 @@ def test_non_persistent_messages_are_changed_too_or_alone(store, tmp_path, monke
 
 def cursors(space, queue, condition, state, store_number, read):
     """Return the cursors of the messages of a queue, two at a time."""
-    attachment, at, parts = space._attachment, None, []
+    attachment, at, parts = attachment_of(space), None, []
     while part := attachment.volume.read(
         lambda unit, at=at: read(unit, attachment.opened, store_number, queue, state, at, 2, condition)
     ):
@@ -218,7 +218,7 @@ class TestCursors:
         make_queue(filled, "P")
         filled.enqueue_many("P", ["x"] * 5)
         statements = []
-        filled._attachment.volume._connection.set_trace_callback(statements.append)
+        connection_of(filled).set_trace_callback(statements.append)
         assert filled.count("P") == 5
         assert not [statement for statement in statements if re.search(r"\bmessage\.", statement)]
 

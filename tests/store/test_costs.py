@@ -13,9 +13,10 @@ from sqlalchemy import Delete, Insert, Select, Update
 
 import qmstorage
 from qmcore.message import EnqueueControl
-from qmstorage.sqlite import files, wal
+from qmcore.probe import Point
+from qmstorage.sqlite import files
 from qmstorage.statements import Texts
-from tests.fix_store import make_queue
+from tests.fix_store import connection_of, make_queue, noted
 
 CHANGES = ("INSERT", "UPDATE", "DELETE")
 ENDS = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE")
@@ -51,16 +52,9 @@ def space(file_store):
 
 
 @pytest.fixture
-def cost(space, monkeypatch):
+def cost(space):
     """Return what an operation costs."""
-    connection = space._attachment.volume._connection
-    sync, synced = wal._sync, []
-
-    def counted(fd):
-        sync(fd)
-        synced.append(fd)
-
-    monkeypatch.setattr(wal, "_sync", counted)
+    connection, synced = connection_of(space), noted(space.probe, Point.AFTER_SYNC)
 
     def of(operation):
         statements = []

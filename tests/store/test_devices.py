@@ -296,10 +296,10 @@ class TestSecondVolume:
 
     def test_the_same_creation_finishes_one_that_was_cut_short(self, device):
         half = Extent("SPACE", 0, 1, 0, 25_000)
-        device._main.write(lambda unit: unit.add_extents([half]))
+        device.volume_of(device.path).write(lambda unit: unit.add_extents([half]))
         device.refuse_space(space_definition(pages=25_000))
         device.create_space(space_definition(pages=25_000))
-        assert device._main.read(lambda unit: unit.extents()) == [half]
+        assert device.volume_of(device.path).read(lambda unit: unit.extents()) == [half]
         with device.open_space("SPACE") as space:
             make_queue(space, retries=1)
             assert space.enqueue("Q", "x")
@@ -307,7 +307,7 @@ class TestSecondVolume:
             device.create_space(space_definition(pages=25_000))
 
     def test_another_one_is_refused_where_a_creation_was_cut_short(self, device):
-        device._main.write(lambda unit: unit.add_extents([Extent("SPACE", 0, 1, 0, 25_000)]))
+        device.volume_of(device.path).write(lambda unit: unit.add_extents([Extent("SPACE", 0, 1, 0, 25_000)]))
         before = device.table_of_contents()
         for call in (device.create_space, device.refuse_space):
             with pytest.raises(InvalidArgumentError, match="with 25000 pages was cut short") as refusal:
@@ -334,7 +334,7 @@ class TestSecondVolume:
         device.create_space(space_definition("OTHER", pages=40))
         volume = device.volume_of(str(tmp_path / "SECOND"))
         assert volume.read(lambda unit: unit.spaces()) == []
-        device._main.write(lambda unit: unit.add_extents([Extent("HALF", 0, 1, 0, 40)]))
+        device.volume_of(device.path).write(lambda unit: unit.add_extents([Extent("HALF", 0, 1, 0, 40)]))
         assert [space.name for space in device.spaces()] == ["OTHER"]
         assert [found["TA_APPQSPACENAME"] for found in mib.get(device, "T_APPQSPACE")] == ["OTHER"]
         device.destroy_space("HALF")
@@ -518,7 +518,7 @@ class TestLostVolume:
         with shared_store.device.open_space("ONE") as space:
             assert drain(space) == ["ONE"]
             device = shared_store.another()
-            device._main.write(lambda unit: unit.remove_extents("ONE"))
+            device.volume_of(device.path).write(lambda unit: unit.remove_extents("ONE"))
             volume = device.volume_of(second)
             write = volume.write
 

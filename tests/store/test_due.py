@@ -8,7 +8,7 @@ import pytest
 from qmcore.acts import housekeeping, waiting
 from qmcore.errors import OperatingSystemError
 from qmcore.message import State
-from tests.fix_store import Work, count_rows, eventually, make_queue
+from tests.fix_store import Work, attachment_of, count_rows, eventually, make_queue
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def stands(space):
     """Return how many messages each queue has in each state, as it is stored and without a look at any queue."""
 
     def found(unit):
-        known = space._attachment.opened.definitions(unit)
+        known = attachment_of(space).opened.definitions(unit)
         both = [store for store in (unit, unit.memory(known.space.id)) if store]
         return {
             (queue.name, state): count
@@ -35,7 +35,7 @@ def stands(space):
             if (count := sum(len(store.messages(known.space, queue, state, None, 9_999, None)) for store in both))
         }
 
-    return space._read(found)
+    return attachment_of(space).volume.read(found)
 
 
 def touch(space):
@@ -89,7 +89,7 @@ def test_a_touch_does_one_step_of_it_and_who_waits_all(space, clock, monkeypatch
     space.enqueue("OTHER", "x")
     assert stands(space)["Q", State.READY] == 25
     clock.advance(1)
-    space._attachment.look_after(waits=True)
+    attachment_of(space).look_after(waits=True)
     assert ("Q", State.READY) not in stands(space)
     assert stands(space)["ERRORS", State.READY] == 35
 
@@ -126,7 +126,8 @@ def test_who_waits_for_an_error_queue_is_woken_by_what_expires_elsewhere(real_de
     with real_device.open_space("SPACE") as space:
         make_queue(space, "KEEPING", keep_expired=True)
         work = Work(lambda: space.dequeue("ERRORS", wait=math.inf))
-        eventually(lambda: space._read(lambda unit: unit.waits(space._attachment.opened.space.id)), "it waits")
+        attachment = attachment_of(space)
+        eventually(lambda: attachment.volume.read(lambda unit: unit.waits(attachment.opened.space.id)), "it waits")
         space.enqueue("KEEPING", "x", expires_in=0.01)
         assert work.results()[0].text == "x"
 

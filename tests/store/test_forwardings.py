@@ -13,7 +13,7 @@ from qmcore.findings import Severity
 from qmcore.records import Forwarding
 from qmstorage.schema import forwarding
 from tests.fix_postgres import but_for_this_server
-from tests.fix_store import Work, count_rows, make_queue
+from tests.fix_store import Work, attachment_of, count_rows, make_queue
 
 FULL = Forwarding(
     queue="Q",
@@ -164,16 +164,16 @@ class TestTheEnd:
             space.report_forwarding([FULL])
 
     def test_whoever_was_taken_for_dead_attaches_again_and_tells_it_once_more(self, store, space):
-        before = space._attachment.owner.id
+        before = attachment_of(space).owner.id
         space.report_forwarding([FULL])
-        space._attachment.volume.write(lambda unit: unit.remove_owner(before))
+        attachment_of(space).volume.write(lambda unit: unit.remove_owner(before))
         assert count_rows(space, "forwarding") == (0,)
         space.report_forwarding([of_queue("Q", calls=13)])
         assert (told(space), count_rows(space, "forwarding", "owner")) == ([of_queue("Q", calls=13)], (1, 1))
-        assert space._attachment.owner.id != before
+        assert attachment_of(space).owner.id != before
 
     def test_a_store_takes_nothing_of_an_owner_who_was_given_up(self, store, space):
-        volume = space._attachment.volume
+        volume = attachment_of(space).volume
         assert volume.write(lambda unit: unit.report_forwarding(77, {1: FULL}, whole=False)) is False
         assert count_rows(space, "forwarding") == (0,)
 

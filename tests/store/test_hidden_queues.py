@@ -6,7 +6,7 @@ from qmcore.bulk_rows import Adopted
 from qmcore.findings import Severity
 from qmcore.records import Use
 from tests.fix_postgres import but_for_this_server
-from tests.fix_store import drain, make_queue
+from tests.fix_store import attachment_of, drain, make_queue
 
 IMPORT = 77
 NOTHING = Use(0, 0, 0)
@@ -22,7 +22,7 @@ def hide(store, space, name, *, more=NOTHING, by=IMPORT):
     """Let a queue be one that an import fills, or with less than 0 has replaced, and is charged for more."""
     queue_id = next(queue.id for queue in queues_of(space) if queue.name == name)
     change = f"messages = messages + {more.messages}, pages = pages + {more.pages}, size = size + {more.size}"
-    space_id = space._attachment.opened.space.id
+    space_id = attachment_of(space).opened.space.id
     store.by_hand(
         f"UPDATE queue SET import_id = {by} WHERE id = {queue_id}",
         f"UPDATE counter SET {change} WHERE space_id = {space_id} AND queue_id IN (0, {queue_id}) AND slot = 0",
@@ -32,12 +32,12 @@ def hide(store, space, name, *, more=NOTHING, by=IMPORT):
 
 
 def queues_of(space):
-    attachment = space._attachment
+    attachment = attachment_of(space)
     return attachment.volume.read(lambda unit: unit.queues(attachment.opened.space.id))
 
 
 def hidden_of(space):
-    attachment = space._attachment
+    attachment = attachment_of(space)
     return attachment.volume.read(lambda unit: unit.hidden_queues(attachment.opened.space.id))
 
 
@@ -79,7 +79,7 @@ class TestTheDoctor:
         assert errors(shared_store.device) == ["3 messages at a position that the order of the queue does not know"]
 
     def test_sees_identifiers_that_two_imports_have_given_to_one_message(self, shared_store, space):
-        attachment = space._attachment
+        attachment = attachment_of(space)
         for foreign, first in (("f" * 16, 1), ("e" * 16, 4)):
             piece = Adopted(foreign, first, first + 3, 0)
             attachment.volume.write(lambda unit, piece=piece: unit.adopt(attachment.opened.space.id, piece))
@@ -115,8 +115,8 @@ class TestMemory:
             f"DELETE FROM queue WHERE id = {queue_id}", f"DELETE FROM counter WHERE queue_id = {queue_id}"
         )
         with shared_store.another().open_space("SPACE") as other:
-            space_id = other._attachment.opened.space.id
-            counted = other._attachment.volume.read(lambda unit: unit.memory(space_id).counted(space_id))
+            space_id = attachment_of(other).opened.space.id
+            counted = attachment_of(other).volume.read(lambda unit: unit.memory(space_id).counted(space_id))
             assert queue_id not in counted
 
 

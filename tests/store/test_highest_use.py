@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from qmcore.errors import NoSpaceError
-from tests.fix_store import Work, eventually, make_queue, space_definition
+from tests.fix_store import Work, attachment_of, eventually, make_queue, space_definition
 
 PAGE = 4096
 
@@ -24,7 +24,7 @@ def highest(store):
 
 
 def waits(space):
-    attachment = space._attachment
+    attachment = attachment_of(space)
     return attachment.volume.read(lambda unit: sum(unit.waits(attachment.opened.space.id).values()))
 
 
@@ -280,7 +280,7 @@ class TestWithMemory:
         self.bring(space, 3, persistent=True)
         self.bring(space, 4, persistent=False)
         assert highest(store).messages == 7
-        space._attachment.look_after(now=True)
+        attachment_of(space).look_after(now=True)
         space.dequeue_many("Q", 10)
         assert (store.device.space_usage("SPACE").messages, highest(store).messages) == (0, 7)
 

@@ -9,12 +9,12 @@ from qmcore.acts import housekeeping, waiting
 from qmcore.errors import BadQueueError
 from qmcore.records import Nothing
 from qmstorage.sqlite.files import run_directory
-from tests.fix_store import Work, eventually, make_queue
+from tests.fix_store import Work, attachment_of, eventually, make_queue
 
 
 @pytest.fixture
 def space(file_store):
-    opened = file_store.space(error_queue="ERRORS")
+    opened = file_store.space(error_queue="ERRORS", actions=2000)
     for name in ("Q", "ERRORS"):
         make_queue(opened, name)
     return opened
@@ -22,7 +22,7 @@ def space(file_store):
 
 def waits(space):
     """Return who waits for messages of the queue space."""
-    attachment = space._attachment
+    attachment = attachment_of(space)
     return attachment.volume.read(lambda unit: unit.waits(attachment.opened.space.id))
 
 
@@ -46,14 +46,14 @@ def test_one_process_of_all_looks_after_a_queue_space_in_a_second(file_store, sp
         clock.advance(1)
         upkeeps.clear()
         for each in spaces:
-            each._attachment.look_after()
+            attachment_of(each).look_after()
         assert len(upkeeps) == 1
 
 
 def test_it_is_looked_after_at_once_where_somebody_misses_what_another_holds(space, clock, upkeeps):
     space.enqueue("Q", "x")
     clock.advance(1)
-    space._attachment.look_after()
+    attachment_of(space).look_after()
     upkeeps.clear()
     with space.transaction():
         space.dequeue("Q")
@@ -63,16 +63,16 @@ def test_it_is_looked_after_at_once_where_somebody_misses_what_another_holds(spa
 
 def test_a_clock_that_was_set_back_keeps_nobody_from_looking_after_it(file_store, space, clock, upkeeps):
     clock.advance(10)
-    space._attachment.look_after()
+    attachment_of(space).look_after()
     clock.set_back(8)
     clock.advance(1.1)
     upkeeps.clear()
-    space._attachment.look_after()
+    attachment_of(space).look_after()
     assert len(upkeeps) == 1
 
 
 def test_where_the_time_cannot_be_noted_everybody_looks(file_store, space, clock, upkeeps):
-    (run_directory(file_store.path) / f"{space._attachment.opened.space.id}.turn").mkdir()
+    (run_directory(file_store.path) / f"{attachment_of(space).opened.space.id}.turn").mkdir()
     other = file_store.another().open_space("SPACE")
     clock.advance(1)
     for each in (space, other):
@@ -94,7 +94,7 @@ class TestWaiting:
 
     def test_nobody_tries_to_take_where_nothing_was_changed(self, file_device, monkeypatch):
         with file_device.open_space("SPACE") as space:
-            volume = space._attachment.volume
+            volume = attachment_of(space).volume
             looks, writes = [], []
             changes, done = volume.changes, volume.done
             monkeypatch.setattr(volume, "changes", lambda: looks.append(1) or changes())
@@ -110,7 +110,7 @@ class TestWaiting:
 
     def test_a_message_is_found_for_which_no_bell_was_rung(self, file_device, device, monkeypatch):
         with file_device.open_space("SPACE") as space, device.open_space("SPACE") as other:
-            monkeypatch.setattr(other._attachment.volume, "ring", lambda *_: None)
+            monkeypatch.setattr(attachment_of(other).volume, "ring", lambda *_: None)
             work = Work(lambda: space.dequeue("Q", wait=math.inf))
             eventually(lambda: waits(space), "it waits")
             other.enqueue("Q", "x")
@@ -129,72 +129,79 @@ class TestManyWait:
     """How long those sleep who wait, while nothing is changed."""
 
     @pytest.fixture
-    def longest(self, space):
-        attachment = space._attachment
-        opened, volume = attachment.opened, attachment.volume
-
-        def longest_where(waits):
-            def add(unit):
-                for number in range(waits):
-                    unit.add_waiter(opened.definitions(unit).queue("Q").id, f"bell {number}", opened.owner.id)
-
-            volume.write(add)
-            return waiting._Wait(None, volume, opened, None, math.inf, None, None, in_turn=False)._longest_pause()
-
-        return longest_where
-
-    @pytest.mark.parametrize(("waits", "seconds"), [(1, 1), (6, 1), (40, 6), (1000, 15)])
-    def test_each_looks_the_less_often_the_more_wait_but_in_some_seconds(self, longest, waits, seconds):
-        assert longest(waits) == pytest.approx(seconds)
-
-    @pytest.fixture
-    def wait_on(self, space, monkeypatch):
-        """A wait among so many that each sleeps for forty seconds, on a bell that says for how long it is waited on."""
-        monkeypatch.setattr(waiting._Wait, "_longest_pause", lambda _: 40.0)
-        attachment = space._attachment
-        slept = []
+    def bell(self, space, monkeypatch):
+        """The bell of the next wait: it says for how long it was waited on each time, and rings once."""
 
         class Bell:
             rings = 20
             address = "bell"
 
+            def __init__(self):
+                self.slept = []
+
             def wait(self, seconds):
-                slept.append(seconds)
-                return len(slept) == self.rings
+                self.slept.append(seconds)
+                return len(self.slept) == self.rings
 
             def close(self):
                 """Be taken down."""
 
-        def wait_on(attempt, look_after):
-            return waiting._Wait(
-                attempt, attachment.volume, attachment.opened, space._device.clock, math.inf, None, look_after, True
+        made = Bell()
+        monkeypatch.setattr(attachment_of(space).volume, "bell", lambda **_: made)
+        return made
+
+    @pytest.fixture
+    def wait_beside(self, space, clock):
+        """Wait for what an attempt brings, beside so many others."""
+        attachment = attachment_of(space)
+        volume, opened, queue_id = attachment.volume, attachment.opened, space.queue("Q").id
+
+        def wait_beside(others, attempt, look_after=lambda: None):
+            def add(unit):
+                for number in range(1, others + 1):
+                    unit.add_waiter(queue_id, f"bell {number}", opened.owner.id)
+
+            volume.write(add)
+            return waiting.wait_for(
+                lambda: attempt() or Nothing((queue_id,), None),
+                volume,
+                opened,
+                clock,
+                math.inf,
+                look_after=look_after,
+                in_turn=True,
             )
 
-        monkeypatch.setattr(attachment.volume, "bell", lambda **_: Bell())
-        return wait_on, Bell(), slept
+        return wait_beside
 
-    def test_they_do_not_look_at_the_same_time(self, space, wait_on):
+    @pytest.mark.parametrize(("waits", "seconds"), [(1, 1), (6, 1), (40, 6), (1000, 15)])
+    def test_each_looks_the_less_often_the_more_wait_but_in_some_seconds(
+        self, bell, wait_beside, monkeypatch, waits, seconds
+    ):
+        monkeypatch.setattr(waiting.random, "uniform", lambda _, high: high)
+        wait_beside(waits - 1, lambda: len(bell.slept) == bell.rings)
+        assert bell.slept == [waiting.CHECK_SECONDS, *[pytest.approx(seconds)] * (bell.rings - 1)]
+
+    def test_they_do_not_look_at_the_same_time(self, bell, wait_beside):
         """Where nothing is changed, a look is followed by a sleep of three quarters to all of the longest."""
-        made, bell, slept = wait_on
         looks = []
-        changes = space._attachment.volume.changes()
-        made(None, lambda: looks.append(1))._sleep(bell, Nothing((), None), changes, waiting.CHECK_SECONDS)
-        assert slept[0] == waiting.CHECK_SECONDS
-        assert all(30 <= seconds <= 40 for seconds in slept[1:])
-        assert len(set(slept)) > 2
+        wait_beside(999, lambda: len(bell.slept) == bell.rings, lambda: looks.append(1))
+        assert bell.slept[0] == waiting.CHECK_SECONDS
+        assert all(0.75 * 15 <= seconds <= 15 for seconds in bell.slept[1:])
+        assert len(set(bell.slept)) > 2
         assert len(looks) == 19
 
-    def test_nor_do_they_try_each_second_where_other_queues_are_busy(self, space, wait_on, monkeypatch):
-        made, _, slept = wait_on
-        volume, tries = space._attachment.volume, []
-        monkeypatch.setattr(volume, "changes", object)
+    def test_nor_do_they_try_each_second_where_other_queues_are_busy(self, space, bell, wait_beside, monkeypatch):
+        tries = []
+        monkeypatch.setattr(attachment_of(space).volume, "changes", object)
 
         def attempt():
-            tries.append(len(slept))
-            return "came" if len(tries) > 30 else Nothing((space.queue("Q").id,), None)
+            tries.append(len(bell.slept))
+            return "came" if bell.slept and tries[-1] == 30 else None
 
-        assert made(attempt, None).try_at_each_ring(Nothing((space.queue("Q").id,), None)) == "came"
-        assert tries == list(range(31))
+        assert wait_beside(999, attempt) == "came"
+        # Once before it waits.
+        assert tries == [0, *range(31)]
         # Behind a ring, there may be something the sooner.
-        is_long = [30 <= seconds <= 40 for seconds in slept]
+        is_long = [0.75 * 15 <= seconds <= 15 for seconds in bell.slept]
         assert [at for at, long in enumerate(is_long) if not long] == [0, 20]

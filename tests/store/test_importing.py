@@ -444,7 +444,7 @@ class TestRefusals:
 
 
 class TestAbandoning:
-    def test_nothing_is_left_of_an_import_that_was_given_up(self, empty):
+    def test_nothing_is_left_of_an_import_that_was_given_up(self, store, empty):
         before = count_rows(empty, *_TABLES)
         rows = [*rows_of("ab"), carried_row(110, b"x" * 3_000_000), carried_row(111, b"e", expires_at=BEGAN)]
         late = [carried_row(120, b"d", until=BEGAN)]
@@ -461,7 +461,7 @@ class TestAbandoning:
         assert left == sorted(left, reverse=True)
         assert left[-1] == 0
         assert count_rows(empty, *_TABLES) == before
-        usage = empty._device.space_usage("SPACE")
+        usage = store.device.space_usage("SPACE")
         assert (usage.messages, usage.pages, usage.queues) == (0, 0, 0)
         assert faults_of(empty) == []
 

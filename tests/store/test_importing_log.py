@@ -19,7 +19,6 @@ LARGE_PAGES = 400_000 // 4096
 def importer(file_store, monkeypatch):
     """An import of two batches into a file whose log is soon long."""
     monkeypatch.setattr(wal, "LONG", 1)
-    monkeypatch.setattr(wal, "_PATIENCE_MOST", 0.01)
     importer = Importer(file_store.space())
     importer.begin(plan_of(planned(LARGE)))
     return importer

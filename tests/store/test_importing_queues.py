@@ -11,7 +11,7 @@ from qmcore.limits import CapacityLimit, Threshold, Unit
 from qmcore.message import State, message_id
 from qmcore.queue import Delivery
 from qmcore.times import MICROS
-from tests.fix_store import DEADLINE, count_rows, drain, make_queue, queue_definition, truth
+from tests.fix_store import DEADLINE, attachment_of, count_rows, drain, make_queue, queue_definition, truth
 from tests.importer import (
     BEGAN,
     FOREIGN,
@@ -366,7 +366,7 @@ class TestTimes:
         ]
         space, _ = self.infos(store, rows[::-1], Times(TimePolicy.SHIFT, by_us=10), order="time")
         key = space.queue("Q").definition.order.key(priority=50, available_at=BEGAN + 11, expires_at=None, sequence=102)
-        queue, attachment = space.queue("Q"), space._attachment
+        queue, attachment = space.queue("Q"), attachment_of(space)
         stored = attachment.volume.read(lambda unit: unit.cursors(attachment.opened.space, queue, State.READY, None, 1))
         assert stored[0][0] == key
         assert drain(space) == ["b", "a"]

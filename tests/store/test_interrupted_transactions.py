@@ -10,7 +10,7 @@ import qmadmin.transacting
 from qmcore.acts import returning, rolling_back
 from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.message import State
-from tests.fix_store import drain, make_queue
+from tests.fix_store import attachment_of, drain, make_queue
 from tests.interrupts import at_every_line
 
 
@@ -23,7 +23,7 @@ def test_a_transaction_whose_block_ended_without_its_end_is_forgotten_and_rolled
     gc.collect()
     with space.transaction():
         space.enqueue("Q", "y")
-    space._attachment.look_after(now=True)
+    attachment_of(space).look_after(now=True)
     assert sorted(drain(space)) == ["x", "y"]
 
 
@@ -61,7 +61,7 @@ def test_an_interrupt_at_any_line_of_a_rollback_leaves_it_to_the_next_upkeep(spa
         if kept[-1].active:
             # It had not begun.
             kept[-1].rollback(counts=False)
-        space._attachment.look_after(now=True)
+        attachment_of(space).look_after(now=True)
         assert _stand(space) == [(State.READY, 0)]
         kept.append(_take(space))
 
@@ -69,8 +69,8 @@ def test_an_interrupt_at_any_line_of_a_rollback_leaves_it_to_the_next_upkeep(spa
 @pytest.mark.parametrize("module", [qmadmin.device, qmadmin.owed_rollbacks, rolling_back])
 def test_an_interrupt_while_rollbacks_are_made_up_for_leaves_them_to_the_next_upkeep(space, module):
     _forget(_begin(space))
-    for tried in at_every_line(module, lambda: space._attachment.look_after(now=True)):
-        space._attachment.look_after(now=True)
+    for tried in at_every_line(module, lambda: attachment_of(space).look_after(now=True)):
+        attachment_of(space).look_after(now=True)
         assert _stand(space) == [(State.READY, tried)] * 3
         _forget([_take(space) for _ in "abc"])
 
@@ -79,7 +79,7 @@ def test_what_was_rolled_back_is_not_rolled_back_again(space, monkeypatch):
     for transaction in _begin(space):
         transaction.rollback()
     monkeypatch.setattr(rolling_back, "roll_back", lambda *_: pytest.fail("it was rolled back again"))
-    space._attachment.look_after(now=True)
+    attachment_of(space).look_after(now=True)
 
 
 def test_a_rollback_that_goes_wrong_is_no_affair_of_who_comes_next_and_keeps_none_of_the_others(
@@ -93,18 +93,18 @@ def test_a_rollback_that_goes_wrong_is_no_affair_of_who_comes_next_and_keeps_non
         give_back(unit, opened, transaction_id, *arguments)
 
     begun = _begin(space)
-    first = begun[0]._branches["SPACE"][1].id
+    first = begun[0].branch(attachment_of(space)).id
     monkeypatch.setattr(returning, "give_back", damaged)
     with pytest.raises(ValueError, match="damaged"):
         begun[0].rollback()
     _forget(begun)
     for _ in range(2):
-        space._attachment.look_after(now=True)
+        attachment_of(space).look_after(now=True)
     assert [state for state, _ in _stand(space)] == [State.READY, State.READY, State.HELD]
     (told,) = caplog.records
     assert (told.message, told.exc_info[0]) == ("a rollback on queue space 'SPACE' is postponed: damaged", ValueError)
     monkeypatch.undo()
-    space._attachment.look_after(now=True)
+    attachment_of(space).look_after(now=True)
     assert [state for state, _ in _stand(space)] == [State.READY] * 3
 
 
@@ -117,11 +117,11 @@ def test_why_a_forgotten_transaction_stays_is_told_once(space, monkeypatch, capl
     monkeypatch.setattr(returning, "give_back", refused)
     _forget(begun)
     for _ in range(3):
-        space._attachment.look_after(now=True)
+        attachment_of(space).look_after(now=True)
     (told,) = caplog.records
     assert (told.message, told.exc_info) == ("a rollback on queue space 'SPACE' is postponed: the disk is full", None)
     monkeypatch.undo()
-    space._attachment.look_after(now=True)
+    attachment_of(space).look_after(now=True)
     assert _stand(space) == [(State.READY, 1)]
 
 

@@ -9,11 +9,14 @@ from sqlalchemy import Column, Integer, MetaData, String, Table, create_engine, 
 from sqlalchemy.orm import Session
 
 from qmadmin import capacity
+from qmadmin.opening import open_device
 from qmcore.errors import InvalidArgumentError, NoSpaceError, ProtocolError, QueueError, Resource, TransactionStartError
 from qmcore.limits import Threshold, parse_high, parse_low
+from qmcore.probe import Point
 from qmcore.queue import Delivery
+from qmcore.times import SystemClock
 from qmstorage.sqlite import joining
-from tests.fix_store import Work, drain, eventually, make_queue, truth, waiting_for
+from tests.fix_store import MovableClock, Work, attachment_of, drain, eventually, make_queue, noted, truth, waiting_for
 
 PAGE = 4096
 ORDERS = Table("orders", MetaData(), Column("id", Integer, primary_key=True), Column("text", String))
@@ -388,8 +391,9 @@ class TestOthers:
     def test_other_threads_wait_until_the_application_commits(self, space, plain):
         with plain.begin() as connection:
             space.enqueue("Q", "joined", connection=connection)
+            writing = noted(space.probe, Point.BEFORE_WRITE)
             other = Work(lambda: space.enqueue("Q", "other"))
-            eventually(space._attachment.volume._writing.locked, "the other is at work")
+            eventually(lambda: writing, "the other is at work")
         other.results()
         assert drain(space) == ["joined", "other"]
 
@@ -411,20 +415,22 @@ class TestOthers:
         assert line.startswith("QMESYSTEM")
         assert "stayed locked by another program for 0.2 seconds" in line
 
-    def test_a_thread_that_waits_for_the_application_does_not_keep_it_from_going_on(self, space, plain):
+    def test_a_thread_that_waits_for_the_application_does_not_keep_it_from_going_on(self, space, plain, clock):
         with plain.begin() as connection:
             connection.execute(insert(ORDERS).values(text="order"))
+            writing = noted(space.probe, Point.BEFORE_WRITE)
             other = Work(lambda: space.enqueue("Q", "other"))
-            eventually(space._attachment.volume._writing.locked, "the other is at work")
-            space._attachment._next_upkeep = 0.0
+            eventually(lambda: writing, "the other is at work")
+            # The housekeeping of each second is due.
+            clock.advance(2)
             space.enqueue("Q", "joined", connection=connection)
             assert space.dequeue("Q", connection=connection).text == "joined"
         other.results()
         assert drain(space) == ["other"]
 
     def test_what_a_dead_process_left_is_no_reason_to_refuse_the_application(self, file_device, start):
-        engine = driver_default(file_device.path)
-        with file_device.open_space("SPACE") as space:
+        engine, moved = driver_default(file_device.path), MovableClock(SystemClock().now())
+        with open_device(file_device.path, clock=moved) as device, device.open_space("SPACE") as space:
             space.enqueue("Q", "held")
             space.enqueue("Q", "free")
             child = start(
@@ -436,11 +442,11 @@ class TestOthers:
             with engine.begin() as connection:
                 assert space.dequeue("Q", connection=connection).text == "free"
                 child.kill()
-                space._attachment._next_upkeep = 0.0
+                moved.advance(2)
                 space.enqueue("Q", "event", connection=connection)
-                space._attachment._next_upkeep = 0.0
+                moved.advance(2)
                 assert space.usage("Q").held == 1
-            space._attachment.look_after(now=True)
+            attachment_of(space).look_after(now=True)
             assert drain(space) == ["held", "event"]
         engine.dispose()
 
@@ -479,7 +485,7 @@ class TestAfterwards:
 
     def settled(self, space):
         """No claim is open any more, and nobody is about to start a command."""
-        claims = space._attachment.volume.read(lambda unit: unit.claims(space._attachment.opened.space.id))
+        claims = attachment_of(space).volume.read(lambda unit: unit.claims(attachment_of(space).opened.space.id))
         ours = set(threading.enumerate()) - self.others
         return not claims and not any(thread.name == "qmadmin-follow" for thread in ours)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from qmcore.errors import NoSpaceError, Resource, SystemFailureError
-from tests.fix_store import Work, drain, eventually, make_queue
+from tests.fix_store import Work, attachment_of, drain, eventually, make_queue
 from tests.store.differences import differs
 
 
@@ -194,9 +194,9 @@ def test_a_process_may_wait_once_without_any_action(store):
     space = store.space(actions=0)
     make_queue(space)
     waiter = Work(lambda: space.dequeue("Q", wait=60))
-    volume = space._attachment.volume
+    volume = attachment_of(space).volume
     eventually(
-        lambda: volume.read(lambda unit: sum(unit.waits(space._attachment.opened.space.id).values())) == 1, "a wait"
+        lambda: volume.read(lambda unit: sum(unit.waits(attachment_of(space).opened.space.id).values())) == 1, "a wait"
     )
     with pytest.raises(SystemFailureError, match="0 of 0 actions"):
         space.dequeue("Q", wait=60)
@@ -209,9 +209,9 @@ def test_a_transaction_that_is_refused_a_wait_goes_on(store):
     make_queue(space)
     make_queue(space, "OTHER")
     waiter = Work(lambda: space.dequeue("Q", wait=60))
-    volume = space._attachment.volume
+    volume = attachment_of(space).volume
     eventually(
-        lambda: volume.read(lambda unit: sum(unit.waits(space._attachment.opened.space.id).values())) == 1, "a wait"
+        lambda: volume.read(lambda unit: sum(unit.waits(attachment_of(space).opened.space.id).values())) == 1, "a wait"
     )
     with space.transaction():
         space.enqueue("OTHER", b"goes on")

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import sqlalchemy
 
 from qmadmin.opening import create_device
 from qmcore.acts import waiting
@@ -10,7 +11,7 @@ from qmcore.condition_parser import parse
 from qmcore.errors import BadQueueError, InvalidArgumentError, NotOpenError, ProtocolError
 from qmcore.message import State
 from qmcore.queue import Delivery
-from tests.fix_store import Work, bodies_held, drain, eventually, make_queue, space_definition
+from tests.fix_store import Work, attachment_of, bodies_held, drain, eventually, make_queue, space_definition
 
 MIB = 1024 * 1024
 SELECTIONS = [
@@ -537,10 +538,8 @@ class TestWaiting:
     """Each call that waits is woken by what it waits for, and by nothing else."""
 
     def waiters(self, space):
-        def count(unit):
-            return unit._cursor.execute("SELECT count(DISTINCT address) FROM waiter").fetchone()[0]
-
-        return space._attachment.volume.read(count)
+        count = sqlalchemy.text("SELECT count(DISTINCT address) FROM waiter")
+        return attachment_of(space).volume.read(lambda unit: unit.run(count).fetchone()[0])
 
     def woken(self, space, wait, *acts):
         work = Work(wait)

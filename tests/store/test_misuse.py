@@ -11,6 +11,8 @@ import pytest
 import qmadmin
 from qmadmin import BadQueueError, InvalidArgumentError, QueueDefinition, SpaceDefinition
 from qmadmin.opening import create_device
+from qmcore.probe import Point
+from tests.fix_store import attachment_of, noted
 
 
 def definition(name, **changes):
@@ -58,10 +60,9 @@ def test_a_definition_of_another_kind_is_refused_before_it_can_spoil_the_queue_s
         QueueDefinition(name="Z", **wrong)
 
 
-def test_a_dequeue_that_finds_nothing_brings_nothing_to_the_disk(tmp_path, monkeypatch):
-    synced = []
-    monkeypatch.setattr("qmstorage.sqlite.wal._sync", synced.append)
+def test_a_dequeue_that_finds_nothing_brings_nothing_to_the_disk(tmp_path):
     with create_device(tmp_path / "QUE", 1000) as device:
+        synced = noted(device.probe, Point.AFTER_SYNC)
         device.create_space(definition("S"))
         with device.open_space("S") as space:
             space.create_queue(QueueDefinition(name="Q"))
@@ -74,7 +75,7 @@ def test_a_dequeue_that_finds_nothing_brings_nothing_to_the_disk(tmp_path, monke
 
 def test_a_waiter_whose_bell_cannot_be_taken_down_still_gets_its_message(space, monkeypatch):
     found = []
-    attachment = space._attachment
+    attachment = attachment_of(space)
     write = attachment.volume.write
 
     def write_until_forgetting(work, **how):
@@ -132,7 +133,7 @@ def test_a_group_that_does_not_exist_is_refused_and_no_file_is_left(tmp_path):
 def test_who_was_taken_for_dead_is_told_so_once_and_then_works_again(space):
     """As when somebody empties the directory of locks while the process lives."""
     space.enqueue("Q", b"data")
-    attachment = space._attachment
+    attachment = attachment_of(space)
     lost = attachment.owner
     attachment.volume.write(lambda unit: unit.remove_owner(lost.id))
     with pytest.raises(qmadmin.AbortedError), space.transaction():
@@ -185,7 +186,7 @@ def test_a_transaction_that_was_refused_something_is_gone_when_it_is_dropped_and
 def test_a_dequeue_that_was_interrupted_behind_its_commit_is_found_by_the_rollback(space, monkeypatch):
     space.create_queue(QueueDefinition(name="TRIED", retries=5))
     space.enqueue("TRIED", b"data")
-    volume = space._attachment.volume
+    volume = attachment_of(space).volume
     place, name = (volume, "write") if volume.shortcut is None else (volume.shortcut, "hold")
     act = getattr(place, name)
 

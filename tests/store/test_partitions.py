@@ -7,8 +7,9 @@ import pytest
 from qmadmin.opening import create_device, open_device
 from qmcore.errors import InvalidArgumentError
 from qmcore.findings import Severity
+from qmcore.probe import Point
 from tests.fix_postgres import database_of
-from tests.fix_store import Store, make_queue
+from tests.fix_store import Store, make_queue, noted
 
 # What is collected here runs on the store of this module.
 from tests.store.test_enqueue import (  # noqa: F401
@@ -142,15 +143,12 @@ class TestDurability:
             finally:
                 connection.execute(f'ALTER DATABASE "{name}" RESET synchronous_commit')
 
-    def test_a_relaxed_file_is_not_synced_and_a_full_one_is(self, tmp_path, monkeypatch):
-        calls = []
-        monkeypatch.setattr("qmstorage.sqlite.wal._sync", calls.append)
-
+    def test_a_relaxed_file_is_not_synced_and_a_full_one_is(self, tmp_path):
         def is_synced(device):
-            before = len(calls)
+            synced = noted(device.probe, Point.AFTER_SYNC)
             with device:
                 device.set_commands(enabled=False)
-            return len(calls) > before
+            return bool(synced)
 
         for durability in ("relaxed", "full"):
             path = tmp_path / durability

@@ -12,7 +12,7 @@ from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.message import State
 from qmcore.queue import FOREVER, Delivery
 from qmcore.records import Outcome
-from tests.fix_store import Store, device_path, make_queue
+from tests.fix_store import Store, attachment_of, device_path, make_queue
 from tests.space_picture import picture
 
 PAGE = 4096
@@ -37,7 +37,7 @@ def space(shared_store):
 
 
 def volume_of(space):
-    return space._attachment.volume
+    return attachment_of(space).volume
 
 
 def bodies(unit, known, queue, *, memory):
@@ -50,7 +50,7 @@ def bodies(unit, known, queue, *, memory):
 
 
 def in_snapshot(space, snapshot, name="Q", *, memory=True):
-    known, queue = space._attachment.opened.space, space.queue(name)
+    known, queue = attachment_of(space).opened.space, space.queue(name)
     return snapshot.read(lambda unit: bodies(unit, known, queue, memory=memory))
 
 
@@ -110,7 +110,7 @@ def test_to_look_at_memory_makes_none(file_store, tmp_path):
 
 
 def memory_file(space):
-    return volume_of(space).memory_files(space._attachment.opened.space)[0][0]
+    return volume_of(space).memory_files(attachment_of(space).opened.space)[0][0]
 
 
 def changed_by_hand(file, statement):
@@ -122,7 +122,7 @@ def test_what_an_earlier_start_of_the_machine_has_left_in_memory_is_not_in_a_sna
     opened = file_store.space(memory=100 * PAGE)
     make_queue(opened, "Q")
     opened.enqueue("Q", b"in memory", persistent=False)
-    file, volume, known = memory_file(opened), volume_of(opened), opened._attachment.opened.space
+    file, volume, known = memory_file(opened), volume_of(opened), attachment_of(opened).opened.space
     opened.close()
     changed_by_hand(file, "UPDATE residence SET boot = 'an earlier one'")
     with volume.snapshot(memory=["SPACE"]) as snapshot:
@@ -160,7 +160,7 @@ def test_more_memories_than_sqlite_can_attach_are_refused(file_store):
 
 
 def described(space, snapshot, *names):
-    known, queues = space._attachment.opened.space, [space.queue(name) for name in names]
+    known, queues = attachment_of(space).opened.space, [space.queue(name) for name in names]
     return snapshot.read(lambda unit: picture(unit, known, queues))
 
 

@@ -10,7 +10,7 @@ import sqlalchemy
 
 from qmcore.errors import AbortedError, QueueError
 from tests.fix_postgres import database_of
-from tests.fix_store import Work, drain, eventually, make_queue, queue_definition
+from tests.fix_store import Work, attachment_of, drain, eventually, make_queue, queue_definition
 
 
 class Traffic:
@@ -102,7 +102,7 @@ def test_nobody_takes_those_for_dead_who_leave_while_others_look_after_them(aren
 
     def look(place):
         while not stopped.is_set():
-            place._attachment.look_after(now=True)
+            attachment_of(place).look_after(now=True)
 
     def come_and_go():
         for _ in range(6):
@@ -138,7 +138,7 @@ def test_a_hundred_threads_take_turns_on_the_sessions_of_a_process(arena, busy):
             assert busy.dequeue("Q") is not None
 
     assert Work(*[lambda at=at: work(at) for at in range(100)]).results() == [None] * 100
-    assert len(arena.volume._sessions._all) <= 32
+    assert arena.sessions() <= 32
     assert busy.usage("Q").messages == 0
     arena.check_counters()
 
@@ -185,7 +185,8 @@ def test_a_fork_in_the_middle_of_work_leaves_the_sessions_to_the_parent(arena, b
 
 
 INTERRUPTED = """
-import random, time
+import gc, random, time
+from qmstorage.postgres import sessions
 device = open_device(sys.argv[1])
 space = device.open_space("SPACE")
 space.enqueue("Q", b"warm")
@@ -219,7 +220,8 @@ while interrupts < 40:
             space.enqueue("Q", space.dequeue("OUT").body)
     operation()
 space.dequeue("OUT")
-say("done", len(device._main._sessions._all))
+gc.collect()
+say("done", sum(isinstance(each, sessions.Session) for each in gc.get_objects()))
 device.close()
 """
 INTERRUPTED = "import signal\nsignal.signal(signal.SIGALRM, signal.default_int_handler)\n" + INTERRUPTED
@@ -260,7 +262,7 @@ def test_transactions_that_others_end_while_they_take_messages_keep_none(arena):
     def end_others():
         while not stopped.is_set():
             arena.clock.advance(0.6)
-            space._attachment.look_after(now=True)
+            attachment_of(space).look_after(now=True)
             for found in space.transactions():
                 with contextlib.suppress(QueueError):
                     space.abort_transaction(found.id)
@@ -269,7 +271,7 @@ def test_transactions_that_others_end_while_they_take_messages_keep_none(arena):
     assert Work(*[work] * 8).results() == [12] * 8
     stopped.set()
     assert administrators.results() == [None, None]
-    space._attachment.look_after(now=True)
+    attachment_of(space).look_after(now=True)
     assert arena.sql("SELECT count(*) FROM qm.held") == [(0,)]
     assert len(drain(space)) == 60
     arena.check_counters()

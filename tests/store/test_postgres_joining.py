@@ -15,7 +15,7 @@ from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.queue import Delivery
 from qmstorage.postgres.joining import Followers
 from tests.fix_postgres import database_of
-from tests.fix_store import Work, drain, eventually, make_queue
+from tests.fix_store import Work, attachment_of, drain, eventually, make_queue
 
 PAGE = 4096
 
@@ -92,7 +92,7 @@ def test_whom_the_server_breaks_off_for_others_has_to_run_the_whole_of_its_trans
     def broken_off(unit):
         unit.asked(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{state}'; END $$")
 
-    volume = arena.space()._attachment.volume
+    volume = attachment_of(arena.space()).volume
     with engine.begin() as connection, pytest.raises(SystemFailureError, match="in the way") as caught:
         volume.write_on(connection, broken_off)
     assert "application's transaction" in caught.value.message
@@ -101,7 +101,7 @@ def test_whom_the_server_breaks_off_for_others_has_to_run_the_whole_of_its_trans
 
 
 def test_whose_connection_is_lost_has_to_run_the_whole_of_its_transaction_again(arena, engine):
-    volume = arena.space()._attachment.volume
+    volume = attachment_of(arena.space()).volume
     with engine.connect() as connection:
         with pytest.raises(SystemFailureError, match="was lost") as caught:
             volume.write_on(connection, lambda unit: unit.asked("SELECT pg_terminate_backend(pg_backend_pid())"))

@@ -22,11 +22,12 @@ from qmcore.queue import Delivery
 from qmcore.records import Place
 from qmcore.times import MICROS
 from qmstorage.bulk_read import FORMS, reading
-from qmstorage.postgres import tables
+from qmstorage.postgres import connection_timeouts, tables
 from qmstorage.postgres.pipeline import Prepared
 from qmstorage.postgres.sessions import BY_KEYS
 from tests.fix_postgres import database_of
-from tests.fix_store import Store, make_queue
+from tests.fix_store import Store, attachment_of, make_queue
+from tests.fix_storm import session_of
 
 ROWS = 1_000
 """Messages that lie in each state of each queue, and that nobody asks for."""
@@ -180,7 +181,7 @@ class Filled:
         ).fetchall():
             self.connection.execute(f"ALTER TABLE {schema}.{table} SET (autovacuum_enabled = off)")
         getattr(self, f"_{statistics}")()
-        (session,) = self.space._attachment.volume._sessions._idle
+        session = session_of(attachment_of(self.space).volume)
         self.cursor = session.cursor = Explaining(session.cursor)
 
     def _fresh(self):
@@ -351,11 +352,11 @@ def test_what_goes_on_around_selecting_touches_few_rows(filled, clock, monkeypat
 
 def test_the_short_way_touches_few_rows(filled, clock, monkeypatch):
     """Beside the sessions of the volume, as nothing can be asked in the middle of what is sent together."""
-    volume = filled.space._attachment.volume
+    volume = attachment_of(filled.space).volume
     monkeypatch.setattr(plain, "_plain_queue", lambda known, name: known.queues[name])
     step, seen, used = Prepared.step, set(), set()
 
-    with contextlib.closing(volume._connect()) as beside:
+    with contextlib.closing(connection_timeouts.connected(volume.address)) as beside:
         for name in BY_KEYS:
             beside.execute(f"SET {name} = off")
 
@@ -375,7 +376,7 @@ def test_the_short_way_touches_few_rows(filled, clock, monkeypatch):
                 filled.space.enqueue(queue, b"x", corrid="c", priority=99, expires_in=100)
             filled.space.enqueue(queue, b"x")
             filled.space.enqueue_many(queue, [b"x"] * 20)
-            used.update(volume._sessions._idle[-1].prepared)
+            used.update(session_of(volume).prepared)
             assert filled.space.dequeue(queue).body == b"x"
             assert len(filled.space.dequeue_many(queue, 3)) == 3
             with filled.space.transaction():
@@ -384,7 +385,7 @@ def test_the_short_way_touches_few_rows(filled, clock, monkeypatch):
             assert filled.space.dequeue("ERRORS") is None
             assert len(seen) >= 8
             # The driver throws away at times what the session has prepared.
-            used.update(volume._sessions._idle[-1].prepared)
+            used.update(session_of(volume).prepared)
         arrivals = {b"qm_arrive", b"qm_arrive_plainly", b"qm_arrive_together"}
         departures = {b"qm_depart", b"qm_depart_together", b"qm_expire_no_longer"}
         assert used >= arrivals | departures | {b"qm_empty", b"qm_level", b"qm_hold", b"qm_end"}
@@ -402,13 +403,19 @@ def test_listing_touches_no_more_than_it_lists(filled):
 
 
 @pytest.mark.parametrize("in_snapshot", [False, True])
-def test_reading_in_bulk_touches_no_more_than_it_reads(filled, in_snapshot):
-    volume, known = filled.space._attachment.volume, filled.space._attachment.opened.space
+def test_reading_in_bulk_touches_no_more_than_it_reads(filled, in_snapshot, monkeypatch):
+    volume, known = attachment_of(filled.space).volume, attachment_of(filled.space).opened.space
     condition = parse("priority > 10")
     queues = [filled.space.queue(name) for name in ("PLAIN", "KEPT", "MEMORY")]
 
+    def explaining(cursor, *how):
+        filled.cursor = Explaining(cursor)
+        return unit_on(filled.cursor, *how)
+
+    unit_on = volume.unit_on
+    monkeypatch.setattr(volume, "unit_on", explaining)
+
     def read(unit):
-        filled.cursor = unit._cursor = unit.memory(known.id)._cursor = Explaining(unit._cursor)
         for queue, state, chosen in product(queues, State, (None, condition)):
             memory = queue.name == "MEMORY"
             store = unit.memory(known.id) if memory else unit
@@ -422,11 +429,9 @@ def test_reading_in_bulk_touches_no_more_than_it_reads(filled, in_snapshot):
                 assert sum(map(len, store.carried(known, queue, run, chosen))) == 300
                 # A cursor of the server plans what it is declared for in the same way.
                 statement = reading(FORMS[state], chosen, known, body_max=4096, bounded=True)
-                text, constants = store._texts.of(statement)
                 first, last = ({"first": after[0], "second": after[1]}, {"last": until[0], "last_second": until[1]})
                 with store._led_by_keys():
-                    filled.cursor.execute(text, {**constants, **first, **last, "of_queue": queue.id})
-                    assert len(filled.cursor.fetchall()) == 300
+                    assert len(store.built(statement, **first, **last, of_queue=queue.id)) == 300
         # A snapshot may be used for what looks at everything, too.
         found = filled.cursor.execute("SELECT current_setting('enable_seqscan')").fetchone()
         assert found == (("on" if in_snapshot else "off"),)
@@ -441,7 +446,7 @@ def test_reading_in_bulk_touches_no_more_than_it_reads(filled, in_snapshot):
 
 
 def test_removing_many_messages_touches_no_more_than_them(filled):
-    volume, known = filled.space._attachment.volume, filled.space._attachment.opened.space
+    volume, known = attachment_of(filled.space).volume, attachment_of(filled.space).opened.space
     queues = [filled.space.queue(name) for name in ("PLAIN", "KEPT", "MEMORY")]
 
     def store_of(unit, queue):
@@ -467,13 +472,13 @@ def test_removing_many_messages_touches_no_more_than_them(filled):
 
 
 def test_to_ask_for_the_generations_does_not_read_all_counters(filled):
-    volume = filled.space._attachment.volume
+    volume = attachment_of(filled.space).volume
     filled.connection.execute(
         f"INSERT INTO {filled.schema}.counter SELECT 1, 100 + n / 20, n %% 20 + 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0"
         " FROM generate_series(1, %s) AS n",
         [20 * ROWS],
     )
-    with volume._sessions.one() as session:
+    with volume.session(fresh=False) as session:
         ((plan,),) = session.connection.execute(
             f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {tables.generations(volume.address.schema)}"
         ).fetchall()

@@ -10,7 +10,8 @@ from qmcore.message import EnqueueControl
 from qmcore.queue import Delivery
 from qmcore.records import Forwarding
 from qmcore.selection import FIRST_CHOICE
-from tests.fix_store import Work, drain, eventually, make_queue
+from tests.fix_store import Work, attachment_of, drain, eventually, make_queue
+from tests.fix_storm import session_of
 
 SELECTIONS = {
     "the first": {},
@@ -49,7 +50,7 @@ def test_a_dequeue_touches_the_ready_messages_in_one_statement(arena, selection,
     # The short way has a statement of its own for the first message.
     make_queue(space, retention=10)
     fill(space)
-    (session,) = arena.volume._sessions._idle
+    session = session_of(arena.volume)
     recording = session.cursor = Recording(session.cursor)
     how = SELECTIONS[selection]
     assert space.dequeue_many("Q", 5, **how) if many else space.dequeue("Q", **how)
@@ -70,7 +71,7 @@ def test_who_holds_a_message_in_an_open_unit_keeps_nobody_waiting(arena, selecti
     def hold(unit):
         queue = space.queue("Q")
         for store in (unit, unit.memory(queue.space_id)):
-            assert store.take(space._attachment.opened.space, queue.id, FIRST_CHOICE)
+            assert store.take(attachment_of(space).opened.space, queue.id, FIRST_CHOICE)
         inside.set()
         assert go_on.wait(30)
         raise ZeroDivisionError
@@ -219,7 +220,7 @@ def test_what_is_due_and_what_expires_is_released_once_by_all_at_the_same_time(a
 def test_what_a_forwarder_tells_while_it_tells_more_or_is_given_up_is_kept_once_or_gone(arena, end):
     space = arena.space()
     make_queue(space)
-    owner, queue = space._attachment.owner, space.queue("Q")
+    owner, queue = attachment_of(space).owner, space.queue("Q")
     inside, go_on = threading.Event(), threading.Event()
 
     def tell(unit):

@@ -1,5 +1,6 @@
 """The sessions that a process has on PostgreSQL."""
 
+import contextlib
 import gc
 import threading
 
@@ -8,9 +9,10 @@ import pytest
 from qmadmin.opening import open_device
 from qmcore.acts import waiting
 from qmcore.findings import Severity
-from qmstorage.postgres import keys, sessions
+from qmstorage.postgres import connection_timeouts, keys, sessions
 from tests.fix_postgres import but_for_this_server
-from tests.fix_store import Work, eventually, make_queue, waiting_for
+from tests.fix_store import Work, attachment_of, eventually, make_queue, waiting_for
+from tests.fix_storm import new_session
 from tests.interrupts import at_every_line
 
 
@@ -26,7 +28,7 @@ def test_no_session_stays_open_unused_wherever_a_call_is_interrupted(arena, fres
 
     def look():
         if fresh:
-            arena.volume._sessions._close_idle()
+            new_session(arena.volume)
         space.peek("Q")
 
     for line in at_every_line(sessions, look):
@@ -47,7 +49,9 @@ def test_everybody_goes_on_wherever_a_call_is_interrupted(arena, module):
     for _ in at_every_line(module, lambda: space.dequeue("Q")):
         assert Work(lambda: space.dequeue("Q")).results() == [None]
     # Each line was interrupted once, and three of them lie between two steps.
-    assert arena.volume._sessions._rooms.qsize() >= sessions.MOST - 3
+    with contextlib.ExitStack() as stack:
+        for _ in range(sessions.MOST - 3):
+            stack.enter_context(arena.volume.session(fresh=False))
 
 
 def test_a_process_is_present_once_although_the_start_of_that_was_interrupted(arena, monkeypatch):
@@ -92,7 +96,7 @@ def test_what_a_role_is_set_up_for_changes_nothing(arena, setting):
             other.enqueue("Q", text, reply_queue="q€", headers={"ü": "\\"})
             message = other.dequeue("Q")
             assert (message.text, message.reply_queue, message.headers) == (text, "q€", {"ü": "\\"})
-        with other._attachment.volume.session(fresh=True) as session:
+        with attachment_of(other).volume.session(fresh=True) as session:
             assert session.run("SHOW statement_timeout") == [("0",)]
         found = but_for_this_server(device.check())
         assert [finding.sentence for finding in found if finding.severity is Severity.ERROR] == []
@@ -105,8 +109,7 @@ def test_a_wait_goes_on_after_a_lock_for_which_a_try_of_it_has_given_up(arena, m
     assert space.dequeue("Q")
     given_up = []
     monkeypatch.setattr(waiting, "pause", lambda volume, seconds: given_up.append(seconds))
-    arena.volume._sessions._settings += "; SET lock_timeout = 1"
-    arena.volume._sessions._close_idle()
+    new_session(arena.volume).run("SET lock_timeout = 1")
     wait = Work(lambda: space.dequeue("Q", wait=30).body)
     eventually(lambda: waiting_for(arena.url) == 1, "it waits")
     ((queue_id,),) = arena.sql("SELECT id FROM qm.queue WHERE name = 'Q'")
@@ -116,7 +119,7 @@ def test_a_wait_goes_on_after_a_lock_for_which_a_try_of_it_has_given_up(arena, m
         arena.sql(f"SELECT pg_notify('{channel}', '')")
         return given_up
 
-    with arena.volume._connect() as other, other.transaction():
+    with connection_timeouts.connected(arena.volume.address) as other, other.transaction():
         other.execute(f"LOCK TABLE {arena.schema}.message")
         eventually(is_given_up, "a try has given up")
     with open_device(arena.url) as device:

@@ -11,6 +11,7 @@ from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import EnqueueControl
 from qmcore.order import QueueOrder
 from tests.fix_store import Work, eventually, make_queue, waiting_for
+from tests.fix_storm import session_of
 
 ORDERS = ("fifo", "lifo", "priority", "priority,lifo", "time,fifo", "expiration", "expiration,priority,time,lifo")
 
@@ -60,8 +61,7 @@ def test_somebody_who_waits_is_told_in_a_second_journey_and_from_then_on_in_the_
         waiting.results()
     counts += [count_of(journeys, lambda: space.enqueue("Q", b"x")) for _ in range(2)]
     assert counts == [2, 1, 1, 1, 1]
-    (session,) = arena.volume._sessions._idle
-    assert not session.awaited
+    assert not session_of(arena.volume).awaited
 
 
 def count_of(journeys, act):

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import socket
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,8 @@ from qmadmin.opening import open_device
 from qmcore.errors import BadQueueError, BadResourceError, SystemFailureError
 from qmstorage.postgres.connection_timeouts import WatchedConnection
 from qmstorage.postgres.pipeline import Pipeline
-from tests.fix_store import Work
+from tests.fix_store import Work, attachment_of
+from tests.fix_storm import new_session, session_of
 from tests.proxy import Proxy
 
 
@@ -20,7 +22,7 @@ def space(known_space):
 
 
 def test_statements_that_the_driver_threw_away_are_made_again(space, arena):
-    (session,) = arena.volume._sessions._idle
+    session = session_of(arena.volume)
     session.connection.execute("DEALLOCATE ALL")
     msgid = space.enqueue("Q", b"x")
     session.connection.execute("DEALLOCATE ALL")
@@ -28,7 +30,7 @@ def test_statements_that_the_driver_threw_away_are_made_again(space, arena):
 
 
 def test_of_a_queue_space_that_is_gone_nothing_is_left_behind(space, arena):
-    arena.volume._sessions._close_idle()
+    new_session(arena.volume)
     with contextlib.closing(open_device(arena.url)) as device:
         device.destroy_space("SPACE", force=True)
     for act in (lambda: space.enqueue("Q", b"x"), lambda: space.dequeue("Q")):
@@ -56,29 +58,29 @@ def test_what_the_driver_throws_away_at_times_may_be_made_again_beside_what_was_
 
 def test_a_session_that_waited_in_vain_for_the_lock_works_on(space, arena):
     """What it was sent behind that was not looked at, and not prepared."""
-    arena.volume._sessions._close_idle()
+    new_session(arena.volume)
     with space.transaction():
         space.enqueue_many("Q", [b"x", b"x"])
     with space.transaction():
         # Its row among the counters is known now; what an arrival needs besides is not prepared yet.
         space.dequeue("Q")
-    (session,) = arena.volume._sessions._idle
+    session = session_of(arena.volume)
     session.run("SET lock_timeout = 1")
     with contextlib.closing(open_device(arena.url)) as device:
-        other = device.open_space("SPACE")._attachment.volume
+        other = attachment_of(device.open_space("SPACE")).volume
         with other.still(5), pytest.raises(SystemFailureError, match="locked"):
             space.enqueue("Q", b"x")
     session.run("RESET lock_timeout")
     for _ in range(3):
         space.enqueue("Q", b"x")
-    assert list(arena.volume._sessions._idle) == [session]
+    assert session_of(arena.volume) is session
     assert space.usage("Q").messages == 4
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
 def test_no_message_goes_while_others_change_what_is_there(space, arena, in_transaction):
     space.enqueue("Q", b"x")
-    (session,) = arena.volume._sessions._idle
+    session = session_of(arena.volume)
     session.run("SET lock_timeout = 1")
 
     def take():
@@ -91,22 +93,22 @@ def test_no_message_goes_while_others_change_what_is_there(space, arena, in_tran
                 transaction.rollback()
 
     with contextlib.closing(open_device(arena.url)) as device:
-        other = device.open_space("SPACE")._attachment.volume
+        other = attachment_of(device.open_space("SPACE")).volume
         with other.still(5), pytest.raises(SystemFailureError, match="locked"):
             take()
     session.run("RESET lock_timeout")
-    space._attachment.look_after(now=True)
+    attachment_of(space).look_after(now=True)
     assert space.dequeue("Q").body == b"x"
 
 
 def test_a_session_that_an_interrupt_has_left_in_the_mode_of_a_pipeline_is_not_used_again(space, arena):
-    (session,) = arena.volume._sessions._idle
-    with arena.volume._sessions.one() as taken:
+    session = session_of(arena.volume)
+    with arena.volume.session(fresh=False) as taken:
         assert taken is session
         session.connection.pgconn.enter_pipeline_mode()
-    assert session not in arena.volume._sessions._idle
+    assert session_of(arena.volume) is not session
     with contextlib.closing(open_device(arena.url)) as device:
-        device.open_space("SPACE")._attachment.volume.still(5)
+        attachment_of(device.open_space("SPACE")).volume.still(5)
     assert space.enqueue("Q", b"x")
 
 
@@ -119,7 +121,7 @@ def test_a_message_that_cannot_be_read_stays(space, arena):
 
 
 def test_a_session_that_is_interrupted_before_it_says_anything_is_as_it_was(space, arena):
-    (session,) = arena.volume._sessions._idle
+    session = session_of(arena.volume)
 
     class Interrupted:
         """The session, where Ctrl-C comes as soon as it has begun to collect what it sends."""
@@ -131,8 +133,7 @@ def test_a_session_that_is_interrupted_before_it_says_anything_is_as_it_was(spac
             session.connection.pgconn.enter_pipeline_mode()
             raise KeyboardInterrupt
 
-    pipeline = Pipeline(session.connection, session.prepared)
-    pipeline._driver = Interrupted()
+    pipeline = Pipeline(SimpleNamespace(pgconn=Interrupted()), session.prepared)
     with pytest.raises(KeyboardInterrupt), pipeline:
         pass
     assert session.run("SELECT 1") == [(1,)]
@@ -157,12 +158,12 @@ class Noise(Proxy):
 
     word = b""
 
-    def _pass_on(self, end):
+    def pass_on(self, end):
         if self.word and self.word in end.recv(65536, socket.MSG_PEEK):
             self.word = b""
             end.sendall(b"\xff" * 64)
         else:
-            super()._pass_on(end)
+            super().pass_on(end)
 
 
 def test_a_session_sees_what_was_committed_before_its_lock_whatever_the_database_prefers(arena, space):
@@ -170,9 +171,9 @@ def test_a_session_sees_what_was_committed_before_its_lock_whatever_the_database
     database = arena.looking.info.dbname
     arena.looking.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'serializable'")
     try:
-        arena.volume._sessions._close_idle()
+        new_session(arena.volume)
         space.enqueue("Q", b"x")
-        (session,) = arena.volume._sessions._idle
+        session = session_of(arena.volume)
         assert session.run("SHOW transaction_isolation") == [("read committed",)]
     finally:
         arena.looking.execute(f"ALTER DATABASE {database} RESET default_transaction_isolation")
@@ -180,7 +181,7 @@ def test_a_session_sees_what_was_committed_before_its_lock_whatever_the_database
 
 def test_a_session_that_was_interrupted_asks_again_for_the_last_number(space, arena, monkeypatch):
     """What it did not wait for may have been done: it must not be taken for what is done next."""
-    (session,) = arena.volume._sessions._idle
+    session = session_of(arena.volume)
     wait = WatchedConnection.wait
 
     def interrupted(self, gen, *arguments, **options):

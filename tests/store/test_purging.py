@@ -6,7 +6,7 @@ from qmcore.acts import transactions
 from qmcore.errors import BadQueueError, InvalidArgumentError
 from qmcore.message import EnqueueControl
 from qmcore.queue import FOREVER, Delivery
-from tests.fix_store import bodies_held, drain, make_queue, rows_of
+from tests.fix_store import attachment_of, bodies_held, drain, make_queue, rows_of
 
 MIB = 1024 * 1024
 
@@ -24,11 +24,11 @@ def rows(space):
     """Return how many rows there are in the tables of messages and of their states, on disk and in memory."""
 
     def count(unit):
-        stores = (unit, unit.memory(space._attachment.opened.space.id))
+        stores = (unit, unit.memory(attachment_of(space).opened.space.id))
         names = ("message", "chunk", "ready", "due", "expiring", "held")
         return sum(rows_of(each, name) for each in stores for name in names)
 
-    return space._attachment.volume.read(count)
+    return attachment_of(space).volume.read(count)
 
 
 def test_all_go_from_disk_and_from_memory_ready_and_delayed(space, store):

@@ -17,6 +17,7 @@ from qmcore.limits import Threshold, parse_high, parse_low
 from qmstorage import definitions
 from tests.fix_store import (
     MovableClock,
+    attachment_of,
     bodies_held,
     count_rows,
     drain,
@@ -202,7 +203,7 @@ class TestChangesByOthers:
         """Someone reads definitions in a database transaction that fails; the next change gets the same number."""
         space = file_store.space()
         other = file_store.another().open_space("SPACE")
-        volume, opened = space._attachment.volume, space._attachment.opened
+        volume, opened = attachment_of(space).volume, attachment_of(space).opened
 
         def create_read_and_fail(unit):
             known = opened.definitions(unit)

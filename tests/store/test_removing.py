@@ -6,7 +6,7 @@ from qmcore.acts.removing import CarriedMessage, remove_carried
 from qmcore.bulk_rows import COLUMNS, SEQUENCE, Run
 from qmcore.message import State
 from qmcore.queue import Delivery
-from tests.fix_store import count_rows, drain, make_queue
+from tests.fix_store import attachment_of, count_rows, drain, make_queue
 from tests.importer import faults_of
 
 PAGE = 4096
@@ -33,17 +33,17 @@ def carried(space, name="Q", *states, memory=False):
     """Return the messages of a queue as an archive says where they stood, in the order of the archive."""
 
     def read(unit):
-        known = space._attachment.opened.definitions(unit)
+        known = attachment_of(space).opened.definitions(unit)
         store = unit.memory(known.space.id) if memory else unit
         for state in states or (State.READY, State.DELAYED):
             for rows in store.carried(known.space, known.queue(name), Run(name, state, memory, None, None, 0)):
                 yield from (CarriedMessage(row[SEQUENCE], row[_KEY], row[_RETRIES]) for row in rows)
 
-    return space._attachment.volume.read(lambda unit: list(read(unit)))
+    return attachment_of(space).volume.read(lambda unit: list(read(unit)))
 
 
 def removed(space, messages, name="Q", *, memory=False):
-    attached = space._attachment
+    attached = attachment_of(space)
     return attached.volume.write(
         lambda unit: remove_carried(unit, attached.opened, name, messages, memory=memory), concurrent=True
     )

@@ -11,7 +11,7 @@ from qmcore.errors import BadMessageIdError, BadQueueError, InvalidArgumentError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import State
 from qmcore.queue import FOREVER, Delivery
-from tests.fix_store import count_rows, drain, make_queue, queue_definition
+from tests.fix_store import attachment_of, count_rows, drain, make_queue, queue_definition
 
 MIB = 1024 * 1024
 
@@ -140,9 +140,9 @@ class TestHistory:
         assert space.recall("Q", msgid).text == "x"
         clock.advance(1)
         assert space.recall("Q", msgid) is None
-        opened = space._attachment.opened
+        opened, volume = attachment_of(space).opened, attachment_of(space).volume
         # As whoever may only read the device lists it.
-        assert space._read(lambda unit: retention.history(unit, opened, "Q", None, 9, None, clock.now())) == []
+        assert volume.read(lambda unit: retention.history(unit, opened, "Q", None, 9, None, clock.now())) == []
         assert rows(space) == (1, 0, 1)
 
     def test_messages_in_memory_are_not_kept(self, space):
@@ -349,7 +349,7 @@ class TestRoom:
         queue_id = space.queue("Q").id
 
         def tripped():
-            return space._attachment.volume.read(lambda unit: unit.is_tripped(queue_id, memory=False))
+            return attachment_of(space).volume.read(lambda unit: unit.is_tripped(queue_id, memory=False))
 
         assert tripped()
         clock.advance(61)

@@ -3,7 +3,7 @@
 import pytest
 
 from qmcore.errors import BadQueueError, NoSpaceError
-from tests.fix_store import Work, drain, eventually, make_queue, queue_definition, waiting_for
+from tests.fix_store import Work, attachment_of, drain, eventually, make_queue, queue_definition, waiting_for
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def space(store):
 def looks(space, monkeypatch):
     """How often it was looked how much a queue space holds."""
     made = []
-    shortcut = type(space._attachment.volume.shortcut)
+    shortcut = type(attachment_of(space).volume.shortcut)
     level = shortcut.level
 
     def noting(self, space_id):
@@ -60,7 +60,7 @@ def test_a_reply_needs_no_look_either_where_the_request_was_waited_for(store, sp
 
     answering = Work(answer)
     # Who waits for a device in memory is not seen from outside; whether he did by then makes no difference.
-    eventually(lambda: store.kind == "memory" or waiting_for(space._device.path), "somebody waits")
+    eventually(lambda: store.kind == "memory" or waiting_for(store.path), "somebody waits")
     space.enqueue("Q", "late")
     answering.results()
     assert not looks

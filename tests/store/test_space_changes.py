@@ -18,7 +18,17 @@ from qmcore.errors import (
     Resource,
 )
 from qmcore.limits import Threshold, parse_high, parse_low
-from tests.fix_store import Work, drain, eventually, make_queue, queue_definition, space_definition, waiting_for
+from qmcore.probe import Point
+from tests.fix_store import (
+    Work,
+    attachment_of,
+    drain,
+    eventually,
+    make_queue,
+    queue_definition,
+    space_definition,
+    waiting_for,
+)
 
 PAGE = 4096
 
@@ -205,17 +215,17 @@ class TestExtendingInAnotherFile:
         assert device.space("OTHER").definition.pages == 40
         assert device.extend_space("OTHER", 8).definition.pages == 48
 
-    def test_an_extent_that_was_listed_and_not_counted_is_counted_with_the_next(self, file_store, other, monkeypatch):
+    def test_an_extent_that_was_listed_and_not_counted_is_counted_with_the_next(self, file_store, other, once_listed):
         device = file_store.device
 
-        def killed(*_):
+        def killed(_works):
             raise KeyboardInterrupt
 
-        with monkeypatch.context() as patch:
-            patch.setattr(growing, "_count", killed)
-            patch.setattr(growing, "_unlist", killed)
-            with pytest.raises(KeyboardInterrupt):
-                device.extend_space("OTHER", 8)
+        # Neither is it counted, nor taken back.
+        once_listed(device, lambda: device.probe.at(Point.BEFORE_COMMIT, killed))
+        with pytest.raises(KeyboardInterrupt):
+            device.extend_space("OTHER", 8)
+        device.probe.leave(Point.BEFORE_COMMIT)
         assert len(extents(device, "OTHER")) == 2
         assert device.space("OTHER").definition.pages == 40
         assert device.extend_space("OTHER", 8).definition.pages == 56
@@ -229,23 +239,22 @@ class TestExtendingInAnotherFile:
 
     def test_an_extension_that_is_overtaken_by_a_later_one_takes_nothing_back(self, file_store, other, once_listed):
         device, second = file_store.device, file_store.another()
-        once_listed(lambda: second.extend_space("OTHER", 16))
+        once_listed(device, lambda: second.extend_space("OTHER", 16))
         assert device.extend_space("OTHER", 8).definition.pages == 64
         assert device.space("OTHER").definition.pages == 64
 
-    def test_where_a_later_one_has_counted_it_a_failure_takes_nothing_back(
-        self, file_store, other, once_listed, monkeypatch
-    ):
+    def test_where_a_later_one_has_counted_it_a_failure_takes_nothing_back(self, file_store, other, once_listed):
         device, second = file_store.device, file_store.another()
 
-        def full(*_):
+        def full(_works):
+            device.probe.leave(Point.BEFORE_COMMIT)
             raise OperatingSystemError("no room on the disk")
 
         def overtake():
             second.extend_space("OTHER", 16)
-            monkeypatch.setattr(growing, "_count", full)
+            device.probe.at(Point.BEFORE_COMMIT, full)
 
-        once_listed(overtake)
+        once_listed(device, overtake)
         with pytest.raises(OperatingSystemError):
             device.extend_space("OTHER", 8)
         assert device.space("OTHER").definition.pages == 64
@@ -254,7 +263,7 @@ class TestExtendingInAnotherFile:
     def test_a_queue_space_that_is_destroyed_meanwhile_leaves_nothing_behind(self, file_store, other, once_listed):
         device, second = file_store.device, file_store.another()
         other.close()
-        once_listed(lambda: device.destroy_space("OTHER"))
+        once_listed(second, lambda: device.destroy_space("OTHER"))
         with pytest.raises(BadResourceError, match="no queue space 'OTHER'"):
             second.extend_space("OTHER", 8)
         assert extents(device, "OTHER") == []
@@ -275,21 +284,15 @@ class TestExtendingInAnotherFile:
         assert device.extend_space("OTHER", 8).definition.pages == 48
 
     @pytest.fixture
-    def once_listed(self, monkeypatch):
-        """Have something done once the next extension has listed its extent, and has not counted it yet."""
-        list_extents = growing._list
+    def once_listed(self):
+        """Have something done once the next extension of a device has listed its extent, and has not counted it yet."""
 
-        def arrange(action):
-            def act():
-                monkeypatch.setattr(growing, "_list", list_extents)
+        def arrange(device, action):
+            def listed(_commit):
+                device.probe.leave(Point.AFTER_SYNC)
                 action()
 
-            def listed_and(unit, *given):
-                listed = list_extents(unit, *given)
-                unit.afterwards(act)
-                return listed
-
-            monkeypatch.setattr(growing, "_list", listed_and)
+            device.probe.at(Point.AFTER_SYNC, listed)
 
         return arrange
 
@@ -300,7 +303,7 @@ class TestCapacityInPercent:
     def started(self, space):
         """Tell whether the limit was reached and its command is not armed anew, by the records of the volume."""
         queue = space.queue("Q")
-        return space._attachment.volume.read(lambda unit: unit.is_tripped(queue.id, memory=False))
+        return attachment_of(space).volume.read(lambda unit: unit.is_tripped(queue.id, memory=False))
 
     def test_it_is_percent_of_the_pages_that_there_are_now(self, store):
         store.device.set_commands(enabled=False)

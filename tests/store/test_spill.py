@@ -1,14 +1,13 @@
 """A transaction that enqueues much leaves it to the store, where nobody sees it before the commit."""
 
 import dataclasses
-import gc
 
 import pytest
 
 from qmcore.acts.transactions import SPILL_BYTES
 from qmcore.errors import InUseError, NoSpaceError, Resource
 from qmcore.message import State
-from tests.fix_store import count_rows, drain, make_queue, queue_definition
+from tests.fix_store import attachment_of, count_rows, drain, make_queue, queue_definition
 
 MIB = 1024 * 1024
 MUCH = SPILL_BYTES // MIB + 3
@@ -27,24 +26,18 @@ def fill(space, count=MUCH, queue="Q", **how):
     return [space.enqueue(queue, bytes([at]) * MIB, **how) for at in range(count)]
 
 
-def kept(space):
-    """Return how many bytes of bodies the process of an open transaction of the queue space keeps."""
-    return sum(
-        item.outgoing.size
-        for transaction in [obj for obj in gc.get_objects() if type(obj).__name__ == "Transaction" and obj.active]
-        for attachment, branch in transaction._branches.values()
-        if attachment is space._attachment
-        for item in branch.pending
-    )
+def kept(transaction, space):
+    """Return how many bytes of bodies the process keeps for an open transaction."""
+    return sum(item.outgoing.size for item in transaction.branch(attachment_of(space)).pending)
 
 
 def test_what_is_above_the_limit_is_not_kept_by_the_process(space):
-    with space.transaction():
+    with space.transaction() as transaction:
         for at in range(3 * MUCH):
             space.enqueue("Q", bytes([at]) * MIB)
-            assert kept(space) <= SPILL_BYTES
+            assert kept(transaction, space) <= SPILL_BYTES
         space.enqueue("OTHER", b"x" * (2 * SPILL_BYTES))
-        assert kept(space) == 0
+        assert kept(transaction, space) == 0
 
 
 def test_nobody_sees_it_before_the_commit_and_all_of_it_afterwards_in_order(space):

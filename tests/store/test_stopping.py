@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import pytest
+import sqlalchemy
 
 from qmadmin.opening import create_device
 from qmcore.acts import transactions, waiting
@@ -11,7 +12,7 @@ from qmcore.errors import BadQueueError, InUseError, InvalidArgumentError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.queue import Delivery
-from tests.fix_store import Work, drain, eventually, make_queue, space_definition
+from tests.fix_store import Work, attachment_of, drain, eventually, make_queue, space_definition
 
 
 def state(space, name="Q"):
@@ -223,10 +224,10 @@ def test_whoever_waits_for_a_message_is_told(kind, tmp_path, monkeypatch):
             make_queue(space)
 
             def waiters(unit):
-                return unit._cursor.execute("SELECT count(*) FROM waiter").fetchone()[0]
+                return unit.run(sqlalchemy.text("SELECT count(*) FROM waiter")).fetchone()[0]
 
             work = Work(*[lambda: space.dequeue("Q", wait=math.inf)] * 2)
-            eventually(lambda: space._attachment.volume.read(waiters) == 2, "both wait")
+            eventually(lambda: attachment_of(space).volume.read(waiters) == 2, "both wait")
             space.stop_queue("Q")
             assert [type(result) for result in work.results()] == [BadQueueError] * 2
 
@@ -304,7 +305,7 @@ class TestChanged:
 
         def tripped():
             queue_id = space.queue("Q").id
-            return space._attachment.volume.read(lambda unit: unit.is_tripped(queue_id, memory=False))
+            return attachment_of(space).volume.read(lambda unit: unit.is_tripped(queue_id, memory=False))
 
         change(space, threshold=threshold("2m"))
         for _ in range(2):

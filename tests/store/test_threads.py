@@ -5,10 +5,12 @@ import threading
 from collections import Counter
 
 import pytest
+from sqlalchemy import text
 
 from qmcore.errors import BadQueueError, NoSpaceError, SystemFailureError
 from qmcore.findings import Severity
-from tests.fix_store import Work, drain, eventually, make_queue
+from qmcore.probe import Point
+from tests.fix_store import Work, attachment_of, connection_of, drain, eventually, make_queue, noted
 from tests.interrupts import at_every_line
 from tests.store.differences import differs
 
@@ -75,8 +77,11 @@ class Shared:
     """Works that are brought into one line behind a work that is stopped in the middle, and then let go together."""
 
     def __init__(self, space):
-        self.volume = space._attachment.volume
+        self.volume = attachment_of(space).volume
+        self.works = noted(space.probe, Point.AFTER_COMMIT)
         self.statements = []
+        connection_of(space).set_trace_callback(self.statements.append)
+        self._queued = noted(space.probe, Point.QUEUED)
         self._inside, self._go_on = threading.Event(), threading.Event()
 
     def run(self, *works):
@@ -86,12 +91,10 @@ class Shared:
         for work in works:
             together.append(Work(work))
             # The one that is at work stands there too, until it is done.
-            eventually(lambda: len(self.volume._line) == 1 + len(together), "it stands in line behind the others")
-        self.volume._connection.set_trace_callback(self.statements.append)
+            eventually(lambda: len(self._queued) == 1 + len(together), "it stands in line behind the others")
         self._go_on.set()
         results = [result for each in together for result in each.results()]
         blocker.results()
-        self.volume._connection.set_trace_callback(None)
         return results
 
     def _stop(self, unit):
@@ -101,7 +104,7 @@ class Shared:
     @property
     def commits(self):
         """How many commits there were but for the one that was stopped."""
-        return self.statements.count("COMMIT") - 1
+        return len(self.works) - 1
 
 
 def half_and_failing(queue_id):
@@ -128,47 +131,39 @@ class TestGroupCommit:
         assert len(set(ids)) == 8
         assert sorted(drain(space)) == list("01234567")
 
-    def test_they_share_one_sync_of_the_disk(self, file_store, monkeypatch):
-        from qmstorage.sqlite import wal
-
+    def test_they_share_one_sync_of_the_disk(self, file_store):
         space = file_store.space()
         make_queue(space)
-        real, syncs = wal._sync, []
-        shared = Shared(space)
-        monkeypatch.setattr(wal, "_sync", lambda descriptor: (syncs.append(descriptor), real(descriptor)))
+        shared, syncs = Shared(space), noted(space.probe, Point.AFTER_SYNC)
         shared.run(*[lambda: space.enqueue("Q", b"")] * 8)
         assert 1 <= len(syncs) <= 2, "one for the work that was stopped, one for the eight"
 
-    def test_those_who_come_while_the_disk_works_are_committed_together_behind_that(self, file_store, monkeypatch):
-        from qmstorage.sqlite import wal
-
+    def test_those_who_come_while_the_disk_works_are_committed_together_behind_that(self, file_store):
         space = file_store.space()
         make_queue(space)
         at_work, go_on = threading.Event(), threading.Event()
-        real, volume, statements = wal._sync, space._attachment.volume, []
+        volume = attachment_of(space).volume
 
-        def slow(descriptor):
+        def slow(_commit):
             at_work.set()
             assert go_on.wait(30)
-            real(descriptor)
 
-        monkeypatch.setattr(wal, "_sync", slow)
+        space.probe.at(Point.BEFORE_SYNC, slow)
         first = Work(lambda: space.enqueue("Q", "first"))
         assert at_work.wait(30)
-        volume._connection.set_trace_callback(statements.append)
+        works, queued = noted(space.probe, Point.AFTER_COMMIT), noted(space.probe, Point.QUEUED)
         others = Work(*[lambda: space.enqueue("Q", "x")] * 4)
-        eventually(lambda: len(volume._line) == 4, "all stand in line")
+        eventually(lambda: len(queued) == 4, "all stand in line")
         assert volume.read(lambda _: "done") == "done", "who needs nothing of the disk does not wait for it"
         go_on.set()
         assert all(isinstance(each, str) for each in first.results() + others.results())
-        volume._connection.set_trace_callback(None)
-        assert statements.count("COMMIT") == 1
+        assert works == [4]
         assert drain(space) == ["first", *"xxxx"]
 
     def test_what_is_committed_is_not_done_again_where_the_tidying_after_it_fails(self, file_store, monkeypatch):
-        from qmstorage.sqlite import group_commit, wal
+        from qmstorage.sqlite import wal
 
-        volume, ran = file_store.space()._attachment.volume, []
+        shared, ran = Shared(file_store.space()), []
 
         def fails(self, connection):
             raise sqlite3.OperationalError("disk I/O error")
@@ -181,18 +176,17 @@ class TestGroupCommit:
             return run
 
         monkeypatch.setattr(wal.Log, "keep_short", fails)
-        volume._line.append(group_commit.Job(work("another's")))
-        volume.write(work("mine"))
-        assert ran == ["another's", "mine"]
-        assert not volume._line
+        works = (work(name) for name in ("another's", "mine"))
+        shared.run(*[lambda each=each: shared.volume.write(each) for each in works])
+        assert sorted(ran) == ["another's", "mine"]
+        assert shared.works[1:] == [2]
+        shared.volume.write(work("later"))
+        assert shared.works[2:] == [1], "nothing else stands in line"
 
-    def test_each_enqueue_is_synced_and_what_a_transaction_holds_is_not(self, file_store, monkeypatch):
-        from qmstorage.sqlite import wal
-
+    def test_each_enqueue_is_synced_and_what_a_transaction_holds_is_not(self, file_store):
         space = file_store.space()
         make_queue(space, retries=5)
-        real, syncs = wal._sync, []
-        monkeypatch.setattr(wal, "_sync", lambda descriptor: (syncs.append(descriptor), real(descriptor)))
+        syncs = noted(space.probe, Point.AFTER_SYNC)
         for wanted in (1, 2, 3):
             space.enqueue("Q", b"")
             assert len(syncs) == wanted
@@ -235,7 +229,7 @@ class TestGroupCommit:
         assert (usage.messages, usage.enqueued) == (5, 5)
 
     def test_what_a_refused_work_did_before_is_undone(self, space):
-        volume, half_and_fail = space._attachment.volume, half_and_failing(space.queue("Q").id)
+        volume, half_and_fail = attachment_of(space).volume, half_and_failing(space.queue("Q").id)
         shared = Shared(space)
         results = shared.run(lambda: volume.write(half_and_fail), lambda: space.enqueue("Q", "x"))
         assert isinstance(results[0], ZeroDivisionError)
@@ -243,10 +237,10 @@ class TestGroupCommit:
         assert (usage.messages, usage.enqueued, usage.pages) == (1, 1, 1)
 
     def test_an_error_of_the_store_in_one_work_does_not_hurt_the_others(self, space):
-        volume = space._attachment.volume
+        volume = attachment_of(space).volume
 
         def break_the_store(unit):
-            unit._cursor.execute("INSERT INTO space SELECT * FROM space")
+            unit.run(text("INSERT INTO space SELECT * FROM space"))
 
         shared = Shared(space)
         results = shared.run(
@@ -260,7 +254,7 @@ class TestGroupCommit:
     def test_a_work_that_looks_first_and_fails_all_the_same_is_undone_and_does_not_hurt_the_others(self, space):
         from qmstorage.sqlite import group_commit
 
-        volume, half_and_fail = space._attachment.volume, half_and_failing(space.queue("Q").id)
+        volume, half_and_fail = attachment_of(space).volume, half_and_failing(space.queue("Q").id)
         shared = Shared(space)
         results = shared.run(
             lambda: space.enqueue("Q", "a"),
@@ -358,7 +352,9 @@ class TestGroupCommit:
             eventually(lambda: done[0] > before[0] and done[1] > before[1], "the others go on")  # noqa: B023 - asked at once
         may_end.set()
         assert others.results() == [None, None]
-        assert len(space._attachment.volume._line) == 0
+        queued = noted(space.probe, Point.QUEUED)
+        space.enqueue("Q", b"")
+        assert queued == [1], "nobody stands in line any more"
 
     def test_errors_of_several_threads_are_each_their_own(self, space):
         shared = Shared(space)
@@ -367,7 +363,7 @@ class TestGroupCommit:
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
     def test_whoever_is_interrupted_while_he_works_for_all_leaves_the_others_to_themselves(self, space, error):
-        volume, interrupted = space._attachment.volume, []
+        volume, interrupted = attachment_of(space).volume, []
 
         def interrupt(unit):
             if not interrupted:

@@ -14,10 +14,12 @@ from sqlalchemy import func, select
 
 from qmcore.acts import waiting
 from qmcore.errors import AbortedError, BadQueueError, InvalidArgumentError, NotOpenError
+from qmcore.probe import Point
 from qmstorage.schema import waiter
-from qmstorage.sqlite.wakeups import SocketBell
 from tests.fix_store import (
     Work,
+    attachment_of,
+    connection_of,
     device_path,
     drain,
     eventually,
@@ -35,21 +37,26 @@ def never_check(monkeypatch):
 
 
 @pytest.fixture(params=["file", "memory", "postgres"])
-def space(request, tmp_path):
-    """A queue space on the machine's own clock."""
+def device(request, tmp_path):
+    """A device on the machine's own clock."""
     path = device_path(request.param, request, tmp_path)
-    with maker_of_devices(request.param, request)(path, 5_000) as device:
-        device.create_space(space_definition(error_queue="ERRORS"))
-        with device.open_space("SPACE") as opened:
-            make_queue(opened, "Q", retries=1)
-            make_queue(opened, "ERRORS")
-            yield opened
+    with maker_of_devices(request.param, request)(path, 5_000) as made:
+        made.create_space(space_definition(error_queue="ERRORS"))
+        yield made
+
+
+@pytest.fixture
+def space(device):
+    with device.open_space("SPACE") as opened:
+        make_queue(opened, "Q", retries=1)
+        make_queue(opened, "ERRORS")
+        yield opened
 
 
 def waiters(space, name="Q"):
     queue_id = space.queue(name).id
     waits = select(func.count()).select_from(waiter).where(waiter.c.queue_id == queue_id)
-    return space._attachment.volume.read(lambda unit: unit.built(waits)[0][0])
+    return attachment_of(space).volume.read(lambda unit: unit.built(waits)[0][0])
 
 
 def while_waiting(space, act, *, waits=1, name="Q", **how):
@@ -243,8 +250,8 @@ class TestTheTime:
 
 
 class TestEnded:
-    def test_by_closing_the_device(self, space):
-        (error,) = while_waiting(space, space._device.close)
+    def test_by_closing_the_device(self, device, space):
+        (error,) = while_waiting(space, device.close)
         assert isinstance(error, NotOpenError)
 
     def test_by_closing_the_queue_space(self, space):
@@ -301,23 +308,21 @@ class TestEnded:
 
 
 class TestQuiet:
-    @pytest.mark.parametrize("space", ["file", "memory"], indirect=True)
-    def test_whoever_waits_runs_no_statement_and_holds_no_lock(self, space, monkeypatch):
+    @pytest.mark.parametrize("device", ["file", "memory"], indirect=True)
+    def test_whoever_waits_runs_no_statement_and_holds_no_lock(self, space):
         """What waits on PostgreSQL has given its session back."""
         statements = []
-        connection = space._attachment.volume._connection
-        asleep, wait = threading.Event(), SocketBell.wait
-        monkeypatch.setattr(SocketBell, "wait", lambda bell, seconds: asleep.set() or wait(bell, seconds))
+        connection = connection_of(space)
+        asleep = threading.Event()
+        space.probe.at(Point.BEFORE_WAIT, lambda _seconds: asleep.set())
 
         def act():
             # It has looked once more, behind its bell, by now.
             assert asleep.wait(20)
             connection.set_trace_callback(statements.append)
-            other = space._attachment.volume
-            assert other._writing.acquire(timeout=20)
-            other._writing.release()
             assert not connection.in_transaction
             connection.set_trace_callback(None)
+            assert attachment_of(space).volume.comes_free(20)
             space.enqueue("Q", "x")
 
         while_waiting(space, act)
@@ -325,13 +330,13 @@ class TestQuiet:
 
     def test_a_ring_that_is_lost_is_made_good_by_the_check(self, space, monkeypatch):
         monkeypatch.setattr(waiting, "CHECK_SECONDS", 0.05)
-        monkeypatch.setattr(type(space._attachment.volume), "ring", lambda *_: None)
+        monkeypatch.setattr(type(attachment_of(space).volume), "ring", lambda *_: None)
         (message,) = while_waiting(space, lambda: space.enqueue("Q", "x"))
         assert message.text == "x"
 
     def test_nobody_is_rung_for_a_queue_that_nobody_waits_for(self, space, monkeypatch):
         rung = []
-        monkeypatch.setattr(type(space._attachment.volume), "ring", lambda _, addresses, *__: rung.extend(addresses))
+        monkeypatch.setattr(type(attachment_of(space).volume), "ring", lambda _, addresses, *__: rung.extend(addresses))
         space.enqueue("ERRORS", "x")
         with space.transaction():
             space.enqueue("Q", "y")

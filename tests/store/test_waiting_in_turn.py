@@ -12,7 +12,16 @@ from sqlalchemy import create_engine
 
 from qmadmin.opening import create_device, open_device
 from qmcore.acts import waiting
-from tests.fix_store import Work, device_path, drain, eventually, make_queue, space_definition, waiting_for
+from tests.fix_store import (
+    Work,
+    attachment_of,
+    device_path,
+    drain,
+    eventually,
+    make_queue,
+    space_definition,
+    waiting_for,
+)
 
 MEMORY = 50 * 4096
 
@@ -56,7 +65,7 @@ def hang():
     hung = []
 
     def hanging(space, count, name="Q", *, in_turn=True):
-        attachment, queue_id = space._attachment, space.queue(name).id
+        attachment, queue_id = attachment_of(space), space.queue(name).id
         bells = [attachment.volume.bell(in_turn=in_turn) for _ in range(count)]
         hung.extend(bells)
         for bell in bells:
@@ -76,7 +85,7 @@ def rung(bells):
 
 def waits(space):
     """Return how many wait for messages of the queue space."""
-    attachment = space._attachment
+    attachment = attachment_of(space)
     return sum(attachment.volume.read(lambda unit: unit.waits(attachment.opened.space.id)).values())
 
 
@@ -247,7 +256,7 @@ class TestPassedOn:
     def test_one_ring_for_many_messages_serves_all_who_wait(self, two, monkeypatch, persistent):
         space, other = two
         works = [wait_in(space) for _ in range(4)]
-        volume = other._attachment.volume
+        volume = attachment_of(other).volume
         ring = volume.ring
         monkeypatch.setattr(volume, "ring", lambda addresses, at_most: ring(addresses, min(at_most, 1)))
         with other.transaction():
@@ -264,7 +273,7 @@ class TestPassedOn:
 
     def test_whoever_was_rung_for_what_another_took_goes_on_waiting(self, space):
         work = wait_in(space)
-        volume, queue_id = space._attachment.volume, space.queue("Q").id
+        volume, queue_id = attachment_of(space).volume, space.queue("Q").id
         for _ in range(3):
             volume.write(lambda unit: unit.notify(queue_id))
         assert waits(space) == 1
@@ -324,6 +333,6 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
             space.enqueue("Q", "x")
             assert waits(space) == 2
             child.kill()
-            space._attachment.look_after(now=True)
+            attachment_of(space).look_after(now=True)
             assert [message.text for message in work.results()] == ["x"]
             assert drain(space) == []

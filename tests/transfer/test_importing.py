@@ -85,7 +85,7 @@ def test_an_import_finishes_a_queue_space_whose_creation_was_cut_short(archive: 
     with create_device(tmp_path / "HERE", 100) as here:
         here.create_entry(tmp_path / "SECOND", 0, 20_000)
         # As an import leaves it that dies between the two files.
-        here._main.write(lambda unit: unit.add_extents([Extent("ONE", 0, 1, 0, 8_000)]))
+        here.volume_of(here.path).write(lambda unit: unit.add_extents([Extent("ONE", 0, 1, 0, 8_000)]))
         told = load_archive(archive, here.config)
         assert told.messages == 6
         with here.open_space("ONE") as space:

@@ -17,7 +17,7 @@ from qmcore.message import PLAIN_CONTROL, EnqueueControl
 from qmcore.queue import Delivery
 from tests.fix_postgres import database_of
 from tests.fix_shell import Shell
-from tests.fix_store import Store, make_queue
+from tests.fix_store import Store, attachment_of, make_queue
 from tests.ways import planting
 from tests.ways.transitions import ARRIVE, CLAIM, MOVE, SETTLE, Transition
 
@@ -442,7 +442,7 @@ def _joined(scene: Scene) -> Iterator[None]:
 
 def _handed_over(scene: Scene, call: Callable[[], object]) -> None:
     """Make a call while another process has the writer, which does what is left to it in its own commit."""
-    from tests.fix_desk import SERVING
+    from tests.fix_desk import SERVING, places_of
     from tests.fix_store import Work, eventually
 
     server = scene.start(SERVING, scene.config, "nowhere")
@@ -450,8 +450,8 @@ def _handed_over(scene: Scene, call: Callable[[], object]) -> None:
     server.say()
     server.expect("inside")
     work = Work(call)
-    desk = scene.space._attachment.volume._beside.desk
-    eventually(lambda: not work.is_running() or desk.has_posts(), "the call, or its request")
+    with contextlib.closing(places_of(attachment_of(scene.space).volume.path)) as places:
+        eventually(lambda: not work.is_running() or places.any_posted(), "the call, or its request")
     server.say()
     server.expect("done")
     server.say()

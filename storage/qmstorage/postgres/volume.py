@@ -322,6 +322,8 @@ class PostgresVolume:
         relaxed = "" if durable or not self.is_durable else "SET LOCAL synchronous_commit = off; "
         with self.session(fresh=fresh) as session:
             try:
+                if self.probe.actions:
+                    self.probe.reach(Point.BEFORE_WRITE, 1)
                 if concurrent:
                     generations = session.run(f"BEGIN; {relaxed}{self.turns.together}; {self._generations}")
                 else:
@@ -329,8 +331,6 @@ class PostgresVolume:
                     generations = session.run(self._generations)
                 unit = self.unit_on(session.cursor, session.slot)
                 unit.know_generations(generations)
-                if self.probe.actions:
-                    self.probe.reach(Point.BEFORE_WRITE, 1)
                 result = work(unit)
                 if self.probe.actions:
                     self.probe.reach(Point.AFTER_WRITE, 1)

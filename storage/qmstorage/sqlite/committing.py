@@ -130,6 +130,8 @@ class Committer:
     def _do(
         self, jobs: list[Job[Any]], cursor: sqlite3.Cursor, served: list[Served] | None
     ) -> Sequence[tuple[list[str], int]]:
+        if self._probe.actions:
+            self._probe.reach(Point.BEFORE_WRITE, len(jobs))
         cursor.execute("BEGIN IMMEDIATE")
         desk, before, alone = self._beside.desk, self._connection.total_changes, len(jobs) == 1
         unit = SqliteUnit(cursor, self._texts, self._residences.texts)
@@ -137,8 +139,6 @@ class Committer:
         if desk is not None and answer is not None:
             self._settle_by(desk, jobs[0], answer)
             return ()
-        if self._probe.actions:
-            self._probe.reach(Point.BEFORE_WRITE, len(jobs))
         for job in jobs:
             job.run(unit, cursor, alone=alone)
         if jobs[0].error is not None and all(job.error is not None for job in jobs):

@@ -1,8 +1,7 @@
 """A volume on SQLite: one held connection, one writer at a time, commits shared by whoever is waiting.
 
-Threads of one process that write at the same time are committed together: see `line`. Processes queue at a gate. A
-commit is made durable after the gate is open again: the write-ahead log is a checksummed sequence, so one fdatasync of
-it covers everything that was committed before, by whomever.
+Threads that write at the same time are committed together (`group_commit`), and processes queue at a gate. A commit is
+made durable after the gate is open again: one fdatasync of the log covers all that was committed before, by whomever.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.port import Unit
-from qmcore.probe import Probe
+from qmcore.probe import Point, Probe
 from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
@@ -76,8 +75,7 @@ class SqliteVolume:
         self._levels: dict[int, Use] = {}
         self.followers: weakref.WeakKeyDictionary[Connection, joining.Follower] = weakref.WeakKeyDictionary()
         """What is to be done when applications commit that work with us in transactions of their own."""
-        self.was_joined = False
-        """Whether an application has ever done so."""
+        self.was_joined = False  # Whether an application has ever done so.
         try:
             self._beside = Beside(path, probe, durable=durable)
         except OSError as error:
@@ -111,6 +109,8 @@ class SqliteVolume:
         log = self._beside.log if durable else None
         try:
             self._line.append(job)
+            if self.probe.actions:
+                self.probe.reach(Point.QUEUED, len(self._line))
             if log is None:
                 self._commit_in_turn(job)
             else:
