@@ -26,11 +26,12 @@ R = TypeVar("R")
 class Kind:
     """What an attribute can be. `what` calls it in a sentence, with `{}` where its object is named.
 
-    Plain values are of `plain_type`; numbers are in `unit` and not below `least`; None is one if `may_be_none`.
+    Plain values are of `plain_type`; numbers are from `least` to `most` and in `unit`; None is one if `may_be_none`.
     """
 
     plain_type: type[str | int | bool] = str
     least = 0
+    most = 0
     may_be_none = False
 
     def __init__(self, what: str, unit: str = "") -> None:

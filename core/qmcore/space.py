@@ -48,30 +48,34 @@ class SpaceDefinition:
     name: str = field(
         metadata=declared(Text("queue space name", names.space_name), "The name of the queue space.", fixed=True)
     )
-    ipc_key: int = field(metadata=declared(_number("ipc key", 1), "The IPC key. Recorded, without effect."))
+    ipc_key: int = field(metadata=declared(_number("IPC key", 1), "The IPC key. Recorded, without effect."))
     pages: int = field(
-        metadata=declared(_number("pages"), "Its size in pages of the device, rounded down to a multiple of four.")
+        metadata=declared(
+            _number("number of pages"), "Its size in pages of the device, rounded down to a multiple of four."
+        )
     )
-    queues: int = field(metadata=declared(_number("queues", 1), "The most queues it can have."))
-    transactions: int = field(metadata=declared(_number("transactions", 1), "The most transactions at one time."))
+    queues: int = field(metadata=declared(_number("number of queues", 1), "The most queues it can have."))
+    transactions: int = field(
+        metadata=declared(_number("number of transactions", 1), "The most transactions at one time.")
+    )
     processes: int = field(
-        metadata=declared(_number("processes", 1), "The most processes that may have it open at one time.")
+        metadata=declared(_number("number of processes", 1), "The most processes that may have it open at one time.")
     )
-    messages: int = field(metadata=declared(_number("messages", 1), "The most messages it can hold."))
+    messages: int = field(metadata=declared(_number("number of messages", 1), "The most messages it can hold."))
     error_queue: str = attribute(
         "",
         Text("error queue name", names.queue_name, optional=True),
         "The queue for messages that have used up their retries.",
     )
-    blocking: int = _recorded("blocking", "The blocking factor", default=16)
+    blocking: int = _recorded("blocking factor", "The blocking factor", default=16)
     actions: int = attribute(
-        ACTIONS_DEFAULT, _number("actions"), "Waiting dequeues in addition to one for each process."
+        ACTIONS_DEFAULT, _number("number of actions"), "Waiting dequeues in addition to one for each process."
     )
     memory: int = attribute(0, _number("memory", unit="bytes"), "Memory for non-persistent messages.")
-    overflow: int = _recorded("overflow", "Memory for peaks", "bytes")
-    handles: int = _recorded("handles", "Handles")
-    cursors: int = _recorded("cursors", "Cursors")
-    owners: int = _recorded("owners", "Owners")
+    overflow: int = _recorded("overflow memory", "Memory for peaks", "bytes")
+    handles: int = _recorded("number of handles", "Handles")
+    cursors: int = _recorded("number of cursors", "Cursors")
+    owners: int = _recorded("number of owners", "Owners")
     temporary_queues: int = _recorded("temporary queues", "Temporary queues")
     filter_memory: int = _recorded("filter memory", "Memory for filters", "bytes")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from qmadmin.console.results import Field, Line, Notice, Outcome, Record, Severity, Shown, field
 from qmadmin.shell import space_parameters as parameters
 from qmadmin.shell.declare import Option, Positional
-from qmadmin.shell.kinds import Memory, SpaceName
+from qmadmin.shell.kinds import Memory, Number, SpaceName
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.parameters import UNCHANGED, given_of
 from qmadmin.shell.spaces import SPACES, no_table
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Positional("queue_space_name", SpaceName(), "The queue space that gets more pages.", "Queue space name: "),
     Positional(
         "pages",
-        parameters.count("size of the extent in disk pages", PAGE_QUANTUM),
+        Number("size of the extent in disk pages", PAGE_QUANTUM),
         "The number of pages, rounded down to a multiple of four.",
         "Size of extent in disk pages: ",
     ),

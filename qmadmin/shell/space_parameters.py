@@ -27,22 +27,23 @@ _NAMES = {
 """The names of attributes, where those of their parameters are others."""
 
 
-def count(what: str, least: int = 1) -> Number:
-    """Return the kind of a limit."""
-    return Number(what, least=least)
+def _number(attribute: str) -> Number:
+    """Return the kind of a parameter that is a number, as its attribute is declared."""
+    kind = ATTRIBUTES[attribute].kind
+    return Number(kind.called(), kind.least, kind.most)
 
 
-def _recorded(flag: str, name: str, what: str, metavar: str) -> Option:
-    return Option(flag, name, "Recorded, without effect.", count(what, 0), metavar, 0)
+def _recorded(flag: str, name: str, metavar: str) -> Option:
+    return Option(flag, name, "Recorded, without effect.", _number(name), metavar, 0)
 
 
 RECORDED = (
-    _recorded("-o", "overflow", "overflow memory", "overflow_memory"),
-    _recorded("-H", "handles", "number of handles", "handles"),
-    _recorded("-C", "cursors", "number of cursors", "cursors"),
-    _recorded("-O", "owners", "number of owners", "owners"),
-    _recorded("-Q", "temporary_queues", "temporary queues", "tmp_queues"),
-    _recorded("-f", "filter_memory", "filter memory", "filter_memory"),
+    _recorded("-o", "overflow", "overflow_memory"),
+    _recorded("-H", "handles", "handles"),
+    _recorded("-C", "cursors", "cursors"),
+    _recorded("-O", "owners", "owners"),
+    _recorded("-Q", "temporary_queues", "tmp_queues"),
+    _recorded("-f", "filter_memory", "filter_memory"),
 )
 """What is kept for scripts that name it."""
 
@@ -51,7 +52,7 @@ OPTIONS = (
         "-A",
         "actions",
         "Concurrent actions beyond one for each process; an action is a dequeue that waits.",
-        count("number of actions", 0),
+        _number("actions"),
         "actions",
         ACTIONS_DEFAULT,
     ),
@@ -71,36 +72,34 @@ OPTIONS = (
 
 IPC_KEY = Positional(
     "ipckey",
-    count("IPC key"),
+    _number("ipc_key"),
     "A number that no other queue space has; it should be above 32768 and below 262143.",
     "IPC Key for queue space: ",
     metavar="ipckey",
 )
 PAGES = Positional(
     "pages",
-    count("size in disk pages"),
+    Number("size in disk pages", 1),
     ATTRIBUTES["pages"].said(". One page, and one for each queue, are overhead; the rest holds messages."),
     "Size of queue space in disk pages: ",
 )
-QUEUES = Positional(
-    "queues", count("number of queues"), ATTRIBUTES["queues"].about, "Number of queues in queue space: "
-)
+QUEUES = Positional("queues", _number("queues"), ATTRIBUTES["queues"].about, "Number of queues in queue space: ")
 LIMITS = (
     Positional(
         "trans",
-        count("number of transactions"),
+        _number("transactions"),
         ATTRIBUTES["transactions"].about,
         "Number of concurrent transactions in queue space: ",
     ),
     Positional(
         "procs",
-        count("number of processes"),
+        _number("processes"),
         ATTRIBUTES["processes"].said("; one qmadmin may open it in addition."),
         "Number of concurrent processes in queue space: ",
     ),
     Positional(
         "messages",
-        count("number of messages"),
+        _number("messages"),
         ATTRIBUTES["messages"].about,
         "Number of messages in queue space: ",
     ),
@@ -125,7 +124,7 @@ INITIALIZE = Positional(
 )
 BLOCKING = Positional(
     "blocking",
-    count("blocking factor", 0),
+    _number("blocking"),
     "Recorded, without effect.",
     "Blocking factor [default={default}]: ",
     default="16",

@@ -35,7 +35,7 @@ def test_one_page_and_one_for_each_queue_hold_no_messages():
 
 @pytest.mark.parametrize("field", ["ipc_key", "queues", "transactions", "processes", "messages"])
 def test_numbers_start_at_1(field):
-    what = field.replace("_", " ")
+    what = "IPC key" if field == "ipc_key" else f"number of {field}"
     with pytest.raises(InvalidArgumentError, match=f"the {what} of queue space 'S' must be a whole number from 1 to"):
         dataclasses.replace(SPACE, **{field: 0})
 
