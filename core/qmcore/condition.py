@@ -17,16 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from qmcore import times
-
-
-class Kind(enum.Enum):
-    """What the values of a property are, and so what they can be compared with."""
-
-    WHOLE = "a whole number"
-    TIME = "a time"
-    TEXT = "text"
-    BYTES = "bytes, written as text"
-    MSGID = "a message identifier"
+from qmcore.message_attributes import ATTRIBUTES, Kind
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,28 +32,8 @@ class Property:
         return self.name
 
 
-PROPERTIES: Final = (
-    Property("msgid", Kind.MSGID, "the identifier of the message, 32 hexadecimal digits"),
-    Property("priority", Kind.WHOLE, "the priority, 1 to 100"),
-    Property("corrid", Kind.BYTES, "the correlation identifier"),
-    Property("size", Kind.WHOLE, "the length of the body in bytes"),
-    Property("retries", Kind.WHOLE, "how often a transaction that dequeued the message was rolled back"),
-    Property("enqueued_at", Kind.TIME, "when the message was enqueued, in a transaction when that committed"),
-    Property("available_at", Kind.TIME, "when the message becomes available, if not at once"),
-    Property("expires_at", Kind.TIME, "when the message expires, if ever"),
-    Property("urcode", Kind.WHOLE, "the user return code"),
-    Property("appkey", Kind.WHOLE, "the application key"),
-    Property("client_id", Kind.TEXT, "the client that enqueued the message, if it was named"),
-    Property("type", Kind.TEXT, "the type of the body, such as STRING"),
-    Property("subtype", Kind.TEXT, "the subtype of the body, if it has one"),
-    Property("reply_queue", Kind.TEXT, "the queue for replies, if any are wanted"),
-    Property("failure_queue", Kind.TEXT, "the queue for failure messages, if any are wanted"),
-    Property("origin_queue", Kind.TEXT, "the queue that the message was moved from, if it was"),
-    Property("origin_msgid", Kind.TEXT, "the identifier that the message had before it was moved"),
-    Property("first_msgid", Kind.TEXT, "the identifier that the message had before its first move, if it was moved"),
-    Property("origin_reason", Kind.TEXT, "why the message was moved: retries, expired, admin or forward"),
-    Property("origin_error", Kind.TEXT, "the last error before the message was moved, if known"),
-    Property("moved_at", Kind.TIME, "when the message was moved"),
+PROPERTIES: Final = tuple(
+    Property(known.name, known.kind, known.in_short) for known in ATTRIBUTES.values() if known.asked
 )
 
 HEADER: Final = Property(

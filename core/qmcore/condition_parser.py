@@ -26,9 +26,10 @@ from typing import Final, NoReturn
 
 from qmcore import condition as tree
 from qmcore import times
-from qmcore.condition import Condition, Kind, Operator, Subject, Value
+from qmcore.condition import Condition, Operator, Subject, Value
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import checked_id
+from qmcore.message_attributes import Kind
 
 TEXT_MAX: Final = 4000
 """Characters of a condition, as it is given and as `str` gives it again."""

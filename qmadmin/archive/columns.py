@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Iterator
 from typing import Final
 
+from qmcore import message_attributes as messages
 from qmcore.message import State
 from qmcore.queue import Delivery
 
@@ -50,62 +52,40 @@ DELIVERIES: Final = {False: Delivery.PERSIST.value, True: Delivery.NONPERSIST.va
 """The value of the column `delivery`, by whether the message is kept in memory."""
 
 
-def _of(
-    name: str,
-    kind: Kind,
-    meaning: str,
-    unit: str = "",
-    *,
-    required: bool = False,
-    carried: str | None = None,
-    since: int = 0,
-) -> Column:
-    """Return a column of what is carried of a message."""
-    return Column(name, kind, meaning, unit, required, name if carried is None else carried, since)
+def _of(name: str, kind: Kind, meaning: str, unit: str = "", *, required: bool = False, since: int = 0) -> Column:
+    """Return a column of what is carried of a message and is no attribute of it."""
+    return Column(name, kind, meaning, unit, required, name, since)
+
+
+_KINDS: Final = {
+    messages.Kind.TEXT: Kind.TEXT,
+    messages.Kind.MSGID: Kind.TEXT,
+    messages.Kind.BYTES: Kind.BYTES,
+    messages.Kind.WHOLE: Kind.INT64,
+    messages.Kind.TIME: Kind.TIME,
+}
+
+
+def _known(*names: str, carried: bool = True) -> Iterator[Column]:
+    """Yield the columns of attributes of a message."""
+    for name in names:
+        known = messages.ATTRIBUTES[name]
+        kind = Kind(f"int{known.bits}") if known.kind is messages.Kind.WHOLE else _KINDS[known.kind]
+        unit = "UTC" if kind is Kind.TIME else known.unit
+        yield Column(name, kind, known.about, unit, known.required, name if carried else "", known.since)
 
 
 COLUMNS: Final = (
     Column("space", Kind.TEXT, "Queue space that the message is in.", required=True),
-    Column("queue", Kind.TEXT, "Queue that the message is in.", required=True),
-    Column(
-        "state",
-        Kind.TEXT,
-        "`ready`: it can be dequeued. `delayed`: not before `until`. `consumed`: it was consumed and is retained.",
-        required=True,
-    ),
-    Column(
-        "delivery",
-        Kind.TEXT,
-        "`persist`: the message is kept on disk. `nonpersist`: in memory.",
-        required=True,
-    ),
-    Column(
-        "msgid",
-        Kind.TEXT,
-        "Message identifier, 32 hexadecimal digits. It stays valid where the archive is imported.",
-        required=True,
-    ),
-    _of(
-        "sequence",
-        Kind.INT64,
-        "Sequence number of the message, unique in its queue space.",
-        required=True,
-    ),
+    *_known("queue", "state", "delivery", "msgid", carried=False),
+    _of("sequence", Kind.INT64, "Sequence number of the message, unique in its queue space.", required=True),
     _of(
         "order_key",
         Kind.BYTES,
         "Place in the queue: the message with the smallest key, compared byte by byte, is dequeued first.",
         required=True,
     ),
-    _of("priority", Kind.INT16, "Priority, 1 to 100; 100 is the highest.", required=True),
-    _of("enqueued_at", Kind.TIME, "When it was enqueued, in a transaction when that committed.", "UTC", required=True),
-    _of(
-        "available_at",
-        Kind.TIME,
-        "When it becomes or became available, if the sender or a retry delay set a time.",
-        "UTC",
-    ),
-    _of("expires_at", Kind.TIME, "When it expires, if ever.", "UTC"),
+    *_known("priority", "enqueued_at", "available_at", "expires_at"),
     _of("until", Kind.TIME, "Of a delayed message: when it becomes available.", "UTC"),
     _of(
         "pages",
@@ -114,45 +94,20 @@ COLUMNS: Final = (
         "pages of the source",
         required=True,
     ),
-    _of("size", Kind.INT64, "Length of the body; 0 if there is none.", "bytes", required=True),
-    _of(
-        "retries",
-        Kind.INT32,
-        "How often it was rolled back; always 0 for a consumed message.",
-        required=True,
-    ),
-    _of("urcode", Kind.INT64, "User return code.", required=True),
-    _of("appkey", Kind.INT64, "Application key.", required=True),
-    _of("corrid", Kind.BYTES, "Correlation identifier, at most 32 bytes, without padding."),
-    _of("reply_queue", Kind.TEXT, "Reply queue that the sender named."),
-    _of("failure_queue", Kind.TEXT, "Failure queue that the sender named."),
-    _of("error_queue", Kind.TEXT, "Error queue that the sender named."),
-    _of("delivery_asked", Kind.TEXT, "Delivery that the sender asked for: `persist`, `nonpersist` or `default`."),
-    _of("reply_delivery", Kind.TEXT, "Delivery that the sender asked for its replies, in the same words."),
-    _of("client_id", Kind.TEXT, "Client identifier."),
-    _of("type", Kind.TEXT, "Type of the buffer, such as `CARRAY` or `STRING`.", required=True),
-    _of("subtype", Kind.TEXT, "Subtype of the buffer."),
-    Column(
-        "group_msgid",
-        Kind.TEXT,
-        "Message identifier of the first message of its group, in a queue that groups messages.",
-    ),
+    *_known("size", "retries", "urcode", "appkey", "corrid", "reply_queue", "failure_queue", "error_queue"),
+    *_known("delivery_asked", "reply_delivery", "client_id", "type", "subtype"),
+    *_known("group_msgid", carried=False),
     _of(
         "group_sequence",
         Kind.INT64,
         "Sequence number of the first message of its group, in a queue that groups messages.",
     ),
-    _of("origin_queue", Kind.TEXT, "Queue from which it was moved."),
-    _of("origin_msgid", Kind.TEXT, "Message identifier that it had in that queue."),
-    _of("origin_reason", Kind.TEXT, "Why it was moved: `retries`, `expired`, `admin` or `forward`."),
-    _of("origin_error", Kind.TEXT, "The last error in that queue."),
-    _of("moved_at", Kind.TIME, "When it was moved.", "UTC"),
-    _of("headers", Kind.TEXT, "Headers: a JSON object whose values are strings."),
+    *_known("origin_queue", "origin_msgid", "origin_reason", "origin_error", "moved_at", "headers"),
     _of("body", Kind.BYTES, "The body, exactly the bytes that the sender gave; null is not the same as empty."),
     _of("consumed_at", Kind.TIME, "Of a consumed message: when it was consumed.", "UTC"),
     _of("consumer", Kind.TEXT, "Of a consumed message: the process that consumed it."),
     _of("transaction", Kind.INT64, "Of a consumed message: number of the transaction that consumed it, if any."),
-    _of("first_msgid", Kind.TEXT, "Message identifier that it had before it was moved for the first time.", since=2),
+    *_known("first_msgid"),
     _of(
         "expires_before",
         Kind.TIME,

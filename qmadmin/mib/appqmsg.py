@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.mib.common import QUEUE, STATE, addresses, opened
-from qmadmin.mib.declare import Attribute, Kind, Mark, MibClass, Request
+from qmadmin.mib.declare import Attribute, Mark, MibClass, Request, Value
+from qmadmin.mib.declare import Kind as MibKind
 from qmadmin.mib.values import (
     NEVER,
     identifier,
@@ -20,10 +22,12 @@ from qmadmin.mib.values import (
     written_identifier,
     written_moment,
 )
-from qmcore.condition import BY_NAME, And, Comparison, Condition, IsNull, Operator, Or, Value, available
+from qmcore.condition import BY_NAME, And, Comparison, Condition, IsNull, Operator, Or, available
+from qmcore.condition import Value as Literal
 from qmcore.damage import left_out
 from qmcore.errors import BadMessageIdError
 from qmcore.message import PRIORITY_RANGE, MessageInfo, checked_id
+from qmcore.message_attributes import ATTRIBUTES, Kind
 from qmcore.order import Criterion
 from qmcore.queue import Delivery, Queue
 
@@ -91,7 +95,7 @@ def _expiring(start: int | None, end: int | str | None) -> list[Condition]:
     return window
 
 
-def _compared(field: str, operator: Operator, value: Value) -> Comparison:
+def _compared(field: str, operator: Operator, value: Literal) -> Comparison:
     return Comparison(BY_NAME[field], operator, value)
 
 
@@ -145,10 +149,38 @@ def _no_message(request: Request) -> BadMessageIdError:
 # ---- attributes -----------------------------------------------------------------------------------------------------
 
 
-def _filter(name: str, field: str, kind: Kind, values: str, about: str, read: Any) -> Attribute[MessageSubject]:
+_WRITTEN: Final[dict[Kind, Callable[[Any], Value]]] = {
+    Kind.TEXT: lambda text: text or "",
+    Kind.MSGID: lambda msgid: msgid or "",
+    Kind.BYTES: written_identifier,
+    Kind.TIME: written_moment,
+    Kind.WHOLE: int,
+}
+
+
+def _of(
+    name: str,
+    attribute: str,
+    values: str = "",
+    write: Callable[[MessageSubject, Any], Value] | None = None,
+    **more: Any,
+) -> Attribute[MessageSubject]:
+    """Return an attribute of a message; `write` gives its value where that is not written as others of its kind."""
+    known = ATTRIBUTES[attribute]
+
+    def get(subject: MessageSubject) -> Value:
+        value = known.get(subject.info)
+        return write(subject, value) if write else _WRITTEN[known.kind](value)
+
+    more = {"permissions": "r--r--r--", "about": known.about} | more
+    kind = MibKind.LONG if known.kind is Kind.WHOLE else MibKind.STRING
+    return Attribute(name=name, kind=kind, values=values or _VALUES[known.kind], get=get, **more)
+
+
+def _filter(name: str, field: str, about: str, read: Any, values: str) -> Attribute[MessageSubject]:
     return Attribute(
         name=name,
-        kind=kind,
+        kind=MibKind.LONG if read is _PRIORITY else MibKind.STRING,
         permissions="k--k--k--",
         values=values,
         about=about,
@@ -158,7 +190,26 @@ def _filter(name: str, field: str, kind: Kind, values: str, about: str, read: An
     )
 
 
+_PRIORITY = number("priority", *PRIORITY_RANGE)
 _TIME = "YY[MM[DD[hh[mm[ss]]]]]"
+_VALUES: Final = {
+    Kind.TEXT: "a text, or nothing",
+    Kind.MSGID: "32 hexadecimal digits, or nothing",
+    Kind.TIME: "YYMMDDhhmmss, or nothing",
+    Kind.WHOLE: "0 or more",
+}
+_ASKED = "PERSIST, NONPERSIST, DEFAULT"
+
+
+def _upper(_subject: MessageSubject, text: str | None) -> str:
+    return (text or "").upper()
+
+
+def _asked(subject: MessageSubject, text: str | None) -> str:
+    """Return what a sender asked for; where it has said nothing, the queue decides."""
+    return _upper(subject, text or "default")
+
+
 _DELIVERIES = {delivery.value.upper(): delivery for delivery in (Delivery.PERSIST, Delivery.NONPERSIST)}
 
 T_APPQMSG: MibClass[MessageSubject] = MibClass(
@@ -171,25 +222,20 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
     actions={"": _change, "INV": _delete},
     destructive={"", "INV"},
     attributes=(
-        Attribute(
-            name="TA_APPQMSGID",
-            kind=Kind.STRING,
-            permissions="r--r--r--",
-            values="32 hexadecimal digits",
-            about="The identifier of the message.",
+        _of(
+            "TA_APPQMSGID",
+            "msgid",
+            "32 hexadecimal digits",
             marks=Mark.KEY | Mark.SET_KEY,
-            get=lambda subject: subject.info.msgid,
             field="msgid",
             read=checked_id,
         ),
-        Attribute(
-            name=QUEUE,
-            kind=Kind.STRING,
-            permissions="r--r--r--",
-            values="1 to 127 bytes",
+        _of(
+            QUEUE,
+            "queue",
+            "1 to 127 bytes",
             about="The queue. Without it, GET returns the messages of all queues.",
             marks=Mark.KEY | Mark.SET_KEY,
-            get=lambda subject: subject.queue.name,
             field="queue",
         ),
         *addresses(
@@ -199,7 +245,7 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
         ),
         Attribute(
             name=STATE,
-            kind=Kind.STRING,
+            kind=MibKind.STRING,
             permissions="rw-r--r--",
             values="GET VAL; SET INV",
             about="The state.",
@@ -207,136 +253,127 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
         ),
         Attribute(
             name="TA_NEWAPPQNAME",
-            kind=Kind.STRING,
+            kind=MibKind.STRING,
             permissions="-w--w----",
             values="an existing queue",
             about="The queue to move the message to, where it has another identifier.",
             field="target",
         ),
-        Attribute(
-            name="TA_PRIORITY",
-            kind=Kind.LONG,
+        _of(
+            "TA_PRIORITY",
+            "priority",
+            "1 to 100; GET gives -1 where the queue is not ordered by priority",
+            lambda subject, priority: priority if subject.ordered_by(Criterion.PRIORITY) else -1,
             permissions="rw-rw-r--",
-            values="1 to 100; GET gives -1 where the queue is not ordered by priority",
-            about="The priority.",
-            get=lambda subject: subject.info.priority if subject.ordered_by(Criterion.PRIORITY) else -1,
             field="priority",
-            read=number("priority", *PRIORITY_RANGE),
+            read=_PRIORITY,
         ),
-        Attribute(
-            name="TA_TIME",
-            kind=Kind.STRING,
-            permissions="rw-rw-r--",
-            values=f"+seconds, {_TIME}; GET gives nothing where the queue is not ordered by time, or none was set",
+        _of(
+            "TA_TIME",
+            "available_at",
+            f"+seconds, {_TIME}; GET gives nothing where the queue is not ordered by time, or none was set",
+            lambda subject, micros: written_moment(micros) if subject.ordered_by(Criterion.TIME) else "",
             about="When the message becomes available, in local time.",
-            get=lambda subject: written_moment(subject.info.available_us) if subject.ordered_by(Criterion.TIME) else "",
+            permissions="rw-rw-r--",
             field="available",
             read=moment,
         ),
-        Attribute(
-            name="TA_EXPIRETIME",
-            kind=Kind.STRING,
-            permissions="rw-rw-r--",
-            values=f"+seconds, {_TIME}, NONE; GET gives nothing where it never expires",
+        _of(
+            "TA_EXPIRETIME",
+            "expires_at",
+            f"+seconds, {_TIME}, NONE; GET gives nothing where it never expires",
             about="When the message expires, in local time.",
-            get=lambda subject: written_moment(subject.info.expires_us),
+            permissions="rw-rw-r--",
             field="expires",
             read=moment_or_never,
         ),
-        Attribute(
-            name="TA_CORRID",
-            kind=Kind.STRING,
-            permissions="r--r--r--",
-            values="0 to 32 bytes; blanks and what cannot be printed as \\20, a backslash and two hexadecimal digits",
+        _of(
+            "TA_CORRID",
+            "corrid",
+            "0 to 32 bytes; blanks and what cannot be printed as \\20, a backslash and two hexadecimal digits",
             about="The correlation identifier.",
             marks=Mark.KEY,
-            get=lambda subject: written_identifier(subject.info.corrid),
             field="corrid",
             read=identifier,
         ),
-        Attribute(
-            name="TA_PERSISTENCE",
-            kind=Kind.STRING,
-            permissions="r--r--r--",
-            values="PERSIST, NONPERSIST",
+        _of(
+            "TA_PERSISTENCE",
+            "delivery",
+            "PERSIST, NONPERSIST",
+            lambda _subject, delivery: delivery.upper(),
             about="Where the message is kept.",
             marks=Mark.KEY,
-            get=lambda subject: subject.info.delivery.value.upper(),
             field="delivery",
             read=lambda text: _DELIVERIES[word(*_DELIVERIES)(text)],
         ),
-        Attribute(
-            name="TA_REPLYPERSISTENCE",
-            kind=Kind.STRING,
-            permissions="r--r--r--",
-            values="PERSIST, NONPERSIST, DEFAULT",
-            about="Where a reply is to be kept.",
-            get=lambda subject: (subject.info.reply_delivery or Delivery.DEFAULT).value.upper(),
-        ),
+        _of("TA_PERSISTENCEASKED", "delivery_asked", _ASKED, _asked, about="Where the sender wanted the message kept."),
+        _of("TA_REPLYPERSISTENCE", "reply_delivery", _ASKED, _asked, about="Where a reply is to be kept."),
         _filter(
             "TA_LOWPRIORITY",
             "low_priority",
-            Kind.LONG,
-            "1 to 100; default 1",
             "Select messages of this priority and above.",
-            number("priority", *PRIORITY_RANGE),
+            _PRIORITY,
+            "1 to 100; default 1",
         ),
         _filter(
             "TA_HIGHPRIORITY",
             "high_priority",
-            Kind.LONG,
-            "1 to 100; default 100",
             "Select messages of this priority and below.",
-            number("priority", *PRIORITY_RANGE),
+            _PRIORITY,
+            "1 to 100; default 100",
         ),
         _filter(
             "TA_MSGSTARTTIME",
             "available_from",
-            Kind.STRING,
-            _TIME,
             "Select messages that become available at this time or later; a message without such a time counts as"
             " available from its enqueue.",
             instant,
+            _TIME,
         ),
         _filter(
             "TA_MSGENDTIME",
             "available_to",
-            Kind.STRING,
-            _TIME,
             "Select messages that become available at this time or before.",
             instant,
+            _TIME,
         ),
         _filter(
             "TA_MSGEXPIRESTARTTIME",
             "expires_from",
-            Kind.STRING,
-            _TIME,
             "Select messages that expire at this time or later.",
             instant,
+            _TIME,
         ),
         _filter(
             "TA_MSGEXPIREENDTIME",
             "expires_to",
-            Kind.STRING,
-            f"{_TIME}, NONE",
             "Select messages that expire at this time or before; with NONE, also those that never expire.",
             instant_or_never,
+            f"{_TIME}, NONE",
         ),
-        Attribute(
-            name="TA_CURRETRIES",
-            kind=Kind.LONG,
-            permissions="r--r--r--",
-            values="0 or more",
-            about="How often the message was rolled back.",
-            get=lambda subject: subject.info.retries,
+        _of("TA_CURRETRIES", "retries"),
+        _of("TA_MSGSIZE", "size"),
+        _of("TA_MSGSTATE", "state", "READY, DELAYED, HELD", _upper),
+        _of("TA_ENQUEUETIME", "enqueued_at", about="When the message was enqueued, in local time."),
+        _of("TA_REPLYQNAME", "reply_queue"),
+        _of("TA_FAILUREQNAME", "failure_queue"),
+        _of("TA_ERRORQNAME", "error_queue"),
+        _of("TA_URCODE", "urcode"),
+        _of("TA_APPKEY", "appkey"),
+        _of("TA_CLTID", "client_id"),
+        _of("TA_MSGTYPE", "type"),
+        _of("TA_MSGSUBTYPE", "subtype"),
+        _of(
+            "TA_HEADERS",
+            "headers",
+            write=lambda _subject, headers: json.dumps(dict(headers or {}), ensure_ascii=False),
         ),
-        Attribute(
-            name="TA_MSGSIZE",
-            kind=Kind.LONG,
-            permissions="r--r--r--",
-            values="0 or more",
-            about="The length of its body in bytes.",
-            get=lambda subject: subject.info.size,
-        ),
+        _of("TA_GROUPMSGID", "group_msgid"),
+        _of("TA_ORIGINQNAME", "origin_queue"),
+        _of("TA_ORIGINMSGID", "origin_msgid"),
+        _of("TA_FIRSTMSGID", "first_msgid"),
+        _of("TA_ORIGINREASON", "origin_reason", "RETRIES, EXPIRED, ADMIN, FORWARD, or nothing", _upper),
+        _of("TA_ORIGINERROR", "origin_error"),
+        _of("TA_MOVETIME", "moved_at", about="When the message was moved, in local time."),
     ),
 )

@@ -39,6 +39,7 @@ from qmadmin.shell.selection import WHERE
 from qmcore.damage import is_damage
 from qmcore.errors import SystemFailureError
 from qmcore.message import State
+from qmcore.message_attributes import ATTRIBUTES, Kind, MessageAttribute
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -264,45 +265,20 @@ def _shown(session: Session, message: Message, *, in_hex: bool) -> list[Record |
 
 
 def _facts(message: MessageInfo) -> tuple[Field, ...]:
-    origin = message.origin
-    return (
-        Field("", None, {"msgid": message.msgid}),
-        field("queue", "Queue", message.queue),
-        field("state", "State", message.state.value),
-        field("priority", "Priority", message.priority),
-        field("corrid", "Correlation id", None if message.corrid is None else escaped(message.corrid)),
-        field("type", "Type", message.type),
-        field("subtype", "Subtype", message.subtype or None),
-        field("bytes", "Bytes", message.size),
-        field("retries", "Retries", message.retries),
-        field("delivery", "Delivery", message.delivery.value),
-        field("enqueued", "Enqueued", Moment(message.enqueued_us)),
-        field("available", "Available", _moment(message.available_us)),
-        field("expires", "Expires", _moment(message.expires_us)),
-        field("reply_queue", "Reply queue", message.reply_queue),
-        field("reply_delivery", "Reply delivery", message.reply_delivery.value if message.reply_delivery else None),
-        field("failure_queue", "Failure queue", message.failure_queue),
-        field("error_queue", "Error queue", message.error_queue),
-        field("urcode", "User return code", message.urcode or None),
-        field("appkey", "Application key", message.appkey or None),
-        field("client_id", "Client", message.client_id or None),
-        field("group", "Group", message.group),
-        field("origin_queue", "From queue", origin.queue if origin else None),
-        field("origin_msgid", "From message", origin.msgid if origin else None),
-        field("first_msgid", "First message id", origin.first if origin else None),
-        field("origin_reason", "Moved because of", origin.reason.value if origin else None),
-        field("moved", "Moved", Moment(origin.moved_us) if origin else None),
-        field("origin_error", "Last error", (origin.error or None) if origin else None),
-        Field(
-            "Headers",
-            ", ".join(f"{name}={value}" for name, value in message.headers.items()) or None,
-            {"headers": dict(message.headers)},
-        ),
-    )
+    return tuple(_fact(known, known.get(message)) for known in ATTRIBUTES.values())
 
 
-def _moment(micros: int | None) -> Moment | None:
-    return None if micros is None else Moment(micros)
+def _fact(known: MessageAttribute, value: Any) -> Field:
+    key = {"size": "bytes", "group_msgid": "group"}.get(known.name, known.name.removesuffix("_at"))
+    if known.name == "headers":
+        headers = dict(value or {})
+        return Field(known.label, ", ".join(f"{name}={text}" for name, text in headers.items()) or None, {key: headers})
+    if known.kind is Kind.TIME and value is not None:
+        value = Moment(value)
+    if known.kind is Kind.BYTES and value is not None:
+        value = escaped(value)
+    # What nobody has set is not shown.
+    return field(key, known.label, None if known.name in ("urcode", "appkey") and value == 0 else value)
 
 
 def _encoded(body: bytes | None, *, in_hex: bool) -> dict[str, Value]:

@@ -19,7 +19,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from qmcore import condition as tree
 from qmcore import numbers
-from qmcore.condition import COMPARED, Condition, Header, Kind, Operator, Subject, Value, wildcards
+from qmcore.condition import COMPARED, Condition, Header, Operator, Subject, Value, wildcards
+from qmcore.message_attributes import Kind
 from qmcore.space import Space
 from qmstorage.schema import message
 

@@ -47,6 +47,11 @@ class TestMessages:
             "TA_APPQMSGID": messages[0], "TA_APPQNAME": "ALL", "TA_APPQSPACENAME": "QS", "TA_QMCONFIG": device.path,
             "TA_STATE": "VAL", "TA_PRIORITY": 10, "TA_TIME": "", "TA_EXPIRETIME": "", "TA_CORRID": "one",
             "TA_PERSISTENCE": "PERSIST", "TA_REPLYPERSISTENCE": "DEFAULT", "TA_CURRETRIES": 0, "TA_MSGSIZE": 0,
+            "TA_PERSISTENCEASKED": "PERSIST", "TA_MSGSTATE": "READY", "TA_ENQUEUETIME": first["TA_ENQUEUETIME"],
+            "TA_REPLYQNAME": "", "TA_FAILUREQNAME": "", "TA_ERRORQNAME": "", "TA_URCODE": 0, "TA_APPKEY": 0,
+            "TA_CLTID": "", "TA_MSGTYPE": "CARRAY", "TA_MSGSUBTYPE": "", "TA_HEADERS": "{}", "TA_GROUPMSGID": "",
+            "TA_ORIGINQNAME": "", "TA_ORIGINMSGID": "", "TA_FIRSTMSGID": "", "TA_ORIGINREASON": "",
+            "TA_ORIGINERROR": "", "TA_MOVETIME": "",
         }  # fmt: skip
         assert (second["TA_CORRID"], second["TA_PERSISTENCE"]) == ("two\\20words", "NONPERSIST")
         assert (second["TA_REPLYPERSISTENCE"], third["TA_REPLYPERSISTENCE"]) == ("PERSIST", "NONPERSIST")

@@ -14,9 +14,10 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.schema import CreateTable
 
 from qmcore import numbers
-from qmcore.condition import PROPERTIES, And, Comparison, Header, Kind, Like, Operator
+from qmcore.condition import PROPERTIES, And, Comparison, Header, Like, Operator
 from qmcore.condition_parser import DEPTH_MAX, LITERALS_MAX, parse
 from qmcore.message import message_id
+from qmcore.message_attributes import Kind
 from qmcore.space import Space, SpaceDefinition
 from qmstorage.conditions import prefix_range, where
 from qmstorage.schema import message, ready

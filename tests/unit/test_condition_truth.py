@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from qmcore.condition import BY_NAME, PROPERTIES, Condition, Header, Kind, Like, Subject
+from qmcore.condition import BY_NAME, PROPERTIES, Condition, Header, Like, Subject
 from qmcore.condition_truth import truth
+from qmcore.message_attributes import Kind
 from tests import fix_condition
 
 FACTS = st.fixed_dictionaries(
