@@ -134,7 +134,7 @@ def queues(tmp_path):
 def call_in(space, service, body=b"", seconds=60.0, **changes):
     """Call a service as the forwarder does, in a transaction that commits unless the call fails."""
     this = Call(request_of(body, **changes), seconds)
-    with space.transaction(), current.running(space, this):
+    with space.transaction(), current.CurrentCall(space, this):
         return service.call(this)
 
 

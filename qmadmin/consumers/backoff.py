@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qmadmin.consumers.statistics import Figures
-
-logger = logging.getLogger("qmadmin.forwarder")
+    from qmadmin.consumers.statistics import Statistics
+    from qmadmin.consumers.wording import Wording
 
 _FIRST_SECONDS = 0.1
 _LONGEST_SECONDS = 30.0
 
 
-class Pause:
-    """Whether a queue is left alone for now: each pause for the same trouble is longer, until all is well again.
+class Backoff:
+    """Whether a queue is left alone for now: each pause for the same reason is longer, until all is well again.
 
-    `trouble` says why, and is empty while all is well. `is_gone`: that is because the queue is absent, or stopped, or
-    has a damaged message before all others. `asks_for_order`: what a strict order wants is not known, and has to be
-    looked for in the queue. It outlives the terms on which a queue is served.
+    `reason` is empty while all is well. `is_gone`: that is because the queue is absent, or stopped, or has a damaged
+    message before all others. `asks_for_order`: what a strict order wants is not known, and has to be looked for in the
+    queue. It outlives the policy by which a queue is served.
     """
 
-    def __init__(self, queue: str, figures: Figures) -> None:
-        self.trouble = ""
+    def __init__(self, statistics: Statistics, wording: Wording) -> None:
+        self.reason = ""
         self.is_gone = False
         self.asks_for_order = True
-        self._queue = queue
-        self._figures = figures
+        self._statistics = statistics
+        self._logger = wording.logger
         self._seconds = 0.0
         self._until = self._blocked_until = 0.0
         self._lock = threading.Lock()
@@ -38,35 +36,35 @@ class Pause:
         """Return the seconds for which nothing should be tried; 0 when there is no pause."""
         return max(max(self._until, self._blocked_until) - time.monotonic(), 0.0)
 
-    def begin(self, trouble: str, seconds: float | None = None) -> None:
-        """Pause because of a trouble: for so many seconds, or each time for longer."""
+    def begin(self, reason: str, seconds: float | None = None) -> None:
+        """Pause for a reason: for so many seconds, or each time for longer."""
         with self._lock:
             if self._until > time.monotonic():
-                # Several workers have met the same trouble at the same time.
+                # Several workers have met the same thing at the same time.
                 return
             self._seconds = min(self._seconds * 2 or _FIRST_SECONDS, _LONGEST_SECONDS)
             length = self._seconds if seconds is None else seconds
             self._until = time.monotonic() + length
-            if trouble != self.trouble:
-                logger.error("queue %r is paused: %s", self._queue, trouble)
-            self.trouble = trouble
-        self._figures.paused(length, trouble)
+            if reason != self.reason:
+                self._logger.error("queue %r is paused: %s", self._statistics.queue, reason)
+            self.reason = reason
+        self._statistics.paused(length, reason)
 
     def block(self, seconds: float) -> None:
-        """Leave the queue alone for so long because its order wants that; that is no trouble."""
+        """Leave the queue alone for so long because its order wants that; nothing is wrong then."""
         self._blocked_until = time.monotonic() + seconds
 
-    def renew(self) -> None:
-        """Try again at once, because the queue is served with another service; it is in trouble until that works."""
+    def retry_now(self) -> None:
+        """Try again at once, because the queue has another handler; the reason stands until that works."""
         with self._lock:
             self._until = self._seconds = 0.0
             self.asks_for_order = True
 
     def end(self) -> None:
         """Note that all is well."""
-        if not self.trouble:
+        if not self.reason:
             return
         with self._lock:
-            self.trouble, self.is_gone, self._seconds = "", False, 0.0
-        logger.info("queue %r is served again", self._queue)
-        self._figures.resumed()
+            self.reason, self.is_gone, self._seconds = "", False, 0.0
+        self._logger.info("queue %r is served again", self._statistics.queue)
+        self._statistics.resumed()

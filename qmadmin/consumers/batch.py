@@ -11,7 +11,7 @@ from qmadmin.consumers.handler import Call, Failure, Unavailable
 from qmcore.errors import AbortedError, QueueError
 
 if TYPE_CHECKING:
-    from qmadmin.consumers.statistics import Figures
+    from qmadmin.consumers.statistics import Statistics
     from qmadmin.transacting import Transaction
     from qmcore.acts.transaction_part import Mark
     from qmcore.message import Message
@@ -32,7 +32,7 @@ class Batch:
     transaction: Transaction
     requests: Sequence[Message]
     seconds: float
-    figures: Figures
+    statistics: Statistics
     call: Callable[[Call], float]
     failed: Callable[[Call, Failure], bool]
     succeeded: Callable[[str, float], None]
@@ -50,10 +50,9 @@ class Batch:
             self.transaction.commit()
         except BaseException:
             for _ in took:
-                self.figures.abandoned()
+                self.statistics.abandoned()
             raise
         for msgid, seconds in took:
-            self.figures.succeeded(seconds)
             self.succeeded(msgid, seconds)
         if trouble is not None:
             raise trouble
@@ -75,13 +74,13 @@ class Batch:
                     self._return(number + 1)
                     break
             except AbortedError:
-                self.figures.abandoned()
+                self.statistics.abandoned()
                 raise
             except (Unavailable, QueueError) as error:
                 if isinstance(error, Unavailable):
-                    self.figures.unavailable(str(error))
+                    self.statistics.unavailable(str(error))
                 else:
-                    self.figures.abandoned()
+                    self.statistics.abandoned()
                 if not self.transaction.forget_since(marks):
                     # It has enqueued much, which is in the store already, together with what others have.
                     self.transaction.rollback(str(error), counts=False)

@@ -1,56 +1,61 @@
-"""A call of a service as a span of OpenTelemetry, in the trace that the request was enqueued in.
+"""A call of a handler as a span of OpenTelemetry, in the trace that the request was enqueued in.
 
-Spans are made where the process has imported OpenTelemetry: a module of services does so, or the program that started
-the forwarder. Their names are those of OpenTelemetry's semantic conventions for messaging. A fault of theirs is logged,
-and never one of the message.
+Spans are made where the process has imported OpenTelemetry: the module of a handler does so, or the program. Their
+names are those of OpenTelemetry's semantic conventions for messaging. A fault of theirs is logged, and never one of the
+message.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
+import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from qmadmin import tracing
 from qmadmin.consumers.handler import Failure, Unavailable
 from qmadmin.version import __version__
 
 if TYPE_CHECKING:
+    from logging import Logger
+
     from opentelemetry.trace import Span
 
     from qmcore.message import Message
 
-logger = logging.getLogger("qmadmin.forwarder")
+T = TypeVar("T")
 
 SYSTEM: Final = "qmadmin"
 """What spans call this kind of messaging system."""
 
 OPERATION: Final = "process"
 
+_NO_SPAN: Final = contextlib.nullcontext()
 
-@contextlib.contextmanager
-def call_span(request: Message, space: str) -> Iterator[None]:
+
+def call_span(request: Message, space: str, logger: Logger) -> contextlib.AbstractContextManager[None]:
     """Let the block, a call with a request from a queue space, be a span that is current in this thread.
 
     An exception that leaves the block makes the span a failed one. Where OpenTelemetry is not in use nothing is done.
     """
-    if not tracing.is_in_use():
-        yield
-        return
+    return _span(request, space, logger) if tracing.is_in_use() else _NO_SPAN
+
+
+@contextlib.contextmanager
+def _span(request: Message, space: str, logger: Logger) -> Iterator[None]:
     with contextlib.ExitStack() as resources:
-        span = _begun(request, space, resources)
+        span = _begun(request, space, logger, resources)
         try:
             yield
         except BaseException as error:
             if span is not None:
-                _record(span, error)
+                _guarded(logger, functools.partial(_record, span, error))
             raise
 
 
 def onward(request: Message) -> dict[str, str]:
-    """Return the headers of the trace that goes on in what a service calls: that of its span, else the request's."""
+    """Return the headers of the trace that goes on in what a handler calls: that of its span, else the request's."""
     own = {name.lower(): value for name, value in request.headers.items() if name.lower() in tracing.HEADERS}
     return tracing.headers() or own
 
@@ -58,7 +63,7 @@ def onward(request: Message) -> dict[str, str]:
 def answered(request: Message, chosen: Mapping[str, str] | None) -> Mapping[str, str] | None:
     """Return the headers of what the client is told, also when the span of the call has ended: those chosen, and ours.
 
-    Only a forwarder that makes spans takes part in traces.
+    Only a process that makes spans takes part in traces.
     """
     return tracing.added(chosen, onward(request)) if tracing.is_in_use() else chosen
 
@@ -70,12 +75,12 @@ def handed_on(request: Message) -> Message:
     return dataclasses.replace(request, headers={**request.headers, **onward(request)})
 
 
-def _begun(request: Message, space: str, resources: contextlib.ExitStack) -> Span | None:
+def _begun(request: Message, space: str, logger: Logger, resources: contextlib.ExitStack) -> Span | None:
     """Start the span and make it current until the resources are closed; None where that fails."""
     from opentelemetry import context, trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    try:
+    def begin() -> Span:
         parent = TraceContextTextMapPropagator().extract(request.headers)
         span = trace.get_tracer("qmadmin", __version__).start_span(
             f"{OPERATION} {request.queue}",
@@ -83,13 +88,12 @@ def _begun(request: Message, space: str, resources: contextlib.ExitStack) -> Spa
             kind=trace.SpanKind.CONSUMER,
             attributes=_attributes(request, space),
         )
-        resources.callback(_guarded, span.end)
+        resources.callback(_guarded, logger, span.end)
         token = context.attach(trace.set_span_in_context(span, parent))
-        resources.callback(_guarded, lambda: context.detach(token))
-    except Exception as error:  # noqa: BLE001 - whatever an application has plugged in there
-        _tell(error)
-        return None
-    return span
+        resources.callback(_guarded, logger, lambda: context.detach(token))
+        return span
+
+    return _guarded(logger, begin)
 
 
 def _attributes(request: Message, space: str) -> dict[str, str | int]:
@@ -111,23 +115,17 @@ def _attributes(request: Message, space: str) -> dict[str, str | int]:
 def _record(span: Span, error: BaseException) -> None:
     from opentelemetry.trace import Status, StatusCode
 
-    # A service that raised has its own exception, with its traceback, behind what the forwarder made of it.
+    # A function that raised has its own exception, with its traceback, behind what was made of it.
     cause = error.__cause__ if isinstance(error, Failure | Unavailable) and error.__cause__ else error
-
-    def record() -> None:
-        span.set_attribute("error.type", type(cause).__qualname__)
-        span.record_exception(cause)
-        span.set_status(Status(StatusCode.ERROR, str(error)))
-
-    _guarded(record)
+    span.set_attribute("error.type", type(cause).__qualname__)
+    span.record_exception(cause)
+    span.set_status(Status(StatusCode.ERROR, str(error)))
 
 
-def _guarded(act: Callable[[], object]) -> None:
+def _guarded(logger: Logger, act: Callable[[], T]) -> T | None:
+    """Return what an act for a trace returns, or None where it fails."""
     try:
-        act()
-    except Exception as error:  # noqa: BLE001 - as above
-        _tell(error)
-
-
-def _tell(error: Exception) -> None:
-    logger.warning("a call cannot be traced: %s: %s", type(error).__name__, error)
+        return act()
+    except Exception as error:  # noqa: BLE001 - whatever an application has plugged in there
+        logger.warning("a call cannot be traced: %s: %s", type(error).__name__, error)
+        return None

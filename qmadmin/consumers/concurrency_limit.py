@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import threading
 from collections import Counter
@@ -10,15 +11,15 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 _IN_TURN: Final = 10
-"""Each so many-th place goes to who has waited longest, so that what is less urgent comes to its turn, too."""
+"""Each so many-th permit goes to who has waited longest, so that what is less urgent comes to its turn, too."""
 
 
-class Places:
-    """So many workers may be busy at a time, over all queues.
+class ConcurrencyLimit:
+    """So many workers may be busy at a time, over all queues; each holds a permit.
 
     A queue that has none of them comes before those that have, and takes its first one also where others want a
-    second; for each queue without any a place is kept free, so that a slow service delays its own queue only. That
-    needs as many places as there are queues.
+    second; for each queue without any a permit is kept free, so that a slow handler delays its own queue only. That
+    needs as many permits as there are queues.
     """
 
     def __init__(self, total: float = math.inf) -> None:
@@ -30,42 +31,42 @@ class Places:
         self._handed_out = 1
 
     def serve(self, queues: set[str], total: float) -> None:
-        """Know the queues that share the places, and how many places there are."""
+        """Know the queues that share the permits, and how many there are."""
         with self._lock:
             self._queues, self._total = queues, total
             self._hand_out()
 
     @property
-    def are_counted(self) -> bool:
-        """Whether there may be too few places, so that somebody else may come first."""
+    def is_counted(self) -> bool:
+        """Whether there may be too few permits, so that somebody else may come first."""
         return self._total != math.inf
 
     @contextlib.contextmanager
-    def one_for(self, queue: str, priority: Callable[[], int]) -> Iterator[Callable[[], None]]:
-        """Wait for a place and hold it. Of those who wait alike, the highest priority comes first.
+    def permit(self, queue: str, priority: Callable[[], int]) -> Iterator[Callable[[], None]]:
+        """Wait for a permit and hold it. Of those who wait alike, the highest priority comes first.
 
-        What it gives is called to leave the place early, from any thread, for a holder who does not come back.
+        What it gives is called to return the permit early, from any thread, for a holder who does not come back.
         """
-        if not self.are_counted:
-            yield _nothing
+        if not self.is_counted:
+            yield lambda: None
             return
         if not self._take(queue):
             self._wait(_Waiting(queue, priority()))
         held = [queue]
 
-        def leave() -> None:
+        def release() -> None:
             with self._lock:
                 if held:
                     self._taken[held.pop()] -= 1
                     self._hand_out()
 
         try:
-            yield leave
+            yield release
         finally:
-            leave()
+            release()
 
     def _take(self, queue: str) -> bool:
-        """Take a place if there is one and nobody waits."""
+        """Take a permit if there is one and nobody waits."""
         with self._lock:
             takes = not self._waiting and self._may_take(queue)
             if takes:
@@ -79,7 +80,7 @@ class Places:
         waiting.turn.wait()
 
     def _hand_out(self) -> None:
-        """Give free places to those whose turn it is."""
+        """Give free permits to those whose turn it is."""
         while chosen := self._next():
             self._waiting.remove(chosen)
             self._taken[chosen.queue] += 1
@@ -100,14 +101,10 @@ class Places:
         return free > kept
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Waiting:
-    """A worker that waits for a place."""
+    """A worker that waits for a permit."""
 
-    def __init__(self, queue: str, priority: int) -> None:
-        self.queue = queue
-        self.priority = priority
-        self.turn = threading.Event()
-
-
-def _nothing() -> None:
-    pass
+    queue: str
+    priority: int
+    turn: threading.Event = dataclasses.field(default_factory=threading.Event)

@@ -1,4 +1,4 @@
-"""A service that is a coroutine function in Python: its calls run in one event loop beside each other."""
+"""A handler that is a coroutine function in Python: its calls run in one event loop beside each other."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.consumers import current
 from qmadmin.consumers.event_loop import EventLoop
 from qmadmin.consumers.function_outcome import raise_failure_of, reply_of
-from qmadmin.consumers.handler import Call, Failure, Reply, too_late
+from qmadmin.consumers.handler import Call, Failure, Handler, Reply, too_late
 
 if TYPE_CHECKING:
     from qmcore.message import Message
@@ -20,7 +19,7 @@ _GRACE_SECONDS: Final = 0.5
 """How long a coroutine that was cancelled is waited for."""
 
 
-class AsyncService:
+class CoroutineHandler(Handler):
     """Calls a coroutine function with the message, in the event loop, and waits for what it gives.
 
     What it returns and raises means the same as with any function. It is cancelled when its time is over.
@@ -32,7 +31,7 @@ class AsyncService:
         self._loop = loop.enter()
 
     def call(self, call: Call) -> Reply:
-        """Work on a request."""
+        """Work on a message."""
         running = _Running(self._function, call.request)
         self._loop.call_soon_threadsafe(running.begin)
         left = call.left()
@@ -40,12 +39,7 @@ class AsyncService:
             self._loop.call_soon_threadsafe(running.cancel)
             running.ended.wait(_GRACE_SECONDS)
             raise Failure(too_late(call))
-        reply = running.reply()
-        current.deliver()
-        return reply
-
-    def stop_calls(self) -> None:
-        """End nothing: all is in this process."""
+        return running.reply()
 
     def close(self) -> None:
         """Need the event loop no more."""

@@ -27,21 +27,18 @@ class Watch:
 
     def end(self) -> bool:
         """End the watch; False where it acts, or has acted, because its time is over."""
-        return self._decide()
-
-    def act(self) -> None:
-        """Act, unless it has ended."""
-        if self._decide():
-            try:
-                self._act()
-            finally:
-                self.acted = True
-
-    def _decide(self) -> bool:
         try:
             return self._token.pop()
         except IndexError:
             return False
+
+    def act(self) -> None:
+        """Act, unless it has ended."""
+        if self.end():
+            try:
+                self._act()
+            finally:
+                self.acted = True
 
 
 class Deadlines:

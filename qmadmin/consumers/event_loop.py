@@ -1,21 +1,21 @@
-"""The event loop in which the coroutines of all services run, in a thread of its own while there is one of them."""
+"""The event loop in which the coroutines of all handlers run, in a thread of its own while there is one of them."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
 
-logger = logging.getLogger("qmadmin.forwarder")
+    from qmadmin.consumers.wording import Wording
 
 
 class EventLoop:
-    """An event loop for several services: it runs from the first `enter` to the last `leave`."""
+    """An event loop for several handlers: it runs from the first `enter` to the last `leave`."""
 
-    def __init__(self) -> None:
+    def __init__(self, wording: Wording) -> None:
+        self._wording = wording
         self._lock = threading.Lock()
         self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -29,7 +29,9 @@ class EventLoop:
             self._users += 1
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_run, args=(self._loop,), name="qmadmin-event-loop", daemon=True)
+                self._thread = threading.Thread(
+                    target=_run, args=(self._loop, self._wording), name="qmadmin-event-loop", daemon=True
+                )
                 self._thread.start()
             return self._loop
 
@@ -44,12 +46,12 @@ class EventLoop:
             self._loop = self._thread = None
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
+def _run(loop: asyncio.AbstractEventLoop, wording: Wording) -> None:
     import asyncio
 
     asyncio.set_event_loop(loop)
     try:
-        while not _has_stopped(loop):
+        while not _has_stopped(loop, wording):
             pass
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
@@ -57,13 +59,13 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def _has_stopped(loop: asyncio.AbstractEventLoop) -> bool:
-    """Run the loop; tell whether somebody has stopped it."""
+def _has_stopped(loop: asyncio.AbstractEventLoop, wording: Wording) -> bool:
+    """Run the loop; return whether somebody has stopped it."""
     try:
         loop.run_forever()
     except BaseException:
-        # A task of a service wanted to end the process.
-        logger.exception("a task of a service ended the event loop, which goes on")
+        # A task of a handler wanted to end the process.
+        wording.logger.exception("a task of a %s ended the event loop, which goes on", wording.handler)
         return False
     return True
 

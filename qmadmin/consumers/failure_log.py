@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -11,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from qmadmin.console.figures import duration
-from qmadmin.forwarder.process_service import RemoteTracebackError
+from qmadmin.consumers.handler import RemoteTracebackError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from qmadmin.consumers.handler import Failure
-
-logger = logging.getLogger("qmadmin.forwarder")
+    from qmadmin.consumers.wording import Wording
 
 FAILURES_A_MINUTE: Final = 20
 """How many failures of a queue have a line of their own in a minute; the others are counted in one line."""
@@ -28,14 +28,16 @@ TRACEBACK_SECONDS: Final = 3600.0
 
 _WINDOW_SECONDS: Final = 60.0
 _PLACES_MAX: Final = 100
-_OURS: Final = str(Path(__file__).parent)
+_OURS: Final = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class FailureLog:
-    """Tells the log of the calls of one service that failed. Threads may share it. `clock` counts seconds."""
+    """Tells the log of the calls for one queue that failed. Threads may share it. `clock` counts seconds."""
 
-    def __init__(self, queue: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, queue: str, wording: Wording, clock: Callable[[], float] = time.monotonic) -> None:
         self._queue = queue
+        self._handler = wording.handler
+        self._logger = wording.logger
         self._clock = clock
         self._lock = threading.Lock()
         self._since = -math.inf
@@ -53,25 +55,21 @@ class FailureLog:
                 self._held, self._last = self._held + 1, what
                 return
             self._told += 1
-            logger.warning("service %r failed on %s", self._queue, what, exc_info=self._traceback(failure.__cause__))
+            trace = self._traceback(failure.__cause__)
+            self._logger.warning("%s %r failed on %s", self._handler, self._queue, what, exc_info=trace)
 
     def succeeded(self, msgid: str, seconds: float) -> None:
         """Tell of a call that succeeded, where each is told of."""
-        if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("service %r processed message %s in %s", self._queue, msgid, duration(round(seconds * 1e6)))
+        if self._logger.isEnabledFor(logging.DEBUG):
+            took = duration(round(seconds * 1e6))
+            self._logger.debug("%s %r processed message %s in %s", self._handler, self._queue, msgid, took)
 
     def dropped(self, msgid: str, what: str, queue: str) -> None:
         """Tell that the reply, or the failure, to a message is dropped for want of its queue: once an hour for each."""
         with self._lock:
             if self._is_news((what, queue)):
-                logger.warning(
-                    "the %s to message %s of queue %r is dropped: there is no %s queue %r; others are only counted",
-                    what,
-                    msgid,
-                    self._queue,
-                    what,
-                    queue,
-                )
+                said = "the %s to message %s of queue %r is dropped: there is no %s queue %r; others are only counted"
+                self._logger.warning(said, what, msgid, self._queue, what, queue)
 
     def tell_rest(self, *, at_once: bool = False) -> None:
         """Tell of the failures that were only counted: when their minute is over, or at once."""
@@ -84,13 +82,14 @@ class FailureLog:
         if now - self._since < _WINDOW_SECONDS and not at_once:
             return
         if self._held:
-            logger.warning("service %r failed %d more times, the last on %s", self._queue, self._held, self._last)
+            more = "%s %r failed %d more times, the last on %s"
+            self._logger.warning(more, self._handler, self._queue, self._held, self._last)
         self._since, self._told, self._held, self._last = now, 0, 0, ""
 
     def _traceback(
         self, error: BaseException | None
     ) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
-        """Return the traceback of an exception from where the service begins, if that place is not told of lately."""
+        """Return the traceback of an exception from where the handler begins, if that place is not told of lately."""
         if error is None:
             return None
         trace = error.__traceback__
@@ -103,7 +102,7 @@ class FailureLog:
         return None
 
     def _is_news(self, place: Hashable) -> bool:
-        """Tell whether no exception from a place was told of lately; it counts as told of from now on."""
+        """Return whether no exception from a place was told of lately; it counts as told of from now on."""
         now = self._clock()
         if now - self._places.get(place, -math.inf) < TRACEBACK_SECONDS:
             return False

@@ -1,4 +1,4 @@
-"""A service that is a function in Python, called in the thread of whoever calls the service."""
+"""A handler that is a function in Python, called in the thread of whoever calls the handler."""
 
 from __future__ import annotations
 
@@ -10,18 +10,27 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from qmadmin.consumers import current
 from qmadmin.consumers.deadlines import Deadlines, Watch
-from qmadmin.consumers.function_outcome import raise_failure_of, reply_of
-from qmadmin.consumers.handler import Call, Failure, Reply, too_late
+from qmadmin.consumers.function_outcome import is_coroutine_function, raise_failure_of, reply_of
+from qmadmin.consumers.handler import Call, Failure, Handler, Reply, too_late
 
 if TYPE_CHECKING:
+    from qmadmin.consumers.event_loop import EventLoop
     from qmcore.message import Message
 
 _A_MOMENT = 0.0005
 
 
-class PythonService:
+def handler_of(function: Callable[[Message], object], loop: EventLoop) -> Handler:
+    """Return a handler that calls a function; what one returns that is a coroutine function runs in the event loop."""
+    if not is_coroutine_function(function):
+        return FunctionHandler(function)
+    from qmadmin.consumers.coroutine_handler import CoroutineHandler
+
+    return CoroutineHandler(function, loop)
+
+
+class FunctionHandler(Handler):
     """Calls `function` with the message.
 
     It returns the reply's body as bytes or str, a `Reply`, or None for a reply of zero length. Whatever it raises is
@@ -33,17 +42,12 @@ class PythonService:
         self._deadlines = Deadlines("qmadmin-deadlines")
 
     def call(self, call: Call) -> Reply:
-        """Work on a request."""
+        """Work on a message."""
         try:
             answer = self.function(call.request) if call.seconds == math.inf else self._within(call)
         except BaseException as error:  # noqa: BLE001 - it raises
             raise_failure_of(error)
-        reply = reply_of(answer)
-        current.deliver()
-        return reply
-
-    def stop_calls(self) -> None:
-        """End nothing: all is in this process."""
+        return reply_of(answer)
 
     def close(self) -> None:
         """End the thread that watches the calls."""
@@ -77,7 +81,7 @@ class PythonService:
 
 
 class _TimeIsUp(BaseException):
-    """The call has taken too long. No Exception, because a service may catch those for reasons of its own."""
+    """The call has taken too long. Not an Exception, because a function may catch those for reasons of its own."""
 
 
 def _await_exception(watch: Watch, thread: int) -> None:

@@ -1,16 +1,13 @@
-"""Functions in Python as services: how one is found, and what its answer and its exceptions mean."""
+"""What the answer and the exceptions of a function mean that was called with a message."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import operator
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from qmadmin.consumers.handler import Failure, Reply, Unavailable, shortened
-from qmadmin.forwarder.errors import StartError
 from qmadmin.settings import SECONDS_MAX
 from qmcore import names
 from qmcore.checks import buffer_of, flag_of, index_of, number_of
@@ -19,30 +16,8 @@ if TYPE_CHECKING:
     from qmcore.message import Message
 
 
-def find_function(target: str, name: str) -> Callable[[Message], object]:
-    """Import the function that `module:function` names, for service `name`; StartError where there is none."""
-    module_name, _, path = target.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except KeyboardInterrupt:
-        # At the start it is Ctrl-C.
-        raise
-    except BaseException as error:
-        raise StartError(f"service {name!r}: module {module_name!r} cannot be imported: {described(error)}") from error
-    try:
-        function: Any = operator.attrgetter(path)(module)
-    except AttributeError:
-        near = get_close_matches(path, dir(module), n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        raise StartError(f"service {name!r}: module {module_name!r} has no function {path!r}{meant}") from None
-    if not callable(function):
-        raise StartError(f"service {name!r}: {target!r} is a {type(function).__name__}, which cannot be called")
-    found: Callable[[Message], object] = function
-    return found
-
-
 def is_coroutine_function(function: Callable[[Message], object]) -> bool:
-    """Tell whether what the function returns has to be awaited."""
+    """Return whether what the function returns has to be awaited."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - it is callable, and the question is how
 
 
@@ -111,7 +86,7 @@ def _fault_of_failure(error: Failure | Unavailable) -> str:
         seconds = None if flag_of(retry_after) is not None else number_of(retry_after)
         if not fault:
             _make_plain(error, seconds)
-    except BaseException as wrong:  # noqa: BLE001 - a class of the service may have made anything of it
+    except BaseException as wrong:  # noqa: BLE001 - a class of the application may have made anything of it
         return f"it cannot be read: {described(wrong)}"
     if fault:
         return fault

@@ -1,13 +1,14 @@
-"""What a service is to the forwarder: it is called with a request, and returns a reply or fails."""
+"""What a handler is to a consumer: it is called with a message, and returns a reply or says how it failed."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -17,16 +18,13 @@ if TYPE_CHECKING:
 REASON_MAX = 1000
 """Characters of a reason that are kept with a message."""
 
-STOPS = "the forwarder stops"
-"""Why a call ended that `stop_calls` has ended."""
-
 Body: TypeAlias = "Buffer | str | None"
-"""What a service may answer: bytes or another buffer; a str is queued as UTF-8, None as zero bytes."""
+"""What may be answered: bytes or another buffer; a str is queued as UTF-8, None as zero bytes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer of a service.
+    """The answer to a message.
 
     `body` is queued for the client: bytes or another buffer, a str as UTF-8, or None for a reply of zero length.
     `urcode` is the user return code of the reply, 64 bits. `type` is the type of the reply (None: STRING for a str,
@@ -40,7 +38,7 @@ class Reply:
 
 
 class Failure(Exception):  # noqa: N818 - it is what a call ends in, as in a reply
-    """A call failed; a service raises it to say more about the failure than another exception could.
+    """A call failed; a handler raises it to say more about the failure than another exception could.
 
     `reason` says why in at most 1000 characters, and is recorded with the message. `body`, `urcode`, `type` and
     `headers` are for the client, as in a `Reply`. `permanent`: trying again is of no use, and the message goes to the
@@ -65,8 +63,8 @@ class Failure(Exception):  # noqa: N818 - it is what a call ends in, as in a rep
         self.retry_after = _seconds(retry_after)
 
 
-class Unavailable(Exception):  # noqa: N818 - it is a state of the service, and no error of the call
-    """The service cannot process any message at present; this does not count as a try of the message.
+class Unavailable(Exception):  # noqa: N818 - it is a state of the handler, and not an error of the call
+    """The handler cannot process any message at present; this does not count as a try of the message.
 
     The message goes back, and its queue is paused for `retry_after` (seconds or a timedelta), or for a time that grows
     from call to call.
@@ -81,9 +79,13 @@ def _seconds(span: float | timedelta | None) -> float | None:
     return span.total_seconds() if isinstance(span, timedelta) else span
 
 
+class RemoteTracebackError(Exception):
+    """What a call failed with in another process; the text is the traceback. It is the cause of a Failure."""
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Call:
-    """A call of a service: the request, how long it may take in seconds, and since when it runs."""
+    """A call of a handler: the message, how long it may take in seconds, and since when it runs."""
 
     request: Message
     seconds: float = math.inf
@@ -98,16 +100,24 @@ class Call:
         return self._began + self.seconds - time.monotonic()
 
 
-class Service(Protocol):
-    """Something that works on requests. Several threads may call it at the same time."""
+class Handler(ABC):
+    """Something that works on messages. Several threads may call it at the same time; whoever made it closes it."""
 
-    def call(self, call: Call) -> Reply:
-        """Work on a request for as long as the call may take, or raise Failure or Unavailable."""
+    def ready(self) -> None:  # noqa: B027 - most are always ready
+        """Raise Unavailable where it cannot work at present; asked before a message is taken for it."""
 
-    def stop_calls(self) -> None:
-        """End at once what runs outside of this process; its calls fail. Those who are in this process go on."""
+    @abstractmethod
+    def call(self, call: Call) -> Reply | None:
+        """Work on a message for as long as the call may take; return the reply, or None to queue none.
 
-    def close(self) -> None:
+        Raises Failure, which is a try of the message, or Unavailable or QueueError, which are not, and after which the
+        queue is left alone for a while. What else it raises ends the consumer.
+        """
+
+    def stop_calls(self) -> None:  # noqa: B027 - most work in this process
+        """End at once what runs outside of this process; its calls fail. Those that are in this process go on."""
+
+    def close(self) -> None:  # noqa: B027 - many hold nothing
         """Let go of everything, when no call is running any more."""
 
 

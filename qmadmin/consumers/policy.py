@@ -1,4 +1,4 @@
-"""On which terms the messages of a queue are forwarded: what the options and the services file say, put together."""
+"""How the messages of a queue are worked on: how many at a time, in which order, and for how long."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import math
 
 
 class Order(enum.Enum):
-    """What becomes of the messages behind one whose service failed."""
+    """What becomes of the messages behind one whose call failed."""
 
     STRICT = "strict"
-    """They wait until it is forwarded, or is out of tries."""
+    """They wait until it is done with, or is out of tries."""
     SKIP = "skip"
-    """They are forwarded while it waits for its retry."""
+    """They are worked on while it waits for its retry."""
     PARALLEL = "parallel"
-    """They are forwarded at the same time, as far as there are workers."""
+    """They are worked on at the same time, as far as there are workers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """On which terms the messages of a queue are forwarded.
+class Policy:
+    """How the messages of a queue are worked on.
 
     `seconds` is how long a call may take, `workers` how many calls run at a time, and `batch` how many messages a
-    worker takes and commits at once. `transactional`: the service works in the transaction (not so with -n).
-    `answers` says that there are replies, and tries after a failure (not so with -f), and `pace` how many seconds lie
-    between the begin of two calls (-f). `gives_up`: a request whose failure has a reply is not tried again (-d).
+    worker takes and commits at once. `transactional`: the handler works in the transaction. `answers` says that there
+    are replies, and tries after a failure, and `pace` how many seconds lie between the begin of two calls. `gives_up`:
+    a message whose failure has a reply is not tried again. Raises ValueError for a strict order with several workers.
     """
 
     seconds: float = math.inf
@@ -36,3 +36,24 @@ class Terms:
     answers: bool = True
     pace: float = 0.0
     gives_up: bool = False
+
+    def __post_init__(self) -> None:
+        if self.order is Order.STRICT and self.workers > 1:
+            raise ValueError(f"a strict order requires one worker, got {self.workers}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunPolicy:
+    """How a consumer runs, and when it ends by itself.
+
+    `idle_seconds` is the longest sleep while there are no messages; a message that comes ends it. 0 means none.
+    `grace_seconds` is how long a stop waits for calls that run, and `total_workers` how many calls run at a time over
+    all queues. `until_empty`: it also ends when none of the queues has a message that can be dequeued. `once`: it ends
+    when one message of each queue was processed, as far as they have any.
+    """
+
+    idle_seconds: float = 60.0
+    grace_seconds: float = 30.0
+    total_workers: float = math.inf
+    until_empty: bool = False
+    once: bool = False

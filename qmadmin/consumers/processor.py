@@ -1,8 +1,7 @@
-"""A queue and its service: a message from the one to the other, and the reply to where it belongs."""
+"""A queue and its handler: a message from the one to the other, and the reply to where it belongs."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import itertools
@@ -15,10 +14,10 @@ from qmadmin.consumers.batch import Batch
 from qmadmin.consumers.call_spans import call_span
 from qmadmin.consumers.failure_log import FailureLog
 from qmadmin.consumers.handler import Call, Failure, Reply, Unavailable
-from qmadmin.consumers.policy import Order, Terms
+from qmadmin.consumers.policy import Order, Policy
 from qmadmin.consumers.replies import Answer, answer_to, put_answer, says_something, tell_failure
-from qmadmin.consumers.running_calls import Calls, Running
-from qmadmin.forwarder.settings import TRANTIME_MAX
+from qmadmin.consumers.running_calls import RunningCall, RunningCalls
+from qmadmin.settings import SECONDS_MAX
 from qmcore.acts.waiting import may_pass
 from qmcore.damage import is_damage
 from qmcore.errors import (
@@ -35,9 +34,10 @@ from qmcore.message import Message, MessageInfo, State
 from qmcore.times import MICROS
 
 if TYPE_CHECKING:
-    from qmadmin.consumers.backoff import Pause
-    from qmadmin.consumers.handler_holder import Slot
-    from qmadmin.consumers.statistics import Figures
+    from qmadmin.consumers.backoff import Backoff
+    from qmadmin.consumers.handler import Handler
+    from qmadmin.consumers.statistics import Statistics
+    from qmadmin.consumers.wording import Wording
     from qmadmin.space import QueueSpace
     from qmadmin.transacting import Transaction
 
@@ -51,11 +51,11 @@ _ORDER_SECONDS: Final = 5.0
 """After how long a queue is looked at again, at the latest, whose order waits for a message that is tried again."""
 
 _HELD_SECONDS: Final = 0.5
-"""And so where somebody holds a message, which may be a forwarder that was killed."""
+"""And so where somebody holds a message, which may be a consumer that was killed."""
 
 
 class Found(enum.Enum):
-    """What a try to forward a message came to."""
+    """What came of a poll for a message."""
 
     NOTHING = enum.auto()
     MESSAGE = enum.auto()
@@ -64,54 +64,48 @@ class Found(enum.Enum):
 
 
 class Worker(Protocol):
-    """Whoever forwards a message, as far as it is told how that goes, or asked how to go on."""
+    """Whoever processes a message, as far as it is told how that goes, or asked how to go on."""
 
     def taken(self) -> None:
-        """Note that there is a message, before its service is called."""
+        """Note that there is a message, before its handler is called."""
 
     def abandoned(self) -> None:
-        """Note, in another thread, that the service does not come back in time."""
+        """Note, in another thread, that the handler does not come back in time."""
 
     def has_ended(self) -> bool:
-        """Tell whether no further call is to be begun."""
+        """Return whether no further call is to be begun."""
 
-    def goes_on(self) -> bool:
-        """Tell whether the next message may be taken with the commit of one that is done."""
+    def can_go_on(self) -> bool:
+        """Return whether the next message may be taken with the commit of one that is done."""
 
 
-class Feed:
-    """Forwards the messages of one queue to one service. Several threads may do so at the same time."""
+@dataclasses.dataclass(eq=False)
+class Processor:
+    """Has a handler work on the messages of one queue. Several threads may do so at the same time."""
 
-    def __init__(
-        self,
-        space: QueueSpace,
-        queue: str,
-        slot: Slot,
-        terms: Terms,
-        calls: Calls,
-        figures: Figures,
-        pause: Pause,
-    ) -> None:
-        self.queue = queue
-        self.terms = terms
-        self.figures = figures
-        self.pause = pause
-        self.log = FailureLog(queue)
-        self._space = space
-        self._slot = slot
-        self._calls = calls
+    space: QueueSpace
+    handler: Handler
+    policy: Policy
+    calls: RunningCalls
+    statistics: Statistics
+    backoff: Backoff
+    wording: Wording
 
-    def forward(self, worker: Worker) -> Found:
-        """Forward the next message, or a batch of them, for a worker.
+    def __post_init__(self) -> None:
+        self.queue = self.statistics.queue
+        self.log = FailureLog(self.queue, self.wording)
+
+    def process(self, worker: Worker) -> Found:
+        """Process the next message, or a batch of them, for a worker.
 
         Raises QueueError where the store has failed, or takes us for dead: the device has to be opened again. Raises
         NoSpaceError where the queue space has too few transactions.
         """
         try:
-            with self._slot.service() as service:
-                return self._forward(service.call, worker)
+            self.handler.ready()
+            return self._process(worker)
         except Unavailable as error:
-            self.pause.begin(str(error), error.retry_after)
+            self.backoff.begin(str(error), error.retry_after)
         except (BadResourceError, NotOpenError):
             # The queue space is another one by now, or what is open is of no use any more.
             raise
@@ -121,173 +115,182 @@ class Feed:
             if isinstance(error, NoSpaceError) and error.resource is Resource.TRANSACTIONS:
                 raise
             is_absent = isinstance(error, BadQueueError) and error.facts.get("queue") == self.queue
-            self.pause.is_gone = is_absent or is_damage(error)
-            self.pause.begin(f"{error.name}: {error.message}")
+            self.backoff.is_gone = is_absent or is_damage(error)
+            self.backoff.begin(f"{error.name}: {error.message}")
         return Found.NOTHING
 
     def is_back(self) -> None:
         """Note that the queue was seen, and nothing in it."""
-        if self.pause.is_gone:
-            self.pause.end()
+        if self.backoff.is_gone:
+            self.backoff.end()
 
     def head_priority(self) -> int:
         """Return the priority of the message that comes next; 0 where there is none."""
         try:
-            head = self._space.peek(self.queue)
+            head = self.space.peek(self.queue)
         except QueueError:
             return 0
         return head.priority if head else 0
 
-    def _forward(self, service: Callable[[Call], Reply], worker: Worker) -> Found:
+    def _process(self, worker: Worker) -> Found:
         if self._waits_for_order():
             return Found.NOTHING
         requests: list[Message] = []
-        turn: _Turn | None = _Turn(self._space.transaction(self._transaction_seconds()), requests)
+        taken: _Taken | None = _Taken(self.space.transaction(self._transaction_seconds()), requests)
         try:
-            while turn is not None:
-                with turn.transaction as transaction:
-                    requests = turn.requests or self._space.dequeue_many(self.queue, self.terms.batch)
-                    turn = None
+            while taken is not None:
+                with taken.transaction as transaction:
+                    requests = taken.requests or self.space.dequeue_many(self.queue, self.policy.batch)
+                    taken = None
                     if requests:
                         worker.taken()
-                        work = self._one if self.terms.batch == 1 else self._several
-                        turn = work(requests, _Work(service, transaction, worker))
-                self.pause.end()
+                        work = self._one if self.policy.batch == 1 else self._several
+                        taken = work(requests, transaction, worker)
+                self.backoff.end()
         except _AbandonedError:
             return Found.ABANDONED
         except Failure:
-            self.pause.end()
+            self.backoff.end()
         except AbortedError as error:
             if not requests or error.facts.get("of_the_store"):
                 raise
-            self.pause.end()
+            self.backoff.end()
         return Found.MESSAGE if requests else Found.NOTHING
 
-    def _one(self, requests: Sequence[Message], work: _Work) -> _Turn | None:
-        """Call the service with the one request, and end the transaction as that says; return what follows at once.
+    def _one(self, requests: Sequence[Message], transaction: Transaction, worker: Worker) -> _Taken | None:
+        """Call the handler with the one request, and end the transaction as that says; return what follows at once.
 
         Failures are recorded, and raised all the same.
         """
-        call, transaction = Call(requests[0], self.terms.seconds), work.transaction
+        call = Call(requests[0], self.policy.seconds)
         try:
-            took, answer = self._call(call, work, answer_to)
-            turn = self._commit(call.request, answer, work)
+            took, answer = self._call(call, transaction, worker, answer_to)
+            following = self._commit(call.request, answer, transaction, worker)
         except Failure as failure:
             self._record_failure(call, self._end_failed(transaction, call.request, failure))
             raise
         except AbortedError as error:
             if error.facts.get("of_the_store"):
-                self.figures.abandoned()
+                self.statistics.abandoned()
             else:
                 self._record_failure(call, Failure(error.message))
             self._ask_for_order()
             raise
         except Unavailable as error:
             _give_back(transaction, str(error))
-            self.figures.unavailable(str(error))
+            self.statistics.unavailable(str(error))
             raise
         except _AbandonedError:
             raise
         except QueueError as error:
             # The request is not to blame.
             _give_back(transaction, str(error))
-            self.figures.abandoned()
+            self.statistics.abandoned()
             raise
         except BaseException as error:
             # A fault of ours, which may come again with this message.
             if transaction.active:
                 transaction.rollback(type(error).__name__)
-            self.figures.abandoned()
+            self.statistics.abandoned()
             raise
-        self.figures.succeeded(took)
-        self.log.succeeded(call.request.msgid, took)
-        return turn
+        self._succeeded(call.request.msgid, took)
+        return following
 
-    def _commit(self, request: Message, answer: Answer | None, work: _Work) -> _Turn | None:
+    def _commit(
+        self, request: Message, answer: Answer | None, transaction: Transaction, worker: Worker
+    ) -> _Taken | None:
         """Queue the reply and commit, where it may be in one step that takes the next message too, which is returned.
 
         Where that is refused, the steps are taken one by one.
         """
-        transaction = work.transaction
-        successor = transaction.successor(self._transaction_seconds()) if self._may_go_on(work) else None
+        # A strict order wants a look at the queue before.
+        can_go_on = self.policy.order is not Order.STRICT and worker.can_go_on()
+        successor = transaction.successor(self._transaction_seconds()) if can_go_on else None
         found = transaction.commit_and_take([] if answer is None else [answer], successor, self.queue)
         if found is None:
-            put_answer(self._space, request, answer, self.figures, self.log)
+            put_answer(self.space, request, answer, self._dropped)
             transaction.commit()
-        return _Turn(successor, found) if successor is not None and found else None
+        return _Taken(successor, found) if successor is not None and found else None
 
-    def _may_go_on(self, work: _Work) -> bool:
-        """Tell whether the next message may be taken with the commit of one; a strict order wants a look before."""
-        return self.terms.order is not Order.STRICT and work.worker.goes_on()
-
-    def _several(self, requests: Sequence[Message], work: _Work) -> None:
-        """Call the service with one request after the other, and commit what is done with."""
+    def _several(self, requests: Sequence[Message], transaction: Transaction, worker: Worker) -> None:
+        """Call the handler with one request after the other, and commit what is done with."""
 
         def put(request: Message, reply: Reply) -> None:
-            put_answer(self._space, request, answer_to(request, reply), self.figures, self.log)
+            put_answer(self.space, request, answer_to(request, reply), self._dropped)
 
         def call(each: Call) -> float:
-            return self._call(each, work, put, collects=True)[0]
+            return self._call(each, transaction, worker, put, collects=True)[0]
 
         def failed(each: Call, failure: Failure) -> bool:
             self._record_failure(each, failure)
-            if self.terms.order is not Order.STRICT or failure.permanent:
+            if self.policy.order is not Order.STRICT or failure.permanent:
                 return True
             self._ask_for_order()
             return False
 
-        terms = work.transaction, requests, self.terms.seconds, self.figures
-        Batch(*terms, call, failed, self.log.succeeded, work.worker.has_ended).work()
+        batch = transaction, requests, self.policy.seconds, self.statistics
+        Batch(*batch, call, failed, self._succeeded, worker.has_ended).work()
 
     def _call(
-        self, call: Call, work: _Work, answer: Callable[[Message, Reply], T], *, collects: bool = False
+        self,
+        call: Call,
+        transaction: Transaction,
+        worker: Worker,
+        answer: Callable[[Message, Reply], T],
+        *,
+        collects: bool = False,
     ) -> tuple[float, T | None]:
-        """Call the service, inside of the transaction or outside; return the seconds it took, and its answer.
+        """Call the handler, inside of the transaction or outside; return the seconds it took, and its answer.
 
-        `answer` is called with its reply, where replies are wanted.
+        `answer` is called with its reply, where it gives one and replies are wanted.
         """
 
         def given_up(reason: str | None) -> None:
             if reason is None:
-                self.figures.abandoned()
+                self.statistics.abandoned()
             else:
                 self._record_failure(call, Failure(reason))
                 self._ask_for_order()
-            work.worker.abandoned()
+            worker.abandoned()
 
-        running = Running(call, work.transaction, given_up)
-        if not self._calls.begin(running):
-            work.transaction.return_untried("the forwarder was stopped")
-            work.worker.abandoned()
+        running = RunningCall(call, transaction, given_up)
+        if not self.calls.begin(running):
+            transaction.return_untried(f"{self.wording.consumer} was stopped")
+            worker.abandoned()
             raise _AbandonedError
-        self.figures.began()
-        with call_span(call.request, self._space.name):
+        self.statistics.began()
+        with call_span(call.request, self.space.name, self.wording.logger):
             try:
-                reply = self._reply(call, work, collects=collects)
+                reply = self._reply(call, transaction, collects=collects)
             finally:
-                if not self._calls.end(running):
+                if not self.calls.end(running):
                     raise _AbandonedError
             took = call.taken()
-            return took, answer(call.request, reply) if self.terms.answers else None
+            return took, None if reply is None or not self.policy.answers else answer(call.request, reply)
 
-    def _reply(self, call: Call, work: _Work, *, collects: bool) -> Reply:
-        with contextlib.ExitStack() as stack:
-            if not self.terms.transactional:
-                work.transaction.leave_context()
-                stack.callback(work.transaction.join_context)
-            stack.enter_context(current.running(self._space, call, collects=collects))
-            try:
-                return work.service(call)
-            except Failure as failure:
-                # There are no second tries where nobody waits for an answer.
-                failure.permanent = failure.permanent or not self.terms.answers
-                raise
+    def _reply(self, call: Call, transaction: Transaction, *, collects: bool) -> Reply | None:
+        if self.policy.transactional:
+            return self._handled(call, collects=collects)
+        transaction.leave_context()
+        try:
+            return self._handled(call, collects=collects)
+        finally:
+            transaction.join_context()
+
+    def _handled(self, call: Call, *, collects: bool) -> Reply | None:
+        try:
+            with current.CurrentCall(self.space, call, collects=collects):
+                return self.handler.call(call)
+        except Failure as failure:
+            # There are no second tries where nobody waits for an answer.
+            failure.permanent = failure.permanent or not self.policy.answers
+            raise
 
     def _end_failed(self, transaction: Transaction, request: Message, failure: Failure) -> Failure:
-        """End the transaction of a call that failed, as the terms say; return the failure as it is to be recorded."""
-        if self.terms.gives_up and says_something(failure):
+        """End the transaction of a call that failed, as the policy says; return the failure as it is to be recorded."""
+        if self.policy.gives_up and says_something(failure):
             try:
-                tell_failure(transaction, request, failure, self.figures, self.log)
+                tell_failure(transaction, request, failure, self._dropped)
             except Failure as worse:
                 failure = worse
             else:
@@ -300,59 +303,58 @@ class Feed:
 
     def _ask_for_order(self) -> None:
         """Have the queue looked at before the next message is taken, because one may be tried again now."""
-        self.pause.asks_for_order = True
+        self.backoff.asks_for_order = True
 
     def _waits_for_order(self) -> bool:
-        """Tell whether the order is strict and a message that was tried comes first; nothing is taken until it may be.
+        """Return whether the order is strict and a message that was tried comes first; none is taken until it may be.
 
-        What the queue says of that holds also when it was another forwarder that has tried.
+        What the queue says of that holds also when it was another consumer that has tried.
         """
-        if self.terms.order is not Order.STRICT or not self.pause.asks_for_order:
+        if self.policy.order is not Order.STRICT or not self.backoff.asks_for_order:
             return False
         left = max((self._seconds_left(info) for info in self._tried()), default=0.0)
-        self.pause.block(min(left, _ORDER_SECONDS))
-        self.pause.asks_for_order = left > 0
+        self.backoff.block(min(left, _ORDER_SECONDS))
+        self.backoff.asks_for_order = left > 0
         return left > 0
 
     def _tried(self) -> Iterator[MessageInfo]:
         """Yield the messages that are tried now, or will be again."""
-        yield from self._space.messages(self.queue, condition="retries > 0", states=[State.DELAYED])
-        yield from itertools.islice(self._space.messages(self.queue, states=[State.HELD]), 1)
+        yield from self.space.messages(self.queue, condition="retries > 0", states=[State.DELAYED])
+        yield from itertools.islice(self.space.messages(self.queue, states=[State.HELD]), 1)
 
     def _seconds_left(self, info: MessageInfo) -> float:
         """Return how long a message is kept back; of one that is held nobody knows."""
         if info.state is State.HELD or info.available_us is None:
             return _HELD_SECONDS
-        return max(info.available_us - self.figures.clock.now(), 1000) / MICROS
+        return max(info.available_us - self.statistics.clock.now(), 1000) / MICROS
+
+    def _succeeded(self, msgid: str, seconds: float) -> None:
+        self.statistics.succeeded(seconds)
+        self.log.succeeded(msgid, seconds)
+
+    def _dropped(self, request: Message, what: str, queue: str) -> None:
+        self.statistics.reply_dropped()
+        self.log.dropped(request.msgid, what, queue)
 
     def _record_failure(self, call: Call, failure: Failure) -> None:
         request = call.request
-        self.figures.failed(str(failure), call.taken(), retries=self._is_tried_again(request, failure))
+        self.statistics.failed(str(failure), call.taken(), retries=self._is_tried_again(request, failure))
         self.log.failed(request.msgid, request.retries + 1, failure)
 
     def _is_tried_again(self, request: Message, failure: Failure) -> bool:
-        if failure.permanent or (self.terms.gives_up and says_something(failure)):
+        if failure.permanent or (self.policy.gives_up and says_something(failure)):
             return False
         try:
-            return request.retries < self._space.queue(self.queue).definition.retries
+            return request.retries < self.space.queue(self.queue).definition.retries
         except QueueError:
             return False
 
     def _transaction_seconds(self) -> float | None:
-        seconds = self.terms.seconds
-        return None if seconds == math.inf else min(seconds + GRACE_SECONDS, TRANTIME_MAX)
+        seconds = self.policy.seconds
+        return None if seconds == math.inf else min(seconds + GRACE_SECONDS, SECONDS_MAX)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Work:
-    """What is worked with: the service, the transaction, and whom to tell, or to ask, while a call runs."""
-
-    service: Callable[[Call], Reply]
-    transaction: Transaction
-    worker: Worker
-
-
-class _Turn(NamedTuple):
+class _Taken(NamedTuple):
     """A transaction, and what it has dequeued already."""
 
     transaction: Transaction

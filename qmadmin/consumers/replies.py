@@ -1,17 +1,17 @@
-"""How a call ends, and what that does to its request: one transaction, in which all of it happens or nothing."""
+"""What the client of a message is told: the reply to it, or that its call failed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from qmadmin.consumers import call_spans
+from qmadmin.consumers.current import is_temporary
 from qmadmin.consumers.handler import Failure, Reply
 from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError, QueueError, ReleaseError
 from qmcore.message import EnqueueControl, Message
 
 if TYPE_CHECKING:
-    from qmadmin.consumers.failure_log import FailureLog
-    from qmadmin.consumers.statistics import Figures
     from qmadmin.space import QueueSpace
     from qmadmin.transacting import Transaction
 
@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 Answer: TypeAlias = "tuple[str, bytes, EnqueueControl]"
 """A message for a client: its queue, its body, and its control information."""
 
+Dropped: TypeAlias = "Callable[[Message, str, str], None]"
+"""Notes that what a message asked for - its reply, or its failure - is dropped, because that queue does not exist."""
+
+_REFUSALS: Final = (BadQueueError, InvalidArgumentError, NoSpaceError, ReleaseError)
+
 
 def answer_to(request: Message, reply: Reply) -> Answer | None:
     """Return what is queued as the reply to a request; None where that asks for none.
 
-    Raises Failure where the reply is no message.
+    Raises Failure where the reply is not a message.
     """
     if request.reply_queue is None:
         return None
@@ -33,7 +38,7 @@ def answer_to(request: Message, reply: Reply) -> Answer | None:
         raise _unfit(error) from error
 
 
-def put_answer(space: QueueSpace, request: Message, answer: Answer | None, figures: Figures, log: FailureLog) -> None:
+def put_answer(space: QueueSpace, request: Message, answer: Answer | None, dropped: Dropped) -> None:
     """Enqueue the reply to a request, where there is one, in the transaction that is open.
 
     It is dropped where its queue does not exist. Raises Failure where the reply does not fit there, and QueueError
@@ -43,21 +48,18 @@ def put_answer(space: QueueSpace, request: Message, answer: Answer | None, figur
         return
     try:
         space.put(*answer)
-    except BadQueueError as error:
-        _refuse_if_stopped(error)
-        figures.reply_dropped()
-        log.dropped(request.msgid, "reply", answer[0])
-    except (InvalidArgumentError, NoSpaceError, ReleaseError) as error:
-        _refuse_if_room_may_come(error)
-        raise _unfit(error) from error
+    except _REFUSALS as error:
+        if is_temporary(error):
+            raise
+        if not isinstance(error, BadQueueError):
+            raise _unfit(error) from error
+        dropped(request, "reply", answer[0])
 
 
-def tell_failure(
-    transaction: Transaction, request: Message, failure: Failure, figures: Figures, log: FailureLog
-) -> None:
+def tell_failure(transaction: Transaction, request: Message, failure: Failure, dropped: Dropped) -> None:
     """End the transaction of a call that failed and has something to say: the request goes, and its client is told.
 
-    The request goes to the error queue where it is out of tries. Raises Failure where what the service says is no
+    The request goes to the error queue where it is out of tries. Raises Failure where what the handler says is not a
     message, and QueueError where it cannot be queued at present; the transaction is open then.
     """
     reason, permanent = str(failure), failure.permanent
@@ -67,18 +69,17 @@ def tell_failure(
     try:
         told = (request.failure_queue, *_message(request, failure.reply))
         transaction.answer_failure(request.msgid, reason, [told], permanent=permanent)
-    except BadQueueError as error:
-        _refuse_if_stopped(error)
-        figures.reply_dropped()
-        log.dropped(request.msgid, "failure", request.failure_queue)
+    except _REFUSALS as error:
+        if is_temporary(error):
+            raise
+        if not isinstance(error, BadQueueError):
+            raise Failure(f"{reason}; its answer cannot be queued: {error.message}") from error
+        dropped(request, "failure", request.failure_queue)
         transaction.answer_failure(request.msgid, reason, permanent=permanent)
-    except (InvalidArgumentError, NoSpaceError, ReleaseError) as error:
-        _refuse_if_room_may_come(error)
-        raise Failure(f"{reason}; its answer cannot be queued: {error.message}") from error
 
 
 def says_something(failure: Failure) -> bool:
-    """Tell whether a failure has a body for the client."""
+    """Return whether a failure has a body for the client."""
     return len(_content(failure.reply)[0]) > 0
 
 
@@ -114,15 +115,3 @@ def _corrid(request: Message) -> bytes:
     if request.corrid is not None:
         return request.corrid
     return request.first_msgid.encode()
-
-
-def _refuse_if_stopped(error: BadQueueError) -> None:
-    """Raise the error where the queue is stopped: it comes again, and the request waits for that."""
-    if "stopped" in error.facts:
-        raise error
-
-
-def _refuse_if_room_may_come(error: QueueError) -> None:
-    """Raise the error where there is no room now; of what is larger than all the room, waiting is no use."""
-    if isinstance(error, NoSpaceError) and error.wanted <= error.limit:
-        raise error

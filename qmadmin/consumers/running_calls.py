@@ -1,4 +1,4 @@
-"""The calls that run: which take too long, and which are given back when the forwarder has to stop."""
+"""The calls that run: which take too long, and which are given back when their consumer has to stop."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from qmadmin.transacting import Transaction
 
 LATE_SECONDS = 3.0
-"""How long a service has to end a call by itself when its time is over."""
+"""How long a handler has to end a call by itself when its time is over."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Running:
+class RunningCall:
     """A call that runs, in its transaction. Who ends it, its own thread or the main thread, is decided once.
 
     `abandoned` is called where the main thread does, with the reason where it is a try of the message, else None.
@@ -29,29 +29,29 @@ class Running:
     _ended: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def end(self) -> bool:
-        """Tell whether it is for the caller to end the call; only the first one who asks is told so."""
+        """Return whether it is for the caller to end the call; only the first one who asks is told so."""
         return self._ended.acquire(blocking=False)
 
 
-class Calls:
+class RunningCalls:
     """The calls that run now; none begins when all were given back."""
 
     def __init__(self) -> None:
         self._is_over = False
         self._lock = threading.Lock()
-        self._running: set[Running] = set()
+        self._running: set[RunningCall] = set()
 
     def __len__(self) -> int:
         return len(self._running)
 
-    def begin(self, running: Running) -> bool:
+    def begin(self, running: RunningCall) -> bool:
         """Note a call that begins; False means that it must not, because all were given back."""
         with self._lock:
             if not self._is_over:
                 self._running.add(running)
             return not self._is_over
 
-    def end(self, running: Running) -> bool:
+    def end(self, running: RunningCall) -> bool:
         """Note that a call has come back; False means that it is too late, and its transaction rolled back."""
         self._running.discard(running)
         return running.end()

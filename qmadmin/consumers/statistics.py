@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
@@ -14,10 +13,9 @@ from qmcore.records import Forwarding
 from qmcore.times import MICROS, SystemClock
 
 if TYPE_CHECKING:
+    from qmadmin.consumers.wording import Wording
     from qmadmin.space import QueueSpace
     from qmcore.times import Clock
-
-logger = logging.getLogger("qmadmin.forwarder")
 
 RATE_SECONDS: Final = 60
 """The rate is that of the last so many seconds, the present one among them."""
@@ -68,7 +66,7 @@ class Recently:
 
 
 class Rate:
-    """How many messages were forwarded in the last minute. Not safe for threads."""
+    """How many messages were done with in the last minute. Not safe for threads."""
 
     def __init__(self) -> None:
         self._seconds: deque[list[int]] = deque(maxlen=RATE_SECONDS)
@@ -80,7 +78,7 @@ class Rate:
         self._seconds[-1][1] += 1
 
     def of_last_minute(self, now: float) -> int:
-        """Return how many it were."""
+        """Return how many there were."""
         return sum(count for second, count in self._seconds if second > int(now) - RATE_SECONDS)
 
 
@@ -96,8 +94,8 @@ class Took:
     within: tuple[int, ...]
 
 
-class Figures:
-    """What is counted of the calls for one queue since the forwarder began. Safe for several threads.
+class Statistics:
+    """What is counted of the calls for one queue since its consumer began. Safe for several threads.
 
     A call that `began` ends in one of `succeeded`, `failed`, `unavailable` and `abandoned`.
     """
@@ -140,14 +138,14 @@ class Figures:
             self._ended(seconds)
 
     def unavailable(self, reason: str) -> None:
-        """Count a call that was no try, because the service cannot work."""
+        """Count a call that was no try, because the handler cannot work."""
         with self._lock:
             self._refused += 1
             self._fault(reason)
             self._in_flight -= 1
 
     def abandoned(self) -> None:
-        """Note that a call ended which neither succeeded nor failed, because the forwarder gave it up."""
+        """Note that a call ended which neither succeeded nor failed, because it was given up."""
         with self._lock:
             self._in_flight -= 1
 
@@ -214,27 +212,30 @@ class Figures:
         self._last_error, self._last_error_us = reason, self.clock.now()
 
 
-class Teller:
-    """Tells others in the queue space how the work on some queues goes: once a second, where it has changed.
+class Reporter:
+    """Reports to others in the queue space how the work on some queues goes: once a second, where it has changed.
 
-    At first and now and then it tells all of it, and that the forwarder serves no other queues: others may have taken
+    At first and now and then it reports all of it, and that this process serves no other queues: others may have taken
     it for dead and forgotten it, and queues that it served before may be left to others now. One thread uses it.
     """
 
     SECONDS: Final = 1.0
     ALL_SECONDS: Final = 10.0
 
-    def __init__(self, space: QueueSpace, figures: Iterable[Figures], clock: Clock | None = None) -> None:
+    def __init__(
+        self, space: QueueSpace, statistics: Iterable[Statistics], wording: Wording, clock: Clock | None = None
+    ) -> None:
         self._space = space
-        self._figures = list(figures)
+        self._statistics = list(statistics)
+        self._wording = wording
         self._clock = clock or SystemClock()
         self._next = self._next_all = self._clock.monotonic()
         self._known: dict[str, Forwarding] = {}
 
-    def tell(self) -> None:
-        """Tell what has changed, if nothing was told in the last second.
+    def report(self) -> None:
+        """Report what has changed, if nothing was reported in the last second.
 
-        What cannot be told, because the store fails, is told later: whoever works on the queues finds out by itself.
+        What cannot be, because the store fails, is reported later: whoever works on the queues finds out by itself.
         """
         now = self._clock.monotonic()
         if now < self._next:
@@ -243,13 +244,13 @@ class Teller:
         whole = now >= self._next_all
         if whole:
             self._known = {}
-        changed = [told for each in self._figures if self._is_new(told := each.forwarding())]
+        changed = [told for each in self._statistics if self._is_new(told := each.forwarding())]
         if not changed and not whole:
             return
         try:
             self._space.report_forwarding(changed, whole=whole)
         except QueueError as error:
-            logger.debug("the figures of the forwarder cannot be recorded: %s", error)
+            self._wording.logger.debug("the figures of %s cannot be recorded: %s", self._wording.consumer, error)
         else:
             self._known |= {each.queue: each for each in changed}
             if whole:

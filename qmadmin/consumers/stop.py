@@ -1,4 +1,4 @@
-"""What signals tell the forwarder: to stop, to stop at once, to read its services file again."""
+"""What a consumer is told, by signals or otherwise: to stop, to stop at once, to load its handlers again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Stop:
         self.asked = ""
         self.at_once = False
         self.status = 0
-        self.wake: Callable[[], None] = _nothing
+        self.wake: Callable[[], None] = lambda: None
         self._reload = False
         self._event = threading.Event()
         self._had_terminal = _has_terminal()
@@ -48,7 +48,7 @@ class Stop:
         self._event.wait(seconds)
 
     def wants_reload(self) -> bool:
-        """Tell, once for each time, whether the services file is to be read again."""
+        """Return, once for each time, whether the handlers are to be loaded again."""
         asked, self._reload = self._reload, False
         return asked
 
@@ -66,7 +66,7 @@ class Stop:
             os.kill(os.getpid(), number)
 
     def _has_lost_its_terminal(self) -> bool:
-        """Tell whether the signal is the end of the terminal that the program was started on."""
+        """Return whether the signal is the end of the terminal that the program was started on."""
         return self._had_terminal and not _has_terminal()
 
 
@@ -76,7 +76,3 @@ def _has_terminal() -> bool:
     except OSError:
         return False
     return True
-
-
-def _nothing() -> None:
-    pass

@@ -24,7 +24,7 @@ def faults(settings: Settings, environ: Mapping[str, str]) -> list[str]:
         found.append(f"services file {settings.services!r} has no services")
     for name in names:
         try:
-            settings.terms(described.description(name))
+            settings.policy(described.description(name))
         except StartError as error:
             found.append(str(error))
     try:

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.consumers import call_spans, current
-from qmadmin.consumers.handler import REASON_MAX, STOPS, Body, Call, Failure, Reply, Unavailable, too_late
+from qmadmin.consumers import call_spans
+from qmadmin.consumers.handler import REASON_MAX, Body, Call, Failure, Handler, Reply, Unavailable, too_late
 from qmadmin.forwarder.conversation import Conversation, TimeIsUpError, TooMuchError
-from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder.errors import STOPS, StartError
 from qmadmin.forwarder.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _GRACE_SECONDS: Final = 1.0
 """Between asking a process group to end and making it."""
 
 
-class CommandService:
+class CommandService(Handler):
     """Runs a command for each request. Exit status 0 is success; its error output tells of a failure.
 
     The command has a process group of its own, so that the keyboard's interrupt does not reach it, and so that all of
@@ -90,11 +90,9 @@ class CommandService:
                 process = self._started(call, write)
             finally:
                 os.close(write)
-            reply = self._held(call, process, Conversation(process, read, call))
+            return self._held(call, process, Conversation(process, read, call))
         finally:
             os.close(read)
-        current.deliver()
-        return reply
 
     def stop_calls(self) -> None:
         """End the commands that run with all that they have started, and start no more."""
@@ -103,9 +101,6 @@ class CommandService:
             for process in self._running:
                 if process.returncode is None:
                     _tell_group(process, signal.SIGKILL)
-
-    def close(self) -> None:
-        """Let go of nothing."""
 
     def _held(self, call: Call, process: subprocess.Popen[bytes], talk: Conversation) -> Reply:
         """Return the reply when the command has ended; it has ended in any case."""

@@ -6,21 +6,17 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from qmadmin.console.plurals import counted
-from qmadmin.consumers.backoff import Pause
-from qmadmin.consumers.concurrency_limit import Places
-from qmadmin.consumers.dispatcher import Forwarder
-from qmadmin.consumers.handler_holder import Slot
-from qmadmin.consumers.processor import Feed
-from qmadmin.consumers.running_calls import Calls
-from qmadmin.consumers.statistics import Figures, Teller
+from qmadmin.consumers.consumer import Consumer
 from qmadmin.forwarder import metrics
 from qmadmin.forwarder.checking import missing_error_queue
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.notify import Notify, for_children
+from qmadmin.forwarder.program_log import WORDING
+from qmadmin.forwarder.service_holder import ServiceHolder
 from qmadmin.forwarder.services_file import ServicesFile
 from qmadmin.opening import open_device
 from qmadmin.version import __version__
@@ -28,6 +24,8 @@ from qmcore.errors import QueueError
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
+    from qmadmin.consumers.policy import Policy
+    from qmadmin.consumers.statistics import Statistics
     from qmadmin.consumers.stop import Stop
     from qmadmin.device import Device
     from qmadmin.forwarder.settings import Settings
@@ -55,12 +53,9 @@ class Daemon:
         self._notify = Notify(environ)
         place = {"QMCONFIG": settings.device, "QMSPACE": settings.space, "QM_SPACE": settings.space}
         self._environ = {**for_children(environ), **place}
-        self._described: ServicesFile | None = None
-        self._slots: dict[str, Slot] = {}
-        self._figures: dict[str, Figures] = {}
-        self._pauses: dict[str, Pause] = {}
-        self._left: list[Slot] = []
-        self._places = Places()
+        self._services: dict[str, ServiceHolder] = {}
+        self._consumer: Consumer | None = None
+        """Where nothing has been forwarded yet there is none."""
 
     def run(self) -> None:
         """Forward. A store that fails on the way is opened again, for as long as it takes.
@@ -69,8 +64,8 @@ class Daemon:
         """
         settings = self._settings
         with contextlib.ExitStack() as stack:
-            stack.callback(self._close_slots)
-            stack.enter_context(metrics.served(settings.metrics, settings.space, lambda: list(self._figures.values())))
+            stack.callback(self._close_services)
+            stack.enter_context(metrics.served(settings.metrics, settings.space, self._statistics))
             delay, began = _FIRST_DELAY, time.monotonic()
             while (error := self._forward()) is not None and not self._stop.asked:
                 if time.monotonic() - began > 2 * _LONGEST_DELAY:
@@ -92,19 +87,22 @@ class Daemon:
         """Whether a call has failed, or could not be made."""
         return any(told.failures or told.refused or told.trouble for told in self._told())
 
-    def _close_slots(self) -> None:
-        for slot in self._slots.values():
-            slot.close()
+    def _close_services(self) -> None:
+        for service in self._services.values():
+            service.close()
+
+    def _statistics(self) -> list[Statistics]:
+        return [] if self._consumer is None else list(self._consumer.statistics.values())
 
     def _told(self) -> list[Forwarding]:
-        return [figures.forwarding() for figures in self._figures.values()]
+        return [statistics.forwarding() for statistics in self._statistics()]
 
     def _forward(self) -> QueueError | None:
         """Forward until the end, or until the store fails: then return the error."""
         try:
             self._open_and_forward()
         except QueueError as error:
-            if self._described is None:
+            if self._consumer is None:
                 raise StartError(error.message, error.hint) from error
             return error
         return None
@@ -112,34 +110,11 @@ class Daemon:
     def _open_and_forward(self) -> None:
         settings = self._settings
         with open_device(settings.device) as device, device.open_space(settings.space, role=ROLE) as space:
-            if self._described is None:
-                self._start(device, space)
-            calls = Calls()
-            forwarder = Forwarder(
-                space,
-                calls,
-                self._places,
-                self._stop,
-                idle_seconds=settings.idletime,
-                until_empty=settings.until_empty,
-                once=settings.once,
-                tick=self._report,
-            )
-            self._stop.wake = functools.partial(_wake, space)
-            serve = functools.partial(self._serve, space, forwarder, calls)
-            serve()
-            self._notify.ready(f"Forwards {_named(self._slots)} of queue space {space.name}")
-            grace = 0.0
-            try:
-                forwarder.run(functools.partial(self._heed, space, serve))
-                grace = settings.grace
-            finally:
-                self._notify.stopping()
-                self._tell_of_stop()
-                forwarder.finish(grace, self._stop_calls)
-                self._report()
+            consumer = self._consumer = self._consumer or self._started(device, space)
+            self._tell_ready(space)
+            consumer.run(space, functools.partial(self._heed, consumer, space), self._notify.stopping)
 
-    def _start(self, device: Device, space: QueueSpace) -> None:
+    def _started(self, device: Device, space: QueueSpace) -> Consumer:
         """Check what can be wrong before the first message is touched, and get the services ready."""
         settings = self._settings
         if device.readonly:
@@ -147,15 +122,16 @@ class Daemon:
         described = ServicesFile.read(settings.services)
         queues = self._queues(described)
         served = [space.queue(name) for name in queues]
-        slots = self._new_slots(described, queues)
-        broken = _broken(slots)
-        if len(broken) == len(slots):
+        services = self._new_services(described, queues)
+        broken = _broken(services)
+        if len(broken) == len(services):
             raise next(iter(broken.values()))
         for name, error in broken.items():
             logger.error("queue %r is paused until its service can be loaded: %s", name, error)
-        self._described, self._slots = described, slots
-        self._clock = device.clock
-        self._figures = {name: self._new_figures(name) for name in queues}
+        self._services = services
+        policies = self._policies(described, queues)
+        consumer = Consumer(self._stop, settings.run_policy, WORDING, device.clock)
+        self._serve(consumer, policies)
         logger.info(
             "tmqforward %s started: %s of queue space %r on %r, services of %r, %s",
             __version__,
@@ -168,6 +144,7 @@ class Daemon:
         for queue in served:
             if missing := missing_error_queue(space, queue):
                 logger.warning("%s", missing)
+        return consumer
 
     def _queues(self, described: ServicesFile) -> tuple[str, ...]:
         queues = self._settings.queues or described.names
@@ -175,95 +152,66 @@ class Daemon:
             raise StartError(f"services file {str(described.path)!r} has no services", "Describe one, or name queues.")
         return queues
 
-    def _new_figures(self, name: str) -> Figures:
-        return Figures(name, clock=self._clock)
-
-    def _new_slots(self, described: ServicesFile, queues: tuple[str, ...]) -> dict[str, Slot]:
+    def _new_services(self, described: ServicesFile, queues: tuple[str, ...]) -> dict[str, ServiceHolder]:
         workers = self._settings.workers
-        return {name: Slot(functools.partial(described.service, name, self._environ, workers)) for name in queues}
+        return {
+            name: ServiceHolder(functools.partial(described.service, name, self._environ, workers)) for name in queues
+        }
 
-    def _serve(self, space: QueueSpace, forwarder: Forwarder, calls: Calls) -> None:
-        """Have the forwarder serve the queues on the terms that hold now."""
-        assert self._described is not None  # noqa: S101 - it was read at the start
-        feeds = {}
-        for name, slot in self._slots.items():
-            terms = self._settings.terms(self._described.described.get(name))
-            self._figures[name].set_workers(terms.workers)
-            pause = self._pauses.setdefault(name, Pause(name, self._figures[name]))
-            pause.renew()
-            feeds[name] = Feed(space, name, slot, terms, calls, self._figures[name], pause)
-        self._places.serve(set(feeds), self._settings.total_workers or float("inf"))
-        self._teller = Teller(space, [self._figures[name] for name in feeds], self._clock)
-        forwarder.serve(feeds)
+    def _policies(self, described: ServicesFile, queues: tuple[str, ...]) -> dict[str, Policy]:
+        return {name: self._settings.policy(described.described.get(name)) for name in queues}
 
-    def _heed(self, space: QueueSpace, serve: Callable[[], None]) -> None:
+    def _serve(self, consumer: Consumer, policies: Mapping[str, Policy]) -> None:
+        consumer.serve({name: (service, policies[name]) for name, service in self._services.items()})
+
+    def _heed(self, consumer: Consumer, space: QueueSpace) -> None:
         """Do what signals ask for while the forwarder goes on."""
+        self._notify.alive()
         if self._stop.wants_reload():
             self._notify.reloading()
-            self._reload(space)
-            serve()
-            self._notify.ready(f"Forwards {_named(self._slots)} of queue space {space.name}")
+            self._reload(consumer, space)
+            self._tell_ready(space)
 
-    def _reload(self, space: QueueSpace) -> None:
+    def _tell_ready(self, space: QueueSpace) -> None:
+        self._notify.ready(f"Forwards {_named(self._services)} of queue space {space.name}")
+
+    def _reload(self, consumer: Consumer, space: QueueSpace) -> None:
         """Read the services file again; if anything in it cannot be, all stays as it is."""
-        fresh: dict[str, Slot] = {}
+        fresh: dict[str, ServiceHolder] = {}
         try:
             described = ServicesFile.read(self._settings.services)
             queues = self._queues(described)
             for name in queues:
                 space.queue(name)
-            for name in queues:
-                self._settings.terms(described.described.get(name))
-            fresh = self._new_slots(described, queues)
+            policies = self._policies(described, queues)
+            fresh = self._new_services(described, queues)
             for error in _broken(fresh).values():
                 raise error
         except (StartError, QueueError, KeyboardInterrupt) as error:
             # Signals raise nothing here: an interrupt comes out of a module that is loaded.
             why = str(error) or type(error).__name__
             logger.error("the services file was not loaded, and the services stay as they are: %s", why)  # noqa: TRY400
-            for slot in fresh.values():
-                slot.close()
+            for service in fresh.values():
+                service.close()
             return
-        self._left = [slot for slot in self._left if slot.is_used]
-        for name in self._slots.keys() - fresh.keys():
-            slot = self._slots.pop(name)
-            self._left.append(slot)
-            slot.close()
-        for name, slot in fresh.items():
-            if name in self._slots:
-                self._slots[name].replace(slot)
+        left = [self._services.pop(name) for name in self._services.keys() - fresh.keys()]
+        for name, service in fresh.items():
+            if name in self._services:
+                self._services[name].replace(service)
             else:
-                self._slots[name] = slot
-                self._figures.setdefault(name, self._new_figures(name))
-        self._described = described
+                self._services[name] = service
+        self._serve(consumer, policies)
+        for service in left:
+            service.close()
         logger.info("the services are loaded again from %r", str(described.path))
 
-    def _report(self) -> None:
-        """Let others see how the queues are forwarded."""
-        self._notify.alive()
-        self._teller.tell()
 
-    def _tell_of_stop(self) -> None:
-        if self._stop.at_once:
-            return
-        if self._stop.asked:
-            logger.info(
-                "%s: stopping when the message in hand is done; a second signal stops at once", self._stop.asked
-            )
-
-    def _stop_calls(self) -> None:
-        if self._stop.at_once:
-            logger.warning("%s: stopping at once; a message in hand goes back to its queue", self._stop.asked)
-        for slot in (*self._slots.values(), *self._left):
-            slot.stop_calls()
-
-
-def _broken(slots: Mapping[str, Slot]) -> dict[str, StartError]:
+def _broken(services: Mapping[str, ServiceHolder]) -> dict[str, StartError]:
     """Return which services cannot be loaded, and why."""
     broken = {}
-    for name, slot in slots.items():
+    for name, service in services.items():
         try:
-            slot.load()
+            service.load()
         except StartError as error:
             broken[name] = error
     return broken
@@ -271,9 +219,3 @@ def _broken(slots: Mapping[str, Slot]) -> dict[str, StartError]:
 
 def _named(queues: Collection[str]) -> str:
     return ("queue " if len(queues) == 1 else "queues ") + ", ".join(map(repr, queues))
-
-
-def _wake(space: QueueSpace) -> None:
-    # A queue space that is closed, or about to be opened, has nobody asleep in it.
-    with contextlib.suppress(QueueError):
-        space.wake()

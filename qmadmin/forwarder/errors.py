@@ -1,4 +1,7 @@
-"""Why the forwarder cannot start."""
+"""Why the forwarder cannot start, and why it ends calls."""
+
+STOPS = "the forwarder stops"
+"""Why a call ended that `stop_calls` has ended."""
 
 
 class StartError(Exception):

@@ -19,7 +19,8 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from qmadmin.consumers.deadlines import Deadlines, Watch
-from qmadmin.consumers.handler import STOPS, Call, Failure, Unavailable, too_late
+from qmadmin.consumers.handler import Call, Failure, Unavailable, too_late
+from qmadmin.forwarder.errors import STOPS
 from qmcore.message import BODY_MAX
 
 CONNECT_SECONDS: Final = 10.0

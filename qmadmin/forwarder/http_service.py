@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
-from qmadmin.consumers import current
-from qmadmin.consumers.handler import Call, Failure, Reply, Unavailable
+from qmadmin.consumers.handler import Call, Failure, Handler, Reply, Unavailable
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.http_connections import Answer, Connections, Request
 from qmadmin.forwarder.http_messages import failure_of, reply_of, request_headers
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from qmadmin.forwarder.descriptions import HttpDescription
 
 
-class HttpService:
+class HttpService(Handler):
     """Sends an HTTP request for each message. A status from 200 to 299 is success.
 
     `directory` is where the files of the description are looked for, `environ` where its variables are. Raises
@@ -50,11 +49,9 @@ class HttpService:
         headers = request_headers(call.request, dict(self._described.headers or {}) | authorization)
         request = Request(self._described.method, self._target, headers, call.request.body or b"")
         try:
-            reply = self._judged(self._connections.exchange(call, request))
+            return self._judged(self._connections.exchange(call, request))
         except (Failure, Unavailable) as error:
             _hide(error, [secret, *authorization.values()])
-        current.deliver()
-        return reply
 
     def stop_calls(self) -> None:
         """Cut the connections on which calls wait."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import HistogramMetricFamily, Metric
 
-    from qmadmin.consumers.statistics import Figures
+    from qmadmin.consumers.statistics import Statistics
 
 logger = logging.getLogger("qmadmin.forwarder")
 
@@ -83,7 +83,7 @@ class FiguresCollector:
     `figures` returns those of the queues that are forwarded; it is called in a thread of the server.
     """
 
-    def __init__(self, space: str, figures: Callable[[], Collection[Figures]]) -> None:
+    def __init__(self, space: str, figures: Callable[[], Collection[Statistics]]) -> None:
         self._space = space
         self._figures = figures
 
@@ -112,7 +112,7 @@ class FiguresCollector:
 
 
 @contextlib.contextmanager
-def served(address: Address | None, space: str, figures: Callable[[], Collection[Figures]]) -> Iterator[None]:
+def served(address: Address | None, space: str, figures: Callable[[], Collection[Statistics]]) -> Iterator[None]:
     """Serve the figures of queues at an address for as long as the block lasts; None is not at all.
 
     Raises StartError where prometheus-client is missing, or the port is taken or must not be used.
@@ -152,8 +152,8 @@ def _registry(collector: FiguresCollector) -> CollectorRegistry:
     return registry
 
 
-def _add_durations(family: HistogramMetricFamily, labels: list[str], figures: Figures) -> None:
-    took = figures.took(BOUNDS_US)
+def _add_durations(family: HistogramMetricFamily, labels: list[str], statistics: Statistics) -> None:
+    took = statistics.took(BOUNDS_US)
     bounds = [str(bound / MICROS) for bound in BOUNDS_US]
     buckets = [*zip(bounds, map(float, took.within), strict=True), ("+Inf", float(took.calls))]
     family.add_metric(labels, buckets, took.seconds)

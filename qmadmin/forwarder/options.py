@@ -1,9 +1,8 @@
-"""The options of tmqforward, each declared once, and what was given for them."""
+"""The options of tmqforward, each declared once, and what they say."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import click
@@ -17,56 +16,29 @@ from qmadmin.settings import SECONDS_MAX, ForwarderSettings, LogSettings
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """What was given on the command line, by the names of the options' parameters."""
-
-    queues: tuple[str, ...]
-    trantime: str | None
-    idletime: str | None
-    until_empty: bool
-    gives_up: bool
-    non_transactional: bool
-    pace: str | None
-    blocktime: str | None
-    workers: int | None
-    total_workers: int | None
-    order: str | None
-    batch: int | None
-    grace: int | None
-    once: bool
-    check: bool
-    services: str | None
-    log_format: str | None
-    log_level: str | None
-    verbose: bool
-    metrics: str | None
-    status: bool
-    form: str | None
-
-    def settings(self, device: str, space: str, usual: ForwarderSettings, warn: Warn) -> Settings:
-        """Return what the forwarder is to do, with the usual settings where nothing was given."""
-        delay = choices.other_time("-f", self.pace, warn)
-        return Settings(
-            device=device,
-            space=space,
-            queues=choices.queue_names(self.queues),
-            services=self.services or usual.services,
-            trantime=choices.transaction_time(self.trantime, usual.trantime, warn),
-            idletime=choices.idle_time(self.idletime, usual.idletime, warn),
-            grace=usual.grace if self.grace is None else self.grace,
-            workers=choices.worker_count(self.workers, usual.workers, forgets=delay is not None),
-            total_workers=usual.total_workers if self.total_workers is None else self.total_workers,
-            order=self.order or usual.order.replace("auto", ""),
-            batch=self.batch or usual.batch,
-            until_empty=self.until_empty,
-            metrics=choices.metrics_address(self.metrics, usual.metrics),
-            once=self.once,
-            gives_up=self.gives_up,
-            transactional=not self.non_transactional,
-            pace=delay,
-            blocktime=choices.block_time(self.blocktime, warn, has_meaning=self.non_transactional or delay is not None),
-        )
+def settings_of(given: Mapping[str, Any], device: str, space: str, usual: ForwarderSettings, warn: Warn) -> Settings:
+    """Return what the forwarder is to do: what was given, by the names of parameters, and else the usual settings."""
+    delay, is_outside = choices.other_time("-f", given["pace"], warn), given["non_transactional"]
+    return Settings(
+        device=device,
+        space=space,
+        queues=choices.queue_names(given["queues"]),
+        services=given["services"] or usual.services,
+        trantime=choices.transaction_time(given["trantime"], usual.trantime, warn),
+        idletime=choices.idle_time(given["idletime"], usual.idletime, warn),
+        grace=usual.grace if given["grace"] is None else given["grace"],
+        workers=choices.worker_count(given["workers"], usual.workers, forgets=delay is not None),
+        total_workers=usual.total_workers if given["total_workers"] is None else given["total_workers"],
+        order=given["order"] or usual.order.replace("auto", ""),
+        batch=given["batch"] or usual.batch,
+        until_empty=given["until_empty"],
+        metrics=choices.metrics_address(given["metrics"], usual.metrics),
+        once=given["once"],
+        gives_up=given["gives_up"],
+        transactional=not is_outside,
+        pace=delay,
+        blocktime=choices.block_time(given["blocktime"], warn, has_meaning=is_outside or delay is not None),
+    )
 
 
 _OPTIONS: Final = (

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from qmadmin.consumers import call_spans, current
-from qmadmin.consumers.handler import STOPS, Call, Failure, Reply, Unavailable, too_late
+from qmadmin.consumers.handler import Call, Failure, Handler, RemoteTracebackError, Reply, Unavailable, too_late
 from qmadmin.forwarder import frames
-from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder.errors import STOPS, StartError
 from qmadmin.forwarder.program_log import LogTerms, terms_of_this_process
 
 START_SECONDS: Final = 60.0
@@ -28,7 +28,7 @@ _GRACE_SECONDS: Final = 1.0
 """How long a process may take to end that is about to."""
 
 
-class ProcessService:
+class ProcessService(Handler):
     """Calls the function `module:function` in at most `workers` processes, each of which has one request at a time.
 
     A process is started when there is none without work, and kept until the service is closed. One that dies takes its
@@ -58,7 +58,7 @@ class ProcessService:
             reply, collected = self._called(call)
         finally:
             self._free.release()
-        current.deliver(collected)
+        current.collect(collected)
         return reply
 
     def stop_calls(self) -> None:
@@ -164,10 +164,6 @@ class ProcessService:
             worker.end()
             raise Unavailable(fault)
         return worker
-
-
-class RemoteTracebackError(Exception):
-    """Where a service failed in its process; the text is the traceback."""
 
 
 class _Worker:

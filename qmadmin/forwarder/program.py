@@ -17,7 +17,7 @@ from qmadmin.console.streams import say
 from qmadmin.forwarder import program_log
 from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.errors import StartError, UsageError
-from qmadmin.forwarder.options import Given, with_options
+from qmadmin.forwarder.options import settings_of, with_options
 from qmadmin.forwarder.settings import Settings
 from qmadmin.inherited import make_fit
 from qmadmin.options import Argument, Documented
@@ -61,23 +61,22 @@ def tmqforward(arguments: tuple[str, ...], **given: Any) -> int:
     """
     configuration = Configuration.load(os.environ)
     device, space = choices.place(arguments, configuration.qmadmin.device)
-    options = Given(**given)
-    names = choices.queue_names(options.queues)
-    if options.status:
-        return _show_status(device, space, names, options.form or "auto", configuration)
-    if options.form:
+    names = choices.queue_names(given["queues"])
+    if given["status"]:
+        return _show_status(device, space, names, given["form"] or "auto", configuration)
+    if given["form"]:
         raise UsageError("--format is for --status")
-    if options.check:
-        return _check(options.settings(device, space, configuration.tmqforward, _warn))
+    if given["check"]:
+        return _check(settings_of(given, device, space, configuration.tmqforward, _warn))
     log = program_log.begin(
         os.environ,
         configuration.log,
-        form=options.log_format or "",
-        level="debug" if options.verbose else options.log_level or configuration.tmqforward.log_level,
+        form=given["log_format"] or "",
+        level="debug" if given["verbose"] else given["log_level"] or configuration.tmqforward.log_level,
         errors=sys.stderr,
         at_terminal=sys.stderr.isatty(),
     )
-    settings = options.settings(device, space, configuration.tmqforward, _warn)
+    settings = settings_of(given, device, space, configuration.tmqforward, _warn)
     _tell_of_log(log.path(datetime.now().astimezone()))
     return _forward(settings)
 

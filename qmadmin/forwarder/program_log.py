@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from qmadmin import ulog
 from qmadmin.console.escapes import printable
+from qmadmin.consumers.wording import Wording
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from qmadmin.settings import LogSettings
 
 PROGRAM: Final = "tmqforward"
+
+WORDING: Final = Wording("the forwarder", "service", PROGRAM, logging.getLogger("qmadmin.forwarder"))
+"""How the forwarder calls itself, and what it has called with messages."""
 
 
 class LogTerms(NamedTuple):

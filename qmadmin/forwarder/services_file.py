@@ -13,6 +13,7 @@ url = "https://shop.example/orders"    # the request is the body of a POST, the 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -28,10 +29,11 @@ from qmadmin.forwarder.descriptions import (
     description,
 )
 from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder.program_log import WORDING
 from qmadmin.forwarder.service_keys import meant
 
 if TYPE_CHECKING:
-    from qmadmin.consumers.handler import Service
+    from qmadmin.consumers.handler import Handler
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class ServicesFile:
 
     path: Path
     described: Mapping[str, Description]
-    _loop: EventLoop = dataclasses.field(default_factory=EventLoop, repr=False, compare=False)
+    _loop: EventLoop = dataclasses.field(
+        default_factory=functools.partial(EventLoop, WORDING), repr=False, compare=False
+    )
 
     @classmethod
     def read(cls, path: str) -> ServicesFile:
@@ -91,7 +95,7 @@ class ServicesFile:
             )
         return self.described[name]
 
-    def service(self, name: str, environ: Mapping[str, str], workers: int = 1) -> Service:
+    def service(self, name: str, environ: Mapping[str, str], workers: int = 1) -> Handler:
         """Return a service, ready to be called; `environ` is the environment of what runs outside of this process.
 
         `workers` is how many calls run at a time where the file does not say.
@@ -114,23 +118,18 @@ class ServicesFile:
                 return HttpService(described, self._directory, environ, workers)
         raise AssertionError(described)
 
-    def _python(self, described: PythonDescription, environ: Mapping[str, str], workers: int) -> Service:
+    def _python(self, described: PythonDescription, environ: Mapping[str, str], workers: int) -> Handler:
         if described.run == "process":
             from qmadmin.forwarder.process_service import ProcessService
 
             path = [self._directory, *(entry for entry in sys.path if entry != self._directory)]
             return ProcessService(described.python, described.name, workers, path, environ)
-        from qmadmin.consumers.function_handler import PythonService
-        from qmadmin.consumers.function_outcome import find_function, is_coroutine_function
+        from qmadmin.consumers.function_handler import handler_of
+        from qmadmin.forwarder.function_lookup import find_function
 
         if self._directory not in sys.path:
             sys.path.insert(0, self._directory)
-        function = find_function(described.python, described.name)
-        if is_coroutine_function(function):
-            from qmadmin.consumers.coroutine_handler import AsyncService
-
-            return AsyncService(function, self._loop)
-        return PythonService(function)
+        return handler_of(find_function(described.python, described.name), self._loop)
 
     @property
     def _directory(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from qmadmin.console.results import Notice, Severity
-from qmadmin.consumers.policy import Order, Terms
+from qmadmin.consumers.policy import Order, Policy, RunPolicy
 from qmadmin.forwarder import notices
 from qmadmin.forwarder.descriptions import Description
 from qmadmin.forwarder.errors import StartError, UsageError
@@ -69,31 +69,43 @@ class Settings:
         said = [f"{option} {number}" for option, number in numbers.items() if number is not None]
         return " ".join((*said, *(option for option, given in flags.items() if given)))
 
-    def terms(self, description: Description | None) -> Terms:
-        """Return on which terms a queue is served whose service is described so; with None nothing is known of it.
+    @property
+    def run_policy(self) -> RunPolicy:
+        """How the forwarder runs, and when it ends."""
+        return RunPolicy(
+            idle_seconds=self.idletime,
+            grace_seconds=self.grace,
+            total_workers=self.total_workers or math.inf,
+            until_empty=self.until_empty,
+            once=self.once,
+        )
+
+    def policy(self, description: Description | None) -> Policy:
+        """Return by which policy a queue is served whose service is described so; with None nothing is known of it.
 
         Raises StartError where they contradict each other.
         """
         said = description or Description(name="")
         workers = said.workers or self.workers
         order = Order(said.order or self.order or ("parallel" if workers > 1 else "skip"))
-        if order is Order.STRICT and workers > 1:
+        try:
+            return Policy(
+                seconds=min(said.timeout or math.inf, self.call_seconds),
+                workers=workers,
+                # What tells the client of a failure, and the end of its request, are one commit of their own; --once
+                # takes one message; the calls of a batch have no time between them.
+                batch=1 if self.gives_up or self.once or self.pace else said.batch or self.batch,
+                order=order,
+                transactional=self.transactional,
+                answers=self.pace is None,
+                pace=self.pace or 0,
+                gives_up=self.gives_up,
+            )
+        except ValueError:
             raise StartError(
                 f"service {said.name!r} has {workers} workers, and a strict order requires one",
                 "Use one worker, or another order.",
-            )
-        return Terms(
-            seconds=min(said.timeout or math.inf, self.call_seconds),
-            workers=workers,
-            # What tells the client of a failure, and the end of its request, are one commit of their own; --once takes
-            # one message; the calls of a batch have no time between them.
-            batch=1 if self.gives_up or self.once or self.pace else said.batch or self.batch,
-            order=order,
-            transactional=self.transactional,
-            answers=self.pace is None,
-            pace=self.pace or 0,
-            gives_up=self.gives_up,
-        )
+            ) from None
 
 
 def place(arguments: Sequence[str], usual_device: str) -> tuple[str, str]:

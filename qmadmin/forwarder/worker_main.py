@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from qmadmin.consumers import current
 from qmadmin.consumers.call_spans import call_span
-from qmadmin.consumers.function_outcome import described, failure_of, find_function, is_coroutine_function, reply_of
+from qmadmin.consumers.function_outcome import described, failure_of, is_coroutine_function, reply_of
 from qmadmin.consumers.handler import Call, Failure, Reply, Unavailable
 from qmadmin.forwarder import frames, program_log
 from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder.function_lookup import find_function
 
 if TYPE_CHECKING:
     from qmcore.message import Message
@@ -83,9 +84,9 @@ def _callable(function: Callable[[Message], Any]) -> Callable[[Message], object]
 
 def _outcome(function: Callable[[Message], object], call: Call) -> bytes:
     """Call the function; return what came of it, as it is sent."""
-    with current.running(None, call) as this:
+    with current.CurrentCall(None, call) as this:
         try:
-            with call_span(call.request, os.environ.get("QM_SPACE", "")):
+            with call_span(call.request, os.environ.get("QM_SPACE", ""), program_log.WORDING.logger):
                 reply = reply_of(function(call.request))
             return frames.packed(("reply", _plain(reply), this.collected))
         except BaseException as error:  # noqa: BLE001 - as in the forwarder, where it would be a failure too

@@ -25,6 +25,7 @@ sdk = pytest.importorskip("opentelemetry.sdk.trace")
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402 - there is nothing to test without it
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: E402
 
+LOGGER = logging.getLogger("qmadmin.forwarder")
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -149,7 +150,7 @@ def test_a_message_that_is_enqueued_outside_of_spans_gets_no_headers(space, expo
 
 def test_without_opentelemetry_in_the_application_nothing_of_it_is_imported(tmp_path):
     program = """
-import sys, qmadmin
+import logging, sys, qmadmin
 from qmadmin.consumers.call_spans import call_span
 with qmadmin.create_device("QUE", 1000) as device:
     device.create_space(qmadmin.SpaceDefinition(name="S", ipc_key=1, pages=500, queues=1, transactions=1, processes=1,
@@ -158,7 +159,7 @@ with qmadmin.create_device("QUE", 1000) as device:
         space.create_queue(qmadmin.QueueDefinition(name="Q"))
         space.enqueue("Q", b"x")
         message = space.dequeue("Q")
-        with call_span(message, "S"):
+        with call_span(message, "S", logging.getLogger()):
             print(message.headers)
 print([name for name in sys.modules if name.startswith("opentelemetry")])
 """
@@ -178,7 +179,7 @@ def request_with(space, **options):
 
 def test_a_call_is_a_span_in_the_trace_of_its_request(space, spans):
     request = request_with(space, corrid="order 7", headers={"traceparent": PARENT, "tracestate": "vendor=opaque"})
-    with call_span(request, "SPACE"):
+    with call_span(request, "SPACE", LOGGER):
         told = tracing.headers()
     (span,) = spans()
     assert (span.name, span.kind, span.status.status_code) == (
@@ -206,7 +207,7 @@ def test_a_call_is_a_span_in_the_trace_of_its_request(space, spans):
 
 @pytest.mark.parametrize("headers", [None, {"traceparent": "nonsense"}])
 def test_a_call_for_a_request_without_a_trace_begins_one(space, spans, headers):
-    with call_span(request_with(space, headers=headers), "SPACE"):
+    with call_span(request_with(space, headers=headers), "SPACE", LOGGER):
         pass
     (span,) = spans()
     assert span.parent is None
@@ -229,7 +230,7 @@ def failed_with(cause):
 )
 def test_a_failure_is_recorded_on_the_span_of_its_call(space, spans, error, kind, said):
     request = request_with(space)
-    with pytest.raises(type(error)) as caught, call_span(request, "SPACE"):
+    with pytest.raises(type(error)) as caught, call_span(request, "SPACE", LOGGER):
         raise error
     assert caught.value is error
     (span,) = spans()
@@ -246,7 +247,7 @@ def test_a_failure_is_recorded_on_the_span_of_its_call(space, spans, error, kind
 def test_an_http_request_goes_on_with_the_trace_from_the_span_of_its_call(space, exporter):
     request = request_with(space, headers={"Traceparent": PARENT})
     assert request_headers(request, {})["Traceparent"] == PARENT
-    with call_span(request, "SPACE"):
+    with call_span(request, "SPACE", LOGGER):
         told = {name.lower(): value for name, value in request_headers(request, {}).items()}
         assert told["traceparent"] == tracing.headers()["traceparent"]
         assert request_headers(request, {"traceparent": "fixed"})["traceparent"] == "fixed"
@@ -256,14 +257,14 @@ def test_a_command_goes_on_with_the_trace_from_the_span_of_its_call(space, expor
     service = CommandService(["/bin/sh", "-c", 'printf %s "$TRACEPARENT"'], {})
     request = request_with(space, headers={"traceparent": PARENT})
     assert service.call(Call(request)).body == PARENT.encode()
-    with call_span(request, "SPACE"):
+    with call_span(request, "SPACE", LOGGER):
         assert service.call(Call(request)).body == tracing.headers()["traceparent"].encode()
 
 
 def test_what_is_handed_on_to_another_process_goes_on_with_the_trace(space, exporter):
     request = request_with(space, headers={"traceparent": PARENT, "a": "b"})
     assert handed_on(request) == request
-    with call_span(request, "SPACE"):
+    with call_span(request, "SPACE", LOGGER):
         assert handed_on(request).headers == {"a": "b"} | tracing.headers()
 
 
@@ -276,14 +277,13 @@ def test_what_a_coroutine_enqueues_tells_of_the_span_that_is_current_there(space
             collected["parent"] = parent_of(step)
 
     call = Call(request_with(space))
-    with current.running(space, call) as this:
+    with current.CurrentCall(space, call) as this:
         # In another thread, as the event loop is.
         context = contextvars.copy_context()
         thread = threading.Thread(target=context.run, args=(coroutine,))
         thread.start()
         thread.join()
         assert this.collected
-        current.deliver()
     assert space.dequeue("Q").headers == {"a": "b", "traceparent": collected["parent"]}
 
 
@@ -308,9 +308,9 @@ def test_a_fault_in_tracing_is_logged_and_none_of_the_call(space, exporter, capl
     broken.moment = moment
     try:
         with caplog.at_level(logging.WARNING, logger="qmadmin.forwarder"):
-            with call_span(request, "SPACE"):
+            with call_span(request, "SPACE", LOGGER):
                 pass
-            with pytest.raises(Failure), call_span(request, "SPACE"):
+            with pytest.raises(Failure), call_span(request, "SPACE", LOGGER):
                 raise Failure("own")
     finally:
         broken.moment = ""

@@ -5,13 +5,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from qmadmin.consumers.concurrency_limit import Places
+from qmadmin.consumers.concurrency_limit import ConcurrencyLimit
 from tests.fix_process import eventually
 
 
 @pytest.fixture
-def places():
-    made = Places()
+def limit():
+    made = ConcurrencyLimit()
     made.serve({"A", "B", "C"}, 3)
     return made
 
@@ -19,12 +19,12 @@ def places():
 class Worker:
     """Somebody who asks for a place in a thread, and holds it until told to leave."""
 
-    def __init__(self, places, queue, priority=50):
+    def __init__(self, limit, queue, priority=50):
         self.has = threading.Event()
         self._leave = threading.Event()
 
         def work():
-            with places.one_for(queue, lambda: priority):
+            with limit.permit(queue, lambda: priority):
                 self.has.set()
                 self._leave.wait()
 
@@ -36,25 +36,25 @@ class Worker:
         self.thread.join()
 
 
-def waiting(places, queue, priority=50):
+def waiting(limit, queue, priority=50):
     """Let a worker wait for a place; it is certain to wait when this returns."""
-    before = len(places._waiting)
-    worker = Worker(places, queue, priority)
-    eventually(lambda: len(places._waiting) > before)
+    before = len(limit._waiting)
+    worker = Worker(limit, queue, priority)
+    eventually(lambda: len(limit._waiting) > before)
     return worker
 
 
 def test_without_a_limit_all_have_a_place():
-    places = Places()
+    limit = ConcurrencyLimit()
     with ExitStack() as held:
         for _ in range(50):
-            held.enter_context(places.one_for("A", lambda: 0))
+            held.enter_context(limit.permit("A", lambda: 0))
 
 
-def test_a_place_is_kept_for_each_queue_that_has_none(places):
-    with places.one_for("A", lambda: 50):
-        second = waiting(places, "A")
-        with places.one_for("B", lambda: 50), places.one_for("C", lambda: 50):
+def test_a_place_is_kept_for_each_queue_that_has_none(limit):
+    with limit.permit("A", lambda: 50):
+        second = waiting(limit, "A")
+        with limit.permit("B", lambda: 50), limit.permit("C", lambda: 50):
             assert not second.has.is_set()
         # B and C have none again, and theirs are kept.
         assert not second.has.is_set()
@@ -63,19 +63,19 @@ def test_a_place_is_kept_for_each_queue_that_has_none(places):
 
 
 def test_where_there_are_fewer_places_than_queues_any_queue_may_have_several():
-    places = Places()
-    places.serve({"A", "B", "C"}, 2)
-    with places.one_for("A", lambda: 50), places.one_for("A", lambda: 50):
-        other = waiting(places, "B")
+    limit = ConcurrencyLimit()
+    limit.serve({"A", "B", "C"}, 2)
+    with limit.permit("A", lambda: 50), limit.permit("A", lambda: 50):
+        other = waiting(limit, "B")
     assert other.has.wait(60)
     other.leave()
 
 
 def test_the_highest_priority_is_next():
-    places = Places()
-    places.serve({"A", "B", "C"}, 1)
-    with places.one_for("A", lambda: 50):
-        low, high = waiting(places, "B", 10), waiting(places, "C", 90)
+    limit = ConcurrencyLimit()
+    limit.serve({"A", "B", "C"}, 1)
+    with limit.permit("A", lambda: 50):
+        low, high = waiting(limit, "B", 10), waiting(limit, "C", 90)
     assert high.has.wait(60)
     assert not low.has.is_set()
     high.leave()
@@ -84,14 +84,14 @@ def test_the_highest_priority_is_next():
 
 
 def test_what_is_less_urgent_comes_to_its_turn_in_the_end():
-    places = Places()
-    places.serve({"A", "B"}, 1)
-    held = Worker(places, "A")
+    limit = ConcurrencyLimit()
+    limit.serve({"A", "B"}, 1)
+    held = Worker(limit, "A")
     assert held.has.wait(60)
-    low = waiting(places, "B", 1)
+    low = waiting(limit, "B", 1)
     urgent = []
     while not low.has.is_set():
-        urgent.append(waiting(places, "A", 100))
+        urgent.append(waiting(limit, "A", 100))
         assert len(urgent) <= 10
         held.leave()
         held = urgent[-1]
@@ -100,24 +100,24 @@ def test_what_is_less_urgent_comes_to_its_turn_in_the_end():
 
 
 def test_a_limit_that_is_raised_lets_those_in_who_wait():
-    places = Places()
-    places.serve({"A"}, 1)
-    with places.one_for("A", lambda: 50):
-        second = waiting(places, "A")
-        places.serve({"A"}, 2)
+    limit = ConcurrencyLimit()
+    limit.serve({"A"}, 1)
+    with limit.permit("A", lambda: 50):
+        second = waiting(limit, "A")
+        limit.serve({"A"}, 2)
         assert second.has.wait(60)
         second.leave()
 
 
 def test_a_place_that_is_left_early_is_left_once():
-    places = Places()
-    places.serve({"A"}, 1)
-    with places.one_for("A", lambda: 50) as leave:
+    limit = ConcurrencyLimit()
+    limit.serve({"A"}, 1)
+    with limit.permit("A", lambda: 50) as leave:
         leave()
-        second = Worker(places, "A")
+        second = Worker(limit, "A")
         assert second.has.wait(60)
         leave()
-    third = waiting(places, "A")
+    third = waiting(limit, "A")
     assert not third.has.is_set()
     second.leave()
     assert third.has.wait(60)

@@ -7,9 +7,10 @@ import threading
 
 import pytest
 
-from qmadmin.consumers.coroutine_handler import AsyncService
+from qmadmin.consumers.coroutine_handler import CoroutineHandler
 from qmadmin.consumers.event_loop import EventLoop
 from qmadmin.forwarder import Failure, Reply, Unavailable, enqueue, space
+from qmadmin.forwarder.program_log import WORDING
 from qmcore.errors import ProtocolError
 from tests.fix_service import Calling, bodies, call, call_in, failure_of, threads_named, unavailability_of
 
@@ -31,7 +32,7 @@ colour = contextvars.ContextVar("colour", default="none")
 
 @pytest.fixture
 def loop():
-    return EventLoop()
+    return EventLoop(WORDING)
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def serve(loop):
     made = []
 
     def make(function):
-        made.append(AsyncService(function, loop))
+        made.append(CoroutineHandler(function, loop))
         return made[-1]
 
     yield make
@@ -189,7 +190,7 @@ def test_task_that_is_left_behind_enqueues_nothing_any_more(serve, queues):
     service = serve(function)
     call_in(queues, service, "leave")
     call(service, "go")
-    assert raised == ["no service is being called here"]
+    assert raised == ["no handler of a message is being called here"]
     assert bodies(queues) == []
 
 
@@ -220,14 +221,14 @@ def test_last_service_that_is_closed_ends_the_loop_and_what_is_left_in_it(loop):
         await asyncio.sleep(0)
 
     before = threads_named("qmadmin-event-loop")
-    first, second = AsyncService(function, loop), AsyncService(function, loop)
+    first, second = CoroutineHandler(function, loop), CoroutineHandler(function, loop)
     call(first)
     first.close()
     (thread,) = threads_named("qmadmin-event-loop") - before
     assert (thread.is_alive(), heard) == (True, [])
     second.close()
     assert (thread.is_alive(), heard) == (False, ["cancelled"])
-    third = AsyncService(function, loop)
+    third = CoroutineHandler(function, loop)
     call(third)
     third.close()
 

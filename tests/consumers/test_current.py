@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from qmadmin.consumers import current
-from qmadmin.consumers.function_handler import PythonService
+from qmadmin.consumers.function_handler import FunctionHandler
 from qmadmin.consumers.handler import Call
 from qmadmin.forwarder import Failure, Unavailable, enqueue, space
 from qmcore.errors import BadQueueError, InvalidArgumentError, ProtocolError
@@ -18,7 +18,7 @@ def serve():
     made = []
 
     def make(function):
-        made.append(PythonService(function))
+        made.append(FunctionHandler(function))
         return made[-1]
 
     yield make
@@ -135,18 +135,18 @@ def test_call_fails_when_a_message_of_another_thread_cannot_be_enqueued(serve, q
 
 def test_nothing_is_to_be_had_where_no_service_is_called(queues):
     for act in (space, lambda: enqueue("NEXT", "a")):
-        with pytest.raises(ProtocolError, match="no service is being called here"):
+        with pytest.raises(ProtocolError, match="no handler of a message is being called here"):
             act()
 
 
 def test_nothing_is_enqueued_after_the_end_of_the_call(queues):
-    with current.running(queues, Call(request_of())):
+    with current.CurrentCall(queues, Call(request_of())):
         later = contextvars.copy_context()
-    with pytest.raises(ProtocolError, match="no service is being called here"):
+    with pytest.raises(ProtocolError, match="no handler of a message is being called here"):
         later.run(enqueue, "NEXT", "a")
 
 
 def test_call_without_a_queue_space_enqueues_nothing(serve):
     assert call(serve(lambda request: "done")).body == "done"
-    with pytest.raises(Failure, match="ProtocolError: no service is being called here"):
+    with pytest.raises(Failure, match="ProtocolError: no handler of a message is being called here"):
         call(serve(chain))

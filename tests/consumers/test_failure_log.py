@@ -8,8 +8,8 @@ import pytest
 
 from qmadmin.consumers.failure_log import FAILURES_A_MINUTE, TRACEBACK_SECONDS, FailureLog
 from qmadmin.consumers.function_outcome import raise_failure_of
-from qmadmin.consumers.handler import Failure
-from qmadmin.forwarder.process_service import RemoteTracebackError
+from qmadmin.consumers.handler import Failure, RemoteTracebackError
+from qmadmin.forwarder.program_log import WORDING
 from tests.fix_store import MovableClock
 
 
@@ -21,7 +21,7 @@ def clock():
 @pytest.fixture
 def log(clock, caplog):
     caplog.set_level(logging.INFO, logger="qmadmin")
-    return FailureLog("Q", clock.monotonic)
+    return FailureLog("Q", WORDING, clock.monotonic)
 
 
 def fail(log, function=None, times=1):

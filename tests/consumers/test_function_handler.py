@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 from qmadmin.consumers.deadlines import Deadlines, Watch
-from qmadmin.consumers.function_handler import PythonService
+from qmadmin.consumers.function_handler import FunctionHandler
 from qmadmin.forwarder import Failure, Reply, Unavailable
 from tests.fix_process import environment, eventually
 from tests.fix_service import Calling, call, failure_of, threads_named, unavailability_of
@@ -23,7 +23,7 @@ def serve():
     made = []
 
     def make(function):
-        made.append(PythonService(function))
+        made.append(FunctionHandler(function))
         return made[-1]
 
     yield make
@@ -200,7 +200,7 @@ def test_interruption_that_was_decided_on_is_waited_for(serve):
 
 STUBBORN = """
 import sys
-from qmadmin.consumers.function_handler import PythonService
+from qmadmin.consumers.function_handler import FunctionHandler
 from tests.fix_service import failure_of
 
 def stubborn(request):
@@ -210,7 +210,7 @@ def stubborn(request):
     except BaseException:
         return "done"
 
-print(failure_of(PythonService(stubborn), seconds=0.01))
+print(failure_of(FunctionHandler(stubborn), seconds=0.01))
 sys.settrace(lambda *_: None)
 (lambda: None)()
 print("traced")

@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from qmadmin.consumers.statistics import SLICE_SECONDS, SLICES, Figures, Rate, Recently, Teller, rounded_up
+from qmadmin.consumers.statistics import SLICE_SECONDS, SLICES, Rate, Recently, Reporter, Statistics, rounded_up
+from qmadmin.consumers.wording import Wording
 from qmcore.errors import SystemFailureError
 from qmcore.records import Forwarding
 from tests.fix_store import MovableClock, Work
@@ -21,7 +22,7 @@ def clock():
 
 @pytest.fixture
 def figures(clock):
-    return Figures("Q", workers=4, clock=clock)
+    return Statistics("Q", workers=4, clock=clock)
 
 
 def call(figures, seconds=0.001, times=1):
@@ -77,7 +78,7 @@ class TestCounting:
         assert figures.forwarding().workers == 9
 
     def test_threads_do_not_lose_what_each_other_counts(self, clock):
-        figures = Figures("Q", clock=clock)
+        figures = Statistics("Q", clock=clock)
 
         def work():
             for at in range(2000):
@@ -206,76 +207,76 @@ class Listener:
 class TestTelling:
     @pytest.fixture
     def two(self, clock):
-        return Figures("A", clock=clock), Figures("B", clock=clock)
+        return Statistics("A", clock=clock), Statistics("B", clock=clock)
 
     @pytest.fixture
     def listener(self):
         return Listener()
 
     @pytest.fixture
-    def teller(self, listener, two, clock):
-        return Teller(listener, two, clock)
+    def reporter(self, listener, two, clock):
+        return Reporter(listener, two, Wording(), clock)
 
-    def test_all_is_told_at_once_and_then_what_has_changed_once_a_second(self, teller, listener, two, clock):
-        teller.tell()
+    def test_all_is_told_at_once_and_then_what_has_changed_once_a_second(self, reporter, listener, two, clock):
+        reporter.report()
         assert listener.told == [[("A", 0), ("B", 0)]]
         two[0].began()
-        teller.tell()
+        reporter.report()
         clock.advance(0.9)
-        teller.tell()
+        reporter.report()
         assert len(listener.told) == 1
         clock.advance(0.1)
-        teller.tell()
+        reporter.report()
         assert listener.told[1:] == [[("A", 1)]]
         clock.advance(1)
-        teller.tell()
+        reporter.report()
         assert len(listener.told) == 2
 
-    def test_a_rate_that_falls_is_told_although_nothing_is_called(self, teller, listener, two, clock):
-        teller.tell()
+    def test_a_rate_that_falls_is_told_although_nothing_is_called(self, reporter, listener, two, clock):
+        reporter.report()
         clock.advance(5)
         call(two[1])
         for _ in range(60):
-            teller.tell()
+            reporter.report()
             clock.advance(1)
         listener.told.clear()
-        teller.tell()
+        reporter.report()
         assert listener.told == [[("B", 1)]]
         assert two[1].forwarding().rate == 0
 
-    def test_now_and_then_all_is_told_for_whoever_has_forgotten_it(self, teller, listener, clock):
+    def test_now_and_then_all_is_told_for_whoever_has_forgotten_it(self, reporter, listener, clock):
         for _ in range(11):
-            teller.tell()
+            reporter.report()
             clock.advance(1)
         assert listener.told == [[("A", 0), ("B", 0)]] * 2
         assert listener.whole == [True, True]
 
-    def test_what_has_changed_is_told_beside_the_rest(self, teller, listener, two, clock):
-        teller.tell()
+    def test_what_has_changed_is_told_beside_the_rest(self, reporter, listener, two, clock):
+        reporter.report()
         two[0].began()
         clock.advance(1)
-        teller.tell()
+        reporter.report()
         assert listener.whole == [True, False]
 
-    def test_a_whole_that_could_not_be_told_is_told_as_soon_as_it_can(self, teller, listener, clock):
+    def test_a_whole_that_could_not_be_told_is_told_as_soon_as_it_can(self, reporter, listener, clock):
         listener.broken = True
-        teller.tell()
+        reporter.report()
         listener.broken = False
         clock.advance(1)
-        teller.tell()
+        reporter.report()
         assert (listener.told, listener.whole) == ([[("A", 0), ("B", 0)]], [True])
 
     def test_who_serves_nothing_any_more_tells_it(self, listener, clock):
-        Teller(listener, [], clock).tell()
+        Reporter(listener, [], Wording(), clock).report()
         assert (listener.told, listener.whole) == ([[]], [True])
 
-    def test_what_could_not_be_told_is_told_later(self, teller, listener, two, clock):
-        teller.tell()
+    def test_what_could_not_be_told_is_told_later(self, reporter, listener, two, clock):
+        reporter.report()
         listener.broken = True
         two[0].began()
         clock.advance(1)
-        teller.tell()
+        reporter.report()
         listener.broken = False
         clock.advance(1)
-        teller.tell()
+        reporter.report()
         assert listener.told == [[("A", 0), ("B", 0)], [("A", 1)]]

@@ -8,7 +8,7 @@ import pytest
 
 from qmadmin.archive.columns import COLUMNS
 from qmadmin.console.formats import Format
-from qmadmin.consumers.statistics import Figures
+from qmadmin.consumers.statistics import Statistics
 from qmadmin.forwarder import command_service, http_messages, outcome
 from qmadmin.forwarder.descriptions import KINDS
 from qmadmin.forwarder.metrics import FiguresCollector
@@ -147,7 +147,7 @@ def test_what_a_service_is_given_and_may_say_is_in_the_page(meanings):
 
 def test_each_metric_of_the_forwarder_is_in_its_page():
     page = ROOT / "man" / "tmqforward.8"
-    for family in FiguresCollector("QSPACE", lambda: [Figures("Q")]).collect():
+    for family in FiguresCollector("QSPACE", lambda: [Statistics("Q")]).collect():
         suffix = "_total" if family.type == "counter" else ""
         said = entry(section(page, "METRICS"), f"{bold(family.name + suffix)} ({family.type})")
         assert said.startswith(f"{prose(family.documentation)}\n")

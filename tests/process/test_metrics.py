@@ -1,4 +1,4 @@
-"""Figures for Prometheus: what is in them, scraped over real HTTP, and the port that they take."""
+"""Statistics for Prometheus: what is in them, scraped over real HTTP, and the port that they take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from qmadmin import QueueDefinition
-from qmadmin.consumers.statistics import Figures
+from qmadmin.consumers.statistics import Statistics
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.metrics import LOOPBACK, Address, FiguresCollector, served
 from qmadmin.version import __version__
@@ -66,7 +66,7 @@ def collected(registry, *figures):
 
 class TestTheFigures:
     def test_all_that_is_counted_is_there(self, registry, clock):
-        figures = Figures("Q", workers=4, clock=clock)
+        figures = Statistics("Q", workers=4, clock=clock)
         for _ in range(6):
             figures.began()
         figures.succeeded(0.004)
@@ -98,26 +98,26 @@ class TestTheFigures:
         assert found["tmqforward_info", __version__] == 1
 
     def test_of_a_queue_that_has_done_nothing_all_is_zero(self, registry, clock):
-        found = samples(collected(registry, Figures("Q", clock=clock)))
+        found = samples(collected(registry, Statistics("Q", clock=clock)))
         assert {value for key, value in found.items() if key[1:] == ("QSPACE", "Q")} == {0.0, 1.0}
         assert found["tmqforward_workers", "QSPACE", "Q"] == 1
 
     def test_queues_are_told_apart_whatever_their_names(self, registry, clock):
-        one, other = Figures('a "queue"\\', clock=clock), Figures("Grüße", clock=clock)
+        one, other = Statistics('a "queue"\\', clock=clock), Statistics("Grüße", clock=clock)
         other.began()
         found = samples(collected(registry, one, other))
         assert found["tmqforward_calls_total", "QSPACE", 'a "queue"\\'] == 0
         assert found["tmqforward_calls_total", "QSPACE", "Grüße"] == 1
 
     def test_the_names_follow_the_rules_of_prometheus(self, registry, clock):
-        for family in text_string_to_metric_families(collected(registry, Figures("Q", clock=clock))):
+        for family in text_string_to_metric_families(collected(registry, Statistics("Q", clock=clock))):
             assert re.fullmatch("tmqforward_[a-z_]+[a-z]", family.name)
             assert family.documentation.endswith("."), family.name
             assert (family.type == "counter") == any(each.name.endswith("_total") for each in family.samples)
             assert ("_seconds" in family.name) == ("timestamp" in family.name or "duration" in family.name)
 
     def test_they_fit_together_while_threads_count(self, registry):
-        figures = Figures("Q")
+        figures = Statistics("Q")
         registry.register(FiguresCollector("QSPACE", lambda: [figures]))
 
         def work():
