@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import sys
 from dataclasses import field
 from operator import attrgetter
 from typing import Final
 
 from qmcore import names
 from qmcore.attributes import (
+    Attribute,
     Flag,
     Limits,
     Plain,
@@ -153,6 +155,10 @@ ATTRIBUTES: Final = attributes_of(QueueDefinition) | attributes_of(Queue)
 """The attributes of a queue by their names, as every face knows them."""
 
 
+def _figure(about: str, unit: str = "") -> dict[str, Attribute]:
+    return declared(Whole("", 0, sys.maxsize, unit), about)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueueUsage:
     """What a queue holds now, and its counters since it was created.
@@ -164,18 +170,22 @@ class QueueUsage:
     times and does not show it. The counters include non-persistent messages since their memory was created.
     """
 
-    messages: int
-    ready: int
-    delayed: int
-    held: int
-    pages: int
-    size: int
-    enqueued: int
-    dequeued: int
-    expired: int
-    discarded: int
-    moved: int
-    nonpersistent: int = 0
-    memory_pages: int = 0
+    messages: int = field(metadata=_figure("Messages that it holds."))
+    ready: int = field(metadata=_figure("Messages that can be dequeued."))
+    delayed: int = field(metadata=_figure("Messages that are not available yet."))
+    held: int = field(metadata=_figure("Messages that transactions have."))
+    pages: int = field(metadata=_figure("Pages that its messages take.", "pages"))
+    size: int = field(metadata=_figure("Length of the bodies of its messages.", "bytes"))
+    enqueued: int = field(metadata=_figure("Messages that were ever enqueued."))
+    dequeued: int = field(metadata=_figure("Messages that were dequeued."))
+    expired: int = field(metadata=_figure("Messages that expired."))
+    discarded: int = field(metadata=_figure("Messages that were given up."))
+    moved: int = field(metadata=_figure("Messages that were moved elsewhere."))
+    nonpersistent: int = field(default=0, metadata=_figure("Messages that are kept in memory."))
+    memory_pages: int = field(default=0, metadata=_figure("Pages of memory that those take.", "pages"))
     first_us: int | None = None
     oldest_us: int | None = None
+
+
+FIGURES: Final = attributes_of(QueueUsage)
+"""What is counted of a queue, by name, as every face knows it."""

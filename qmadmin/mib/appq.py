@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.mib.common import QUEUE, STATE, addresses, opened
@@ -14,7 +15,7 @@ from qmcore import limits
 from qmcore.attributes import made, plain
 from qmcore.errors import InUseError, QueueError
 from qmcore.order import OutOfOrder, QueueOrder
-from qmcore.queue import ATTRIBUTES, Queue, QueueDefinition, QueueUsage
+from qmcore.queue import ATTRIBUTES, FIGURES, Queue, QueueDefinition, QueueUsage
 from qmcore.times import MICROS
 
 if TYPE_CHECKING:
@@ -182,6 +183,18 @@ def _age(name: str, about: str, since: Callable[[QueueUsage], int | None]) -> At
     )
 
 
+_FIGURES: Final = {
+    "TA_CURREADY": "ready",
+    "TA_CURDELAYED": "delayed",
+    "TA_CURHELD": "held",
+    "TA_CURBYTES": "size",
+    "TA_NUMENQUEUED": "enqueued",
+    "TA_NUMDEQUEUED": "dequeued",
+    "TA_NUMEXPIRED": "expired",
+    "TA_NUMDISCARDED": "discarded",
+    "TA_NUMMOVED": "moved",
+}
+
 T_APPQ: MibClass[QueueSubject] = MibClass(
     name="T_APPQ",
     noun="queue",
@@ -273,6 +286,7 @@ T_APPQ: MibClass[QueueSubject] = MibClass(
             lambda subject: subject.usage.memory_pages * subject.device.info.page_size,
         ),
         _count("TA_CURNONPERSISTMSG", "Non-persistent messages.", lambda subject: subject.usage.nonpersistent),
+        *(_count(name, FIGURES[of].about, attrgetter(f"usage.{of}")) for name, of in _FIGURES.items()),
         _age(
             "TA_FIRSTMSGAGE",
             "How long ago the first message in order was enqueued.",

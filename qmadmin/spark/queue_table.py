@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.archive.columns import Column, Kind
 from qmadmin.opening import open_device
-from qmadmin.spark.plain_tables import batch, columns_of, number, text
-from qmcore.queue import ATTRIBUTES
+from qmadmin.spark.plain_tables import batch, columns_of, text
+from qmcore.queue import ATTRIBUTES, FIGURES
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -19,28 +19,19 @@ if TYPE_CHECKING:
     from qmcore.queue import QueueUsage
 
 _DEFINED: Final = columns_of(ATTRIBUTES, {"name": "queue", "retries": "retry_limit"})
+_FIGURES: Final = columns_of(FIGURES, {"size": "bytes"})
+_NEW: Final = ("nonpersistent", "memory_pages")
 _FIRST: Final = ("name", "order", "out_of_order", "retries", "retry_delay", "delivery", "expiration", "error_queue")
 """The attributes in front of the figures. Others stand behind them, so that no column of an earlier release moves."""
 
 QUEUE_COLUMNS: Final = (
     text("space", "Queue space."),
     *(_DEFINED[name] for name in _FIRST),
-    number("messages", "Messages that it holds."),
-    number("ready", "Those that can be dequeued."),
-    number("delayed", "Those that are not available yet."),
-    number("held", "Those that transactions have."),
-    number("pages", "Pages that they take.", "pages"),
-    number("bytes", "Length of their bodies.", "bytes"),
-    number("enqueued", "Messages that were ever enqueued."),
-    number("dequeued", "Messages that were dequeued."),
-    number("expired", "Messages that expired."),
-    number("discarded", "Messages that were given up."),
-    number("moved", "Messages that were moved elsewhere."),
+    *(column for name, column in _FIGURES.items() if name not in _NEW),
     Column("first_at", Kind.TIME, "When the message was enqueued that is first in order.", "UTC"),
     Column("oldest_at", Kind.TIME, "When the oldest ready one was, where the order does not go by times.", "UTC"),
     *(column for name, column in _DEFINED.items() if name not in _FIRST),
-    number("nonpersistent", "Messages that are kept in memory."),
-    number("memory_pages", "Pages of memory that they take.", "pages"),
+    *(_FIGURES[name] for name in _NEW),
 )
 
 

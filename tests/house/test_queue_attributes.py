@@ -20,7 +20,7 @@ from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.selecting import Selection
 from qmcore.attributes import made
-from qmcore.queue import ATTRIBUTES, Queue, QueueDefinition
+from qmcore.queue import ATTRIBUTES, FIGURES, Queue, QueueDefinition
 from tests.fix_shell import ROOT, Ran, Shell
 from tests.fix_store import space_definition
 
@@ -191,6 +191,44 @@ def test_what_is_given_by_one_face_is_read_by_all(shell: Shell, memory_dir: Path
     assert {name: records[name][sample.key or name] for name, sample in SAMPLES.items()} == VALUES
     table = {row["queue"]: row for row in queue_batch(shell.device, Selection()).to_pylist()}
     assert {name: table[name][sample.column or name] for name, sample in SAMPLES.items()} == VALUES
+
+
+COUNTED = {
+    "messages": ("", "messages"), "ready": ("TA_CURREADY", "ready"), "delayed": ("TA_CURDELAYED", "delayed"),
+    "held": ("TA_CURHELD", "held"), "pages": ("TA_CURBLOCKS", "pages"), "size": ("TA_CURBYTES", "bytes"),
+    "enqueued": ("TA_NUMENQUEUED", "enqueued"), "dequeued": ("TA_NUMDEQUEUED", "dequeued"),
+    "expired": ("TA_NUMEXPIRED", "expired"), "discarded": ("TA_NUMDISCARDED", "discarded"),
+    "moved": ("TA_NUMMOVED", "moved"), "nonpersistent": ("TA_CURNONPERSISTMSG", "nonpersistent"),
+    "memory_pages": ("", ""),
+}  # fmt: skip
+"""How the MIB and the other faces call what is counted of a queue; what is not there is counted otherwise."""
+
+
+def test_what_is_counted_of_a_queue_is_told_by_all_faces(shell: Shell, memory_dir: Path):
+    with create_device(shell.device, 4_000) as device:
+        device.create_space(space_definition("SPACE", memory=20 * 4096))
+        with device.open_space("SPACE") as space:
+            space.create_queue(QueueDefinition(name="Q", retries=1))
+            space.create_queue(QueueDefinition(name="E"))
+            space.enqueue_many("Q", ["a", "bb", "ccc", "dddd", "eeeee"])
+            space.enqueue("Q", "later", delay=3600)
+            space.enqueue("Q", "kept in memory", persistent=False)
+            space.dequeue("Q")
+            space.move("Q", "E", condition="size = 2")
+            with space.transaction():
+                space.dequeue("Q")
+                assert_told(shell, dataclasses.asdict(space.usage("Q")))
+
+
+def assert_told(shell: Shell, counted: dict[str, Any]):
+    assert [name for name in COUNTED if not counted[name]] == ["expired", "discarded"]
+    (found,) = mib.get(shell.device, "T_APPQ", QS | {"TA_APPQNAME": "Q"})
+    rows = json.loads(shell.run("verbose on\nqopen SPACE\nformat json\nqinfo Q\n").out.splitlines()[-1])["rows"]
+    (row,) = queue_batch(shell.device, Selection(queues=("Q",))).to_pylist()
+    assert list(COUNTED) == list(FIGURES)
+    for name, (attribute, key) in COUNTED.items():
+        assert not attribute or found[attribute] == counted[name]
+        assert rows[0][key or name] == row[key or name] == counted[name]
 
 
 @pytest.mark.parametrize("name", SAMPLES)
