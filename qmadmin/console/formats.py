@@ -19,8 +19,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from qmadmin.console import layout
 from qmadmin.console.results import Datum, Line, Moment, Notice, Record, Result, Severity, Table
-from qmadmin.shell import layout
 from qmcore import times
 
 

@@ -10,16 +10,16 @@ import shutil
 import stat
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
+from qmadmin.console import layout
 from qmadmin.console.escapes import printable
 from qmadmin.console.formats import CsvTable, Format
-from qmadmin.shell import layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
+    from qmadmin.console.layout import Span
     from qmadmin.console.results import Notice, Result
-    from qmadmin.shell.layout import Span
 
 
 class OutputLostError(Exception):

@@ -17,21 +17,20 @@ from rich.text import Text
 from rich.theme import Theme
 
 from qmadmin.configuration import Configuration
-from qmadmin.console import render
+from qmadmin.console import layout, render
 from qmadmin.console.escapes import printable
 from qmadmin.console.formats import Format
+from qmadmin.console.interrupts import left_to_the_child
 from qmadmin.console.progress_bar import STYLES, Bar
 from qmadmin.console.render import PlainScreen, sentence, window
 from qmadmin.console.results import Notice, Result, Severity
-from qmadmin.shell import layout
-from qmadmin.shell.interrupts import left_to_the_child
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from qmadmin.console.layout import Span
     from qmadmin.settings import ShellSettings
-    from qmadmin.shell.layout import Span
 
 _SAMPLE = "x"
 _HANGING = "  "

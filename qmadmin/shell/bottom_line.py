@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.console.escapes import printable
 from qmadmin.console.formats import Format
-from qmadmin.shell.layout import columns
+from qmadmin.console.layout import columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.console.escapes import escaped
+from qmadmin.console.interrupts import let_through
 from qmadmin.console.results import (
     Field,
     Line,
@@ -29,7 +30,6 @@ from qmadmin.shell import putting
 from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.declare import Needs, Option, Positional
 from qmadmin.shell.files import for_us_only, sync_directory
-from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import FileName, Number, QueueName, Span
 from qmadmin.shell.listing import LeftOut
 from qmadmin.shell.message_kinds import CorrelationId, MessageId

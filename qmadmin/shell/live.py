@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from qmadmin.console.results import Column, Line, Moment, Outcome, Rounds, Shown, Table, Value
-from qmadmin.monitoring.usage_snapshots import Snapshot, read, write
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.files import refuse_the_device
 from qmadmin.shell.kinds import FileName, Number, QueueName, Seconds
 from qmadmin.shell.notices import UsageError
+from qmadmin.shell.usage_snapshots import Snapshot, read, write
 from qmcore import times
 
 if TYPE_CHECKING:

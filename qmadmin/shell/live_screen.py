@@ -13,8 +13,8 @@ from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
-from qmadmin.console import figures
-from qmadmin.shell import layout, live
+from qmadmin.console import figures, layout
+from qmadmin.shell import live
 from qmadmin.shell.live_view import BAR, FAINT, STRONG, View
 from qmadmin.shell.watched_view import WatchedView
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-    from qmadmin.shell.layout import Span
+    from qmadmin.console.layout import Span
     from qmadmin.shell.session import Session
     from qmadmin.shell.watching import Watched
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from qmadmin.console import figures
 from qmadmin.console.escapes import printable
+from qmadmin.console.layout import columns
 from qmadmin.monitoring.flow import Flow, QueueFlow, Trend
-from qmadmin.shell.layout import columns
 from qmcore import times
 
 if TYPE_CHECKING:
-    from qmadmin.shell.layout import Span
+    from qmadmin.console.layout import Span
     from qmcore.space import SpaceDefinition, SpaceUsage
 
 BAR, STRONG, FAINT, PLAIN = "bar", "strong", "faint", ""

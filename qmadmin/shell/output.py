@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from qmadmin.console.exit_status import Exit
 from qmadmin.console.formats import Format
+from qmadmin.console.interrupts import left_to_the_child
 from qmadmin.console.render import OutputLostError, PlainScreen, sync
 from qmadmin.console.results import Notice, Severity
 from qmadmin.shell.children import cannot_be_run, checked, ended
 from qmadmin.shell.files import for_us_only, refuse_a_database, refuse_the_device, sync_directory
-from qmadmin.shell.interrupts import left_to_the_child
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.redirection import APPEND, PIPE
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
+from qmadmin.console.interrupts import let_through
 from qmadmin.console.plurals import counted
 from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Table, Value, field
 from qmadmin.monitoring import forwarding
 from qmadmin.shell import notices, parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
-from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import Given, QueueName, Span
 from qmadmin.shell.spaces import missing_error_queue
 from qmcore.queue import FOREVER, Delivery, Queue, QueueDefinition, QueueUsage

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from qmadmin.console.render import Screen
     from qmadmin.console.results import Result
     from qmadmin.device import Device
-    from qmadmin.monitoring.usage_snapshots import Snapshot
     from qmadmin.settings import ShellSettings
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.lines import Dialogue
+    from qmadmin.shell.usage_snapshots import Snapshot
     from qmadmin.space import QueueSpace
     from qmadmin.transfer.verifying import Verified
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmadmin.console.formats import Format
+from qmadmin.console.interrupts import left_to_the_child
 from qmadmin.console.results import Line, Notice, Outcome, Severity
 from qmadmin.shell import help as help_text
 from qmadmin.shell.children import cannot_be_run, checked, ended
 from qmadmin.shell.declare import Group, Positional
-from qmadmin.shell.interrupts import left_to_the_child
 from qmadmin.shell.kinds import Choice, FileName, HelpTopic, Words
 from qmadmin.shell.notices import UsageError
 

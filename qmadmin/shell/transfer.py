@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.console.interrupts import let_through
 from qmadmin.console.plurals import counted
 from qmadmin.console.remedies import remedied
 from qmadmin.console.results import Line, Outcome
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
-from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.kinds import Choice, FileName, Given, QueueName, SpaceName
 from qmadmin.shell.message_kinds import ConditionText
 
@@ -85,7 +85,7 @@ def qexport(
         qexport /archives/monday
         qexport -s QSPACE -q orders -w "priority > 50" /archives/orders
     """
-    from qmadmin.shell import archives
+    from qmadmin.console import archives
     from qmadmin.transfer.export_planning import ExportOptions
     from qmadmin.transfer.exporting import export
     from qmadmin.transfer.selecting import Outstanding
@@ -123,7 +123,7 @@ def _commands(done: Imported) -> str:
 
 
 def _sentences(done: Imported) -> Sequence[str]:
-    from qmadmin.shell.archives import MODES
+    from qmadmin.console.archives import MODES
     from qmcore.imports import Mode
 
     told = []
@@ -183,7 +183,7 @@ def qimport(
         qimport /archives/monday
         qimport -s QSPACE -r COPY /archives/monday
     """
-    from qmadmin.shell import archives
+    from qmadmin.console import archives
 
     given: Given = {
         "directory": directory,

@@ -7,18 +7,18 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from qmadmin.console import layout
 from qmadmin.console.escapes import printable
 from qmadmin.console.render import sentence
 from qmadmin.console.results import Afterwards, Line, Notice, Rounds
-from qmadmin.shell import layout
 from qmadmin.shell.live_view import BAR, PLAIN, cut, padded
 from qmcore import times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from qmadmin.console.layout import Span
     from qmadmin.console.results import Shown
-    from qmadmin.shell.layout import Span
 
 
 @dataclasses.dataclass(slots=True)

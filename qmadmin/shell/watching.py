@@ -9,6 +9,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
+from qmadmin.console import layout
 from qmadmin.console.render import PlainScreen
 from qmadmin.console.results import (
     Afterwards,
@@ -23,7 +24,7 @@ from qmadmin.console.results import (
     Verbatim,
     each,
 )
-from qmadmin.shell import layout, redirection, words
+from qmadmin.shell import redirection, words
 from qmadmin.shell.declare import Option, Positional
 from qmadmin.shell.kinds import Candidate, Kind, Number, Seconds
 from qmadmin.shell.live import WATCHING

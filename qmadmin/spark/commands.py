@@ -77,7 +77,7 @@ def _export_options(call: Call, given: dict[str, Any]) -> ExportOptions:
 
 
 def _export(call: Call, source: str, place: Place, asked: ExportOptions, given: dict[str, Any]) -> None:
-    from qmadmin.shell import archives, moves
+    from qmadmin.console import archives, moves
     from qmadmin.transfer import exporting
 
     with call.working() as (workers, progress):
@@ -92,7 +92,7 @@ def _export(call: Call, source: str, place: Place, asked: ExportOptions, given: 
 
 def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptions) -> None:
     from qmadmin.archive.reading import holds_archive, open_archive
-    from qmadmin.shell import archives, moves
+    from qmadmin.console import archives, moves
     from qmadmin.transfer import exporting, moving
 
     with call.recorded(source, f"device {source}") as record, call.working() as (workers, progress):
@@ -110,7 +110,7 @@ def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptio
 
 
 def _move(call: Call, source: str, destination: str, place: Place, asked: ExportOptions, *, start: bool) -> None:
-    from qmadmin.shell import moves
+    from qmadmin.console import moves
     from qmadmin.transfer import moving
     from qmadmin.transfer.import_planning import ImportOptions
 
@@ -156,7 +156,7 @@ def load(archive: Path | str | None, device: str | None, **given: Any) -> int:
 
 
 def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> None:
-    from qmadmin.shell import archives
+    from qmadmin.console import archives
     from qmadmin.transfer import importing
 
     asked = _import_options(call, place, given)
@@ -213,8 +213,8 @@ def _import_options(call: Call, place: Place, given: dict[str, Any]) -> ImportOp
 def _abandon(call: Call, destination: str, place: Place | None) -> None:
     """Give up the imports of an archive, or of all where none is named."""
     from qmadmin.archive.reading import open_archive
+    from qmadmin.console import archives
     from qmadmin.opening import open_device
-    from qmadmin.shell import archives
     from qmadmin.transfer import importing
 
     identifier = None if place is None else open_archive(place, call.key()).manifest.archive
@@ -242,7 +242,7 @@ def verify(archive: Path | str, device: str | None, **given: Any) -> int:
     """
     call = Call("verify", given, archive)
     with call.refusals():
-        from qmadmin.shell import archives
+        from qmadmin.console import archives
         from qmadmin.transfer import comparing
 
         if device is not None:
@@ -276,7 +276,7 @@ def show(archive: Path | str, **given: Any) -> int:
     call = Call("show", given, archive)
     with call.refusals():
         from qmadmin.archive.reading import open_archive
-        from qmadmin.shell import archives
+        from qmadmin.console import archives
 
         with call.place(archive) as place:
             told = archives.content(place, open_archive(place, call.key()).manifest)

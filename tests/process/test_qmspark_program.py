@@ -124,7 +124,7 @@ class TestRefusal:
 
     def test_fault_of_the_program_is_one_line_and_the_log_has_the_rest(self, qmspark, monkeypatch):
         archive = qmspark.archive()
-        monkeypatch.setattr("qmadmin.shell.archives.content", lambda *_: 1 / 0)
+        monkeypatch.setattr("qmadmin.console.archives.content", lambda *_: 1 / 0)
         assert qmspark.refusal("show", archive, status=1).startswith("ERROR: qmspark failed: ZeroDivisionError")
         (log,) = qmspark.directory.glob("ULOG.*")
         assert "Traceback" in log.read_text()

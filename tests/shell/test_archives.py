@@ -6,8 +6,8 @@ import pytest
 
 from qmadmin.archive.file_systems import Directory
 from qmadmin.archive.reading import open_archive
+from qmadmin.console import archives
 from qmadmin.console.formats import Format
-from qmadmin.shell import archives
 
 FILL = """\
 qopen QSPACE

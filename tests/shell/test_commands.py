@@ -5,9 +5,10 @@ import time
 
 import pytest
 
+from qmadmin.console import layout
 from qmadmin.console.results import Prose
 from qmadmin.shell import help as help_text
-from qmadmin.shell import layout, manpage
+from qmadmin.shell import manpage
 from qmadmin.shell.catalogue import Catalogue
 
 CATALOGUE = Catalogue()

@@ -9,8 +9,8 @@ import os
 import pytest
 
 import qmadmin
+from qmadmin.console import layout
 from qmadmin.monitoring import forwarding
-from qmadmin.shell import layout
 from qmcore.attached import AttachedProcess
 from qmcore.records import Forwarding
 from qmcore.times import MICROS

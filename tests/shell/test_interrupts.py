@@ -7,12 +7,12 @@ import signal
 import pytest
 
 from qmadmin.console.exit_status import Exit
+from qmadmin.console.interrupts import let_through
 from qmadmin.console.render import PlainScreen
 from qmadmin.console.results import Column, Line, Table
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.declare import Group
 from qmadmin.shell.interpreter import Interpreter
-from qmadmin.shell.interrupts import let_through
 from qmadmin.shell.lines import Script
 from qmadmin.shell.session import Session
 from qmcore.errors import BadResourceError

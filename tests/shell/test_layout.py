@@ -1,7 +1,7 @@
 """How results are laid out on a terminal and in a script."""
 
+from qmadmin.console import layout
 from qmadmin.console.results import Column, Example, Heading, Line, Moment, Paragraph, Prose, Record, Table, Term, field
-from qmadmin.shell import layout
 
 TABLE = Table(
     (Column("queue", "Queue"), Column("messages", "Messages", right=True), Column("note", "Note")),

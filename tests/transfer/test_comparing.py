@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from qmadmin.archive.manifest import Content
+from qmadmin.console import archives
 from qmadmin.console.results import Severity
 from qmadmin.device import Device
 from qmadmin.opening import create_device, open_device
-from qmadmin.shell import archives
 from qmadmin.transfer.comparing import Difference, compare
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import export

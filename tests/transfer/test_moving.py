@@ -7,8 +7,8 @@ import pytest
 from qmadmin.archive.file_systems import Directory
 from qmadmin.archive.manifest import Content
 from qmadmin.archive.reading import open_archive
+from qmadmin.console import archives, moves
 from qmadmin.opening import create_device, open_device
-from qmadmin.shell import archives, moves
 from qmadmin.transfer.export_planning import ExportOptions
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import ImportOptions

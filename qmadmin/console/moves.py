@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from qmadmin.console.archives import Told, written
 from qmadmin.console.plurals import counted
 from qmadmin.console.results import Field, Notice, Severity, field
-from qmadmin.shell.archives import Told, written
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
