@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 from qmadmin.console import figures
 from qmadmin.console.formats import Format
 from qmadmin.console.plurals import counted
-from qmadmin.console.results import Column, Field, Moment, Notice, Record, Severity, Shown, Table, Value, field
-from qmadmin.shell.notices import of_missing
+from qmadmin.console.results import (
+    Column,
+    Field,
+    Moment,
+    Notice,
+    Record,
+    Severity,
+    Shown,
+    Table,
+    Value,
+    field,
+    of_missing,
+)
 from qmcore.imports import Mode
 from qmcore.message import State
 from qmcore.times import MICROS

@@ -17,6 +17,14 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
+def quoted(text: str) -> str:
+    """Return a text in quotes, as the shell reads a word with blanks in it."""
+    if "\\" in text and "'" not in text:
+        return f"'{text}'"
+    inside = text.replace('"', '\\"')
+    return f'"{inside}"'
+
+
 def escaped(identifier: bytes) -> str:
     """Return an identifier as text that `unescaped` reads back."""
     return "".join(chr(byte) if 0x20 < byte < 0x7F and byte != 0x5C else f"\\{byte:02x}" for byte in identifier)

@@ -13,7 +13,7 @@ import textwrap
 import unicodedata
 from typing import TYPE_CHECKING, TypeAlias
 
-from qmadmin.console.escapes import printable
+from qmadmin.console.escapes import printable, quoted
 from qmadmin.console.results import (
     Column,
     Example,
@@ -30,7 +30,6 @@ from qmadmin.console.results import (
     Value,
     Verbatim,
 )
-from qmadmin.shell import words
 from qmcore import times
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def cell(value: Value, *, scripted: bool) -> str:
 
 def _quoted(text: str) -> str:
     """Return a cell that a script can tell from its neighbours."""
-    return words.quote(text) if not text or " " in text else text
+    return quoted(text) if not text or " " in text else text
 
 
 def _table(table: Table, width: int | None) -> Iterator[list[Span]]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from qmcore.redacted import redacted
+
+if TYPE_CHECKING:
+    from qmcore.device import MissingVolume
 
 
 class Severity(enum.Enum):
@@ -33,6 +37,24 @@ class Notice:
         # Whatever a notice quotes may have a password in it.
         object.__setattr__(self, "text", redacted(self.text))
         object.__setattr__(self, "hint", redacted(self.hint))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """A numbered sentence of Tuxedo's message catalogue, with places for facts."""
+
+    number: int
+    severity: Severity
+    form: str
+
+    def __call__(self, **facts: object) -> Notice:
+        """Return the notice with the facts filled in."""
+        return Notice(self.severity, self.form.format(**facts), number=self.number)
+
+
+def of_missing(volumes: Iterable[MissingVolume]) -> list[Notice]:
+    """Return what is told of volumes that are missing, where everything else goes on."""
+    return [Notice(Severity.WARN, str(volume), volume.advice) for volume in volumes]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

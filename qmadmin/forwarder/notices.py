@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from qmadmin.console.results import Severity
-from qmadmin.shell.notices import Entry
+from qmadmin.console.results import Entry, Severity
 
 
 def _warning(number: int, form: str) -> Entry:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from qmadmin.console.results import Entry
 from qmadmin.shell import notices
-from qmadmin.shell.notices import Entry, UsageError
+from qmadmin.shell.notices import UsageError
 from qmcore import limits, names, queue, times
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import CapacityLimit, Threshold

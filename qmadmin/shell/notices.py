@@ -7,32 +7,8 @@ manual page.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
-from qmadmin.console.results import Notice, Severity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from qmcore.device import MissingVolume
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
-    """A numbered sentence of the catalogue, with places for facts."""
-
-    number: int
-    severity: Severity
-    form: str
-
-    def __call__(self, **facts: object) -> Notice:
-        """Return the notice with the facts filled in."""
-        return Notice(self.severity, self.form.format(**facts), number=self.number)
-
-
-def of_missing(volumes: Iterable[MissingVolume]) -> list[Notice]:
-    """Return what is told of volumes that are missing, where everything else goes on."""
-    return [Notice(Severity.WARN, str(volume), volume.advice) for volume in volumes]
+from qmadmin.console.results import Entry, Notice, Severity
 
 
 def _error(number: int, form: str) -> Entry:

@@ -7,7 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.console.plurals import counted
-from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Shown, Table, field
+from qmadmin.console.results import (
+    Column,
+    Field,
+    Line,
+    Moment,
+    Notice,
+    Outcome,
+    Record,
+    Severity,
+    Shown,
+    Table,
+    field,
+    of_missing,
+)
 from qmadmin.shell import notices
 from qmadmin.shell import space_parameters as parameters
 from qmadmin.shell.declare import Confirmation, Failure, Group, Needs, Option, Positional
@@ -106,7 +119,7 @@ def qspacelist(session: Session, queue_space_name: str) -> Outcome:
         spaces, missing = [session.device.space(queue_space_name)], []
     else:
         spaces = session.device.spaces()
-        missing = session.not_told(notices.of_missing(session.device.missing_volumes()))
+        missing = session.not_told(of_missing(session.device.missing_volumes()))
     return [*missing, *_listed(session, spaces, in_full=bool(queue_space_name))]
 
 

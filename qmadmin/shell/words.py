@@ -10,6 +10,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
+from qmadmin.console.escapes import quoted
 from qmadmin.shell import notices
 from qmadmin.shell.notices import UsageError
 
@@ -84,10 +85,7 @@ def quote(text: str) -> str:
     """Write a word so that `split` reads it back."""
     if text and not text.startswith(("-", ">", "|", *QUOTES)) and not any(blank in text for blank in BLANKS):
         return text
-    if "\\" in text and "'" not in text:
-        return f"'{text}'"
-    escaped = text.replace('"', '\\"')
-    return f'"{escaped}"'
+    return quoted(text)
 
 
 def _words(line: str) -> tuple[list[Word], str]:
