@@ -13,7 +13,7 @@ from qmcore import times
 from qmcore.acts import manage_messages
 from qmcore.acts.manage_messages import Chosen, Progress
 from qmcore.checks import whole
-from qmcore.condition import BY_NAME, Comparison, Condition, Operator
+from qmcore.condition import Condition, Operator, compared
 from qmcore.errors import InUseError, InvalidArgumentError
 from qmcore.message import PRIORITY_RANGE, State, checked_id
 from qmcore.queue import Delivery
@@ -38,7 +38,7 @@ class Changing(SpaceHandle):
 
     def refuse_held(self, queue: str, msgid: str) -> None:
         """Raise InUseError if a transaction holds the message with that identifier, so that it cannot be changed."""
-        its = Comparison(BY_NAME["msgid"], Operator.EQUAL, checked_id(msgid))
+        its = compared("msgid", Operator.EQUAL, checked_id(msgid))
         for _, info in listed(self._attachment, queue, State.HELD, its):
             raise InUseError(
                 f"a transaction holds message {info.msgid} of queue {queue!r}",

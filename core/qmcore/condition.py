@@ -12,7 +12,7 @@ import dataclasses
 import enum
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -197,6 +197,16 @@ class Not:
 
 Condition: TypeAlias = Comparison | Between | OneOf | Like | IsNull | And | Or | Not
 """What is true, false or unknown of a message. `str` of it is text that reads as the same condition."""
+
+
+def compared(name: str, how: Operator, value: Value) -> Comparison:
+    """Return a comparison of the property of that name."""
+    return Comparison(BY_NAME[name], how, value)
+
+
+def all_of(parts: Sequence[Condition]) -> Condition | None:
+    """Return the condition that says all of several, which may be one or none."""
+    return And(tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
 
 
 def available(operator: Operator, micros: int) -> Condition:

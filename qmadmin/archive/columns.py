@@ -57,22 +57,13 @@ def _of(name: str, kind: Kind, meaning: str, unit: str = "", *, required: bool =
     return Column(name, kind, meaning, unit, required, name, since)
 
 
-_KINDS: Final = {
-    messages.Kind.TEXT: Kind.TEXT,
-    messages.Kind.MSGID: Kind.TEXT,
-    messages.Kind.BYTES: Kind.BYTES,
-    messages.Kind.WHOLE: Kind.INT64,
-    messages.Kind.TIME: Kind.TIME,
-}
-
-
 def _known(*names: str, carried: bool = True) -> Iterator[Column]:
     """Yield the columns of attributes of a message."""
     for name in names:
         known = messages.ATTRIBUTES[name]
-        kind = Kind(f"int{known.bits}") if known.kind is messages.Kind.WHOLE else _KINDS[known.kind]
-        unit = "UTC" if kind is Kind.TIME else known.unit
-        yield Column(name, kind, known.about, unit, known.required, name if carried else "", known.since)
+        kind = f"INT{known.bits}" if known.kind is messages.Kind.WHOLE else known.kind.name.replace("MSGID", "TEXT")
+        unit = "UTC" if kind == "TIME" else known.unit
+        yield Column(name, Kind[kind], known.about, unit, known.required, name if carried else "", known.since)
 
 
 COLUMNS: Final = (

@@ -9,23 +9,20 @@ from qmadmin.archive.columns import COLUMNS, Column, Kind
 from qmadmin.manual.roff import bold, escaped, terms
 from qmcore.attributes import attributes_of
 
-TYPES: Final = {
-    Kind.TEXT: "string",
-    Kind.BYTES: "binary",
-    Kind.INT16: "int16",
-    Kind.INT32: "int32",
-    Kind.INT64: "int64",
-    Kind.TIME: "timestamp, microseconds",
-    Kind.FLAG: "boolean",
-}
 _JSON: Final = {str: "string", int: "number", bool: "boolean"}
 
 
 def columns(declared: Iterable[Column] = COLUMNS) -> str:
     """Return columns in their order: the type and the unit of each, whether each row has it, what it means."""
     return terms(
-        (_head(known.name, TYPES[known.kind], known.unit, required=known.required), known.meaning) for known in declared
+        (_head(known.name, type_of(known.kind), known.unit, required=known.required), known.meaning)
+        for known in declared
     )
+
+
+def type_of(kind: Kind) -> str:
+    """Return what a page calls the type of a column."""
+    return "timestamp, microseconds" if kind is Kind.TIME else kind.value
 
 
 def attributes(record: type) -> str:

@@ -22,8 +22,7 @@ from qmadmin.mib.values import (
     written_identifier,
     written_moment,
 )
-from qmcore.condition import BY_NAME, And, Comparison, Condition, IsNull, Operator, Or, available
-from qmcore.condition import Value as Literal
+from qmcore.condition import BY_NAME, Condition, IsNull, Operator, Or, all_of, available, compared
 from qmcore.damage import left_out
 from qmcore.errors import BadMessageIdError
 from qmcore.message import PRIORITY_RANGE, MessageInfo, checked_id
@@ -73,10 +72,10 @@ def _condition(keys: Mapping[str, Any]) -> Condition | None:
         ("priority", Operator.AT_MOST, "high_priority"),
     ):
         if given in keys:
-            parts.append(_compared(field, operator, keys[given]))
+            parts.append(compared(field, operator, keys[given]))
     parts += [available(operator, keys[given]) for given, operator in _AVAILABLE.items() if given in keys]
     parts += _expiring(keys.get("expires_from"), keys.get("expires_to"))
-    return parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else None
+    return all_of(parts)
 
 
 _AVAILABLE = {"available_from": Operator.AT_LEAST, "available_to": Operator.AT_MOST}
@@ -86,17 +85,13 @@ def _expiring(start: int | None, end: int | str | None) -> list[Condition]:
     """Without an end, or with one that never comes, the window is open."""
     window: list[Condition] = []
     if start is not None:
-        window.append(_compared("expires_at", Operator.AT_LEAST, start))
+        window.append(compared("expires_at", Operator.AT_LEAST, start))
     if isinstance(end, int):
-        window.append(_compared("expires_at", Operator.AT_MOST, end))
+        window.append(compared("expires_at", Operator.AT_MOST, end))
     if end == NEVER:
         # All that expires from the start on, and what never does.
         return [Or((*window, IsNull(BY_NAME["expires_at"])))] if window else []
     return window
-
-
-def _compared(field: str, operator: Operator, value: Literal) -> Comparison:
-    return Comparison(BY_NAME[field], operator, value)
 
 
 # ---- what a SET does ------------------------------------------------------------------------------------------------
@@ -118,7 +113,7 @@ def _change(request: Request) -> MessageSubject:
         if "target" in changes:
             space.move(name, changes["target"], condition=condition)
             name = changes["target"]
-            condition = _compared("origin_msgid", Operator.EQUAL, request.keys["msgid"])
+            condition = compared("origin_msgid", Operator.EQUAL, request.keys["msgid"])
         # One that is to expire at once is gone by now.
         for info in space.messages(name, condition=condition):
             return MessageSubject(device=request.device, space=space.name, queue=space.queue(name), info=info)
@@ -135,7 +130,7 @@ def _the_message(space: QueueSpace, request: Request) -> Condition:
     """Return the condition that selects the message of a request, which has to be there and held by nobody."""
     queue, msgid = request.keys["queue"], request.keys["msgid"]
     space.refuse_held(queue, msgid)
-    condition = _compared("msgid", Operator.EQUAL, msgid)
+    condition = compared("msgid", Operator.EQUAL, msgid)
     if not space.count(queue, condition=condition):
         raise _no_message(request)
     return condition

@@ -61,7 +61,7 @@ class Criteria:
     @property
     def whole(self) -> Condition | None:
         """The condition that says all of this but the delivery."""
-        from qmcore.condition import BY_NAME, And, Between, Comparison, Operator, available
+        from qmcore.condition import BY_NAME, Between, Operator, all_of, available, compared
 
         parts: list[Condition] = []
         if self.available is not None:
@@ -71,14 +71,12 @@ class Criteria:
             if asked is not None:
                 parts.append(Between(BY_NAME[name], asked.low, asked.high))
         if self.msgid is not None:
-            parts.append(Comparison(BY_NAME["msgid"], Operator.EQUAL, self.msgid))
+            parts.append(compared("msgid", Operator.EQUAL, self.msgid))
         if self.corrid is not None:
-            parts.append(Comparison(BY_NAME["corrid"], Operator.EQUAL, self.corrid))
+            parts.append(compared("corrid", Operator.EQUAL, self.corrid))
         if self.condition is not None:
             parts.append(self.condition)
-        if len(parts) < 2:
-            return parts[0] if parts else None
-        return And(tuple(parts))
+        return all_of(parts)
 
     def keeps(self, message: MessageInfo) -> bool:
         """Tell whether a message has the delivery that is asked for."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Option, Positional
@@ -36,13 +35,8 @@ if TYPE_CHECKING:
 DELIVERY = Choice("delivery policy", tuple(delivery.value for delivery in KEPT))
 
 
-class Unchanged(enum.Enum):
-    """The value of an option of qchange that is not given."""
-
-    UNCHANGED = enum.auto()
-
-
-UNCHANGED = Unchanged.UNCHANGED
+UNCHANGED: Final = object()
+"""The value of an option that is not given to a command which changes something."""
 
 _NAMES = {"qorder": "order", "delay": "retry_delay", "cmd": "command"}
 """The names of attributes, where those of their parameters are others."""

@@ -91,18 +91,15 @@ class Selection:
 
     def whole_condition(self, now_us: int) -> Condition | None:
         """Return the condition that says all that is asked of a message but its queue and its state."""
-        from qmcore.condition import BY_NAME, And, Comparison, Operator
+        from qmcore.condition import Operator, all_of, compared
         from qmcore.condition_parser import parse
 
         parts: list[Condition] = [parse(self.condition)] if self.condition else []
-        enqueued = BY_NAME["enqueued_at"]
         if self.older is not None:
-            parts.append(Comparison(enqueued, Operator.AT_MOST, now_us - round(self.older * MICROS)))
+            parts.append(compared("enqueued_at", Operator.AT_MOST, now_us - round(self.older * MICROS)))
         if self.newer is not None:
-            parts.append(Comparison(enqueued, Operator.AT_LEAST, now_us - round(self.newer * MICROS)))
-        if len(parts) < 2:
-            return parts[0] if parts else None
-        return And(tuple(parts))
+            parts.append(compared("enqueued_at", Operator.AT_LEAST, now_us - round(self.newer * MICROS)))
+        return all_of(parts)
 
     @property
     def carried_states(self) -> tuple[State, ...]:

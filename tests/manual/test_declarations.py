@@ -176,7 +176,7 @@ def test_flags_and_codes_of_the_management_information_base_are_in_its_page():
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
 def test_column_of_the_archive_is_in_its_page(column):
     said = section(ROOT / "man" / "qmadmin-archive.5", "COLUMNS").partition(".SS ")[0]
-    assert entry(said, f"{bold(column.name)} ({archive.TYPES[column.kind]}") == f"{prose(column.meaning)}\n"
+    assert entry(said, f"{bold(column.name)} ({archive.type_of(column.kind)}") == f"{prose(column.meaning)}\n"
     head = re.search(rf"^{re.escape(bold(column.name))} \((.*)\)$", said, re.MULTILINE)[1]
     assert column.unit in head
     assert ("may be null" in head) is not column.required
