@@ -1,6 +1,7 @@
 """On PostgreSQL all go by the server's clock, whatever that of their own machine says."""
 
 import contextlib
+import threading
 import time
 
 import pytest
@@ -11,7 +12,7 @@ from qmadmin import create_device, open_device
 from qmcore.times import MICROS, SystemClock
 from qmstorage.postgres.clock import Reading, ServerClock, elapsed
 from qmstorage.postgres.liveness import Patience, Presence
-from tests.fix_store import eventually, make_queue, space_definition
+from tests.fix_store import DEADLINE, eventually, make_queue, space_definition
 
 HOUR = 3600
 LATE = 60
@@ -99,6 +100,30 @@ class TestReadings:
         clock.learn(Reading(1000, 1000, 1000))
         clock.learn(Reading(2000, 2000 + HOUR * MICROS, 2000))
         assert abs(clock.now() - elapsed() - HOUR * MICROS) < MICROS
+
+    def test_a_fork_while_a_thread_learns_leaves_it_usable(self):
+        clock, learns, goes_on = ServerClock(), threading.Event(), threading.Event()
+
+        class Slow(Reading):
+            @property
+            def said(self):
+                learns.set()
+                goes_on.wait()
+                return 0
+
+        parents, childs = (
+            threading.Thread(target=clock.learn, args=[reading], daemon=True)
+            for reading in (Slow(0, 0, 0), Reading(0, 0, 0))
+        )
+        parents.start()
+        learns.wait()
+        # As the child does, in which that thread is not there.
+        clock.abandon()
+        childs.start()
+        childs.join(DEADLINE)
+        assert clock.is_set
+        goes_on.set()
+        parents.join(DEADLINE)
 
     def test_no_step_of_the_machines_clock_moves_it(self, request):
         clock = ServerClock()

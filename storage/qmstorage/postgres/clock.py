@@ -70,7 +70,7 @@ class ServerClock:
         self._steps: deque[Step] = deque(maxlen=_STEPS_KEPT)
         self._noted = 0
         """How many steps there were, those that are not kept included."""
-        self._learning = threading.Lock()
+        self._learning = threading.RLock()
 
     @property
     def is_set(self) -> bool:
@@ -110,6 +110,10 @@ class ServerClock:
         self._least, self._most = (max(least, low), min(most, high)) if agree else (least, most)
         self._last = reading.answered
         self._ahead = new
+
+    def abandon(self) -> None:
+        """Let go, in a forked process, of what a thread of the parent may have been in the middle of."""
+        self._learning = threading.RLock()
 
     def steps_after(self, number: int) -> list[Step]:
         """Return the steps that were noticed since the one of that number, the first of them first."""

@@ -232,6 +232,7 @@ class Presence:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._thread = None
+        self._clock.abandon()
         self._belfry.abandon()
         link, self._link = self._link, None
         if link is not None:
