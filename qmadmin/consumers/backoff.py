@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from qmadmin.consumers.policy import Wording
     from qmadmin.consumers.statistics import Statistics
-    from qmadmin.consumers.wording import Wording
 
 _FIRST_SECONDS = 0.1
 _LONGEST_SECONDS = 30.0

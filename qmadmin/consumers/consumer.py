@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from qmadmin.consumers.backoff import Backoff
 from qmadmin.consumers.concurrency_limit import ConcurrencyLimit
 from qmadmin.consumers.dispatcher import Dispatcher
-from qmadmin.consumers.policy import RunPolicy
+from qmadmin.consumers.policy import RunPolicy, Wording
 from qmadmin.consumers.processor import Processor
 from qmadmin.consumers.statistics import Statistics
-from qmadmin.consumers.wording import Wording
 from qmcore.times import SystemClock
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class Consumer:
         self._limit = ConcurrencyLimit()
         self._backoffs: dict[str, Backoff] = {}
         self._served: Mapping[str, tuple[Handler, Policy]] = {}
-        self._at_work: tuple[QueueSpace, Dispatcher] | None = None
+        self._dispatcher: Dispatcher | None = None
 
     def serve(self, queues: Mapping[str, tuple[Handler, Policy]]) -> None:
         """Serve these queues from now on, also while it runs. Calls that run are not disturbed.
@@ -62,8 +61,8 @@ class Consumer:
             statistics.set_workers(policy.workers)
             self._backoffs.setdefault(queue, Backoff(statistics, self._wording))
         self._limit.serve(set(queues), self._policy.total_workers)
-        if self._at_work is not None:
-            self._dispatch(*self._at_work)
+        if self._dispatcher is not None:
+            self._dispatch(self._dispatcher)
 
     def run(
         self, space: QueueSpace, between: Callable[[], None] = lambda: None, ending: Callable[[], None] = lambda: None
@@ -74,10 +73,11 @@ class Consumer:
         thread is awake, `ending` before calls that run are waited for. Raises QueueError where the store has failed,
         and what a worker has raised that is not an error of a handler; calls that run are not waited for then.
         """
-        dispatcher = Dispatcher(space, self._limit, self._stop, self._policy, self._wording, self._clock)
-        self._at_work = space, dispatcher
+        dispatcher = self._dispatcher = Dispatcher(
+            space, self._limit, self._stop, self._policy, self._wording, self._clock
+        )
         self._stop.wake = dispatcher.wake
-        self._dispatch(space, dispatcher)
+        self._dispatch(dispatcher)
         grace = 0.0
         try:
             dispatcher.run(between)
@@ -85,12 +85,12 @@ class Consumer:
         finally:
             ending()
             dispatcher.finish(grace)
-            self._at_work = None
+            self._dispatcher = None
 
-    def _dispatch(self, space: QueueSpace, dispatcher: Dispatcher) -> None:
+    def _dispatch(self, dispatcher: Dispatcher) -> None:
         processors = {}
         for queue, (handler, policy) in self._served.items():
             self._backoffs[queue].retry_now()
             known = dispatcher.calls, self.statistics[queue], self._backoffs[queue], self._wording
-            processors[queue] = Processor(space, handler, policy, *known)
+            processors[queue] = Processor(dispatcher.space, handler, policy, *known)
         dispatcher.serve(processors)

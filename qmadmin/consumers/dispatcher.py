@@ -17,10 +17,9 @@ from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
     from qmadmin.consumers.concurrency_limit import ConcurrencyLimit
-    from qmadmin.consumers.policy import RunPolicy
+    from qmadmin.consumers.policy import RunPolicy, Wording
     from qmadmin.consumers.processor import Processor
     from qmadmin.consumers.stop import Stop
-    from qmadmin.consumers.wording import Wording
     from qmadmin.space import QueueSpace
     from qmadmin.watching import QueueWatch
     from qmcore.times import Clock

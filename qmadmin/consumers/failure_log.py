@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from qmadmin.consumers.handler import Failure
-    from qmadmin.consumers.wording import Wording
+    from qmadmin.consumers.policy import Wording
 
 FAILURES_A_MINUTE: Final = 20
 """How many failures of a queue have a line of their own in a minute; the others are counted in one line."""

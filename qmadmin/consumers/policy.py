@@ -1,9 +1,10 @@
-"""How the messages of a queue are worked on: how many at a time, in which order, and for how long."""
+"""How a consumer works: on the messages of each queue, in a run over all of them, and in whose words."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import logging
 import math
 
 
@@ -57,3 +58,13 @@ class RunPolicy:
     total_workers: float = math.inf
     until_empty: bool = False
     once: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wording:
+    """How a consumer calls itself and what it calls with messages, and the names of its threads and of its log."""
+
+    consumer: str = "the consumer"
+    handler: str = "handler"
+    thread: str = "qmadmin-consumer"
+    logger: logging.Logger = dataclasses.field(default_factory=lambda: logging.getLogger("qmadmin.consumers"))

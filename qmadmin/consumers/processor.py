@@ -36,8 +36,8 @@ from qmcore.times import MICROS
 if TYPE_CHECKING:
     from qmadmin.consumers.backoff import Backoff
     from qmadmin.consumers.handler import Handler
+    from qmadmin.consumers.policy import Wording
     from qmadmin.consumers.statistics import Statistics
-    from qmadmin.consumers.wording import Wording
     from qmadmin.space import QueueSpace
     from qmadmin.transacting import Transaction
 

@@ -13,7 +13,7 @@ from qmcore.records import Forwarding
 from qmcore.times import MICROS, SystemClock
 
 if TYPE_CHECKING:
-    from qmadmin.consumers.wording import Wording
+    from qmadmin.consumers.policy import Wording
     from qmadmin.space import QueueSpace
     from qmcore.times import Clock
 

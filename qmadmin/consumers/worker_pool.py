@@ -13,9 +13,9 @@ from qmcore.errors import NoSpaceError
 
 if TYPE_CHECKING:
     from qmadmin.consumers.concurrency_limit import ConcurrencyLimit
+    from qmadmin.consumers.policy import Wording
     from qmadmin.consumers.processor import Processor
     from qmadmin.consumers.stop import Stop
-    from qmadmin.consumers.wording import Wording
 
 _LOST_MAX: Final = 10
 """Threads whose calls do not come back, beyond which a queue is not served any more."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from qmadmin.consumers import call_spans
 from qmadmin.consumers.handler import REASON_MAX, Body, Call, Failure, Handler, Reply, Unavailable, too_late
 from qmadmin.forwarder.conversation import Conversation, TimeIsUpError, TooMuchError
-from qmadmin.forwarder.errors import STOPS, StartError
+from qmadmin.forwarder.errors import STOPS, StartError, end_of
 from qmadmin.forwarder.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _judged(request: Message, status: int, talk: Conversation) -> Reply:
         raise Failure(_told(f"its QM_OUTCOME: {error}", talk.errors)) from None
     body = _body(request, bytes(talk.output))
     if status:
-        raise outcome.failure(_told(_named(status), talk.errors), body)
+        raise outcome.failure(_told(end_of(status), talk.errors), body)
     return outcome.reply(body)
 
 
@@ -204,15 +204,6 @@ def _body(request: Message, output: bytes) -> Body:
         with contextlib.suppress(UnicodeDecodeError):
             return output.decode()
     return output
-
-
-def _named(status: int) -> str:
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        return f"ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"ended by signal {-status}"
 
 
 def _told(what: str, errors: bytearray) -> str:

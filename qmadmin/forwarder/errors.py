@@ -1,4 +1,6 @@
-"""Why the forwarder cannot start, and why it ends calls."""
+"""Why the forwarder cannot start, and how what it calls comes to an end."""
+
+import signal
 
 STOPS = "the forwarder stops"
 """Why a call ended that `stop_calls` has ended."""
@@ -14,3 +16,13 @@ class StartError(Exception):
 
 class UsageError(StartError):
     """An argument is missing, or has no meaning."""
+
+
+def end_of(status: int) -> str:
+    """Return how a process has ended: its exit status, or the signal whose number is negative here."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"ended by signal {-status}"

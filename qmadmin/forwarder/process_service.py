@@ -18,7 +18,7 @@ from typing import Any, Final
 from qmadmin.consumers import call_spans, current
 from qmadmin.consumers.handler import Call, Failure, Handler, RemoteTracebackError, Reply, Unavailable, too_late
 from qmadmin.forwarder import frames
-from qmadmin.forwarder.errors import STOPS, StartError
+from qmadmin.forwarder.errors import STOPS, StartError, end_of
 from qmadmin.forwarder.program_log import LogTerms, terms_of_this_process
 
 START_SECONDS: Final = 60.0
@@ -221,12 +221,7 @@ class _Worker:
             status = self._process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             return "closed its connection"
-        if status >= 0:
-            return f"ended with exit status {status}"
-        try:
-            return f"ended by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"ended by signal {-status}"
+        return end_of(status) if status < 0 else f"ended with {end_of(status)}"
 
     def dismiss(self) -> None:
         """Let it end by itself."""

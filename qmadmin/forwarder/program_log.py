@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from qmadmin import ulog
 from qmadmin.console.escapes import printable
-from qmadmin.consumers.wording import Wording
+from qmadmin.consumers.policy import Wording
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from qmadmin.console.results import Notice, Severity
+from qmadmin.console.results import Entry, Notice, Severity
 from qmadmin.consumers.policy import Order, Policy, RunPolicy
-from qmadmin.forwarder import notices
 from qmadmin.forwarder.descriptions import Description
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.metrics import Address
@@ -21,6 +20,13 @@ TRANTIME_MAX: Final = SECONDS_MAX
 
 FORGETTING_WORKERS: Final = 32
 """Calls of a service at a time with -f, where nothing says how many."""
+
+TRANTIME_NOT_NUMERIC = Entry(1602, Severity.WARN, "-t option ignored as argument must be numeric")
+TRANTIME_TOO_LARGE = Entry(1603, Severity.WARN, "-t option ignored as argument is too large (must be below {limit})")
+IDLETIME_NOT_NUMERIC = Entry(1604, Severity.WARN, "-i option ignored as argument must be numeric")
+
+CATALOGUE = (TRANTIME_NOT_NUMERIC, TRANTIME_TOO_LARGE, IDLETIME_NOT_NUMERIC)
+"""The sentences of Tuxedo's message catalogue that concern the forwarder, by number."""
 
 Warn = Callable[[Notice], None]
 """Takes a warning."""
@@ -138,13 +144,13 @@ def metrics_address(text: str | None, usual: str) -> Address | None:
 
 def transaction_time(text: str | None, usual: int, warn: Warn) -> int:
     """Return the seconds that -t gives, or the usual ones; a value without meaning is warned about and ignored."""
-    too_large = notices.TRANTIME_TOO_LARGE(limit=TRANTIME_MAX + 1)
-    return _number(text, usual, warn, notices.TRANTIME_NOT_NUMERIC(), too_large)
+    too_large = TRANTIME_TOO_LARGE(limit=TRANTIME_MAX + 1)
+    return _number(text, usual, warn, TRANTIME_NOT_NUMERIC(), too_large)
 
 
 def idle_time(text: str | None, usual: int, warn: Warn) -> int:
     """Return the seconds that -i gives, or the usual ones; a value without meaning is warned about and ignored."""
-    return _number(text, usual, warn, notices.IDLETIME_NOT_NUMERIC(), _too_large("-i"))
+    return _number(text, usual, warn, IDLETIME_NOT_NUMERIC(), _too_large("-i"))
 
 
 def other_time(option: str, text: str | None, warn: Warn) -> int | None:

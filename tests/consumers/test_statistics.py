@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
+from qmadmin.consumers.policy import Wording
 from qmadmin.consumers.statistics import SLICE_SECONDS, SLICES, Rate, Recently, Reporter, Statistics, rounded_up
-from qmadmin.consumers.wording import Wording
 from qmcore.errors import SystemFailureError
 from qmcore.records import Forwarding
 from tests.fix_store import MovableClock, Work

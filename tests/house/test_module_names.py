@@ -22,7 +22,6 @@ SHARED = {
     "listing": "listing the messages of a queue",
     "messages": "messages and their states",
     "moving": "moving messages elsewhere",
-    "notices": "sentences for whoever runs a program",
     "opening": "opening a device or a volume",
     "outstanding": "transactions of others",
     "plain": "the short way, which goes",
