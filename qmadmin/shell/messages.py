@@ -290,7 +290,9 @@ def _to_purge(session: Session, given: Given) -> str | Notice:
 
 
 def _retained(session: Session, name: str) -> int:
-    return sum(1 for _ in session.opened().history(name))
+    damaged: list[int] = []
+    whole = sum(1 for _ in session.opened().history(name, left_out=damaged.append))
+    return whole + sum(damaged)
 
 
 @MESSAGES.command(

@@ -326,9 +326,13 @@ def facts(row: Sequence[Any], space: Space, queue: str, delivery: Delivery) -> d
     }
 
 
-def _is_origin(moved_at: Any, *texts: Any) -> bool:
+def _is_origin(moved_at: Any, queue: Any, msgid: Any, error: Any, first_msgid: Any) -> bool:
     """Return whether values are of the kinds that the origin of a message has."""
-    return EARLIEST <= moved_at <= LATEST and all(text is None or text.__class__ is str for text in texts)
+    return (
+        EARLIEST <= moved_at <= LATEST
+        and queue.__class__ is msgid.__class__ is str
+        and all(text is None or text.__class__ is str for text in (error, first_msgid))
+    )
 
 
 def checked(row: Sequence[Any], space: Space, queue: str) -> None:

@@ -200,6 +200,8 @@ def test_whoever_peeks_at_retained_messages_sees_how_many_have_no_record(laid_ou
         told = shown(f"qpeek -r -k 9 {condition} KEEPS")
         assert [row["body"] for row in told["rows"]] == ["b", "c"]
         assert told["notices"][0]["text"] == "1 message of queue 'KEEPS' is damaged and left out"
+    assert "and 3 retained" in shown("qpurge -n -r KEEPS")["rows"][0]["dry_run"], "the damaged one goes, too"
+    assert shown("qpurge -y -r KEEPS")["rows"][0]["retained"] == 3
 
 
 def test_a_queue_with_nothing_else_than_damaged_messages_says_so(laid_out, shown, space):

@@ -16,6 +16,7 @@ NOT_JSON = f"UPDATE message SET headers = 'not JSON' WHERE id = {ITS}"
 NO_OBJECT = f"UPDATE message SET headers = '[1]' WHERE id = {ITS}"
 UNKNOWN_WORD = f"UPDATE message SET reply_delivery = 'perhaps' WHERE id = {ITS}"
 UNKNOWN_REASON = f"UPDATE message SET origin_queue = 'Q', origin_reason = 'why', moved_at = 1 WHERE id = {ITS}"
+NO_ORIGIN = f"UPDATE message SET origin_queue = 'Q', origin_reason = 'admin', moved_at = 1 WHERE id = {ITS}"
 CUT_BODY = f"UPDATE message SET body = x'' WHERE id = {ITS}"
 KINDS = {
     "gone": GONE,
@@ -23,6 +24,7 @@ KINDS = {
     "no-object": NO_OBJECT,
     "unknown-word": UNKNOWN_WORD,
     "unknown-reason": UNKNOWN_REASON,
+    "no-origin": NO_ORIGIN,
     "cut-body": CUT_BODY,
 }
 
