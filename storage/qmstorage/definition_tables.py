@@ -18,10 +18,6 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from qmcore import queue as queues
-from qmcore import space as spaces
-from qmcore.attributes import Attribute
-
 metadata = MetaData(
     naming_convention={
         "ix": "%(table_name)s_%(column_0_N_name)s",
@@ -73,30 +69,28 @@ extent = Table(
     UniqueConstraint("dlindex", "first_page"),
 )
 
-_TYPES: Final = {str: Text, int: BigInteger, bool: Boolean}
-_COMMENTS: Final = {
-    "retry_delay": "seconds",
-    "delivery": "default: persist or nonpersist",
-    "expiration": "default lifetime in seconds",
-    "keep_expired": "expired messages go to the error queue",
-    "grouping": "messages of one transaction stay together",
-    "retention": "seconds that consumed messages are kept; -1: forever",
-}
-
-
-def _column(known: Attribute, name: str = "") -> Column[Any]:
-    """Return the column of an attribute, which an upgrade brings to the tables of devices."""
-    comment, nullable = _COMMENTS.get(known.name), known.kind.may_be_none
-    return Column(name or known.name, _TYPES[known.kind.plain_type], nullable=nullable, comment=comment)
-
-
 space = Table(
     "space",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("incarnation", Text, nullable=False, comment="first half of the message ids"),
-    *(_column(known) for known in spaces.ATTRIBUTES.values() if known.name not in ("name", "initialized")),
+    Column("ipc_key", BigInteger, nullable=False),
+    Column("pages", BigInteger, nullable=False),
+    Column("queues", BigInteger, nullable=False),
+    Column("transactions", BigInteger, nullable=False),
+    Column("processes", BigInteger, nullable=False),
+    Column("messages", BigInteger, nullable=False),
+    Column("error_queue", Text, nullable=False),
+    Column("blocking", BigInteger, nullable=False),
+    Column("actions", BigInteger, nullable=False),
+    Column("memory", BigInteger, nullable=False),
+    Column("overflow", BigInteger, nullable=False),
+    Column("handles", BigInteger, nullable=False),
+    Column("cursors", BigInteger, nullable=False),
+    Column("owners", BigInteger, nullable=False),
+    Column("temporary_queues", BigInteger, nullable=False),
+    Column("filter_memory", BigInteger, nullable=False),
     Column("initialized", Boolean, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     CheckConstraint("id BETWEEN 1 AND 32767", name="id"),
@@ -107,12 +101,25 @@ queue = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("space_id", Integer, ForeignKey("space.id"), nullable=False),
-    *(
-        _column(known, "ordering" if known.name == "order" else "")
-        for known in queues.ATTRIBUTES.values()
-        if known.name != "error_queue"
-    ),
+    Column("name", Text, nullable=False),
+    Column("ordering", Text, nullable=False),
+    Column("out_of_order", Text, nullable=False),
+    Column("retries", BigInteger, nullable=False),
+    Column("retry_delay", BigInteger, nullable=False, comment="seconds"),
+    Column("high", Text, nullable=False),
+    Column("low", Text, nullable=False),
+    Column("command", Text, nullable=False),
+    Column("memory_high", Text, nullable=False),
+    Column("memory_low", Text, nullable=False),
+    Column("memory_command", Text, nullable=False),
+    Column("delivery", Text, nullable=False, comment="default: persist or nonpersist"),
+    Column("expiration", BigInteger, comment="default lifetime in seconds"),
     Column("error_queue", Text, comment="instead of the queue space's"),
+    Column("keep_expired", Boolean, nullable=False, comment="expired messages go to the error queue"),
+    Column("grouping", Boolean, nullable=False, comment="messages of one transaction stay together"),
+    Column("retention", BigInteger, nullable=False, comment="seconds that consumed messages are kept; -1: forever"),
+    Column("enqueue_enabled", Boolean, nullable=False),
+    Column("dequeue_enabled", Boolean, nullable=False),
     Column("version", BigInteger, nullable=False, comment="another number after each change"),
     Column("created_at", BigInteger, nullable=False),
     Column(
