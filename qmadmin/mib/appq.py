@@ -169,8 +169,10 @@ def _refusal(subject: QueueSubject, command: str) -> str:
     return subject.device.command_refusal(subject.space, command) if command else ""
 
 
-def _count(name: str, about: str, get: Callable[[QueueSubject], int]) -> Attribute[QueueSubject]:
-    return Attribute(name=name, kind=Kind.LONG, permissions="r--r--r--", values="0 or more", about=about, get=get)
+def _count(
+    name: str, about: str, get: Callable[[QueueSubject], int], values: str = "0 or more"
+) -> Attribute[QueueSubject]:
+    return Attribute(name=name, kind=Kind.LONG, permissions="r--r--r--", values=values, about=about, get=get)
 
 
 def _age(name: str, about: str, since: Callable[[QueueUsage], int | None]) -> Attribute[QueueSubject]:
@@ -178,9 +180,7 @@ def _age(name: str, about: str, since: Callable[[QueueUsage], int | None]) -> At
         micros = since(subject.usage)
         return -1 if micros is None else max(0, subject.device.clock.now() - micros) // MICROS
 
-    return Attribute(
-        name=name, kind=Kind.LONG, permissions="r--r--r--", values="seconds, or -1 for none", about=about, get=age
-    )
+    return _count(name, about, age, "seconds, or -1 for none")
 
 
 _FIGURES: Final = {

@@ -152,8 +152,10 @@ def _defaulted(name: str, field: str, default: int = 0) -> Attribute[SpaceSubjec
     return _of(name, field, f"0 or more; default {default}")
 
 
-def _count(name: str, about: str, get: Callable[[SpaceSubject], int]) -> Attribute[SpaceSubject]:
-    return Attribute(name=name, kind=Kind.LONG, permissions="r--r--r--", values="0 or more", about=about, get=get)
+def _count(
+    name: str, about: str, get: Callable[[SpaceSubject], int] | None, values: str = "0 or more"
+) -> Attribute[SpaceSubject]:
+    return Attribute(name=name, kind=Kind.LONG, permissions="r--r--r--", values=values, about=about, get=get)
 
 
 def _most(name: str, what: str, get: Callable[[HighestUse], int]) -> Attribute[SpaceSubject]:
@@ -161,24 +163,11 @@ def _most(name: str, what: str, get: Callable[[HighestUse], int]) -> Attribute[S
 
 
 def _unknown(name: str) -> Attribute[SpaceSubject]:
-    return Attribute(
-        name=name,
-        kind=Kind.LONG,
-        permissions="r--r--r--",
-        values="-1",
-        about="Always -1: it does not exist here.",
-        get=lambda _subject: -1,
-    )
+    return _count(name, "Always -1: it does not exist here.", lambda _subject: -1, "-1")
 
 
 def _not_kept(name: str) -> Attribute[SpaceSubject]:
-    return Attribute(
-        name=name,
-        kind=Kind.LONG,
-        permissions="r--r--r--",
-        values="never given",
-        about="Omitted: it is not recorded.",
-    )
+    return _count(name, "Omitted: it is not recorded.", None, "never given")
 
 
 T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
@@ -279,13 +268,11 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
         *(_unknown(f"TA_HW{what}") for what in ("HANDLES", "OWNERS", "TMPQUEUES", "CURSORS")),
         _not_kept("TA_HWMEMNONPERSIST"),
         *(_unknown(f"TA_HW{what}") for what in ("MEMFILTERS", "MEMOVERFLOW")),
-        Attribute(
-            name="TA_PERCENTINIT",
-            kind=Kind.LONG,
-            permissions="r--r--r--",
-            values="0, 100",
-            about="100 if the disk space for its pages is allocated, otherwise 0: it is allocated as it is needed.",
-            get=lambda subject: 100 if subject.space.initialized else 0,
+        _count(
+            "TA_PERCENTINIT",
+            "100 if the disk space for its pages is allocated, otherwise 0: it is allocated as it is needed.",
+            lambda subject: 100 if subject.space.initialized else 0,
+            "0, 100",
         ),
     ),
 )

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.session import Session
 
 
-_NAMES = {
-    "ipckey": "ipc_key",
-    "trans": "transactions",
-    "procs": "processes",
-    "errorq": "error_queue",
-}
+_NAMES = {"ipckey": "ipc_key", "trans": "transactions", "procs": "processes", "errorq": "error_queue"}
 """The names of attributes, where those of their parameters are others."""
 
 
