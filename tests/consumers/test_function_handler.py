@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 
+from qmadmin.consumers import function_handler
 from qmadmin.consumers.deadlines import Deadlines, Watch
 from qmadmin.consumers.function_handler import FunctionHandler
 from qmadmin.forwarder import Failure, Reply, Unavailable
@@ -172,27 +173,23 @@ def test_interruption_never_hits_what_comes_after_the_call(serve):
     assert ends == {"done", "no reply"}
 
 
-def test_interruption_that_was_decided_on_is_waited_for(serve):
+def test_interruption_that_was_decided_on_is_waited_for(serve, monkeypatch):
     # The function returns after the decision to interrupt it, and before it is interrupted.
-    decided, watches = threading.Event(), []
+    decided, returned, watches = threading.Event(), threading.Event(), []
 
-    class Slow(Deadlines):
-        def add(self, watch):
-            act = watch._act
-
+    class SlowWatch(Watch):
+        def __init__(self, at, act):
             def slowly():
                 decided.set()
                 threading.Timer(0.05, returned.set).start()
                 assert returned.wait(60)
                 act()
 
-            watch._act = slowly
-            watches.append(watch)
-            super().add(watch)
+            watches.append(self)
+            super().__init__(at, slowly)
 
-    returned = threading.Event()
+    monkeypatch.setattr(function_handler, "Watch", SlowWatch)
     service = serve(lambda request: decided.wait(60))
-    service._deadlines = Slow("slow")
     assert str(failure_of(service, seconds=0.001)) == "no reply within 0.001 seconds"
     # It would be raised here.
     eventually(lambda: watches[0].acted)
