@@ -74,8 +74,7 @@ class Positional:
     be left out, and is None then, and so may one of which an option that is named in `unless` takes the place. Where
     `meant` gives a text, that holds for what the line does not have, and nothing is asked. A prompt and a notice may
     name what `facts` returns, and `{default}`. One that is the `rest` of its line begins with the first word that is no
-    option, and has all that follows, quotes and all. Where `unanswered` gives a hint, it is refused with that if nobody
-    can answer, though an empty answer means the default.
+    option, and has all that follows, quotes and all. `missing` is the hint where there is no answer and no default.
     """
 
     name: str
@@ -90,7 +89,7 @@ class Positional:
     unless: tuple[str, ...] = ()
     meant: Callable[[Session], str | None] | None = None
     rest: bool = False
-    unanswered: str = ""
+    missing: str = ""
 
     @property
     def shown(self) -> str:

@@ -244,8 +244,8 @@ class Reading:
         try:
             line = asking.ask(prompt, positional.kind)
         except InputEndedError as error:
-            if error.leaves_defaults and positional.unanswered:
-                raise _MissingError(f"Must specify {positional.what}", hint=positional.unanswered) from None
+            if positional.missing and error.leaves_defaults:
+                raise _missing(positional) from None
             if positional.required or not error.leaves_defaults:
                 raise
             line = ""
@@ -256,7 +256,7 @@ class Reading:
 
     def _default(self, positional: Positional, asking: Asking, session: Session) -> Any:
         if positional.required:
-            raise _MissingError(f"Must specify {positional.what}")
+            raise _missing(positional)
         if positional.notice:
             asking.tell(self._fill_in(positional.notice, positional, session))
         default = self._default_text(positional, session)
@@ -291,6 +291,10 @@ def check_needs(command: Command, session: Session) -> None:
 
 class _MissingError(UsageError):
     """Nothing was answered where an answer is required: a warning where it is asked again, else an error."""
+
+
+def _missing(positional: Positional) -> _MissingError:
+    return _MissingError(f"Must specify {positional.what}", hint=positional.missing)
 
 
 def _reason(error: UsageError | InvalidArgumentError) -> Notice:

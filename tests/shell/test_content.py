@@ -133,7 +133,11 @@ def test_a_body_that_was_forgotten_is_told_of_and_an_empty_one_has_to_be_said(la
     assert done.stderr.startswith("ERROR: Must specify text (-c ")
     assert done.returncode == 1
     assert space.usage("STRING").messages == 0
-    for line in ("qput STRING ''", 'qput STRING ""', "qput STRING\n\n", "qput STRING\n''"):
+    for typed in (laid_out.type, laid_out.run):
+        told = typed("qopen QSPACE\nqput STRING\n\n")
+        assert "Must specify text" in told.err
+        assert space.usage("STRING").messages == 0
+    for line in ("qput STRING ''", 'qput STRING ""', "qput STRING\n''", 'qput STRING\n""'):
         assert run(line).returncode == 0
     assert run("qput -z STRING").returncode == 0
     assert [message.body for message in space.browse("STRING")] == [b""] * 4 + [None]
