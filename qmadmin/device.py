@@ -11,6 +11,7 @@ import weakref
 from types import TracebackType
 from typing import Self
 
+from qmadmin.audit import destructive, tell
 from qmadmin.capacity.launching import Commands, refusal
 from qmadmin.maintenance import MEMORY, Care
 from qmadmin.managing_spaces import Administering
@@ -230,6 +231,7 @@ class Device(Administering, Care):
         except QueueError:
             return False
 
+    @destructive("device list entry {index}")
     def remove_entry(self, index: int, *, dry_run: bool = False) -> DeviceEntry:
         """Remove an entry from the device list; refused with InUseError while a queue space uses it.
 
@@ -237,7 +239,9 @@ class Device(Administering, Care):
         """
         if dry_run:
             return self._main.read(lambda unit: manage_devices.refuse_used(unit, index))
-        return self._main.write(lambda unit: manage_devices.remove_entry(unit, index))
+        removed = self._main.write(lambda unit: manage_devices.remove_entry(unit, index))
+        tell(f"removed: {removed.path}, offset {removed.offset}, size {removed.pages}")
+        return removed
 
     def free_ranges(self, index: int) -> list[PageRange]:
         """Return the ranges of pages of an entry that no queue space has."""

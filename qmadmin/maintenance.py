@@ -1,15 +1,15 @@
-"""What keeps a device in order beside its queues: the record of destructive commands."""
+"""What keeps a device in order beside its queues: backups, the doctor, the record of destructive acts."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
 import os
-import pwd
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from qmadmin.audit import entry_of
 from qmadmin.capacity.launching import refusal, warn
 from qmadmin.paths import absolute
 from qmadmin.volume_factory import VolumeMaker
@@ -19,7 +19,7 @@ from qmcore.audit import KEPT, AuditEntry, kept_text
 from qmcore.checks import whole
 from qmcore.device import DeviceEntry, DeviceInfo, MissingVolume
 from qmcore.errors import InvalidArgumentError, OperatingSystemError
-from qmcore.port import Volume
+from qmcore.port import Volume, always
 from qmcore.queue import QueueDefinition
 from qmcore.records import Forwarding
 from qmcore.space import NUMBER_MAX, Space, SpaceUsage
@@ -167,33 +167,27 @@ class Care(abc.ABC):
         yield from Doctor(patient, self.clock, progress or (lambda _percent: None)).check(name)
 
     def audit(self, command: str, target: str) -> AuditEntry:
-        """Record durably that this user is about to do something destructive, before it happens.
+        """Record durably that this user is about to do something destructive of which the device knows nothing.
 
-        `command` is the line as it was given, `target` the object, such as "queue space QS" or "queue QS/q1"; 4,000
-        characters of each are kept, and the newest 10,000 records. Nothing is recorded in a device that is open for
-        reading only. Raises OperatingSystemError if the disk is full.
+        Its own destructive acts, and those of its queue spaces, are recorded by themselves. `command` is the line as it
+        was given, `target` the object, such as "queue space QS" or "queue QS/q1"; 4,000 characters of each are kept,
+        and the newest 10,000 records. Nothing is recorded in a device that is open for reading only. Raises
+        OperatingSystemError if the disk is full.
         """
-        entry = AuditEntry(
-            id=0,
-            at_us=self.clock.now(),
-            user=_user_name(),
-            uid=os.getuid(),
-            host=os.uname().nodename,
-            pid=os.getpid(),
-            command=kept_text(command),
-            target=kept_text(target),
-        )
+        entry = entry_of(command, target, self.clock.now())
         if self.readonly:
             return entry
-        return dataclasses.replace(entry, id=self._main.write(lambda unit: unit.add_audit(entry)))
+        return dataclasses.replace(entry, id=self._main.write(lambda unit: unit.add_audit(entry), concurrent=True))
 
     def audit_outcome(self, entry: AuditEntry, outcome: str) -> None:
-        """Record the outcome of a command: one without an outcome was cut off or is still running."""
+        """Record the outcome of what `audit` recorded; without an outcome it was cut off or is still running."""
         if entry.id and not self.readonly:
-            self._main.write(lambda unit: unit.set_outcome(entry, kept_text(outcome)))
+            self._main.write(
+                lambda unit: unit.set_outcome(entry, kept_text(outcome)), concurrent=True, repeatable=always
+            )
 
     def audited(self, limit: int | None = None) -> list[AuditEntry]:
-        """Return the destructive commands that were recorded, the newest first; at most `limit`, 1 or more."""
+        """Return the destructive acts that were recorded, the newest first; at most `limit`, 1 or more."""
         if limit is not None:
             limit = whole(limit, "number of commands", 1, NUMBER_MAX)
         return self._main.read(lambda unit: unit.audited(limit or KEPT))
@@ -201,11 +195,3 @@ class Care(abc.ABC):
     def _found(self, name: str) -> tuple[Volume, Space]:
         volume = self.volume_of_space(name)
         return volume, volume.read(lambda unit: manage_spaces.find(unit, name))
-
-
-def _user_name() -> str:
-    """Return the name of the user who runs this process; who has none is named by the number."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from qmadmin.audit import destructive
 from qmadmin.browsing import listed
 from qmadmin.dequeuing import parsed
 from qmadmin.handle import SpaceHandle
@@ -47,6 +48,7 @@ class Changing(SpaceHandle):
                 msgid=info.msgid,
             )
 
+    @destructive("queue {handle.name}/{queue}", "priority {priority}", outcome="priority of {} changed")
     def change_priority(
         self,
         queue: str,
@@ -62,6 +64,7 @@ class Changing(SpaceHandle):
             queue, condition, delivery, lambda found: dataclasses.replace(found, priority=number), progress
         )
 
+    @destructive("queue {handle.name}/{queue}", "available {when}", outcome="time of availability of {} changed")
     def change_availability(
         self,
         queue: str,
@@ -81,6 +84,7 @@ class Changing(SpaceHandle):
             progress,
         )
 
+    @destructive("queue {handle.name}/{queue}", "expires {when}", outcome="time of expiry of {} changed")
     def change_expiry(
         self,
         queue: str,
@@ -96,6 +100,7 @@ class Changing(SpaceHandle):
             queue, condition, delivery, lambda found: dataclasses.replace(found, expires_us=moment), progress
         )
 
+    @destructive("queue {handle.name}/{queue}", "to queue {target}", outcome="{} moved")
     def move(
         self,
         queue: str,
@@ -119,6 +124,7 @@ class Changing(SpaceHandle):
         outlived(moved.outlived)
         return moved.messages
 
+    @destructive("queue {handle.name}/{queue}", "back to the queues they came from", outcome="{} moved back")
     def requeue(
         self,
         queue: str,

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from qmadmin.audit import destructive, tell
+from qmadmin.console.plurals import counted
 from qmcore.acts import growing, housekeeping, looking, manage_spaces, redefining
 from qmcore.definitions import OpenSpace
 from qmcore.device import MissingVolume
@@ -183,6 +185,7 @@ class Administering(ABC):
         elif attached and not before.definition.memory:
             volume.attach_memory(changed, volume.read(lambda unit: unit.queues(changed.id)))
 
+    @destructive("queue space {name}")
     def destroy_space(self, name: str, *, force: bool = False, dry_run: bool = False) -> None:
         """Destroy a queue space with its queues and messages.
 
@@ -210,7 +213,10 @@ class Administering(ABC):
             if dry_run:
                 self._refuse_in_use(volume, present, force=force)
                 return
+            used = self._used(volume, present)
             manage_spaces.destroy(self._main, volume, name, force=force)
+            if used is not None:
+                tell(f"destroyed with {counted(used.queues, 'queue')} and {counted(used.messages, 'message')}")
             if present is not None and present.definition.memory:
                 volume.remove_memory(present)
         with self._lock:
@@ -282,9 +288,17 @@ class Administering(ABC):
             manage_spaces.refuse_loss(name, lost, force=force)
             return
         manage_spaces.give_up(self._main, name, lost, force=force)
+        tell(f"given up with all that was on {lost.path}")
         with self._lock:
             self._attachments.pop(name, None)
         self._forget_volume(lost.path)
+
+    def _used(self, volume: Volume, present: Space | None) -> SpaceUsage | None:
+        """Return what goes with a queue space, as far as that can be counted."""
+        if present is not None:
+            with contextlib.suppress(QueueError):
+                return volume.read(lambda unit: manage_spaces.usage(unit, present))
+        return None
 
     def _missing_paths(self) -> frozenset[str]:
         return frozenset(volume.path for volume in self.missing_volumes())
@@ -295,6 +309,7 @@ class Administering(ABC):
         ours = self._attachments.get(present.name)
         volume.read(lambda unit: manage_spaces.refuse_in_use(unit, present, ours.opened.me if ours else None))
 
+    @destructive("memory of queue space {name}")
     def clear_memory(self, name: str, *, force: bool = False) -> None:
         """Give up the non-persistent messages of a queue space, and its memory; its highest use begins again.
 
@@ -314,7 +329,10 @@ class Administering(ABC):
         try:
             with self._memory(volume, found):
                 housekeeping.end_what_was_left(volume, opened, self.clock)
+                used = self._used(volume, found)
                 volume.write(lambda unit: manage_spaces.clear_memory(unit, opened, force=force), durable=False)
+                if used is not None:
+                    tell(f"removed with {used.memory} bytes of non-persistent messages")
         except OperatingSystemError:
             # One that is damaged can only be removed.
             if volume.read(lambda unit: unit.owners(found.id)):

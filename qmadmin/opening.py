@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import grp
 import os
 import secrets
 import select
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin import audit
 from qmadmin.device import Device
 from qmadmin.maintenance import MEMORY
 from qmadmin.paths import absolute
+from qmcore.audit import AuditEntry, kept_text
 from qmcore.device import FULL, PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
-from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
+from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError, QueueError
 from qmcore.probe import Probe
 from qmcore.times import Clock, SystemClock
 
@@ -124,8 +128,33 @@ def restore_device(
     from qmstorage.sqlite.restoring import restore
 
     refuse_to_restore(path_or_url)
-    path = path_of(path_or_url)
-    return restore(Path(backup), Path(path), _group_id, progress or (lambda _percent: None), force=force)
+    path, told = path_of(path_or_url), progress or (lambda _percent: None)
+    arguments = {"backup": os.fspath(backup), "path_or_url": path, "force": force}
+    record = audit.new_entry(f"device {path}", "restore_device", arguments, SystemClock().now())
+    with _recorded_in_replaced(path if force else None, record):
+        report, record = restore(Path(backup), Path(path), _group_id, told, record, force=force)
+    # The device is there, whatever goes wrong with what its record says.
+    with contextlib.suppress(QueueError), open_device(path) as made:
+        made.audit_outcome(record, f"restored from the backup made at {report.made_at.isoformat(timespec='seconds')}")
+    return report
+
+
+@contextlib.contextmanager
+def _recorded_in_replaced(path: str | None, record: AuditEntry) -> Iterator[None]:
+    """Have the device that is to be replaced keep the record, which goes with it, and says why where it stays."""
+    found = None
+    # One that is damaged keeps no record, and is what a backup is for.
+    with contextlib.suppress(QueueError):
+        if path is not None and os.path.lexists(path):
+            with open_device(path) as old:
+                found = old.audit(record.command, record.target)
+    try:
+        yield
+    except BaseException as error:
+        if found is not None and path is not None:
+            with contextlib.suppress(QueueError), open_device(path) as old:
+                old.audit_outcome(found, audit.failure(error))
+        raise
 
 
 def refuse_to_restore(path_or_url: str | os.PathLike[str]) -> None:
@@ -194,14 +223,23 @@ def upgrade_device(
     if address is None:
         from qmstorage.sqlite import upgrading as of_files
 
-        of_files.upgrade(plan, target, (clock or SystemClock()).now(), told)
+        of_files.upgrade(plan, target, _record_of_upgrade(plan, target, clock or SystemClock()), told)
     else:
         from qmstorage.postgres import upgrading as of_schemas
 
         if target is not None:
             of_schemas.dump(address, plan, target)
-        of_schemas.upgrade(address, plan)
+        of_schemas.upgrade(address, plan, _record_of_upgrade(plan, target, clock or _maker(path_or_url).clock()))
     told(100)
+
+
+def _record_of_upgrade(plan: UpgradePlan, backup: Path | None, clock: Clock) -> AuditEntry:
+    """Return the record that an upgrade brings with it: an earlier release's device keeps none of ours before."""
+    otherwise = "saved before it began" if plan.under_way else "saved in another way"
+    saved = f"saved as {backup}" if backup else otherwise
+    record = audit.new_entry(f"device {plan.path}", "upgrade_device", {"path_or_url": plan.path}, clock.now())
+    outcome = kept_text(f"upgraded from schema version {plan.version} to {plan.target}, {saved}")
+    return dataclasses.replace(record, outcome=outcome)
 
 
 def can_back_up(path_or_url: str | os.PathLike[str]) -> bool:

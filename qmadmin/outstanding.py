@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qmadmin.audit import destructive, tell
+from qmadmin.console.plurals import counted
 from qmadmin.handle import SpaceHandle
 from qmcore.acts import outstanding
 
@@ -23,6 +25,7 @@ class Outstanding(SpaceHandle):
         attachment = self._attachment
         return outstanding.transactions(attachment.volume, attachment.opened, self._device.clock)
 
+    @destructive("transaction {handle.name}/{transaction}")
     def abort_transaction(self, transaction: str) -> None:
         """Roll back a transaction by its id, even if it is active.
 
@@ -31,8 +34,13 @@ class Outstanding(SpaceHandle):
         InvalidArgumentError if there is no such transaction, or no longer.
         """
         attachment, now = self._attachment, self._device.clock.now()
+        messages = sum(
+            info.dequeued + info.locked + info.spilled for info in self.transactions() if info.id == transaction
+        )
         attachment.volume.write(lambda unit: outstanding.abort(unit, attachment.opened, transaction, now))
+        tell(f"rolled back with {counted(messages, 'message')}")
 
+    @destructive("transaction {handle.name}/{transaction}")
     def commit_transaction(self, transaction: str) -> None:
         """Refuse: only a prepared transaction can be committed by others, and this release prepares none.
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from qmadmin.audit import destructive, tell
 from qmadmin.browsing import ignore_count, listed, parts_of
+from qmadmin.console.plurals import counted
 from qmadmin.dequeuing import Consuming, parsed, seconds_of
 from qmadmin.enqueuing import Producing
 from qmadmin.forwardings import Forwardings
@@ -18,7 +20,7 @@ from qmadmin.watching import QueueWatch
 from qmcore import times
 from qmcore.acts import housekeeping, looking, manage_queues, purging, retention, waiting
 from qmcore.condition import Condition
-from qmcore.errors import InUseError
+from qmcore.errors import InUseError, SystemFailureError
 from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, State
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 from qmcore.space import SpaceDefinition
@@ -66,6 +68,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         self._device.warn_of_commands(attachment.volume, self.name, definition)
         return created
 
+    @destructive("queue {handle.name}/{name}")
     def destroy_queue(self, name: str, *, purge: bool = False, force: bool = False, dry_run: bool = False) -> None:
         """Destroy a queue.
 
@@ -83,9 +86,19 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
                 )
             )
             return
+        messages = self._messages_in_words(name)
         attachment.volume.write(
             lambda unit: manage_queues.destroy(unit, attachment.opened, name, me, now, purge=purge, force=force)
         )
+        tell(f"destroyed with {messages}")
+
+    def _messages_in_words(self, queue: str) -> str:
+        """Return how many messages go with a queue."""
+        try:
+            return counted(self.usage(queue).messages, "message")
+        except SystemFailureError:
+            # A damaged one can be destroyed, too.
+            return "an unknown number of messages"
 
     def change_queue(self, definition: QueueDefinition) -> Queue:
         """Change the definition of the queue of that name.
@@ -207,6 +220,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         opened, now = self._attachment.opened, self._device.clock.now()
         return self._read(lambda unit: retention.recall(unit, opened, queue, msgid, now))
 
+    @destructive("queue {handle.name}/{queue}", outcome="{} deleted")
     def purge(
         self,
         queue: str,
@@ -227,6 +241,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         attachment = self._attachment
         return purging.purge(attachment.volume, attachment.opened, queue, restriction, delivery, progress)
 
+    @destructive("queue {handle.name}/{queue}", "damaged messages", outcome="{} deleted")
     def purge_damaged(self, queue: str) -> int:
         """Delete the messages of a queue whose record is missing or cannot be read, and return their number.
 
@@ -236,6 +251,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         attachment = self._attachment
         return purging.purge_damaged(attachment.volume, attachment.opened, queue)
 
+    @destructive("queue {handle.name}/{queue}", "retained messages", outcome="{} deleted", counts="retained message")
     def purge_history(self, queue: str, *, before: datetime | None = None) -> int:
         """Delete the retained messages of a queue that were consumed before a time, or all, and return their number."""
         attachment = self._attachment

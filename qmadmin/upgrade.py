@@ -10,6 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from qmadmin.audit import recorded_as
 from qmadmin.console.exit_status import Exit
 from qmadmin.console.figures import count, span
 from qmadmin.console.streams import say
@@ -65,13 +66,14 @@ def _run(device: str, choices: Choices, out: TextIO) -> Exit:
     if not choices.yes and not _is_confirmed(out):
         print("Device not upgraded", file=out)
         return Exit.FAILED
-    upgrade_device(device, plan, backup, progress=_progress)
+    with recorded_as("qmadmin --upgrade"):
+        upgrade_device(device, plan, backup, progress=_progress)
     if backup is not None:
         print(f"Saved as {backup}", file=out)
     print(f"Device {plan.path} upgraded to schema version {plan.target}", file=out)
     print(_way_back(device, plan, backup), file=out, flush=True)
-    # Told before: what may go wrong with the record undoes nothing.
-    _record(device, plan, backup)
+    # Told before: what may go wrong with the memory undoes nothing.
+    _bring_memory_along(device)
     return Exit.OK
 
 
@@ -133,15 +135,10 @@ def _way_back(device: str, plan: UpgradePlan, backup: str | None) -> str:
     )
 
 
-def _record(device: str, plan: UpgradePlan, backup: str | None) -> None:
-    """Leave a line in the device's record of what administrators did."""
+def _bring_memory_along(device: str) -> None:
+    """Upgrade the memory of queue spaces, which is done by whoever attaches it, and which readers could not do."""
     with open_device(device) as opened:
-        entry = opened.audit("qmadmin --upgrade", f"device {plan.path}")
-        otherwise = "saved before it began" if plan.under_way else "saved in another way"
-        saved = f"saved as {backup}" if backup else otherwise
-        opened.audit_outcome(entry, f"upgraded from schema version {plan.version} to {plan.target}, {saved}")
         for name in [space.name for space in opened.spaces() if opened.memory_files(space.name)]:
-            # What is in memory is brought along by whoever attaches it; readers could not.
             opened.space_usage(name)
 
 

@@ -1,4 +1,4 @@
-"""The record of destructive commands: who gave which, where, when, and what came of it."""
+"""The record of destructive acts: who did which, where, when, and what came of it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ TEXT_MAX = 4_000
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """A destructive command. `id` grows with each entry; 0 is one that was not recorded.
+    """A destructive act. `id` grows with each entry; 0 is one that was not recorded.
 
-    `command` is the line as it was given, `target` what it is about, such as "queue QS/q1". `outcome` is None until it
-    is known: whoever finds it so later sees that the command did not come to its end, or is still at it.
+    `command` is the line as it was given, or the call of a program; `target` is what it is about, such as "queue
+    QS/q1". `outcome` is None until it is known: an act that has none later was cut off, or is still going on.
     """
 
     id: int
@@ -36,7 +36,7 @@ class AuditEntry:
 
     @property
     def at(self) -> datetime:
-        """When the command was given (UTC)."""
+        """When it began (UTC)."""
         return times.to_datetime(self.at_us)
 
 

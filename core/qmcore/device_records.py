@@ -44,13 +44,13 @@ class DeviceRecords(Protocol):
 
 
 class AuditRecords(Protocol):
-    """Destructive commands; only the volume that QMCONFIG names has them."""
+    """Destructive acts; only the volume that QMCONFIG names has them."""
 
     def add_audit(self, entry: AuditEntry) -> int:
-        """Record a command and return the number of the entry; beyond those that are kept, the oldest go."""
+        """Record an act and return the number of the entry; beyond those that are kept, the oldest go."""
 
     def set_outcome(self, entry: AuditEntry, outcome: str) -> None:
-        """Record what came of a command, if it is recorded."""
+        """Record what came of an act, if it is recorded."""
 
     def audited(self, limit: int) -> list[AuditEntry]:
-        """Return the last `limit` commands, the newest first."""
+        """Return the last `limit` acts, the newest first."""

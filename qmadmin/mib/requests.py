@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from qmadmin.audit import act, recorded_as
 from qmadmin.mib.appq import T_APPQ
 from qmadmin.mib.appqmsg import T_APPQMSG
 from qmadmin.mib.appqspace import T_APPQSPACE
@@ -18,7 +19,6 @@ from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request,
 from qmadmin.mib.errors import Code, MibError, blaming
 from qmadmin.opening import open_to_administer, path_of
 from qmcore.checks import index_of
-from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -192,20 +192,12 @@ def _flags(given: Flags | int) -> Flags:
 
 @contextlib.contextmanager
 def _recorded(of: MibClass[Any], request: Request, state: str, values: Values) -> Iterator[None]:
-    """Keep a record of a destructive request: before it is carried out, and what came of it."""
+    """Have all that a destructive request does recorded as one act."""
     if state not in of.destructive:
         yield
         return
-    device = request.device
-    entry = device.audit(_line(of, request, values), f"{of.noun} {_address(request)}")
-    try:
+    with recorded_as(_line(of, request, values)), act(request.device, f"{of.noun} {_address(request)}", "mib.set"):
         yield
-    except (MibError, QueueError) as error:
-        # Why it was refused is what the caller has to know.
-        with contextlib.suppress(QueueError):
-            device.audit_outcome(entry, f"ERROR: {error}")
-        raise
-    device.audit_outcome(entry, "done")
 
 
 def _line(of: MibClass[Any], request: Request, values: Values) -> str:

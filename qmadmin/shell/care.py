@@ -1,4 +1,4 @@
-"""Commands that look after a device: the doctor, backups, and the record of destructive commands."""
+"""Commands that look after a device: the doctor, backups, and the record of destructive acts."""
 
 from __future__ import annotations
 
@@ -173,8 +173,6 @@ def qrestore(session: Session, backup: str, device: str, force: bool) -> Outcome
     with session.progress("Restoring the device", 100) as reached:
         report = restore_device(backup, device, force=force, progress=reached)
     with open_device(report.path) as made:
-        entry = made.audit(f"qrestore {backup} {device}", f"device {report.path}")
-        made.audit_outcome(entry, f"restored from the backup made at {_when(report)}")
         commands = [*_commands(made)]
     return [*_faults(report), *commands, _described(f"Device '{report.path}'", report)]
 
@@ -230,10 +228,10 @@ def _holds(report: BackupReport) -> str:
     looks=True,
 )
 def qaudit(session: Session, count: int | None) -> Outcome:
-    """List the destructive commands that were given on the device, the newest first.
+    """List what was destroyed or changed on the device by commands and programs, the newest first.
 
-    It shows when, by whom and where a command was given, the command, what it affected, and its outcome. A command
-    without an outcome was cut off or is still running. The device keeps the newest 10,000 records.
+    It shows when, by whom and where, the command line or the call of the program, what it was about, and its outcome.
+    One without an outcome was cut off or is still running. The device keeps the newest 10,000 records.
 
         qaudit 20
     """
@@ -241,7 +239,7 @@ def qaudit(session: Session, count: int | None) -> Outcome:
     first = next(entries, None)
     columns = _AUDIT
     if first is None:
-        notice = Notice(Severity.INFO, f"No destructive commands are recorded on device {session.path!r}")
+        notice = Notice(Severity.INFO, f"No destructive acts are recorded on device {session.path!r}")
         return [notice, Table(columns, ())] if session.modes.format.is_for_programs else notice
     return Table(
         columns,

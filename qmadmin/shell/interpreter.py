@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from qmadmin.audit import recorded_as
 from qmadmin.console.exit_status import Exit
 from qmadmin.console.formats import CsvTable, Document, Format
 from qmadmin.console.interrupts import held_back
 from qmadmin.console.render import OutputLostError
 from qmadmin.console.results import Afterwards, Line, Notice, Outcome, Result, Rounds, Severity, Shown, each
 from qmadmin.shell import notices, redirection, suggest, words
-from qmadmin.shell.audit import recorded
 from qmadmin.shell.complaints import declined, fault, refusal
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation
 from qmadmin.shell.kinds import YesNo
@@ -205,7 +205,6 @@ class Interpreter:
     def _agreed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
         """Tell whether the command is to be run; what it would hit is found out in any case."""
         action = confirm.action(self._session, reading.given)
-        reading.action = str(action)
         agreed = reading.given["yes"] or self._session.modes.yes
         if confirm.refuse is not None and (reading.given["dry_run"] or not agreed):
             confirm.refuse(self._session, reading.given)
@@ -246,13 +245,9 @@ class Interpreter:
         given = {name: value for name, value in reading.given.items() if name not in hidden}
         outcome: Outcome = None
 
-        def work() -> Outcome:
-            return command.handler(self._session, **given)
-
         try:
-            with held_back(), self._reporting(command, given, lambda: start):
-                destructive = command.confirm is not None
-                outcome = recorded(self._session, line, reading.action, work) if destructive else work()
+            with held_back(), self._reporting(command, given, lambda: start), recorded_as(line):
+                outcome = command.handler(self._session, **given)
         except KeyboardInterrupt:
             self._interrupted(command, outcome)
             raise

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from qmadmin.audit import act
 from qmadmin.console.plurals import counted
 from qmadmin.console.results import Entry, Line, Notice, Outcome, Severity, Value
 from qmadmin.shell import notices
@@ -321,11 +322,14 @@ def qpurge(
     if damaged:
         found = space.purge_damaged(queue_name)
         return Line(f"{number(found)} removed from queue '{queue_name}'", {"queue": queue_name, "messages": found})
-    count = _purge(session, queue_name, Criteria(msgid=msgid, condition=condition).whole)
-    data: dict[str, Value] = {"queue": queue_name, "messages": count}
+    chosen = Criteria(msgid=msgid, condition=condition).whole
     if not retained:
-        return Line(f"{number(count)} purged from queue '{queue_name}'", data)
-    kept = space.purge_history(queue_name)
+        count = _purge(session, queue_name, chosen)
+        return Line(f"{number(count)} purged from queue '{queue_name}'", {"queue": queue_name, "messages": count})
+    with act(session.device, f"queue {space.name}/{queue_name}, with retained messages", "qpurge"):
+        count = _purge(session, queue_name, chosen)
+        kept = space.purge_history(queue_name)
+    data: dict[str, Value] = {"queue": queue_name, "messages": count}
     return Line(f"{number(count)} and {kept} retained purged from queue '{queue_name}'", data | {"retained": kept})
 
 

@@ -41,16 +41,14 @@ class Asking(Protocol):
 class Reading:
     """The arguments of one command as they are read.
 
-    `action` is what the command is about to do, as its confirmation says it. `given` has the values so far. `unread`
-    tells how many answers the command would still ask for, so that a script's reader can pass over them when it is
-    refused.
+    `given` has the values so far. `unread` tells how many answers the command would still ask for, so that a script's
+    reader can pass over them when it is refused.
     """
 
     def __init__(self, command: Command, session: Session | None = None) -> None:
         self.command = command
         self.given: dict[str, Any] = {option.name: option.default for option in command.options}
         self.asked_to_confirm = False
-        self.action = ""
         self._torn = False
         self._cleared = False
         self._flags: set[str] = set()

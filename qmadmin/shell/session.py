@@ -168,10 +168,6 @@ class Session:
         self.told |= {notice.text for notice in new}
         return new
 
-    def is_at(self, device: Device) -> bool:
-        """Tell whether a device is the one that the session has open."""
-        return self._device is device
-
     @property
     def has_device(self) -> bool:
         """Whether there is something where the device would be; a database has to be asked."""

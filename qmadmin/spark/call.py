@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
@@ -31,7 +28,6 @@ from qmcore.errors import (
     QueueError,
     ReleaseError,
 )
-from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -234,40 +230,6 @@ class Call:
             return not (self._changes or "midway" in error.facts)
         # A file that may not be read, a server that does not answer.
         return isinstance(error, OperatingSystemError) and not (self._looks or self._changes)
-
-    @contextlib.contextmanager
-    def recorded(self, device: str, target: str) -> Iterator[Callable[[str], None]]:
-        """Have the device keep a record of the command, as of destructive ones of the shell.
-
-        The block gets a function to be told what came of it.
-        """
-        from qmadmin.opening import open_device
-
-        if self.dry_run:
-            yield lambda _outcome: None
-            return
-        line = redacted(shlex.join(["qmspark", *click.get_current_context().obj]))
-        with open_device(device) as opened:
-            entry = opened.audit(line, target)
-        outcome: list[str] = []
-        try:
-            yield outcome.append
-        except BaseException as error:
-            outcome.append(_end(error))
-            # What went wrong with the command is told, not what then goes wrong with the record.
-            with contextlib.suppress(QueueError), open_device(device) as opened:
-                opened.audit_outcome(entry, outcome[-1])
-            raise
-        if outcome:
-            with open_device(device) as opened:
-                opened.audit_outcome(entry, outcome[-1])
-
-
-def _end(error: BaseException) -> str:
-    """Return the outcome of a command that did not come to its end."""
-    if isinstance(error, KeyboardInterrupt | SystemExit):
-        return "interrupted"
-    return f"ERROR: {error.message if isinstance(error, QueueError) else error}"
 
 
 def look_at(device: str) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qmadmin.console.plurals import counted
 from qmadmin.options import Documented
 from qmadmin.spark import arguments, options
 from qmadmin.spark.call import Call, look_at
@@ -95,13 +94,12 @@ def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptio
     from qmadmin.console import archives, moves
     from qmadmin.transfer import exporting, moving
 
-    with call.recorded(source, f"device {source}") as record, call.working() as (workers, progress):
+    with call.working() as (workers, progress):
         exported = None
         # An export that was done is not done again where only the removal was cut short.
         if not (asked.again and holds_archive(place)):
             exported = exporting.export(source, place, asked, workers=workers, progress=progress)
         removed = moving.remove_exported(place, source, key=asked.key, workers=workers, progress=progress)
-        record(f"{counted(removed.removed, 'message')} removed")
     if exported is not None:
         told = archives.written(exported)
     else:
@@ -115,16 +113,10 @@ def _move(call: Call, source: str, destination: str, place: Place, asked: Export
     from qmadmin.transfer.import_planning import ImportOptions
 
     landing = ImportOptions(start=start, key=asked.key, rate=asked.rate)
-    with (
-        call.recorded(source, f"device {source}") as record,
-        call.recorded(destination, f"device {destination}") as record_there,
-        call.working() as (workers, progress),
-    ):
+    with call.working() as (workers, progress):
         done = moving.move(
             source, destination, place, exporting=asked, importing=landing, workers=workers, progress=progress
         )
-        record(f"{counted(done.removed.removed, 'message')} moved")
-        record_there(f"{counted(done.imported.messages, 'message')} imported")
     call.show(moves.moved(done))
 
 
@@ -164,14 +156,12 @@ def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> 
     if not (asked.start or call.dry_run):
         call.report.note(archives.WILL_BE_STOPPED)
     with (
-        call.recorded(destination, f"device {destination}") as record,
         _interrupts_told(destination, place, asked),
         call.working() as (workers, progress),
     ):
         done = importing.load_archive(
             place, destination, asked, workers=workers, progress=progress, dry_run=call.dry_run
         )
-        record(f"{counted(done.messages, 'message')} imported")
     call.show(archives.brought(done, dry_run=call.dry_run, started=asked.start))
 
 
@@ -220,10 +210,8 @@ def _abandon(call: Call, destination: str, place: Place | None) -> None:
     identifier = None if place is None else open_archive(place, call.key()).manifest.archive
     with open_device(destination) as device:
         names = call.selection().chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
-    with call.recorded(destination, f"device {destination}") as record:
-        call.changes()
-        counts = {name: importing.abandon(destination, name, identifier, dry_run=call.dry_run) for name in names}
-        record(f"{counted(sum(counts.values()), 'import')} abandoned")
+    call.changes()
+    counts = {name: importing.abandon(destination, name, identifier, dry_run=call.dry_run) for name in names}
     published = [name for name in importing.merging(destination, identifier) if name in names]
     call.show(archives.abandoned(identifier, counts, published, dry_run=call.dry_run))
 

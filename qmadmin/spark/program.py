@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from qmadmin.audit import recorded_as
 from qmadmin.console.exit_status import Exit
 from qmadmin.console.render import OutputLostError
 from qmadmin.console.streams import leave_quietly, say
@@ -58,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     listen()
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        return Exit(qmspark.main(words, prog_name=_PROGRAM, standalone_mode=False, obj=words) or Exit.OK)
+        with recorded_as(shlex.join([_PROGRAM, *words])):
+            return Exit(qmspark.main(words, prog_name=_PROGRAM, standalone_mode=False) or Exit.OK)
     except UnusableError as error:
         return _refuse(str(error), error.hint)
     except click.ClickException as error:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmadmin.archive.reading import Archive, open_archive
+from qmadmin.audit import act
+from qmadmin.console.plurals import counted
 from qmadmin.opening import open_device
 from qmadmin.transfer.exporting import fitting
 from qmadmin.transfer.filtering import RowFilter, Tally, last_ranks
@@ -70,30 +72,56 @@ def load_archive(
     """
     asked, began = options or ImportOptions(), time.monotonic()
     archive = open_archive(where, asked.key)
-    crew_of = workers or fitting(archive.manifest.messages)
+    crew_of, verified = workers or fitting(archive.manifest.messages), verified or Verified()
     with open_device(config) as device:
-        planned = list(plans(archive, device, asked))
-        if not planned and archive.manifest.spaces:
-            raise BadResourceError("nothing of the archive is selected", hint="Show it with qmspark show.")
-        with crew_of.on_parts(at_desk, archive) as crew, contextlib.ExitStack() as stack:
-            counts = is_counted(archive, device, asked)
-            if not counts:
-                _refuse_unfit(device, planned)
-            told = told_by(progress, "Verifying", archive.manifest.messages, len(archive.manifest.parts))
-            (verified or Verified()).verify(archive, crew, told)
-            only = _filter(archive, asked)
-            if counts:
-                only, tallies = _counted(archive, device, crew, asked, only, progress)
-                planned = list(plans(archive, device, asked, tallies))
-                _refuse_unfit(device, planned)
-            if dry_run:
-                return _result(archive, planned, began)
-            begun = _all_begun(device, planned, stack)
-            _load(crew, _units(archive, device, begun, crew_of, asked, only), progress)
-            for each in begun:
-                each.publish()
-            done = [plan for plan in planned if plan.done]
-            return _result(archive, [*done, *(each.told for each in begun)], began)
+        if dry_run:
+            planned = _loaded(archive, device, asked, crew_of, progress, verified, dry_run=True)
+        else:
+            what = f"import of archive {archive.manifest.archive}"
+            with act(device, what, "load_archive", {"where": str(where)}) as begun:
+                planned = _loaded(archive, device, asked, crew_of, progress, verified, dry_run=False)
+                begun.tell(_in_words([plan.told for plan in planned]))
+        return _result(archive, planned, began)
+
+
+def _loaded(
+    archive: Archive,
+    device: Device,
+    asked: ImportOptions,
+    workers: Workers,
+    progress: Progress,
+    verified: Verified,
+    *,
+    dry_run: bool,
+) -> Sequence[SpacePlan]:
+    planned = list(plans(archive, device, asked))
+    if not planned and archive.manifest.spaces:
+        raise BadResourceError("nothing of the archive is selected", hint="Show it with qmspark show.")
+    with workers.on_parts(at_desk, archive) as crew, contextlib.ExitStack() as stack:
+        counts = is_counted(archive, device, asked)
+        if not counts:
+            _refuse_unfit(device, planned)
+        told = told_by(progress, "Verifying", archive.manifest.messages, len(archive.manifest.parts))
+        verified.verify(archive, crew, told)
+        only = _filter(archive, asked)
+        if counts:
+            only, tallies = _counted(archive, device, crew, asked, only, progress)
+            planned = list(plans(archive, device, asked, tallies))
+            _refuse_unfit(device, planned)
+        if dry_run:
+            return planned
+        begun = _all_begun(device, planned, stack)
+        _load(crew, _units(archive, device, begun, workers, asked, only), progress)
+        for each in begun:
+            each.publish()
+        return [*(plan for plan in planned if plan.done), *(each.told for each in begun)]
+
+
+def _in_words(spaces: Sequence[ImportedSpace]) -> str:
+    """Return what was imported where, in words."""
+    messages = counted(sum(space.use.messages for space in spaces), "message")
+    names = ", ".join(space.name for space in spaces)
+    return f"{messages} imported into queue space{'' if len(spaces) == 1 else 's'} {names}" if names else messages
 
 
 def refuse_what_does_not_fit(archive: Archive, config: str, asked: ImportOptions, tallies: Sequence[Tally]) -> None:
@@ -123,14 +151,21 @@ def abandon(config: str, space: str, archive: str | None = None, *, dry_run: boo
         wanted = [
             job for job in jobs if job.state in (Stage.LOADING, Stage.ABANDONED) and archive in (None, job.archive)
         ]
-        for job in () if dry_run else wanted:
-            while attached.volume.write(
-                lambda unit, job=job: acts.abandon(unit, attached.opened, job, MERGED_AT_A_TIME),  # type: ignore[misc]
-                patient=True,
-                repeatable=always,
-            ):
-                pass
+        if wanted and not dry_run:
+            with act(
+                device, f"imports into queue space {space}", "abandon", {"space": space, "archive": archive}
+            ) as begun:
+                for job in wanted:
+                    _abandon(attached, job)
+                begun.tell(f"{counted(len(wanted), 'import')} abandoned")
         return len(wanted)
+
+
+def _abandon(attached: Attachment, job: ImportJob) -> None:
+    while attached.volume.write(
+        lambda unit: acts.abandon(unit, attached.opened, job, MERGED_AT_A_TIME), patient=True, repeatable=always
+    ):
+        pass
 
 
 def merging(config: str, archive: str | None = None) -> list[str]:

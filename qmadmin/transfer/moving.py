@@ -13,6 +13,8 @@ from qmadmin.archive.file_systems import Place, place_at
 from qmadmin.archive.manifest import Content
 from qmadmin.archive.reading import Archive, holds_archive, open_archive
 from qmadmin.archive.writing import refuse_occupied
+from qmadmin.audit import act
+from qmadmin.console.plurals import counted
 from qmadmin.opening import open_device
 from qmadmin.transfer.comparing import Compared, compare
 from qmadmin.transfer.destination import ASKED, Destination
@@ -107,7 +109,10 @@ def remove_exported(
             if dry_run:
                 return Removed(0, total, time.monotonic() - began)
             told = told_by(progress, "Removing", total, len(entries))
-            removed = sum(crew.run(remove_part, [(entry, device.config) for entry in entries], told))
+            what = f"messages of archive {archive.manifest.archive}"
+            with act(device, what, "remove_exported", {"where": str(where)}) as begun:
+                removed = sum(crew.run(remove_part, [(entry, device.config) for entry in entries], told))
+                begun.tell(f"{counted(removed, 'message')} removed")
     return Removed(removed, total - removed, time.monotonic() - began)
 
 
@@ -134,7 +139,28 @@ def move(
     archive is to be gone on with whose queues were started since; SystemFailureError where what arrived is not what was
     sent; and whatever an export and an import raise.
     """
-    asked, landing, verified = exporting or ExportOptions(), importing or ImportOptions(), Verified()
+    with open_device(source) as here, open_device(destination) as there:
+        what = {"source": here.path, "destination": there.path, "where": str(where)}
+        with (
+            act(here, f"queues moved to device {there.path}", "move", what) as leaving,
+            act(there, f"queues moved from device {here.path}", "move", what),
+        ):
+            asked, landing = exporting or ExportOptions(), importing or ImportOptions()
+            done = _moved(source, destination, where, asked, landing, workers, progress)
+            leaving.tell(f"{counted(done.removed.removed, 'message')} moved")
+            return done
+
+
+def _moved(
+    source: str,
+    destination: str,
+    where: Path | Place,
+    asked: ExportOptions,
+    landing: ImportOptions,
+    workers: Workers | None,
+    progress: Progress,
+) -> Moved:
+    verified = Verified()
     _refuse_halves(asked.selection)
     goes_on = asked.again and holds_archive(where)
     _refuse_itself(source, destination, landing)

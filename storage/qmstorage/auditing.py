@@ -1,6 +1,8 @@
-"""The record of destructive commands in SQL."""
+"""The record of destructive acts in SQL."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
@@ -13,6 +15,9 @@ _ADD = (
     .values({column.name: bindparam(column.name) for column in audit.columns if column.name not in ("id", "outcome")})
     .returning(audit.c.id)
 )
+COLUMNS: Final = ("at", "user_name", "uid", "host", "pid", "command", "target", "outcome")
+"""What `values_of` gives for the table, where no unit is there: in a file that is being restored or upgraded."""
+
 _FORGET = delete(audit).where(audit.c.id <= bindparam("last"))
 _SET_OUTCOME = (
     update(audit)
@@ -22,11 +27,17 @@ _SET_OUTCOME = (
 _AUDITED = select(audit).order_by(audit.c.id.desc()).limit(bindparam("most"))
 
 
+def values_of(entry: AuditEntry) -> tuple[str | int | None, ...]:
+    """Return the values of an entry in the order of the columns."""
+    who = (entry.at_us, entry.user, entry.uid, entry.host, entry.pid)
+    return (*who, entry.command, entry.target, entry.outcome)
+
+
 class Audits(Runner):
-    """Destructive commands, and what came of them."""
+    """Destructive acts, and what came of them."""
 
     def add_audit(self, entry: AuditEntry) -> int:
-        """Record a command and return the number of the entry; beyond those that are kept, the oldest go."""
+        """Record an act and return the number of the entry; beyond those that are kept, the oldest go."""
         ((number,),) = self.all(
             _ADD,
             at=entry.at_us,
@@ -41,12 +52,12 @@ class Audits(Runner):
         return int(number)
 
     def set_outcome(self, entry: AuditEntry, outcome: str) -> None:
-        """Record what came of a command, if it is recorded."""
+        """Record what came of an act, if it is recorded."""
         # The device may be another one by now, in which somebody else's has this number.
         self.run(_SET_OUTCOME, of_entry=entry.id, then=entry.at_us, by=entry.pid, new_outcome=outcome)
 
     def audited(self, limit: int) -> list[AuditEntry]:
-        """Return the last `limit` commands, the newest first."""
+        """Return the last `limit` acts, the newest first."""
         return [
             AuditEntry(
                 id=row[0],

@@ -31,7 +31,7 @@ def test_the_end_of_a_queue_is_recorded_with_what_came_of_it(device, space):
     line = "--mib T_APPQ set TA_APPQSPACENAME=QS TA_APPQNAME=Q TA_STATE=INV"
     assert recorded(device) == [
         (line, "queue QS/Q", "ERROR: queue 'Q' holds 1 message"),
-        (f"{line} TA_FLAGS=QMIB_FORCEPURGE", "queue QS/Q", "done"),
+        (f"{line} TA_FLAGS=QMIB_FORCEPURGE", "queue QS/Q", "destroyed with 1 message"),
     ]
     assert (device.audited()[0].uid, device.audited()[0].pid) == (os.getuid(), os.getpid())
 
@@ -41,15 +41,29 @@ def test_whatever_is_done_to_a_message_is_recorded(device, space):
     mib.set(device, "T_APPQMSG", Q | {"TA_APPQMSGID": first, "TA_PRIORITY": 7})
     mib.set(device, "T_APPQMSG", Q | {"TA_APPQMSGID": first, "TA_NEWAPPQNAME": "E"})
     mib.set(device, "T_APPQMSG", Q | {"TA_APPQMSGID": second, "TA_STATE": "INV"})
-    targets = [target for _, target, outcome in recorded(device) if outcome == "done"]
-    assert targets == [f"message QS/Q/{first}", f"message QS/Q/{first}", f"message QS/Q/{second}"]
+    assert [entry[1:] for entry in recorded(device)] == [
+        (f"message QS/Q/{first}", "priority of 1 message changed"),
+        (f"message QS/Q/{first}", "1 message moved"),
+        (f"message QS/Q/{second}", "1 message deleted"),
+    ]
+
+
+def test_several_changes_of_one_request_are_one_act(device, space):
+    msgid = space.enqueue("Q", "x")
+    mib.set(device, "T_APPQMSG", Q | {"TA_APPQMSGID": msgid, "TA_PRIORITY": 7, "TA_NEWAPPQNAME": "E"})
+    assert [entry[1:] for entry in recorded(device)] == [
+        (f"message QS/Q/{msgid}", "priority of 1 message changed; 1 message moved")
+    ]
 
 
 def test_the_ends_of_memory_and_of_a_queue_space_are_recorded(device, space):
     space.close()
     mib.set(device, "T_APPQSPACE", QS | {"TA_STATE": "CLEANING"})
     mib.set(device, "T_APPQSPACE", QS | {"TA_STATE": "INV"}, mib.QMIB_FORCEDELETE)
-    assert [entry[1:] for entry in recorded(device)] == [("queue space QS", "done")] * 2
+    assert [entry[1:] for entry in recorded(device)] == [
+        ("queue space QS", "removed with 0 bytes of non-persistent messages"),
+        ("queue space QS", "destroyed with 2 queues and 0 messages"),
+    ]
 
 
 def test_what_a_request_refuses_for_another_owner_is_recorded(device, space):
@@ -71,10 +85,14 @@ def test_requests_that_destroy_nothing_leave_no_record(device, space):
 
 
 def test_the_record_is_there_before_the_request_is_at_work(device, space, monkeypatch):
+    at_work = []
+
     def broken_off(*_arguments, **_options):
+        at_work.extend(recorded(device))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(type(space), "destroy_queue", broken_off)
     with pytest.raises(KeyboardInterrupt):
         mib.set(device, "T_APPQ", Q | {"TA_STATE": "INV"})
-    assert [entry[2] for entry in recorded(device)] == [None]
+    assert [entry[2] for entry in at_work] == [None]
+    assert [entry[2] for entry in recorded(device)] == ["interrupted"]

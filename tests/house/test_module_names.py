@@ -8,7 +8,7 @@ PROGRAMS = ("shell", "forwarder", "spark")
 OF_EACH_PROGRAM = {"program", "options", "settings", "errors"}
 
 SHARED = {
-    "audit": "the record of destructive commands",
+    "audit": "the record of destructive acts",
     "damage": "messages whose record is gone or cannot be read",
     "declare": "how the parts of a face are declared",
     "definitions": "what administrators have defined",

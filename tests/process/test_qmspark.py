@@ -146,7 +146,7 @@ class TestRemoval:
         qmspark("export", "--move", there, "--queue", "errq", qmspark.device, qmspark.path("archive"))
         assert qmspark.site.administered.audited(1)[0].outcome == "1 message moved"
         with qmadmin.open_device(there) as device:
-            assert device.audited(1)[0].outcome == "1 message imported"
+            assert device.audited(1)[0].outcome == "1 message imported into queue space QSPACE"
 
     def test_removal_goes_on_in_an_archive_that_is_complete_and_leaves_alone_what_has_changed(self, qmspark):
         archive = qmspark.archive()
@@ -181,7 +181,7 @@ class TestImport:
         assert qmspark.queue(there).dequeue_enabled is False
         assert said.err.index("will be stopped for dequeuing") < said.err.index("are stopped for dequeuing")
         with qmadmin.open_device(there) as device:
-            assert device.audited(1)[0].outcome == "5 messages imported"
+            assert device.audited(1)[0].outcome == "5 messages imported into queue space QSPACE"
 
     def test_imported_queues_can_be_started_at_once(self, qmspark):
         archive, there = qmspark.archive(), qmspark.empty_device()

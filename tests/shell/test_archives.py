@@ -73,11 +73,11 @@ def test_definitions_alone_make_empty_queues(laid_out, archive):
 
 
 def test_import_is_recorded_with_what_it_was_about(laid_out, archive):
+    identifier = open_archive(archive).manifest.archive
     ran = laid_out.run(f"qimport -y -r COPY {archive}\nformat json\nqaudit 1\n")
     (entry,) = rows(ran, "qaudit")
-    assert entry["object"].startswith("Import 2 messages of archive ")
-    assert entry["object"].endswith("(2 queues created), with the queues stopped for dequeuing until qstart")
-    assert entry["outcome"] == f"Archive '{archive}' imported"
+    assert (entry["command"], entry["object"]) == (f"qimport -y -r COPY {archive}", f"import of archive {identifier}")
+    assert entry["outcome"] == "2 messages imported into queue space COPY"
 
 
 def test_new_name_is_of_one_queue_space(laid_out):

@@ -1,4 +1,7 @@
-"""What destructive commands leave behind in the device: who, when, what, and what came of it."""
+"""What destructive commands leave behind in the device: who, when, what, and what came of it.
+
+`test_recorded_commands.py` goes through all of them.
+"""
 
 import os
 
@@ -30,7 +33,7 @@ def filled(laid_out):
 def test_a_destructive_command_is_recorded_with_what_it_hit_and_what_came_of_it(filled, audited):
     _, entries = audited("qdeletemsg\ny\n")
     assert [(entry.command, entry.target, entry.outcome) for entry in entries] == [
-        ("qdeletemsg", "Delete 2 messages of queue 'STRING'", "2 messages deleted")
+        ("qdeletemsg", "queue QSPACE/STRING", "2 messages deleted")
     ]
     assert (entries[0].uid, entries[0].pid, entries[0].host) == (os.getuid(), os.getpid(), os.uname().nodename)
 
@@ -46,18 +49,21 @@ def test_what_was_not_done_is_not_recorded(filled, audited):
     assert "Messages not deleted" in ran.err
 
 
-def test_the_record_is_there_before_the_command_is_at_work(filled, audited, monkeypatch):
-    from qmadmin.space import QueueSpace
+def test_what_is_selected_and_what_was_asked_for_are_recorded_too(filled, audited):
+    _, entries = audited("qscan -p 50\nqchangeprio\n60\ny\n")
+    assert [(entry.command, entry.target, entry.outcome) for entry in entries] == [
+        (
+            "qchangeprio",
+            "queue QSPACE/STRING, messages where priority BETWEEN 50 AND 50: priority 60",
+            "priority of 2 messages changed",
+        )
+    ]
 
-    def broken_off(*_arguments, **_options):
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(QueueSpace, "purge", broken_off)
-    _, entries = audited("qdeletemsg -y\n")
-    assert [(entry.command, entry.outcome) for entry in entries] == [("qdeletemsg -y", None)]
-
-
-def test_the_end_of_a_device_has_no_record(shell):
+def test_the_end_of_a_device_is_its_last_record(shell):
     shell.run(f"crdl {shell.device} 0 100\n")
     ran = shell.run("dsdl -y 0\n")
     assert ran.status == 0, ran.both
+    with open_device(shell.device) as device:
+        (entry,) = device.audited()
+    assert (entry.command, entry.outcome) == ("dsdl -y 0", f"removed: {shell.device}, offset 0, size 100")

@@ -211,7 +211,7 @@ class TestBackups:
         laid_out.run(f"qbackup {tmp_path}/B\nqrestore -y {tmp_path}/B {tmp_path}/NEW\n")
         with open_device(tmp_path / "NEW") as device:
             (entry,) = device.audited()
-        assert (entry.command, entry.target) == (f"qrestore {tmp_path}/B {tmp_path}/NEW", f"device {tmp_path}/NEW")
+        assert (entry.command, entry.target) == (f"qrestore -y {tmp_path}/B {tmp_path}/NEW", f"device {tmp_path}/NEW")
         assert entry.outcome.startswith("restored from the backup made at ")
 
     def test_the_commands_that_a_backup_brings_are_named(self, laid_out, tmp_path):
@@ -274,4 +274,4 @@ class TestAudit:
 
     def test_a_device_without_any_says_so(self, laid_out):
         ran = laid_out.run("qaudit\n")
-        assert (ran.out, ran.err) == ("", f"INFO: No destructive commands are recorded on device '{laid_out.device}'\n")
+        assert (ran.out, ran.err) == ("", f"INFO: No destructive acts are recorded on device '{laid_out.device}'\n")

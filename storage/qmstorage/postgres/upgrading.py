@@ -18,11 +18,13 @@ from qmcore.errors import BadResourceError, InUseError, OperatingSystemError
 from qmcore.records import Owner
 from qmcore.upgrade import UpgradePlan
 from qmstorage import migrating, schema
+from qmstorage.auditing import COLUMNS, values_of
 from qmstorage.postgres import keys, liveness_queries, opening, tables
 from qmstorage.postgres.clock import ServerClock
 from qmstorage.postgres.tables import memory_schema, quoted
 
 if TYPE_CHECKING:
+    from qmcore.audit import AuditEntry
     from qmstorage.postgres.address import Address
 
 _LOCK_SECONDS: Final = 5
@@ -35,6 +37,7 @@ _SIZE: Final = """
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::int8 FROM pg_class
 WHERE relkind = 'r' AND relnamespace::regnamespace::text = ANY(%s)
 """
+_RECORD: Final = f"INSERT INTO {{}}.audit ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * len(COLUMNS))})"  # noqa: S608
 _COLUMNS: Final = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
 _GRANTED: Final = """
 SELECT DISTINCT pg_get_userbyid(grantee) FROM pg_class, aclexplode(relacl)
@@ -104,8 +107,10 @@ def _begin(target: Path) -> None:
         ) from error
 
 
-def upgrade(address: Address, wanted: UpgradePlan) -> None:
-    """Upgrade all schemas of a device in one transaction, with the rights of whoever may write it.
+def upgrade(address: Address, wanted: UpgradePlan, record: AuditEntry) -> None:
+    """Upgrade all schemas of a device in one transaction, in which its `record` is kept too.
+
+    Roles that may write it have the same rights afterwards.
 
     Raises InUseError where processes are attached or others are at work for long, OperatingSystemError where this
     role does not own the schemas.
@@ -120,6 +125,8 @@ def upgrade(address: Address, wanted: UpgradePlan) -> None:
             connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(owner)))
             for text in _statements(connection, address.sibling(name), name):
                 connection.execute(text, prepare=False)
+        connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(owners[address.schema])))
+        connection.execute(_RECORD.format(quoted(address.schema)), values_of(record))
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------

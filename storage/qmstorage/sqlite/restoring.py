@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from qmcore import numbers
+from qmcore.audit import AuditEntry
 from qmcore.backup import BackupReport, BackupVolume
 from qmcore.errors import BadResourceError, InUseError, QueueError, SystemFailureError
+from qmstorage.auditing import COLUMNS, values_of
 from qmstorage.sqlite import files, parts, translate
 from qmstorage.sqlite.backups import Contents, contents_of, read_list
 from qmstorage.sqlite.memory_files import remove_memories
@@ -49,12 +51,14 @@ def restore(
     target: Path,
     group_id: Callable[[str], int | None],
     progress: Callable[[int], None],
+    record: AuditEntry,
     *,
     force: bool,
-) -> BackupReport:
+) -> tuple[BackupReport, AuditEntry]:
     """Make the device `target` of a backup. One that is there is replaced with `force`, if nobody has it open.
 
-    `group_id` finds the group that a device is for, by its name.
+    `group_id` finds the group that a device is for, by its name. The device has the `record` of this when it is put in
+    place; it is returned with its number.
     """
     listed = read_list(source)
     files.refuse_mount(str(target))
@@ -66,7 +70,7 @@ def restore(
                 _Copy(volume, stack.enter_context(parts.part_beside(place)) / "made", place)
                 for volume, place in _placed(listed, target)
             ]
-            incarnations = _made(source, listed, copies, group_id, progress)
+            incarnations, record = _made(source, listed, copies, group_id, progress, record)
             old.close_to_all()
             for copy in copies:
                 remove_memories(str(copy.place), incarnations | old.incarnations)
@@ -81,7 +85,7 @@ def restore(
         raise translate.from_copying(error, str(target)) from error
     progress(100)
     volumes = tuple(dataclasses.replace(copy.source, path=str(copy.place)) for copy in copies)
-    return dataclasses.replace(listed, path=str(target), volumes=volumes)
+    return dataclasses.replace(listed, path=str(target), volumes=volumes), record
 
 
 @contextlib.contextmanager
@@ -136,8 +140,12 @@ def _made(
     copies: list[_Copy],
     group_id: Callable[[str], int | None],
     progress: Callable[[int], None],
-) -> set[str]:
-    """Make all files under hidden names and look at them; return the incarnations of the queue spaces in them."""
+    record: AuditEntry,
+) -> tuple[set[str], AuditEntry]:
+    """Make all files under hidden names and look at them; return the incarnations of the queue spaces in them.
+
+    The first file, which is the device, keeps the record, which is returned too.
+    """
     leap = _LEAP * (1 + secrets.randbelow(_LEAPS))
     places = {copy.source.path: str(copy.place) for copy in copies}
 
@@ -154,11 +162,13 @@ def _made(
         _copy(source, copy, step)
         upgrade_copy(copy.made)
         incarnations |= _settled(copy.made, place, leap, group_id)
+        if at == 0:
+            record = _recorded(copy.made, record)
         total += contents_of(copy.made, lambda percent, step=step: step(60 + percent * 4 // 10))  # type: ignore[misc]
         parts.digest_of(copy.made)
     if (total.spaces, total.messages, total.transactions) != (listed.spaces, listed.messages, listed.transactions):
         raise _damaged(source, "it has another number of queue spaces, messages or transactions than it says")
-    return incarnations
+    return incarnations, record
 
 
 def _copy(source: Path, copy: _Copy, step: Callable[[int], None]) -> None:
@@ -197,6 +207,18 @@ def _settled(made: Path, place: Callable[[str], str], leap: int, group_id: Calla
         os.chown(made, -1, number)
         made.chmod(files.SHARED_MODE)
     return incarnations
+
+
+def _recorded(made: Path, record: AuditEntry) -> AuditEntry:
+    """Have the new device keep a record, and return it with its number."""
+    columns, places = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
+    with contextlib.closing(files.connect(str(made), "rw")) as connection:
+        ((number,),) = connection.execute(
+            f"INSERT INTO audit ({columns}) VALUES ({places}) RETURNING id",  # noqa: S608 - names of ours
+            values_of(record),
+        ).fetchall()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return dataclasses.replace(record, id=number)
 
 
 def _put_in_place(copies: list[_Copy], *, replaces: bool) -> None:

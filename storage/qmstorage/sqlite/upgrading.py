@@ -17,10 +17,12 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from qmcore.audit import AuditEntry
 from qmcore.backup import BackupReport, BackupVolume
 from qmcore.errors import BadResourceError, InUseError, OperatingSystemError, QueueError, SystemFailureError
 from qmcore.upgrade import UpgradePlan
 from qmstorage import schema, versions
+from qmstorage.auditing import COLUMNS, values_of
 from qmstorage.sqlite import aliases, attached_to, backups, files, parts, snapshot, translate
 
 _SECONDS = 1.0
@@ -64,12 +66,13 @@ def plan(path: str) -> UpgradePlan:
     )
 
 
-def upgrade(wanted: UpgradePlan, backup: Path | None, now_us: int, progress: Callable[[int], None]) -> None:
+def upgrade(wanted: UpgradePlan, backup: Path | None, record: AuditEntry, progress: Callable[[int], None]) -> None:
     """Save all files of a device as the directory `backup`, unless it is None, and upgrade them.
 
-    `progress` gets percent. Raises InUseError where somebody has the device open, BadResourceError where the backup
-    exists, SystemFailureError where a file is damaged, OperatingSystemError where the disk is full; the device is then
-    as it was, unless the error says that the upgrade has to be finished.
+    The device has the `record` of this from the same moment on. `progress` gets percent. Raises InUseError where
+    somebody has the device open, BadResourceError where the backup exists, SystemFailureError where a file is damaged,
+    OperatingSystemError where the disk is full; the device is then as it was, unless the error says that the upgrade
+    has to be finished.
     """
     wanted.refuse_attached()
     if not all(os.access(volume, os.W_OK) for volume, _ in wanted.volumes):
@@ -85,16 +88,17 @@ def upgrade(wanted: UpgradePlan, backup: Path | None, now_us: int, progress: Cal
             ]
             if backup is not None:
                 with translate.os_errors("making the backup", str(backup)):
-                    _back_up(wanted, groups, backup, now_us, progress)
-            _upgrade(groups, wanted)
+                    _back_up(wanted, groups, backup, record.at_us, progress)
+            _upgrade(groups, wanted, record)
     except OSError as error:
         raise translate.from_os(error, "upgrading device", wanted.path) from error
 
 
-def _upgrade(groups: Sequence[_Group], wanted: UpgradePlan) -> None:
+def _upgrade(groups: Sequence[_Group], wanted: UpgradePlan, record: AuditEntry) -> None:
     first, *others = groups
     if not others:
         first.upgrade()
+        first.record(record)
         first.commit()
         return
     for group in others:
@@ -105,6 +109,7 @@ def _upgrade(groups: Sequence[_Group], wanted: UpgradePlan) -> None:
         for group in others:
             group.commit()
         first.upgrade()
+        first.record(record)
         first.commit()
     except QueueError as error:
         raise OperatingSystemError(
@@ -188,6 +193,15 @@ class _Group:
         with _refusing(self.paths["main"]):
             for text in steps:
                 self.connection.execute(text)
+
+    def record(self, entry: AuditEntry) -> None:
+        """Have the device, which is the first of the files, keep a record."""
+        columns, places = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
+        with _refusing(self.paths["main"]):
+            self.connection.execute(
+                f"INSERT INTO main.audit ({columns}) VALUES ({places})",  # noqa: S608 - names of ours
+                values_of(entry),
+            )
 
     def commit(self) -> None:
         """Have it all on the disk."""

@@ -1,0 +1,107 @@
+"""Each command that asks for confirmation leaves one record: the line as it was typed, its object, what came of it."""
+
+import pytest
+
+from qmadmin import open_device
+from qmadmin.shell.catalogue import Catalogue
+
+OPEN = "qopen QSPACE\nqset STRING\n"
+LINES = {
+    "dsdl": ("dsdl -y 1", "device list entry 1", "removed: {place}/MORE, offset 0, size 100"),
+    "qspacedestroy": (
+        "qspacedestroy -f -y QSPACE",
+        "queue space QSPACE",
+        "destroyed with 2 queues and 2 messages",
+    ),
+    "ipcrm": ("ipcrm -y QSPACE", "memory of queue space QSPACE", "done"),
+    "qdestroy": ("qdestroy -p -y STRING", "queue QSPACE/STRING", "destroyed with 2 messages"),
+    "qdeletemsg": ("qdeletemsg -y", "queue QSPACE/STRING", "2 messages deleted"),
+    "qpurge": (
+        "qpurge -y -r STRING",
+        "queue QSPACE/STRING, with retained messages",
+        "2 messages deleted; 0 retained messages deleted",
+    ),
+    "qchangeprio": (
+        "qchangeprio -y 60",
+        "queue QSPACE/STRING: priority 60",
+        "priority of 2 messages changed",
+    ),
+    "qchangetime": (
+        "qchangetime -y +60",
+        "queue QSPACE/STRING: available 60 seconds from now",
+        "time of availability of 2 messages changed",
+    ),
+    "qchangeexptime": (
+        "qchangeexptime -y none",
+        "queue QSPACE/STRING: expires never",
+        "time of expiry of 2 messages changed",
+    ),
+    "qchangequeue": ("qchangequeue -y errq", "queue QSPACE/STRING: to queue errq", "2 messages moved"),
+    "qrequeue": (
+        "qrequeue -y STRING",
+        "queue QSPACE/STRING: back to the queues they came from",
+        "0 messages moved back",
+    ),
+    "qrestore": ("qrestore -y {place}/B {place}/NEW", "device {place}/NEW", "restored from the backup made at "),
+    "qimport": ("qimport -y -r COPY {place}/A", "import of archive ", "2 messages imported into queue space COPY"),
+}
+OF_TRANSACTIONS = {"qcommittrans", "qaborttrans"}
+"""What needs somebody's transaction, which another test makes."""
+
+
+@pytest.fixture
+def prepared(laid_out):
+    place = laid_out.directory
+    ran = laid_out.run(
+        f"crdl {place}/MORE 0 100\n{OPEN}qput STRING a\nqput STRING b\nqexport {place}/A\nqbackup {place}/B\n"
+    )
+    assert ran.status == 0, ran.both
+    return laid_out
+
+
+def records(path):
+    with open_device(path) as device:
+        return [(entry.command, entry.target, entry.outcome) for entry in device.audited()[::-1]]
+
+
+def test_every_command_that_asks_is_here():
+    asking = {command.name for command in Catalogue().commands if command.confirm is not None}
+    assert asking == LINES.keys() | OF_TRANSACTIONS
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_command_that_asks_is_recorded_once(prepared, name):
+    line, target, outcome = (text.format(place=prepared.directory) for text in LINES[name])
+    ran = prepared.run(f"{OPEN}{line}\n")
+    assert ran.status == 0, ran.both
+    ((command, about, came),) = records(prepared.directory / ("NEW" if name == "qrestore" else "QUE"))
+    assert command == line
+    assert about.startswith(target)
+    assert came.startswith(outcome)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_command_that_is_not_confirmed_is_not_recorded(prepared, name):
+    line = LINES[name][0].format(place=prepared.directory)
+    prepared.run(f"{OPEN}{line.replace(' -y', ' -n')}\n{line.replace(' -y', '')}\nn\n")
+    assert records(prepared.path) == []
+    assert not (prepared.directory / "NEW").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome"),
+    [("qaborttrans", "rolled back with 1 message"), ("qcommittrans", "ERROR: transaction ")],
+)
+def test_the_end_of_a_transaction_by_others_is_recorded_once(prepared, command, outcome):
+    with (
+        open_device(prepared.device) as device,
+        device.open_space("QSPACE") as space,
+        space.transaction() as transaction,
+    ):
+        assert space.dequeue("STRING")
+        prepared.run(f"{OPEN}qprinttrans\n{command} -y 0\n")
+        transaction.rollback()
+    ((line, about, came),) = records(prepared.path)
+    assert line == f"{command} -y 0"
+    assert about.startswith("transaction QSPACE/")
+    assert came.startswith(outcome)
