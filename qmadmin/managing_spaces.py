@@ -215,8 +215,7 @@ class Administering(ABC):
                 return
             used = self._used(volume, present)
             manage_spaces.destroy(self._main, volume, name, force=force)
-            if used is not None:
-                tell(f"destroyed with {counted(used.queues, 'queue')} and {counted(used.messages, 'message')}")
+            _tell_destroyed(used)
             if present is not None and present.definition.memory:
                 volume.remove_memory(present)
         with self._lock:
@@ -274,7 +273,9 @@ class Administering(ABC):
                 volume.read(lambda unit: manage_spaces.refuse_left(unit, left.name, path))
             if dry_run:
                 return
+            used = self._used(volume, left)
             manage_spaces.destroy_left(volume, left, path, force=force)
+            _tell_destroyed(used)
             if left.definition.memory:
                 volume.remove_memory(left)
 
@@ -359,6 +360,11 @@ class Administering(ABC):
     def _looked_at(self, found: Space) -> OpenSpace:
         """Return a queue space for an act from outside of it, which attaches nobody."""
         return OpenSpace(found, page_size=self.info.page_size)
+
+
+def _tell_destroyed(used: SpaceUsage | None) -> None:
+    if used is not None:
+        tell(f"destroyed with {counted(used.queues, 'queue')} and {counted(used.messages, 'message')}")
 
 
 def _tell_nobody(_percent: int) -> None:
