@@ -67,6 +67,14 @@ def test_history_queues_and_spaces_can_be_asked_about(answer):
     assert list(answer("SELECT space, queues, messages FROM spaces").table.rows) == [("SPACE", 3, 8)]
 
 
+def test_attributes_of_queues_and_spaces_are_the_same_of_a_device_and_of_an_archive(answer):
+    columns = "queue, high, retention, keep_expired, enqueue_enabled, nonpersistent, memory_pages"
+    assert list(answer(f"SELECT {columns} FROM queues WHERE queue = 'KEPT'").table.rows) == [
+        ("KEPT", "100%", -1, "false", "true", 0, 0)
+    ]
+    assert list(answer("SELECT action_limit, handles FROM spaces").table.rows) == [(64, 0)]
+
+
 def test_no_more_rows_come_than_are_asked_for_and_that_is_told(answer):
     found = answer("SELECT body FROM messages WHERE queue = 'Q' ORDER BY priority", 2)
     assert list(found.table.rows) == [("text 0",), ("text 1",)]
