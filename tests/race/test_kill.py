@@ -8,6 +8,7 @@ from sqlalchemy import update
 
 from qmadmin.opening import open_device
 from qmcore.message import Reason
+from qmcore.probe import Point
 from qmstorage.schema import owner
 from tests.fix_store import attachment_of, bodies_held, count_rows, drain, make_queue, queue_definition
 
@@ -79,6 +80,54 @@ def test_what_was_acknowledged_is_there_when_the_last_process_was_killed(real_de
     child.kill()
     with open_device(real_device.path) as device, device.open_space("SPACE") as space:
         assert [info.msgid for info in space.messages("Q")][:50] == said
+
+
+DIE = """
+from pathlib import Path
+from tests.doom import Doom, meet
+
+_, path, act, place, mark = sys.argv
+with open_device(path) as device, device.open_space("SPACE") as space:
+    # So that the definitions are known, and no transaction is the first one ever.
+    with space.transaction():
+        space.enqueue("ERRORS", "known")
+    with space.transaction():
+        space.enqueue("OUT", space.dequeue("ERRORS").text)
+    assert space.dequeue("OUT")
+    if act == "enqueue":
+        meet(Doom(place), Path(mark))
+        space.enqueue("OUT", "x")
+    else:
+        with space.transaction():
+            space.enqueue("OUT", space.dequeue("Q").text)
+            meet(Doom(place), Path(mark))
+    say("done")
+"""
+"""Brings a message, or takes one and answers it, and dies at a point of the commit of that."""
+
+DONE_BEFORE = {"AFTER_COMMIT", "BEFORE_SYNC", "AFTER_SYNC"}
+"""Points behind what decides."""
+
+
+@pytest.mark.parametrize("act", ["enqueue", "answer"])
+@pytest.mark.parametrize("place", [point.name for point in Point if point.name.endswith(("WRITE", "COMMIT", "SYNC"))])
+def test_a_death_at_any_point_of_a_commit_leaves_all_of_it_or_nothing(real_device, start, tmp_path, act, place):
+    with real_device.open_space("SPACE") as space:
+        make_queue(space, "OUT")
+        space.enqueue("Q", "x")
+        child = start(DIE, real_device.path, act, place, tmp_path / "mark")
+        said = child.lines_left()
+        # There a message comes, and a transaction ends, in one journey to the server, which does the rest.
+        assert said == [] or (real_device.kind == "postgresql" and not place.endswith("COMMIT"))
+        is_done = said == ["done"] or place in DONE_BEFORE
+        assert drain(space, "OUT") == (["x"] if is_done else [])
+        left = space.dequeue("Q")
+        if act == "enqueue":
+            assert (left.text, left.retries) == ("x", 0)
+        elif is_done:
+            assert left is None
+        else:
+            assert (left.text, left.retries) == ("x", 1)
 
 
 class TestConsumer:
