@@ -32,6 +32,7 @@ from qmcore.queue import Queue, QueueDefinition
 from qmcore.space import SpaceDefinition
 from qmcore.times import MICROS, to_datetime
 from tests.fix_postgres import login_of
+from tests.fork_server import ForkedProcess, ForkServer
 
 ROOT = Path(__file__).parents[1]
 SOURCES = os.pathsep.join(str(ROOT / part) for part in ("", "core", "storage"))
@@ -375,16 +376,23 @@ def freeze(pid: int) -> None:
 class Child:
     """A real process that a test talks with, line by line."""
 
-    def __init__(self, source: str, *arguments: object) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + source, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": SOURCES, "PGAPPNAME": (name := f"child-{secrets.token_hex(8)}")},
-        )
-        self.name = name
+    def __init__(self, server: ForkServer | None, source: str, *arguments: object) -> None:
+        """Have the process forked by the server; without one it is begun anew, and loads what it needs itself."""
+        self.name = f"child-{secrets.token_hex(8)}"
+        environment = {**os.environ, "PYTHONPATH": SOURCES, "PGAPPNAME": self.name}
+        program = [PRELUDE + source, *map(str, arguments)]
+        self.process: ForkedProcess | subprocess.Popen[str]
+        if server is None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", *program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+        else:
+            self.process = server.start(program[0], program[1:], environment)
         self.pid = self.process.pid
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._errors: list[str] = []
@@ -442,7 +450,11 @@ class Child:
 
     def freeze(self) -> None:
         """Stop the process where it is, and return when it stands still."""
-        freeze(self.pid)
+        if isinstance(self.process, subprocess.Popen):
+            freeze(self.pid)
+        else:
+            self.signal(signal.SIGSTOP)
+            eventually(lambda: set(_states(self.pid)) == {"T"}, "it stands still")
 
     def kill(self) -> None:
         """Kill the process as `kill -9` does, and return when it is dead, and a server of ours has noticed."""
@@ -473,18 +485,38 @@ class Child:
                 stream.close()
 
 
+def _states(pid: int) -> Iterator[str]:
+    """Give the state of each thread of a process, as Linux tells it."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        yield (task / "stat").read_text().rpartition(") ")[2][0]
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer | None]:
+    """What forks the processes of tests that talk with them; None where the system cannot tell how those end."""
+    if not hasattr(os, "pidfd_open"):
+        yield None
+        return
+    with contextlib.closing(ForkServer(LOADED)) as server:
+        yield server
+
+
+LOADED = ("qmadmin.opening", "qmadmin.space", "qmstorage.sqlite.opening", "qmstorage.postgres.opening", "qmadmin.atmi")
+"""What most of them load."""
+
+
 @pytest.fixture
-def start() -> Iterator[Callable[..., Child]]:
+def start(fork_server: ForkServer | None) -> Iterator[Callable[..., Child]]:
     """Start a process that runs a program: its source, then its arguments."""
-    children: list[Child] = []
+    with contextlib.ExitStack() as children:
+        yield lambda *program: children.enter_context(contextlib.closing(Child(fork_server, *program)))
 
-    def started(source: str, *arguments: object) -> Child:
-        children.append(Child(source, *arguments))
-        return children[-1]
 
-    yield started
-    for child in children:
-        child.close()
+@pytest.fixture
+def start_anew() -> Iterator[Callable[..., Child]]:
+    """The same for a process whose memory or modules are looked at: nothing is loaded before it loads it."""
+    with contextlib.ExitStack() as children:
+        yield lambda *program: children.enter_context(contextlib.closing(Child(None, *program)))
 
 
 def eventually(claim: Callable[[], bool], what: str) -> None:

@@ -170,7 +170,7 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
         assert {mode(name) for name in files} == {0o660}
         assert {Path(name).stat().st_gid for name in files} == {users}
         child.kill()
-        second = start(self.WORK.replace("20", "0").replace(".text", ""), path)
+        second = start(self.WORK.replace("wait=60", "wait=0").replace(".text", ""), path)
         second.expect("False", "None")
 
 

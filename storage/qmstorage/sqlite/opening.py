@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -95,7 +96,13 @@ def _create_tables(connection: sqlite3.Connection, info: DeviceInfo, *, main: bo
         raise
 
 
-def _ddl() -> Iterator[str]:
+@functools.cache
+def _ddl() -> tuple[str, ...]:
+    """Return what makes the tables; to compile it takes longer than to run it."""
+    return tuple(_statements())
+
+
+def _statements() -> Iterator[str]:
     for table in schema.metadata.sorted_tables:
         yield str(CreateTable(table).compile(dialect=files.DIALECT))
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
