@@ -122,13 +122,14 @@ def recorded(device):
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_each_act_leaves_one_record(store, space, name):
+def test_each_act_leaves_one_record(store, space, name, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/opt/x/app.py"])
     act, target, outcome = ACTS[name]
     act(space, store.device)
     assert recorded(store.device) == [(target, outcome)]
     (entry,) = store.device.audited()
     owner = "QueueSpace" if hasattr(QueueSpace, name) else "Device"
-    assert entry.command.startswith(f"{audit._program()}: {owner}.{name}(")
+    assert entry.command.startswith(f"app.py: {owner}.{name}(")
 
 
 @pytest.mark.parametrize("name", REFUSED)
