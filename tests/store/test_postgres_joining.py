@@ -49,6 +49,20 @@ def test_a_non_persistent_queue_takes_and_gives_messages_in_a_transaction_of_the
     arena.check_counters()
 
 
+def test_a_purge_beside_a_transaction_of_the_application_is_recorded_whatever_becomes_of_that(arena, engine):
+    space = arena.space()
+    make_queue(space)
+    space.enqueue("Q", "before")
+    with engine.connect() as connection:
+        space.enqueue("Q", "joined", connection=connection)
+        assert space.purge("Q") == 1
+        connection.rollback()
+    assert [(entry.target, entry.outcome) for entry in arena.device.audited()] == [
+        ("queue SPACE/Q", "1 message deleted")
+    ]
+    arena.check_counters()
+
+
 def test_a_two_phase_transaction_of_the_application_is_refused_and_goes_on(arena, engine):
     space = arena.space()
     make_queue(space)
