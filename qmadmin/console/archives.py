@@ -175,7 +175,7 @@ def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
 
 
 def _commands(done: Imported) -> Iterator[Notice]:
-    """Yield a warning for each capacity command that an archive brings: whoever wrote the archive wrote it."""
+    """Yield a warning for each capacity command that an archive brings: its writer wrote it."""
     for space in done.spaces:
         for queue, command in space.commands:
             yield Notice(

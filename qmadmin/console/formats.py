@@ -84,7 +84,7 @@ def _csv_rows(result: Result) -> Iterator[tuple[list[str], Iterable[Datum] | Non
 
 def _csv_line(values: Iterable[Any]) -> str:
     line = io.StringIO()
-    # What has a character of this end in it is put into quotes; the end itself is for whoever writes the line.
+    # What has a character of this end in it is put into quotes; the end itself is left to the writer of the line.
     csv.writer(line, lineterminator=_END).writerow(values)
     return line.getvalue().removesuffix(_END)
 

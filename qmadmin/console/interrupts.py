@@ -26,7 +26,7 @@ class _Note:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Let the work inside finish before an interrupt is raised; a second interrupt breaks it off.
+    """Finish the work inside before an interrupt is raised; a second interrupt breaks it off.
 
     A command that changes something is thus either done or not begun when the prompt comes back.
     """
@@ -55,7 +55,7 @@ def let_through() -> Iterator[None]:
 
 @contextlib.contextmanager
 def left_to_the_child() -> Iterator[list[int]]:
-    """Let an interrupt reach the child process and pass by this one; the list that is returned notes the signal.
+    """Leave an interrupt to the child process, and pass it by here; the list that is returned notes the signal.
 
     A handler that does nothing is set, rather than none: a child would inherit that the signal is ignored.
     """

@@ -23,7 +23,7 @@ class Severity(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Notice:
-    """A remark that is no result: it goes to stderr, with its severity in front.
+    """A remark that is not a result: it goes to stderr, with its severity in front.
 
     `number` is the one that Tuxedo's message catalogue gives the sentence, where it has it; it goes into the log.
     """

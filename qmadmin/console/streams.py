@@ -13,7 +13,7 @@ from qmcore.redacted import redacted
 
 
 def fill_standard_descriptors() -> None:
-    """Give a standard stream that is closed to nobody: else the next file opened would be taken for it by a child."""
+    """Lead a standard stream that is closed to nowhere: else the next file opened would be taken for it by a child."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
@@ -23,7 +23,7 @@ def fill_standard_descriptors() -> None:
 
 
 def take_every_character() -> None:
-    """Have whatever is written come out, if need be as an escape; a stream that was closed takes it for nobody."""
+    """See that all that is written comes out, if need be as an escape; a stream that was closed drops it."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if stream is None:

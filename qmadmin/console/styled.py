@@ -152,7 +152,7 @@ class StyledScreen:
         return line
 
     def _page(self, lines: Iterable[Sequence[Span]], pager: str) -> None:
-        """Give the lines to the pager until it is left."""
+        """Pass the lines to the pager until it is left."""
         self._plain.flush()
         with left_to_the_child() as interrupts:
             child = subprocess.Popen(  # noqa: S602 - PAGER is a shell command

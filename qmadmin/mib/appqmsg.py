@@ -44,8 +44,8 @@ class MessageSubject:
     queue: Queue
     info: MessageInfo
 
-    def ordered_by(self, criterion: Criterion) -> bool:
-        """Tell whether this is one of the criteria of the queue."""
+    def is_ordered_by(self, criterion: Criterion) -> bool:
+        """Return whether this is one of the criteria of the queue."""
         return criterion in self.queue.definition.order.criteria
 
 
@@ -258,7 +258,7 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
             "TA_PRIORITY",
             "priority",
             "1 to 100; GET gives -1 where the queue is not ordered by priority",
-            lambda subject, priority: priority if subject.ordered_by(Criterion.PRIORITY) else -1,
+            lambda subject, priority: priority if subject.is_ordered_by(Criterion.PRIORITY) else -1,
             permissions="rw-rw-r--",
             field="priority",
             read=_PRIORITY,
@@ -267,7 +267,7 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
             "TA_TIME",
             "available_at",
             f"+seconds, {_TIME}; GET gives nothing where the queue is not ordered by time, or none was set",
-            lambda subject, micros: written_moment(micros) if subject.ordered_by(Criterion.TIME) else "",
+            lambda subject, micros: written_moment(micros) if subject.is_ordered_by(Criterion.TIME) else "",
             about="When the message becomes available, in local time.",
             permissions="rw-rw-r--",
             field="available",

@@ -25,7 +25,7 @@ _LOOK = "Look for damage with qcheck; the traceback is in the log."
 logger = logging.getLogger("qmadmin.mib")
 
 
-class _Unusable(Exception):  # noqa: N818 - it is no error of the program
+class _Unusable(Exception):  # noqa: N818 - it is not an error of the program
     """The words make no request."""
 
 
@@ -136,7 +136,7 @@ def _error(error: Exception) -> dict[str, Any]:
     if isinstance(error, QueueError):
         return _told(error.name, None, error.message, error.hint)
     if isinstance(error, OSError) and error.filename is None:
-        # The output is gone, and with it whoever would read the document.
+        # The output is gone, and with it the reader of the document.
         raise error
     logger.error("the request failed inside qmadmin", exc_info=error)
     return _told(SystemFailureError.name, None, f"failed inside qmadmin: {type(error).__name__}", _LOOK)

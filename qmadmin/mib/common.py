@@ -63,6 +63,6 @@ def addresses(space: Callable[[S], str], device: Callable[[S], Device], *, marks
 
 @contextlib.contextmanager
 def opened(request: Request) -> Iterator[QueueSpace]:
-    """Give the queue space that a request names, open for as long as the request takes."""
+    """Open the queue space that a request names for as long as the request takes."""
     with request.device.open_space(request.keys["space"], role=ROLE) as space:
         yield space

@@ -192,7 +192,7 @@ def _flags(given: Flags | int) -> Flags:
 
 @contextlib.contextmanager
 def _recorded(of: MibClass[Any], request: Request, state: str, values: Values) -> Iterator[None]:
-    """Have all that a destructive request does recorded as one act."""
+    """Record all that a destructive request does as one act."""
     if state not in of.destructive:
         yield
         return
@@ -247,7 +247,7 @@ def _streamed(
 
 @contextlib.contextmanager
 def _opened(where: Where, given: Values) -> Iterator[Device]:
-    """Give the device of a request; one that is given by its path is open for the request only."""
+    """Yield the device of a request; one that is given by its path is open for the request only."""
     if isinstance(where, (str, os.PathLike)):
         _refuse_other(path_of(where), given)
         with open_to_administer(where) as device:

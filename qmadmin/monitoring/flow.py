@@ -45,8 +45,8 @@ class Counts:
     def since(self, before: Counts | None) -> Counts:
         """Return what was counted after `before`; everything where the queue was not there then.
 
-        Non-persistent messages are counted anew when their memory is, so that less may be counted than before: that
-        is taken for nothing.
+        Non-persistent messages are counted from 0 again when their memory is made again, so that less may be counted
+        than before: that is taken for nothing.
         """
         if before is None or before.queue_id != self.queue_id:
             return self
@@ -145,7 +145,7 @@ class _Course:
         self._counts: Counts | None = None
 
     def is_of(self, counts: Counts) -> bool:
-        """Tell whether it is the very queue that has these counts, and not an earlier one of the same name."""
+        """Return whether it is the very queue that has these counts, and not an earlier one of the same name."""
         return self._counts is not None and self._counts.queue_id == counts.queue_id
 
     def add(self, look: Look) -> QueueFlow:

@@ -1,4 +1,4 @@
-"""Work that is done aside, by a thread, so that whoever types never waits for it for long."""
+"""Work that is done aside, by a thread, so that a person who types never waits for it for long."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Aside:
         self._last: _Work | None = None
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether the last work is not done yet."""
         return self._last is not None and not self._last.done.is_set()
 
     def find(self, work: Callable[[], T], otherwise: T) -> T:
         """Return what the work returns; `otherwise` if that takes too long, or an earlier one still does."""
-        if self.busy:
+        if self.is_busy:
             return otherwise
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="qmadmin-aside", daemon=True)

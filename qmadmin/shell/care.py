@@ -196,7 +196,7 @@ def _described(title: str, report: BackupReport) -> Record:
 
 
 def _commands(device: Device) -> Iterator[Notice]:
-    """Yield a warning for each program that queues will have run: whoever made the backup may be another user."""
+    """Yield a warning for each program that queues will have run: another user may have made the backup."""
     # What is damaged the faults of the report, and qcheck, tell of.
     with contextlib.suppress(QueueError):
         for space in device.spaces():

@@ -1,4 +1,4 @@
-"""Shell commands that a command line runs: how they ended, for whoever typed it."""
+"""Shell commands that a command line runs: how they ended, for the person who typed it."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def qget(
                     break
                 # That it is locked now is our own doing, and no news.
                 _deliver(session, dataclasses.replace(found, state=State.READY), sink, in_hex=in_hex)
-                # It is removed once whoever asked for it has it; a lock that is only given up is no try.
+                # It is removed once the person who asked for it has it; a lock that is only given up is no try.
                 space.remove(queue_name, msgid=found.msgid)
             taken += 1
     if msgid is not None and not taken:
@@ -248,7 +248,7 @@ def _sink(output: str | None) -> Iterator[_Sink | None]:
 
 
 def _deliver(session: Session, message: Message, sink: _Sink | None, *, in_hex: bool) -> None:
-    """Bring a message to whoever asked for it; when this returns it has arrived."""
+    """Bring a message to the person who asked for it; when this returns it has arrived."""
     if sink is None:
         session.draw(_shown(session, message, in_hex=in_hex))
         session.output.settle()

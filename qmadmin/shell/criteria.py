@@ -78,6 +78,6 @@ class Criteria:
             parts.append(self.condition)
         return all_of(parts)
 
-    def keeps(self, message: MessageInfo) -> bool:
-        """Tell whether a message has the delivery that is asked for."""
+    def has_delivery_of(self, message: MessageInfo) -> bool:
+        """Return whether a message has the delivery that is asked for."""
         return self.delivery in (None, message.delivery)

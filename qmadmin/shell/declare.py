@@ -68,10 +68,10 @@ class Option:
 class Positional:
     """A positional argument.
 
-    With a `prompt` it is asked for when the line does not have it. An empty answer means `default`, a text that is
-    read like an answer; `notice` then says so. Where there is no default an answer is required. With `clearable` a
-    pair of quotes with nothing between is no empty answer, but means the empty value. Without a prompt the argument may
-    be left out, and is None then, and so may one of which an option that is named in `unless` takes the place. Where
+    With a `prompt` it is asked for when the line does not have it. An empty answer means `default`, a text that is read
+    like an answer; `notice` then says so. Where there is no default an answer is required. With `clearable` a pair of
+    quotes with nothing between is not an empty answer, but means the empty value. Without a prompt the argument may be
+    left out, and is None then, and so may one of which an option that is named in `unless` takes the place. Where
     `meant` gives a text, that holds for what the line does not have, and nothing is asked. A prompt and a notice may
     name what `facts` returns, and `{default}`. One that is the `rest` of its line begins with the first word that is no
     option, and has all that follows, quotes and all. `missing` is the hint where there is no answer and no default.

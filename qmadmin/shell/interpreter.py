@@ -196,14 +196,14 @@ class Interpreter:
             check_needs(command, self._session)
             reading.fill(self._dialogue, self._session)
             self._session.output.prepare()
-            agreed = command.confirm is None or self._agreed(command.confirm, reading, start)
+            agreed = command.confirm is None or self._is_agreed(command.confirm, reading, start)
         if agreed is None:
             self._pass_over(reading)
         elif agreed:
             self._run(command, reading, start, line)
 
-    def _agreed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
-        """Tell whether the command is to be run; what it would hit is found out in any case."""
+    def _is_agreed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
+        """Return whether the command is to be run; what it would hit is found out in any case."""
         action = confirm.action(self._session, reading.given)
         agreed = reading.given["yes"] or self._session.modes.yes
         if confirm.refuse is not None and (reading.given["dry_run"] or not agreed):
@@ -218,13 +218,13 @@ class Interpreter:
             self._dialogue.pass_over_yes_or_no()
             return True
         else:
-            return self._confirmed(action, confirm, reading, start)
+            return self._is_confirmed(action, confirm, reading, start)
         if not reading.given["yes"]:
             self._dialogue.pass_over_yes_or_no()
         self._show(shown, start)
         return False
 
-    def _confirmed(self, action: str, confirm: Confirmation, reading: Reading, start: str) -> bool:
+    def _is_confirmed(self, action: str, confirm: Confirmation, reading: Reading, start: str) -> bool:
         question = action + confirm.CHOICES
         while True:
             reading.asked_to_confirm = True
@@ -375,7 +375,7 @@ class Interpreter:
     def _pass_over(self, reading: Reading) -> None:
         """Drop the answers of a command that was refused, lest they be taken for commands."""
         if reading.asked_to_confirm:
-            # Nothing more would be asked; but whoever was at a terminal was asked again, and has answered.
+            # Nothing more would be asked; but a person at a terminal was asked again, and has answered.
             where = self._dialogue.pass_over_yes_or_no()
         else:
             where = self._dialogue.pass_over(reading.unread)

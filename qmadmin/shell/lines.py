@@ -131,7 +131,7 @@ class Script:
         return self.place()
 
     def _is_command(self, line: str) -> bool:
-        """Tell whether a line that may be an answer begins with the full name of a command.
+        """Return whether a line that may be an answer begins with the full name of a command.
 
         An abbreviation may well be the name of a queue, and `echo` the beginning of a capacity command.
         """

@@ -57,7 +57,7 @@ def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | N
     name, criteria = queue_name or session.chosen(), session.criteria
     left_out = LeftOut(name)
     found_all = session.opened().messages(name, condition=criteria.whole, left_out=left_out.count)
-    messages = filter(criteria.keeps, found_all)
+    messages = filter(criteria.has_delivery_of, found_all)
     first = next(messages, None)
     columns = _OF_BODIES if bodies else _COLUMNS if session.detailed else _COLUMNS[:_BRIEF]
     if first is None:

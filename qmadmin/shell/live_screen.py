@@ -55,7 +55,7 @@ def watch(session: Session, queue_name: str | None, seconds: float, rounds: int 
     A refusal of the device ends it and is raised.
     """
     view = View(f"{session.opened().name} on {session.path}", seconds)
-    if not _shows(figures.BARS):
+    if not _can_show(figures.BARS):
         view.bars = figures.PLAIN_BARS
 
     def look() -> None:
@@ -206,8 +206,8 @@ def _add_sorting(bindings: KeyBindings, view: View) -> None:
         view.scrolled = 0
 
 
-def _shows(text: str) -> bool:
-    """Tell whether the terminal takes the characters of a text."""
+def _can_show(text: str) -> bool:
+    """Return whether the terminal can show the characters of a text."""
     try:
         text.encode(sys.stdout.encoding or "ascii")
     except UnicodeError:

@@ -59,7 +59,7 @@ def bounded(notice: Notice) -> Notice:
 
 
 class UsageError(Exception):
-    """The shell cannot take a line as it stands. It is shown to whoever wrote the line, and goes no further."""
+    """The shell cannot take a line as it stands. It is shown to the person who wrote the line, and goes no further."""
 
     def __init__(self, text: str, *, hint: str = "", number: int | None = None) -> None:
         super().__init__(text)

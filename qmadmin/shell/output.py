@@ -56,7 +56,7 @@ class _Target(io.RawIOBase):
         return len(memoryview(data)) if self.over else self.put(data)
 
     def begin(self) -> None:
-        """Have a place for what comes, if that is not so."""
+        """Open the place for the output, unless that was done."""
         if self.begun or self.over:
             return
         self.begun = True
@@ -90,11 +90,11 @@ class _Target(io.RawIOBase):
 
     @abstractmethod
     def end(self) -> list[Notice]:
-        """Let go of what was opened, and return what there is to say."""
+        """Close what was opened, and return what there is to say."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Let go of what was opened, and wait for nobody."""
+        """Close what was opened, and wait for nobody."""
 
 
 class _File(_Target):
@@ -175,7 +175,7 @@ class _Command(_Target):
 
     def start(self) -> None:
         try:
-            self._child = subprocess.Popen(  # noqa: S602 - the line of whoever typed it
+            self._child = subprocess.Popen(  # noqa: S602 - the line that was typed
                 self.name,
                 shell=True,
                 stdin=subprocess.PIPE,
@@ -300,7 +300,7 @@ class Elsewhere:
         self._target.over = True
 
     def lost(self, error: OutputLostError) -> list[Notice]:
-        """Write nothing more, and return what there is to say of it: nothing where whoever read it has enough."""
+        """Write nothing more, and return what there is to say of it: nothing where its reader has enough."""
         self.drop()
         reason = f"Failed to write {self._target.name}: {error.reason}"
         return [] if error.quiet else [Notice(Severity.ERROR, reason)]

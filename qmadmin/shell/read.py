@@ -111,7 +111,7 @@ class Reading:
         self._to_ask = [
             positional.name
             for positional in self.command.positionals
-            if positional.name in self._to_ask and not self._replaced(positional)
+            if positional.name in self._to_ask and not self._is_replaced(positional)
         ]
         if problem is not None:
             raise problem
@@ -202,7 +202,7 @@ class Reading:
     def _value(self, positional: Positional, asking: Asking, session: Session) -> Any:
         text = self._words.get(positional.name)
         self._cleared = text == ""
-        if text is None and (not positional.prompt or self._replaced(positional)):
+        if text is None and (not positional.prompt or self._is_replaced(positional)):
             return None
         prompt = ""
         while True:
@@ -221,14 +221,14 @@ class Reading:
                     return ""
                 return self._default(positional, asking, session)
             except (UsageError, InvalidArgumentError) as error:
-                # What is wrong on the line is mended there: whoever wrote it may not see that an answer is due.
+                # What is wrong on the line is mended there: the person who wrote it may not see that an answer is due.
                 if not (asked and asking.patient):
                     raise
                 asking.warn(self.again(_reason(error)))
                 text = None
 
-    def _replaced(self, positional: Positional) -> bool:
-        """Tell whether an option takes the place of an argument."""
+    def _is_replaced(self, positional: Positional) -> bool:
+        """Return whether an option takes the place of an argument."""
         return any(option.name in positional.unless and option.flag in self._flags for option in self.command.options)
 
     def _warn_of_command(self, line: str, asking: Asking, session: Session) -> None:

@@ -101,7 +101,7 @@ def _signs(command: Command, line: str) -> Iterator[_Found]:
 
 
 def _words(line: str) -> Iterator[Word]:
-    """Yield the words up to the first that is torn, which whoever reads the arguments refuses."""
+    """Yield the words up to the first that is torn, which is refused where the arguments are read."""
     with contextlib.suppress(UsageError):
         yield from words.each(line)
 

@@ -54,7 +54,7 @@ class Session:
     `path` is the device as QMCONFIG or the argument names it, without what is not to be seen; nothing is opened before
     a command needs it. `previous`
     is the command line that an empty line repeats, `previous_shell` the shell command that `!!` repeats,
-    `snapshots` the counters that qstat compares with, by queue space. `at_terminal` tells whether a person types at a
+    `snapshots` the counters that qstat compares with, by queue space. `at_terminal` says whether a person types at a
     terminal, `shown_at_terminal` whether results come there too, `can_page` whether long output can go through a pager,
     `children_read` whether a shell command may read the standard input, which it may not when that is the script.
     `space` is the name of the queue space that is opened when it is needed, unless another was opened before, or one
@@ -175,14 +175,14 @@ class Session:
             return True
         file = file_of(self._place)
         if file is None:
-            return self._opens()
+            return self._can_open()
         return file.exists() and not (file.is_file() and file.stat().st_size == 0)
 
-    def _opens(self) -> bool:
+    def _can_open(self) -> bool:
         try:
             return self.device is not None
         except BadResourceError:
-            # What is in its place, if anything, says whoever makes it.
+            # What is in its place, if anything, is said where it is made.
             return False
 
     def files(self) -> list[Path]:
@@ -194,7 +194,7 @@ class Session:
         return [own, *(Path(entry.path) for entry in entries)]
 
     def is_named(self, device: str) -> bool:
-        """Tell whether a name is one of the device of this session."""
+        """Return whether a name is one of the device of this session."""
         own, other = file_of(self._place), file_of(device)
         if own is None:
             # The name of a schema is enough: there is one database.

@@ -82,7 +82,7 @@ class Terminal:
         return made
 
     def _bottom_line(self) -> str:
-        if self._aside.busy:
+        if self._aside.is_busy:
             return " The device does not answer; there is nothing to offer."
         return bottom_line(self._session, get_app().output.get_size().columns)
 

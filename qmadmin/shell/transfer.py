@@ -117,7 +117,7 @@ def _importing(session: Session, given: Given) -> str:
 
 
 def _commands(done: Imported) -> str:
-    """Return which programs the queues will have run, which whoever confirms that should know."""
+    """Return which programs the queues will have run, which the person who confirms that should know."""
     commands = dict.fromkeys(repr(command) for space in done.spaces for _, command in space.commands)
     return f", with capacity commands of the archive: {', '.join(commands)}" if commands else ""
 

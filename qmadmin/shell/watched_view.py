@@ -34,7 +34,7 @@ class WatchedView:
     """How many lines the window had room for when it was drawn last."""
 
     def show(self, shown: Sequence[Shown]) -> None:
-        """Have what a command shows now in place of what it showed before."""
+        """Put what a command shows now in the place of what it showed before."""
         self.shown = shown
         self.clock = times.show(time.time_ns() // 1000).split()[1]
 

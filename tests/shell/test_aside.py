@@ -18,7 +18,7 @@ def gate():
 def test_work_that_is_done_in_time_is_returned():
     aside = Aside(60)
     assert aside.find(lambda: "found", "nothing") == "found"
-    assert not aside.busy
+    assert not aside.is_busy
 
 
 def test_work_that_fails_fails_where_it_is_asked_for():
@@ -34,11 +34,11 @@ def test_work_that_fails_fails_where_it_is_asked_for():
 def test_work_that_takes_too_long_is_not_waited_for_and_others_meanwhile_not_even_begun(gate):
     aside = Aside(0)
     assert aside.find(gate.wait, "nothing") == "nothing"
-    assert aside.busy
+    assert aside.is_busy
     begun = []
     assert aside.find(lambda: begun.append("it"), "nothing") == "nothing"
     gate.set()
-    eventually(lambda: not aside.busy, "the first has come to its end")
+    eventually(lambda: not aside.is_busy, "the first has come to its end")
     aside.find(lambda: begun.append("later"), None)
     eventually(lambda: begun == ["later"], "it goes on with what comes then")
 
