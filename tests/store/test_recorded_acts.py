@@ -1,6 +1,7 @@
 """Each destructive act is recorded once, before it happens and with what came of it, whoever calls."""
 
 import contextlib
+import contextvars
 import inspect
 import logging
 import os
@@ -241,6 +242,13 @@ def test_acts_in_an_act_are_parts_of_it(store, space):
     ]
 
 
+def test_what_is_called_later_in_a_copy_of_the_context_is_an_act_of_its_own(store, space):
+    with audit.act(store.device, "first", "call"):
+        later = contextvars.copy_context()
+    later.run(space.purge, "Q")
+    assert recorded(store.device) == [("first", "done"), ("queue SPACE/Q", "3 messages deleted")]
+
+
 def test_the_record_is_there_before_the_first_message_goes(store, space):
     seen = []
     space.purge("Q", progress=lambda _count: seen.extend(recorded(store.device)))
@@ -339,6 +347,29 @@ def test_a_device_that_stays_has_the_record_of_why(file_store, tmp_path):
     with contextlib.suppress(QueueError):
         restore_device(tmp_path / "B", file_store.path)
     assert len(recorded(file_store.device)) == 1
+
+
+def test_a_restore_that_is_killed_leaves_the_device_as_it_was_or_with_an_unfinished_record(file_store, start, tmp_path):
+    make_queue(file_store.space())
+    file_store.device.backup(tmp_path / "B")
+    for event, records in ("call", None), ("return", [(f"device {tmp_path / 'NEW'}", None)]):
+        child = start(
+            "from pathlib import Path\n"
+            "from qmadmin import restore_device\n"
+            "from tests.doom import Doom, meet\n"
+            "_, event, backup, path, mark = sys.argv\n"
+            "meet(Doom('qmstorage.sqlite.restoring:_put_in_place', event), Path(mark))\n"
+            "restore_device(backup, path)\n",
+            event,
+            tmp_path / "B",
+            tmp_path / "NEW",
+            tmp_path / f"mark-{event}",
+        )
+        child.lines_left()
+        assert (tmp_path / f"mark-{event}").exists()
+        assert (tmp_path / "NEW").exists() == (records is not None)
+    with open_device(tmp_path / "NEW") as device:
+        assert recorded(device) == records
 
 
 # ---- kills ----------------------------------------------------------------------------------------------------------
