@@ -138,7 +138,7 @@ def entry_of(command: str, target: str, at_us: int) -> AuditEntry:
     return AuditEntry(
         id=0,
         at_us=at_us,
-        user=_user_name(),
+        user=user_name(),
         uid=os.getuid(),
         host=os.uname().nodename,
         pid=os.getpid(),
@@ -280,7 +280,7 @@ def _program() -> str:
     return name if name not in ("", "-c", "-m") else "python"
 
 
-def _user_name() -> str:
+def user_name() -> str:
     """Return the name of the user who runs this process; who has none is named by the number."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name

@@ -11,7 +11,7 @@ import weakref
 from types import TracebackType
 from typing import Self
 
-from qmadmin.audit import destructive, tell
+from qmadmin.audit import destructive, tell, user_name
 from qmadmin.capacity.launching import Commands, refusal
 from qmadmin.maintenance import MEMORY, Care
 from qmadmin.managing_spaces import Administering
@@ -356,6 +356,7 @@ class Device(Administering, Care):
             found,
             Commands(self._maker.config_of(self.path), self._main, volume, found, refused).start,
             self.info.page_size,
+            user_name(),
         )
         if not volume.readonly:
             processes.attach(volume, opened, role, self.clock)

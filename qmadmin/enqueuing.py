@@ -12,9 +12,8 @@ from qmadmin.handle import SpaceHandle
 from qmadmin.open_transactions import current
 from qmcore import message, names, times
 from qmcore.acts import enqueue as enqueuing
-from qmcore.acts import plain, transactions
+from qmcore.acts import transactions
 from qmcore.acts.enqueue import Outgoing
-from qmcore.acts.making_room import with_room
 from qmcore.checks import buffer_of, flag_of
 from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmcore.message import PLAIN_CONTROLS, PRIORITY_DEFAULT, EnqueueControl
@@ -101,7 +100,7 @@ class Producing(SpaceHandle):
         InvalidArgumentError, BadMessageIdError if the message in `before` is gone, OperatingSystemError for a full
         disk, and AbortedError if the transaction's time is over.
         """
-        data, kind = _bytes_of(body)
+        data, kind = (body, "CARRAY") if isinstance(body, bytes) else _bytes_of(body)
         if corrid is not None:
             # First: arrays of numpy cannot be compared.
             corrid = names.correlation_id(corrid)
@@ -123,8 +122,8 @@ class Producing(SpaceHandle):
                 failure_queue=failure_queue,
                 error_queue=error_queue,
                 urcode=urcode,
-                delivery=_delivery(persistent, "persistent"),
-                reply_delivery=_delivery(reply_persistent, "reply_persistent"),
+                delivery=None if persistent is None else _delivery(persistent, "persistent"),
+                reply_delivery=None if reply_persistent is None else _delivery(reply_persistent, "reply_persistent"),
                 headers=_checked_headers(headers),
                 type=kind if type is None else type,
                 subtype=subtype,
@@ -163,8 +162,8 @@ class Producing(SpaceHandle):
         attachment = self._attachment
         if tracing.is_in_use():
             ((queue, body, control),) = tracing.traced([(queue, body, control)])
-        outgoing = enqueuing.prepare(queue, body, control, self._device.info.page_size)
-        return self._put(attachment, [outgoing], transactional=transactional, connection=connection)[0]
+        outgoing = [enqueuing.prepare(queue, body, control, self._device.info.page_size)]
+        return self._put(attachment, outgoing, transactional=transactional, connection=connection)[0]
 
     def put_many(
         self,
@@ -188,37 +187,13 @@ class Producing(SpaceHandle):
     ) -> list[str]:
         attachment.look_after(connection=connection)
         transaction = current(self._device, self.name) if transactional else None
-        now = self._device.clock.now()
         if not outgoing:
             return []
         if connection is not None:
             refuse_both(transaction)
-            return with_room(
-                attachment.volume,
-                [attachment.opened],
-                now,
-                lambda: attachment.volume.write_on(
-                    connection, lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now)
-                ),
-                lambda step: attachment.volume.write_on(connection, step),
-            )
-        if transaction is not None:
-            return self._put_in(transaction, attachment, outgoing, now)
-        if len(outgoing) == 1:
-            msgid = plain.enqueue(attachment.volume, attachment.opened, outgoing[0], now)
-            msgids = None if msgid is None else [msgid]
-        else:
-            msgids = plain.enqueue_together(attachment.volume, attachment.opened, outgoing, now)
-        if msgids is not None:
-            return msgids
-        return with_room(
-            attachment.volume,
-            [attachment.opened],
-            now,
-            lambda: attachment.volume.write(
-                lambda unit: enqueuing.enqueue(unit, attachment.opened, outgoing, now), concurrent=True
-            ),
-        )
+        elif transaction is not None:
+            return self._put_in(transaction, attachment, outgoing, self._device.clock.now())
+        return enqueuing.enqueue(attachment.volume, attachment.opened, outgoing, connection)
 
     def _put_in(
         self, transaction: Transaction, attachment: Attachment, outgoing: list[Outgoing], now: int
@@ -269,9 +244,7 @@ def _bytes_of(body: Body) -> tuple[message.Body, str]:
     return data, "CARRAY"
 
 
-def _delivery(persistent: bool | None, what: str) -> Delivery | None:
-    if persistent is None:
-        return None
+def _delivery(persistent: bool, what: str) -> Delivery:
     flag = flag_of(persistent)
     if flag is None:
         raise InvalidArgumentError(f"{what} must be True, False or None, got {persistent!r}")

@@ -66,7 +66,7 @@ def check_status(device: str) -> None:
 
 def _check_url(device: str) -> None:
     """Refuse a URL that is malformed, or of a kind that is not supported; nobody is asked about it yet."""
-    from qmadmin.opening import path_of
+    from qmadmin.volume_makers import path_of
 
     try:
         path_of(device)

@@ -14,9 +14,10 @@ from qmadmin.audit import recorded_as
 from qmadmin.console.exit_status import Exit
 from qmadmin.console.figures import count, span
 from qmadmin.console.streams import say
-from qmadmin.opening import can_back_up, open_device, path_of, plan_upgrade, upgrade_device
+from qmadmin.opening import can_back_up, open_device, plan_upgrade, upgrade_device
 from qmadmin.paths import absolute
 from qmadmin.version import __version__
+from qmadmin.volume_makers import path_of
 from qmcore.errors import InvalidArgumentError, QueueError
 
 if TYPE_CHECKING:

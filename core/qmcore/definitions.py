@@ -13,8 +13,8 @@ from qmcore.errors import BadQueueError, BadResourceError, OperatingSystemError
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Claim, Owner
-from qmcore.shortcut import PlainTerms
 from qmcore.space import Limited, Space
+from qmcore.transitions import Guard, Route, Terms
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,8 +28,12 @@ class Definitions:
     versions: Mapping[int, int]
     error_queues: frozenset[str]
     page_size: int
-    plain: dict[str, PlainTerms] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
-    """On what terms messages of which nothing special is asked come to queues, as far as it was found out."""
+    routes: dict[str, Route] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
+    """How messages come to stand in queues that take any, as far as it was found out."""
+    usual_terms: dict[tuple[str, str], Terms] = dataclasses.field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    """On what terms messages come whose senders ask for nothing, by queue and type, as far as it was found out."""
     plain_sources: dict[str, int] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
     """The numbers of queues from which nothing special is needed to take a message, as far as it was found out."""
 
@@ -88,11 +92,12 @@ class OpenSpace:
     """A queue space that a process has open. Its definitions are read again when their generation is another one.
 
     `me` is who we are to others, None where the queue space can only be read. `start` starts a capacity command that
-    we have claimed.
+    we have claimed. `asker` is the user of the system.
     """
 
-    def __init__(self, space: Space, start: Starter | None = None, page_size: int = PAGE_SIZE) -> None:
+    def __init__(self, space: Space, start: Starter | None = None, page_size: int = PAGE_SIZE, asker: str = "") -> None:
         self.space = space
+        self.asker = asker
         self.page_size = page_size
         self.me: Owner | None = None
         self.left_waits: set[tuple[int, str]] = set()
@@ -101,6 +106,7 @@ class OpenSpace:
         self._left_numbers: deque[Sequence[int]] = deque(maxlen=_LEFT_MOST)
         self.known: Definitions | None = None
         """The definitions as they were when they were last asked for; None where they never were."""
+        self._guard: Guard | None = None
         self.highest: dict[str, int] = {}
         """The highest use of limits that is noted, as far as we know: what is not above it need not be noted."""
 
@@ -114,6 +120,17 @@ class OpenSpace:
                 space=self.space.name,
             )
         return self.me
+
+    def guard(self, known: Definitions) -> Guard:
+        """Return who asks, and what must hold when a store acts by these definitions."""
+        guard, owner_id = self._guard, None if self.me is None else self.me.id
+        if guard is None or guard.generation != known.generation or guard.owner_id != owner_id:
+            limits = known.space.definition
+            most = limits.messages, limits.capacity, limits.memory // known.page_size
+            space = known.space
+            guard = Guard(space.id, space.incarnation, known.generation, self.asker, owner_id, *most)
+            self._guard = guard
+        return guard
 
     def leave_numbers(self, numbers: Sequence[int]) -> None:
         """Keep sequence numbers that were given out, and that nobody has used."""

@@ -140,21 +140,6 @@ class EnqueueControl:
         if self.expires_us is not None:
             times.checked_moment(self.expires_us, "time of expiry")
 
-    @property
-    def has_usual_place(self) -> bool:
-        """Whether it asks for no priority, time, expiry, delivery or place of its own: the queue says all of that."""
-        return (
-            self.priority == PRIORITY_DEFAULT
-            and self.delay is None
-            and self.available_us is None
-            and self.lifetime is None
-            and self.expires_us is None
-            and not self.never_expires
-            and self.delivery is None
-            and self.before is None
-            and not self.top
-        )
-
     def available_at(self, now: int) -> int | None:
         """Return when a message that arrives at `now` becomes available; None is at once."""
         return now + self.delay if self.delay is not None else self.available_us

@@ -41,7 +41,8 @@ FIRST_ORDINARY: Final = _ORDINARY
 BEHIND_ALL: Final = b"\x81"
 """What is behind every key."""
 _NUMBER: Final = 8
-_SEQUENCE_TOP = 2**64 - 1
+SEQUENCE_TOP: Final = 2**64 - 1
+"""What a sequence number is inverted with."""
 _NO_EXPIRY = b"\xff" * 8
 _TIME_BIAS = 2**63
 
@@ -80,18 +81,12 @@ class QueueOrder:
 
     def head(self, *, priority: int, available_at: int, expires_at: int | None) -> bytes:
         """Return the part of an ordinary key that stands before the sequence number, which may not be known yet."""
-        fields = b""
-        for criterion in self.criteria:
-            match criterion:
-                case Criterion.PRIORITY:
-                    fields += (255 - priority).to_bytes(1)
-                case Criterion.TIME:
-                    fields += (available_at + _TIME_BIAS).to_bytes(8)
-                case Criterion.EXPIRATION:
-                    fields += _NO_EXPIRY if expires_at is None else (expires_at + _TIME_BIAS).to_bytes(8)
-                case Criterion.FIFO | Criterion.LIFO:
-                    pass
-        return _ORDINARY + fields
+        return head_of(self.values, priority=priority, available_at=available_at, expires_at=expires_at)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The criteria as plain data."""
+        return tuple(criterion.value for criterion in self.criteria)
 
     @property
     def goes_by_times(self) -> bool:
@@ -124,7 +119,7 @@ class QueueOrder:
         ordinary = len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria) + 9
         inverted = len(key) == len(_TOP) + 9 if key.startswith(_TOP) else self.descends and len(key) == ordinary
         # A key before another one is longer, and counts upwards whatever that one does.
-        return _SEQUENCE_TOP - ordinal if inverted else ordinal
+        return SEQUENCE_TOP - ordinal if inverted else ordinal
 
     def moved(self, key: bytes, by: int) -> bytes:
         """Return a key of this order with `by` added to every sequence number in it; it may be less than nothing.
@@ -210,19 +205,44 @@ def _moved(field: bytes, by_us: int) -> bytes:
 _WIDTHS = {Criterion.PRIORITY: 1, Criterion.TIME: 8, Criterion.EXPIRATION: 8}
 
 
+def head_of(criteria: Sequence[str], *, priority: int, available_at: int, expires_at: int | None) -> bytes:
+    """Return what `QueueOrder.head` does, of an order by the values of its criteria."""
+    fields = _ORDINARY
+    for criterion in criteria:
+        if criterion == "priority":
+            fields += (255 - priority).to_bytes(1)
+        elif criterion == "time":
+            fields += (available_at + _TIME_BIAS).to_bytes(8)
+        elif criterion == "expiration":
+            fields += _NO_EXPIRY if expires_at is None else (expires_at + _TIME_BIAS).to_bytes(8)
+    return fields
+
+
 def ordinary_key(head: bytes, sequence: int, *, descends: bool) -> bytes:
     """Return the ordinary key that begins with `head`; `descends` as in the order of the queue."""
-    return head + (_SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST
+    return head + (SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST
+
+
+def head_on_top() -> tuple[bytes, bool]:
+    """Return what `ordinary_key` makes a key before every other one of; a later sequence number comes first."""
+    return _TOP, True
 
 
 def key_on_top(sequence: int) -> bytes:
     """Return a key before every other one of the queue; a later sequence number comes first."""
-    return _TOP + (_SEQUENCE_TOP - sequence).to_bytes(8) + LAST
+    head, descends = head_on_top()
+    return ordinary_key(head, sequence, descends=descends)
+
+
+def head_before(successor: bytes) -> tuple[bytes, bool]:
+    """Return what `ordinary_key` makes a key before another of; of several, the earlier sequence number comes first."""
+    return successor[:-1] + _BEFORE, False
 
 
 def key_before(successor: bytes, sequence: int) -> bytes:
     """Return a key directly before `successor`; among several, the earlier sequence number comes first."""
-    return successor[:-1] + _BEFORE + sequence.to_bytes(8) + LAST
+    head, descends = head_before(successor)
+    return ordinary_key(head, sequence, descends=descends)
 
 
 class OutOfOrder(enum.Flag):

@@ -32,10 +32,12 @@ from qmcore.records import (
 from qmcore.shortcut import Shortcut
 from qmcore.space import Space, SpaceDefinition
 from qmcore.store import MemoryStore, Store
+from qmcore.transitions import Command, Enqueue, Enqueued, Refused, Result
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
     from qmcore.findings import Finding
+    from qmcore.times import Clock
 
 T = TypeVar("T")
 
@@ -234,6 +236,9 @@ class Unit(
     def memory_level(self, space_id: int) -> Use:
         """Return how much the memory of a queue space holds, also where this unit has no part in it."""
 
+    def enqueue(self, command: Enqueue) -> Enqueued | Refused:
+        """Let messages arrive in a queue."""
+
     def afterwards(self, action: Callable[[], None]) -> None:
         """Have something done by whoever asked for the unit, once it is committed."""
 
@@ -291,6 +296,10 @@ class Volume(Protocol):
     """One physical store. Safe for use by several threads."""
 
     @property
+    def clock(self) -> Clock:
+        """The clock that all go by who share the volume."""
+
+    @property
     def path(self) -> str:
         """The file, as the device list names it."""
 
@@ -312,6 +321,18 @@ class Volume(Protocol):
 
         A commit may take longer, and who made it may be gone before he rings. So where this is not 0, who waits looks
         again each second, too. 0: nothing is ever missed.
+        """
+
+    def run(self, commands: Sequence[Command], *, on: object = None) -> Sequence[Result] | Refused:
+        """Execute commands, all or none, and return what came of each; when the call returns, that is on the disk.
+
+        With `on`, a connection of the application to the store, it stands or falls with the transaction of that.
+        """
+
+    def after_commit(self, action: Callable[[], None], *, on: object = None) -> None:
+        """Have something done once the application has committed the transaction of its connection `on`.
+
+        Without one it is done at once.
         """
 
     def write(

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
-from qmcore.message import Body, EnqueueControl, MessageInfo, Reason
+from qmcore.message import MessageInfo, Reason
 
 Cursor: TypeAlias = tuple[bytes | int, int]
 """Where a listing stands."""
@@ -41,7 +41,7 @@ class Use(NamedTuple):
         return Use(self.messages + other.messages, self.pages + other.pages, self.size + other.size)
 
 
-class Arrival(NamedTuple):
+class Counted(NamedTuple):
     """What an arrival has led to: the sequence numbers that were given, and the use of the queue space."""
 
     sequences: Sequence[int]
@@ -143,26 +143,12 @@ class Standing(NamedTuple):
     group_id: int | None = None
 
 
-class NewMessage(NamedTuple):
-    """A message on its way into a queue."""
-
-    id: int
-    queue_id: int
-    standing: Standing
-    pages: int
-    size: int
-    headers: str | None
-    control: EnqueueControl
-    body: Body
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Spilled:
     """A message that a transaction enqueues when it commits, as it stands in the store until then.
 
     `available_us` and `expires_us` are times that were given, `delay` and `lifetime` spans that the commit begins.
-    A `lifetime` of DEFAULT is what the queue says then. `place` is empty, TOP, or the order key of the message that it
-    stands before.
+    A `lifetime` of DEFAULT is what the queue says then. `place` is as in `Terms`.
     """
 
     message_id: int
@@ -175,7 +161,6 @@ class Spilled:
     lifetime: int | None
     place: bytes
 
-    TOP = b"\0"
     DEFAULT = -1
 
 

@@ -10,46 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from qmcore.message import Body, Message
-from qmcore.records import NewMessage, Nothing, TransactionRecord, Use
+from qmcore.message import Message
+from qmcore.records import Nothing, TransactionRecord, Use
 from qmcore.space import Space
-
-
-class PlainTerms(NamedTuple):
-    """On what terms a message comes to stand in the order of its queue.
-
-    `key_head` is the part of its order key before the sequence number, which is inverted where the order `descends`.
-    `most_messages` and `most_pages` are what the queue space may hold with it.
-    """
-
-    space: Space
-    generation: int
-    queue_id: int
-    key_head: bytes
-    descends: bool
-    most_messages: int
-    most_pages: int
-
-
-class PlainArrival(NamedTuple):
-    """A message that comes to stand in the order of its queue, ready at once.
-
-    The store gives the number of the message and the order key, which `new` has not: see `qmcore.order.ordinary_key`.
-    """
-
-    terms: PlainTerms
-    new: NewMessage
-
-
-class PlainArrivals(NamedTuple):
-    """Messages of one type, without any options, that come to stand in one queue behind each other, ready at once."""
-
-    terms: PlainTerms
-    now_us: int
-    type: str
-    bodies: Sequence[Body]
-    sizes: Sequence[int]
-    pages: Sequence[int]
+from qmcore.transitions import Enqueue
 
 
 class PlainDeparture(NamedTuple):
@@ -89,7 +53,7 @@ class PlainHeld(NamedTuple):
 class PlainEnd(NamedTuple):
     """A transaction is to be committed that holds messages of one queue and brings one message, or none.
 
-    `holds` is what it holds. The message has its number; its key is the store's to give, as in PlainArrival.
+    `holds` is what it holds. The message has the number of its identifier.
     """
 
     space: Space
@@ -98,7 +62,7 @@ class PlainEnd(NamedTuple):
     owner_id: int
     queue_id: int
     holds: Use
-    brings: PlainArrival | None
+    brings: Enqueue | None
 
 
 class Shortcut(Protocol):
@@ -107,12 +71,6 @@ class Shortcut(Protocol):
     @property
     def spares_journeys(self) -> bool:
         """Whether each step of the ordinary way is a journey to a server."""
-
-    def arrive(self, arrival: PlainArrival) -> int | None:
-        """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
-
-    def arrive_together(self, arrivals: PlainArrivals) -> Sequence[int] | None:
-        """Enqueue messages, durably, and return their sequence numbers, which ascend; None: nothing was done."""
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""

@@ -12,11 +12,10 @@ from qmcore.bulk_rows import Row, Run, Tally
 from qmcore.message import Message, Origin, State
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import (
-    Arrival,
+    Counted,
     Cursor,
     Holding,
     Listing,
-    NewMessage,
     Place,
     Role,
     Routing,
@@ -27,6 +26,7 @@ from qmcore.records import (
 )
 from qmcore.selection import Choice
 from qmcore.space import Space
+from qmcore.transitions import Arrival
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
@@ -42,7 +42,7 @@ class Counters(Protocol):
     def last_sequence(self, space_id: int) -> int:
         """Return the last sequence number that was given out."""
 
-    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Arrival:
+    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Counted:
         """Count messages in and give out as many sequence numbers."""
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
@@ -66,9 +66,6 @@ class Counters(Protocol):
 
 class MessageRecords(Protocol):
     """Messages and the states that they pass through."""
-
-    def bring(self, arriving: Sequence[NewMessage], now_us: int) -> None:
-        """Store messages and let them stand: ready or, until they are available, kept back; those who wait are told."""
 
     def key_of(self, queue_id: int, message_id: int) -> bytes | None:
         """Return the order key of a message that is still to be consumed from the queue."""
@@ -227,9 +224,12 @@ class HoldRecords(Protocol):
         """Delete all messages that the transaction dequeued from the queue; return how much that was."""
 
     def spill(
-        self, transaction_id: int, new: NewMessage, place: bytes, *, delay: int | None, lifetime: int | None
+        self, transaction_id: int, number: int, queue_id: int, arrival: Arrival, place: bytes, *, lifetime: int | None
     ) -> None:
-        """Store a message that the transaction enqueues when it commits; nobody sees it until then."""
+        """Store a message that the transaction enqueues when it commits; nobody sees it until then.
+
+        `lifetime` is as in `Spilled`.
+        """
 
     def spilled(self, transaction_id: int, queue_id: int, after: int, limit: int) -> list[Spilled]:
         """Return at most `limit` messages that the transaction has spilled for the queue, numbered above `after`."""

@@ -13,9 +13,10 @@ from typing import Final
 from qmadmin.atmi.control import LONG_RANGE
 from qmadmin.atmi.errno import TPEINVAL, TPENOENT, TPEPROTO, TPETIME, TPException, failure_to_join
 from qmadmin.device import Device
-from qmadmin.opening import open_device, path_of
+from qmadmin.opening import open_device
 from qmadmin.space import QueueSpace
 from qmadmin.transacting import Transaction
+from qmadmin.volume_makers import path_of
 from qmcore import names
 from qmcore.checks import flag_of, number_of, whole
 from qmcore.errors import InvalidArgumentError, QueueError

@@ -38,7 +38,7 @@ def _unless_named(why: str, device: str, command: str) -> str:
 
 
 def _is_device(config: str, path: str) -> bool:
-    from qmadmin.opening import path_of
+    from qmadmin.volume_makers import path_of
 
     try:
         return path_of(os.path.expanduser(config)) == path  # noqa: PTH111 - it may be a URL

@@ -17,7 +17,8 @@ from qmadmin.mib.appqtrans import T_APPQTRANS
 from qmadmin.mib.common import DEVICE, MACHINE, STATE
 from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request, Value, Values
 from qmadmin.mib.errors import Code, MibError, blaming
-from qmadmin.opening import open_to_administer, path_of
+from qmadmin.opening import open_to_administer
+from qmadmin.volume_makers import path_of
 from qmcore.checks import index_of
 
 if TYPE_CHECKING:

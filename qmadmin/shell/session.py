@@ -202,7 +202,7 @@ class Session:
         return other is not None and os.path.realpath(own) == os.path.realpath(other)
 
     def _schema(self) -> str:
-        from qmadmin.opening import address_of
+        from qmadmin.volume_makers import address_of
 
         address = address_of(self._place)
         return address.schema if address is not None else ""
@@ -299,7 +299,7 @@ def file_of(device: str) -> Path | None:
     """Return the file that a device is, given by its path or URL; None if it is another kind of database."""
     if "://" not in device:
         return Path(device)
-    from qmadmin.opening import path_of
+    from qmadmin.volume_makers import path_of
 
     try:
         path = path_of(device)
@@ -310,7 +310,7 @@ def file_of(device: str) -> Path | None:
 
 def _shown(device: str) -> str:
     """Return what people may see of a device that is given by its path or URL."""
-    from qmadmin.opening import path_of
+    from qmadmin.volume_makers import path_of
 
     try:
         path = path_of(device)

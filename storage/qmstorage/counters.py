@@ -9,7 +9,7 @@ from sqlalchemy import Update, bindparam, delete, func, literal_column, select, 
 
 from qmcore.errors import SystemFailureError
 from qmcore.queue import Queue, QueueUsage
-from qmcore.records import Arrival, Role, Use
+from qmcore.records import Counted, Role, Use
 from qmstorage.schema import counter, due, held, message, ready
 from qmstorage.statements import Row, Runner, given, insert_into
 
@@ -104,13 +104,13 @@ class Counters(Runner):
         """Return the last sequence number that was given out."""
         return int(self.all(_LAST_SEQUENCE, space_id=space_id)[0][0])
 
-    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Arrival:
+    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Counted:
         """Count messages in and give out as many sequence numbers."""
         last, messages, whole_pages, whole_size = self._whole(space_id)
         for each in (0, queue_id):
             self.run_in_order(_ARRIVE, count, count, pages, size, count, space_id, each)
         after = Use(messages + count, whole_pages + pages, whole_size + size)
-        return Arrival(range(last + 1, last + count + 1), after)
+        return Counted(range(last + 1, last + count + 1), after)
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
@@ -131,7 +131,7 @@ class Counters(Runner):
 
     def use(self, of: Queue) -> Use:
         """Return how much the queue holds."""
-        return self._use(of.space_id, of.id)
+        return self.use_of(of.space_id, of.id)
 
     def usage(self, of: Queue, now_us: int) -> QueueUsage:
         """Return what the queue holds and what went through it."""
@@ -163,7 +163,7 @@ class Counters(Runner):
 
     def remove_counters(self, space_id: int, queue_id: int) -> None:
         """Count the queue no longer; what it held is counted out of the queue space."""
-        use = self._use(space_id, queue_id)
+        use = self.use_of(space_id, queue_id)
         self.run(_LOWER_SPACE, space_id=space_id, by_messages=use.messages, by_pages=use.pages, by_size=use.size)
         self.run(_REMOVE, space_id=space_id, of_queue=queue_id)
 
@@ -182,5 +182,6 @@ class Counters(Runner):
         # Where the row is gone, qcheck says so; whatever else is asked goes on.
         return self.one(_COUNTERS, space_id=space_id, of_queue=queue_id) or (0,) * len(_COUNTERS.selected_columns)
 
-    def _use(self, space_id: int, queue_id: int) -> Use:
+    def use_of(self, space_id: int, queue_id: int) -> Use:
+        """Return how much a queue holds, or with 0 the queue space; nothing where it is not counted."""
         return Use(*(self.one(_USE_OF_QUEUE, space_id=space_id, of_queue=queue_id) or (0, 0, 0)))

@@ -9,9 +9,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, bindparam, delete, func, literal, select, update
 
 from qmcore.condition import Condition
-from qmcore.records import Holding, NewMessage, Place, Role, Spilled, Use
+from qmcore.records import Holding, Place, Role, Spilled, Use
 from qmcore.selection import Choice
 from qmcore.space import Space
+from qmcore.transitions import Arrival
 from qmstorage import conditions, selection
 from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.dialect import Among, Named, says
@@ -146,22 +147,22 @@ class Holdings(Messages):
         return self._delete_held(transaction_id, queue_id, Role.DEQUEUED)
 
     def spill(
-        self, transaction_id: int, new: NewMessage, place: bytes, *, delay: int | None, lifetime: int | None
+        self, transaction_id: int, number: int, queue_id: int, arrival: Arrival, place: bytes, *, lifetime: int | None
     ) -> None:
         """Store a message that the transaction enqueues when it commits; nobody sees it until then."""
-        self.put(new)
+        self.put(number, queue_id, arrival)
         self.run(
             _HOLD,
             trans_id=transaction_id,
-            message_id=new.id,
-            queue_id=new.queue_id,
+            message_id=number,
+            queue_id=queue_id,
             order_key=place,
             retries=0,
-            pages=new.pages,
-            size=new.size,
+            pages=arrival.pages,
+            size=arrival.size,
             expires_at=None,
             role=int(Role.ENQUEUED),
-            delay=delay,
+            delay=arrival.terms.times and arrival.terms.times.delay,
             lifetime=lifetime,
         )
 

@@ -13,8 +13,9 @@ from qmcore.damage import NO_RECORD, damaged
 from qmcore.errors import SystemFailureError
 from qmcore.message import Message, MessageInfo, Origin, State
 from qmcore.queue import Delivery
-from qmcore.records import NewMessage, Place, Routing, Standing
+from qmcore.records import Place, Routing, Standing
 from qmcore.space import Space
+from qmcore.transitions import Arrival
 from qmstorage import bodies, rows
 from qmstorage.bodies import Bodies
 from qmstorage.schema import history, message, ready
@@ -86,12 +87,13 @@ class Messages(Bodies):
     delivery = Delivery.PERSIST
     """Whether the messages of this store survive a restart."""
 
-    def put(self, new: NewMessage) -> None:
-        """Store a message, without a state yet."""
-        row = rows.to_row(new)
-        if new.size > bodies.IN_ROW_MAX:
-            self.put_body(new.id, new.body)
-            row["body_id"], row["body"] = new.id, None
+    def put(self, number: int, queue_id: int, arrival: Arrival) -> None:
+        """Store a message that comes later, without a state yet; what depends on when that is comes with it."""
+        times = arrival.terms.times
+        moments = (None, None) if times is None else (times.available_us, times.expires_us)
+        row = rows.full_row(number, queue_id, b"", 0, *moments, None, arrival)
+        if arrival.size > bodies.IN_ROW_MAX:
+            self.put_body(number, arrival.body)
         self._cursor.execute(self._texts[_PUT][0], row)
 
     def settle(self, message_id: int, standing: Standing) -> None:

@@ -22,6 +22,11 @@ class News:
         self.turns: dict[int, int] = {}
         """How many to ring of those who wait in turn, by queue."""
 
+    def clear(self) -> None:
+        """Forget all of it."""
+        self.queues.clear()
+        self.turns.clear()
+
     def came(self, queue_id: int, messages: int = 1) -> None:
         """Messages can be dequeued from the queue."""
         self.queues.add(queue_id)

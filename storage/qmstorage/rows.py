@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from qmcore import numbers
 from qmcore.damage import damaged
 from qmcore.errors import SystemFailureError
-from qmcore.message import PLAIN_CONTROL, TEXT_CONTROL, Body, Message, MessageInfo, Origin, Reason, State
+from qmcore.message import Message, MessageInfo, Origin, Reason, State
 from qmcore.queue import Delivery
-from qmcore.records import NewMessage
 from qmcore.row_rules import RULES
-from qmcore.shortcut import PlainArrivals
 from qmcore.space import Space
 from qmcore.times import EARLIEST, LATEST
+from qmcore.transitions import ALL_OPTIONS, USUAL_OPTIONS, Arrival
 from qmstorage import bodies
 from qmstorage.schema import message
 from qmstorage.statements import Row
@@ -85,137 +83,63 @@ for _names in (PLAIN, USUAL):
     # That is the order in which SQLAlchemy writes them, and in which the values of a row are given.
     assert _names == tuple(name for name in ALL if name in _names)  # noqa: S101 - what goes by them relies on it
 
-_NEVER_MOVED: Final = dict.fromkeys(
-    ("origin_queue", "origin_msgid", "origin_reason", "origin_error", "moved_at", "first_msgid", "expires_before")
-)
+_NOTHING_ASKED: Final = dict.fromkeys(ALL) | {"urcode": 0, "appkey": 0}
 
 
-def to_row(new: NewMessage) -> dict[str, Any]:
-    """Return the column values of a new message."""
-    control, standing = new.control, new.standing
+def new_row(
+    number: int,
+    queue_id: int,
+    key: bytes,
+    now: int,
+    available: int | None,
+    expires: int | None,
+    group_id: int | None,
+    arrival: Arrival,
+) -> Row:
+    """Return the row of a message that comes with options: the values of USUAL or of ALL, as many as it needs."""
+    body, size, pages, terms, _ = arrival
+    options = terms.options
+    if size > bodies.IN_ROW_MAX or group_id is not None or len(options) > len(USUAL_OPTIONS):
+        row = full_row(number, queue_id, key, now, available, expires, group_id, arrival)
+        return tuple(row[name] for name in ALL)
+    urcode, appkey, corrid, reply_queue, headers = options or _NO_OPTIONS
+    head = number, queue_id, key, terms.priority, now, available, expires, pages, size
+    return (*head, urcode, appkey, corrid, reply_queue, terms.type, headers, body)
+
+
+_NO_OPTIONS: Final = (0, 0, None, None, None)
+
+
+def full_row(
+    number: int,
+    queue_id: int,
+    key: bytes,
+    now: int,
+    available: int | None,
+    expires: int | None,
+    group_id: int | None,
+    arrival: Arrival,
+) -> dict[str, Any]:
+    """Return the values of all columns of a message that comes; a body that is too large for a row is kept apart."""
+    body, size, pages, terms, _ = arrival
+    is_apart = size > bodies.IN_ROW_MAX
     return {
-        "id": new.id,
-        "queue_id": new.queue_id,
-        "order_key": standing.order_key,
-        "priority": control.priority,
-        "enqueued_at": standing.enqueued_us,
-        "available_at": standing.available_us,
-        "expires_at": standing.expires_us,
-        "pages": new.pages,
-        "size": new.size,
-        "urcode": control.urcode,
-        "appkey": control.appkey,
-        "corrid": control.corrid,
-        "reply_queue": control.reply_queue,
-        "failure_queue": control.failure_queue,
-        "error_queue": control.error_queue,
-        "group_id": standing.group_id,
-        "delivery_asked": control.delivery and control.delivery.value,
-        "reply_delivery": control.reply_delivery and control.reply_delivery.value,
-        "client_id": control.client_id or None,
-        "type": control.type,
-        "subtype": control.subtype or None,
-        "headers": new.headers,
-        "body_id": None,
-        "body": new.body,
-        **_NEVER_MOVED,
+        **_NOTHING_ASKED,
+        **dict(zip(ALL_OPTIONS, terms.options, strict=False)),
+        "id": number,
+        "queue_id": queue_id,
+        "order_key": key,
+        "priority": terms.priority,
+        "enqueued_at": now,
+        "available_at": available,
+        "expires_at": expires,
+        "pages": pages,
+        "size": size,
+        "type": terms.type,
+        "group_id": group_id,
+        "body_id": number if is_apart else None,
+        "body": None if is_apart else body,
     }
-
-
-def row_of(new: NewMessage, number: int, key: bytes) -> Row | None:
-    """Return the row of a message that stands in one statement and its place in another; None of all others."""
-    if is_plain(new):
-        return plain_row(new, number, key)
-    return usual_row(new, number, key) if is_usual(new) and new.standing.expires_us is None else None
-
-
-def plain_row(new: NewMessage, number: int, key: bytes) -> Row:
-    """Return the values of the columns of `PLAIN`, of a message that gets this number and this order key."""
-    control = new.control
-    return (
-        number,
-        new.queue_id,
-        key,
-        control.priority,
-        new.standing.enqueued_us,
-        new.pages,
-        new.size,
-        control.urcode,
-        control.appkey,
-        control.type,
-        new.body,
-    )
-
-
-def plain_rows(
-    arrivals: PlainArrivals, numbers: Sequence[int], keys: Sequence[bytes]
-) -> Iterator[tuple[int, int, bytes, int, int, int, int, int, int, str, Body]]:
-    """Yield the values of the columns of `PLAIN`, of messages that get these numbers and these order keys."""
-    control = PLAIN_CONTROL
-    return zip(
-        numbers,
-        repeat(arrivals.terms.queue_id),
-        keys,
-        repeat(control.priority),
-        repeat(arrivals.now_us),
-        arrivals.pages,
-        arrivals.sizes,
-        repeat(control.urcode),
-        repeat(control.appkey),
-        repeat(arrivals.type),
-        arrivals.bodies,
-        strict=False,
-    )
-
-
-def usual_row(new: NewMessage, number: int, key: bytes) -> Row:
-    """Return the values of the columns of `USUAL`, of a message that gets this number and this order key."""
-    control, standing = new.control, new.standing
-    return (
-        number,
-        new.queue_id,
-        key,
-        control.priority,
-        standing.enqueued_us,
-        standing.available_us,
-        standing.expires_us,
-        new.pages,
-        new.size,
-        control.urcode,
-        control.appkey,
-        control.corrid,
-        control.reply_queue,
-        control.type,
-        new.headers,
-        new.body,
-    )
-
-
-def is_usual(new: NewMessage) -> bool:
-    """Tell whether a message comes with no other options than those that most come with, and a body of a usual size."""
-    control = new.control
-    return (
-        new.size <= bodies.IN_ROW_MAX
-        and new.standing.group_id is None
-        and control.failure_queue is None
-        and control.error_queue is None
-        and control.delivery is None
-        and control.reply_delivery is None
-        and not control.client_id
-        and not control.subtype
-    )
-
-
-def is_plain(new: NewMessage) -> bool:
-    """Tell whether a message comes without any options, so that it is available at once and does not expire."""
-    standing = new.standing
-    return (
-        (new.control is PLAIN_CONTROL or new.control is TEXT_CONTROL)
-        and new.size <= bodies.IN_ROW_MAX
-        and standing.available_us is None
-        and standing.expires_us is None
-        and standing.group_id is None
-    )
 
 
 def to_message(facts: Mapping[str, Any], body: bytes | None, retries: int, state: State) -> Message:

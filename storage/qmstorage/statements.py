@@ -42,6 +42,9 @@ class Cursor(Protocol):
     def executemany(self, text: str, rows: Iterable[Any], /) -> Any:
         """Run a statement for each of the rows."""
 
+    def close(self) -> Any:
+        """Give it up."""
+
     def fetchone(self) -> Any:
         """Return the next row; None behind the last."""
 

@@ -9,7 +9,7 @@ from sqlalchemy import delete, select, union_all
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
 from qmcore.seen import CHANGES
-from qmstorage.arrivals import Arrivals
+from qmcore.times import Clock, SystemClock
 from qmstorage.auditing import Audits
 from qmstorage.bulk_load import Loading
 from qmstorage.claims import Claims
@@ -36,7 +36,7 @@ _NOTHING = Use(0, 0, 0)
 _CLEAR = [delete(table) for table in IN_MEMORY]
 
 
-class MemoryStore(Loading, Damages, Counters, Arrivals, Listings):
+class MemoryStore(Loading, Damages, Counters, Listings):
     """The non-persistent messages of a queue space, in its memory."""
 
     delivery = Delivery.NONPERSIST
@@ -60,10 +60,12 @@ class MemoryStore(Loading, Damages, Counters, Arrivals, Listings):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(Loading, Damages, Imports, Highest, Arrivals, Listings, History, Transactions, Claims, Audits):
+class SqlUnit(Loading, Damages, Imports, Highest, Listings, History, Transactions, Claims, Audits):
     """One short database transaction on a volume."""
 
     commits_memory = False
+    clock: Clock = SystemClock()
+    """What the volume goes by."""
 
     def __init__(
         self,
@@ -73,7 +75,8 @@ class SqlUnit(Loading, Damages, Imports, Highest, Arrivals, Listings, History, T
         elsewhere: Mapping[int, Use] | None = None,
     ) -> None:
         super().__init__(cursor, texts)
-        self._memories = memories or {}
+        # Others may attach more of them.
+        self._memories = {} if memories is None else memories
         self._stores: dict[int, MemoryStore] = {}
         self._elsewhere = elsewhere or {}
         self.actions: list[Callable[[], None]] = []

@@ -32,6 +32,7 @@ SHARED = {
     "snapshot": "a device as it was at one moment",
     "space": "a queue space",
     "transactions": "transactions of queue spaces",
+    "transitions": "what is done to messages",
     "upgrade": "taking a device to the newest schema",
     "watching": "looking at queues again and again",
     "worker_main": "what runs in a worker process",

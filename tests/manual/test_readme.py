@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from qmadmin.opening import address_of
+from qmadmin.volume_makers import address_of
 from tests.manual.test_examples import Reader, commands, matches
 from tests.manual.test_pages import ROOT
 

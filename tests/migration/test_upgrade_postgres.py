@@ -42,7 +42,7 @@ def place(postgres_server):
 @pytest.fixture
 def url(postgres_server, place):
     """The URL of the device, whose device list names it so."""
-    from qmadmin.opening import path_of
+    from qmadmin.volume_makers import path_of
 
     base = postgres_server.url(place)
     found = f"{base}{'&' if '?' in base else '?'}schema=queues"

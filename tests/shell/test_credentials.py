@@ -14,10 +14,10 @@ import pytest
 import qmadmin
 from qmadmin import atmi
 from qmadmin.console.render import PlainScreen
-from qmadmin.opening import address_of
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.session import Session
 from qmadmin.ulog import UlogHandler
+from qmadmin.volume_makers import address_of
 from qmcore.errors import QueueError
 from tests.fix_process import eventually
 

@@ -5,7 +5,8 @@ import secrets
 import pytest
 
 from qmadmin import atmi, mib
-from qmadmin.opening import address_of, create_device, open_device
+from qmadmin.opening import create_device, open_device
+from qmadmin.volume_makers import address_of
 from qmcore.errors import BadResourceError, InvalidArgumentError
 
 psycopg = pytest.importorskip("psycopg")

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from qmadmin import mib
-from qmadmin.opening import address_of, create_device, open_device, restore_device
+from qmadmin.opening import create_device, open_device, restore_device
+from qmadmin.volume_makers import address_of
 from qmcore.device import ENTRIES_MAX, Extent, PageRange
 from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, NoSpaceError, QueueError, Resource
 from qmcore.findings import Severity

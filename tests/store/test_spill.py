@@ -1,6 +1,7 @@
 """A transaction that enqueues much leaves it to the store, where nobody sees it before the commit."""
 
 import dataclasses
+import threading
 
 import pytest
 
@@ -201,3 +202,37 @@ def test_nothing_is_left_in_the_tables_when_all_is_consumed(space):
     assert len(space.dequeue_many("Q", 100)) == MUCH
     assert space.dequeue("OTHER").body == b"y" * (5 * MIB)
     assert set(count_rows(space, "message", "chunk", "ready", "due", "expiring", "held", "trans")) == {0}
+
+
+@pytest.fixture
+def waiting_beside(space):
+    """Let another thread enqueue in a transaction that is open until the test calls what it gets."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def transact():
+        with space.transaction():
+            space.enqueue("OTHER", "beside")
+            has_begun.set()
+            may_end.wait()
+
+    thread = threading.Thread(target=transact)
+    thread.start()
+    has_begun.wait()
+
+    def end():
+        may_end.set()
+        thread.join()
+
+    yield end
+    end()
+
+
+@pytest.mark.parametrize("grouping", [False, True])
+def test_messages_stand_in_their_order_whatever_numbers_others_have_left(space, waiting_beside, grouping):
+    make_queue(space, "ORDERED", grouping=grouping)
+    with space.transaction():
+        space.enqueue("ORDERED", b"000")
+        waiting_beside()
+        space.enqueue("ORDERED", b"001" + bytes(SPILL_BYTES))
+        space.enqueue_many("ORDERED", [b"%03d" % number for number in range(2, 33)])
+    assert [text[:3] for text in drain(space, "ORDERED")] == [f"{number:03}" for number in range(33)]

@@ -66,7 +66,7 @@ def _places(rule: Rule) -> Iterator[Place]:
         for queue_id in branch.queue_ids:
             rule(SETTLE, known.by_id[queue_id].name)
 
-    yield asking(enqueue.accepted, lambda _unit, _known, outgoing, *_: rule(ARRIVE, outgoing.queue))
+    yield asking(enqueue.route_to, lambda _known, name: rule(ARRIVE, name))
     yield asking(dequeue.dequeuable, lambda _unit, _opened, name: rule(CLAIM, name))
     yield asking(transactions.commit_branch, ask_of_commit)
     yield asking(manage_messages.choose, lambda _volume, _opened, queue, *_: rule(MOVE, queue))

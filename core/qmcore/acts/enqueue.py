@@ -1,28 +1,37 @@
-"""The act of enqueuing, at once or when a transaction commits."""
+"""The act of enqueuing, at once or when a transaction commits.
+
+Whatever is to arrive passes `route_to`, where it is refused if its queue takes nothing; `send` has the store do the
+rest, which holds the limits.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from qmcore import numbers
-from qmcore.acts import thresholds
-from qmcore.acts.expiry import expire
-from qmcore.acts.identifying import numbers_of
-from qmcore.acts.room import refuse_overflow
+from qmcore.acts.making_room import make_room
+from qmcore.acts.room import no_memory, refuse_overflow
+from qmcore.acts.sending import execute, no_such_message, send
 from qmcore.acts.stores import delivery_of, store_for, stores
 from qmcore.definitions import Definitions, OpenSpace
-from qmcore.errors import BadMessageIdError, BadQueueError, InvalidArgumentError
-from qmcore.message import PLAIN_CONTROL, Body, EnqueueControl, checked_body, message_id, pages_of
-from qmcore.order import OutOfOrder, key_before, key_on_top
-from qmcore.port import Unit
+from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError
+from qmcore.message import PLAIN_CONTROL, TEXT_CONTROL, Body, EnqueueControl, checked_body, message_id, pages_of
+from qmcore.order import Criterion, OutOfOrder, head_before, head_on_top
+from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
-from qmcore.records import NewMessage, Place, Spilled, Standing, Use
-from qmcore.store import Store
+from qmcore.records import Use
+from qmcore.times import MICROS
+from qmcore.transitions import TOP, Arrival, Enqueue, Enqueued, Level, Route, Terms, Times
 
-_SPILLED_AT_A_TIME = 500
-_EXPIRED_AT_A_TIME = 1000
+_SAME_HEAD: Final = frozenset((Criterion.FIFO, Criterion.LIFO))
+"""What an order goes by in which the keys of all messages begin in the same way."""
+
+_NO_TIMES: Final = Times(None, None, None, None)
+_NO_USUAL: Final = (0, 0, None, None, None)
+_NO_RARE: Final = (None,) * 6
+"""What a message says that asks for nothing."""
 
 
 class Outgoing(NamedTuple):
@@ -49,79 +58,100 @@ def prepare(queue: str, body: Body, control: EnqueueControl, page_size: int) -> 
     return Outgoing(queue, content, control, headers, size, pages_of(size, headers, page_size))
 
 
-def enqueue(unit: Unit, opened: OpenSpace, outgoing: Sequence[Outgoing], now: int) -> list[str]:
+def enqueue(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], on: object = None) -> list[str]:
     """Put messages on their queues, all or none, and return their identifiers in the same order.
 
-    They take their places in that order. In a queue that groups messages they stay together.
+    They take their places in that order; in a queue that groups messages they stay together. Where there is no room,
+    what has expired makes some. `on` is a connection of the application, in whose transaction it is done.
     """
-    known = opened.definitions(unit)
-    waiting = all_accepted(unit, known, outgoing)
-    first = waiting[0]
-    if len(waiting) > 1 and any(
-        item.queue_id != first.queue_id or item.delivery is not first.delivery for item in waiting
-    ):
-        return _enqueue_apart(unit, opened, waiting, now)
-    store = store_for(unit, known, first.delivery)
-    arrived = arrive(unit, opened, known.by_id[first.queue_id], store, waiting, now)
-    return [message_id(known.space.incarnation, sequence) for sequence in arrived]
+    try:
+        results = send(volume, opened, _values, outgoing, on)
+    except NoSpaceError:
+        if make_room(volume, opened, volume.clock.now(), on) == 0:
+            raise
+        results = send(volume, opened, _values, outgoing, on)
+    if len(outgoing) == 1:
+        return [message_id(opened.space.incarnation, results[0].sequences[0])]
+    return _identifiers(opened, outgoing, results)
 
 
-def _enqueue_apart(unit: Unit, opened: OpenSpace, waiting: Sequence[Accepted], now: int) -> list[str]:
-    """Put messages on different queues, or in different stores, and keep the order that they have together."""
-    known = opened.definitions(unit)
-    sequences = unit.reserve(known.space.id, len(waiting))
-    numbered = [item._replace(sequence=sequence) for sequence, item in zip(sequences, waiting, strict=True)]
-    orders = {sequence: sequence for sequence in sequences}
-    for (queue_id, delivery), part in _parts(waiting).items():
-        store = store_for(unit, known, delivery)
-        arrive(unit, opened, known.by_id[queue_id], store, [numbered[at] for at in part], now, orders=orders)
-    return [message_id(known.space.incarnation, sequence) for sequence in orders]
+def enqueue_in(unit: Unit, opened: OpenSpace, outgoing: Sequence[Outgoing]) -> None:
+    """Do the same in a database transaction that is open."""
+    for value in _values(opened, opened.definitions(unit), outgoing):
+        execute(unit, opened, value)
 
 
 class Accepted(NamedTuple):
-    """A message that its queue accepts.
+    """A message that its queue accepts, by the definitions as they were `known`, until its transaction commits.
 
-    `place` is empty, Spilled.TOP, or the order key of the message that it stands before. `sequence` is the number of
-    its identifier, where it was given before.
+    `place` is where it is to stand: empty for its order, `TOP`, or the order key of the message that it stands before.
     """
 
     outgoing: Outgoing
-    queue_id: int
-    delivery: Delivery
+    known: Definitions
+    route: Route
+    arrival: Arrival
     place: bytes
-    sequence: int | None = None
+    delivery: Delivery
 
 
-def accepted(unit: Unit, known: Definitions, outgoing: Outgoing, sequence: int | None = None) -> Accepted:
-    """Return the message as its queue accepts it, or refuse what the queue does not allow.
+def accepted(
+    unit: Unit | None, known: Definitions, outgoing: Sequence[Outgoing], given: Sequence[int]
+) -> list[Accepted]:
+    """Return messages as their queues accept them, or refuse what one of the queues does not allow.
 
-    `sequence` is the number of its identifier, where it has one already.
+    `given` are the numbers of their identifiers. Without a unit nobody looks for messages that others stand before.
     """
-    queue = known.queue(outgoing.queue)
-    if not queue.enqueue_enabled:
-        raise stopped(queue, "enqueuing")
-    delivery = delivery_of(queue, outgoing.control)
-    store_for(unit, known, delivery)
-    if queue.definition.grouping and delivery is Delivery.NONPERSIST:
-        raise InvalidArgumentError(
-            f"queue {queue.name!r} groups messages, and non-persistent messages cannot be grouped",
-            hint="Send it as a persistent message.",
-            queue=queue.name,
-        )
-    return Accepted(outgoing, queue.id, delivery, _place_asked_for(unit, known, queue, outgoing.control), sequence)
+    routes: dict[str, Route] = {}
+    found = []
+    for item, sequence in zip(outgoing, given, strict=False):
+        route = routes.get(item.queue) or route_to(known, item.queue)
+        routes[item.queue] = route
+        terms, place = _terms_asked(known, item, route), TOP if item.control.top else b""
+        if terms.before:
+            place = _place_before(unit, known, item, terms)
+            head, descends = head_before(place)
+            terms = terms._replace(head=head, descends=descends, before=())
+        delivery = Delivery.NONPERSIST if terms.memory else Delivery.PERSIST
+        arrival = Arrival(item.body, item.size, item.pages, terms, sequence)
+        found.append(Accepted(item, known, route, arrival, place, delivery))
+    return found
 
 
-def all_accepted(unit: Unit, known: Definitions, outgoing: Sequence[Outgoing]) -> list[Accepted]:
-    """Return messages as their queues accept them, or refuse what one of the queues does not allow."""
-    waiting: list[Accepted] = []
-    for item in outgoing:
-        last = waiting[-1] if waiting else None
-        if last and (item.queue, item.control) == (last.outgoing.queue, last.outgoing.control):
-            # To the same queue on the same terms, as most that come together: what was looked up holds.
-            waiting.append(Accepted(item, last.queue_id, last.delivery, last.place))
-        else:
-            waiting.append(accepted(unit, known, item))
-    return waiting
+def arrival_of(known: Definitions, item: Accepted) -> tuple[Route, Arrival]:
+    """Return how a message comes that was accepted before; its queue is looked for by its name.
+
+    A queue that was destroyed and made again meanwhile takes it as well.
+    """
+    if item.known is known:
+        return item.route, item.arrival
+    queue = known.queue(item.outgoing.queue)
+    route = route_of(known, queue)
+    terms = _terms(queue, route, item.outgoing, item.arrival.terms.memory, item.place, ())
+    return route, item.arrival._replace(terms=terms)
+
+
+def route_to(known: Definitions, name: str) -> Route:
+    """Return how messages come to a queue, or refuse them where it takes none.
+
+    Whoever enqueues asks here, once for each queue.
+    """
+    queue = known.queues.get(name)
+    if queue is None or not queue.enqueue_enabled:
+        raise stopped(known.queue(name), "enqueuing")
+    return known.routes.get(name) or route_of(known, queue)
+
+
+def route_of(known: Definitions, queue: Queue) -> Route:
+    """Return how messages come to a queue, be it started or not."""
+    found = known.routes.get(queue.name)
+    if found is None:
+        order, groups = queue.definition.order, queue.definition.grouping
+        is_same = _SAME_HEAD.issuperset(order.criteria)
+        head = order.head(priority=0, available_at=0, expires_at=None) if is_same else None
+        levels = tuple(_levels(known, queue))
+        found = known.routes[queue.name] = Route(queue.id, head, order.values, order.descends, groups, levels)
+    return found
 
 
 def stopped(queue: Queue, what: str) -> BadQueueError:
@@ -142,205 +172,143 @@ def check_room(unit: Unit, known: Definitions, new: Accepted, more: Use) -> None
     refuse_overflow(unit, known, store, after, new.outgoing.use)
 
 
-def arrive(
-    unit: Unit,
-    opened: OpenSpace,
-    queue: Queue,
-    store: Store,
-    items: Sequence[Accepted],
-    now: int,
-    spilled_by: int | None = None,
-    orders: Mapping[int, int] | None = None,
-    *,
-    committed: bool = False,
-) -> list[int]:
-    """Let messages arrive in a queue and return the sequence numbers of the identifiers of `items`.
-
-    Where a transaction is named, what it has spilled for the queue arrives too, before the others. `orders` gives by
-    the sequence numbers of identifiers those that the order goes by, where messages of several stores mix. What is
-    `committed` already has its room, and is not refused.
-    """
-    known = opened.definitions(unit)
-    more = _use_of(items)
-    if spilled_by is not None:
-        more = more.plus(_uncharge(known, queue, store, spilled_by))
-    sequences = _count_in(unit, known, queue, store, more, committed=committed)
-    group = _Group() if queue.definition.grouping and more.messages > 1 else None
-
-    def stands(number: int, sequence: int, terms: _Terms) -> Standing:
-        order = sequence if orders is None else orders[numbers.sequence(number)]
-        if group is None:
-            return _standing(queue, terms, order, now, None)
-        return _standing(queue, group.terms(number, terms), order, now, group.id)
-
-    counts = False
-    if spilled_by is not None:
-        its_own = sequences[: len(sequences) - len(items)]
-        counts = _arrive_spilled(store, queue, spilled_by, its_own, stands, now)
-    arriving: list[NewMessage] = []
-    asked, terms = None, None
-    for sequence, item in zip(sequences[len(sequences) - len(items) :], items, strict=True):
-        number = numbers.number(known.space.id, sequence if item.sequence is None else item.sequence)
-        if terms is None or asked != (item.outgoing.control, item.place):
-            asked, terms = (item.outgoing.control, item.place), _terms(item, queue, now)
-        arriving.append(_new_message(number, queue, item.outgoing, stands(number, sequence, terms)))
-    store.bring(arriving, now)
-    if thresholds.is_watched(queue) and (counts or not all(_has_expired(new.standing, now) for new in arriving)):
-        if thresholds.is_reached(unit, opened, queue, store):
-            _expire(unit, opened, queue, now)
-        thresholds.note_arrival(unit, opened, queue, store, now)
-    return [numbers.sequence(new.id) for new in arriving]
+# ---- what is sent ----------------------------------------------------------------------------------------------------
 
 
-def _arrive_spilled(
-    store: Store,
-    queue: Queue,
-    transaction_id: int,
-    sequences: Sequence[int],
-    stands: Callable[[int, int, _Terms], Standing],
-    now: int,
-) -> bool:
-    """Let what a transaction has spilled stand in its queue; tell whether some of it has not expired by now."""
-    counts = False
-    for sequence, spilled in zip(sequences, _spilled(store, queue, transaction_id), strict=True):
-        standing = stands(spilled.message_id, sequence, _terms_of_spilled(spilled, queue, now))
-        store.settle(spilled.message_id, standing)
-        _stand(store, Place(spilled.message_id, queue.id, standing.order_key, 0), standing, now)
-        counts = counts or not _has_expired(standing, now)
-    store.forget_spilled(transaction_id, queue.id)
-    return counts
+def _identifiers(opened: OpenSpace, outgoing: Sequence[Outgoing], results: Sequence[Enqueued]) -> list[str]:
+    """Return the identifiers of messages in their order; there is a result for each of their queues."""
+    incarnation = opened.space.incarnation
+    if len(results) == 1:
+        return [message_id(incarnation, sequence) for sequence in results[0].sequences]
+    given = {
+        queue: iter(result.sequences)
+        for queue, result in zip(dict.fromkeys(item.queue for item in outgoing), results, strict=True)
+    }
+    return [message_id(incarnation, next(given[item.queue])) for item in outgoing]
 
 
-def _has_expired(standing: Standing, now: int) -> bool:
-    return standing.expires_us is not None and standing.expires_us <= now
+def _values(opened: OpenSpace, known: Definitions, outgoing: Sequence[Outgoing]) -> list[Enqueue]:
+    """Return what the store is asked to do: one value for each queue, in the order in which they are named."""
+    guard = opened.guard(known)
+    if len(outgoing) == 1:
+        (item,) = outgoing
+        route = route_to(known, item.queue)
+        control = item.control
+        is_usual = control is PLAIN_CONTROL or control is TEXT_CONTROL
+        terms = known.usual_terms.get((item.queue, control.type)) if is_usual else None
+        if terms is None:
+            terms = _terms_asked(known, item, route)
+        return [Enqueue(guard, route, (Arrival(item.body, item.size, item.pages, terms),))]
+    routes = {name: route_to(known, name) for name in dict.fromkeys(item.queue for item in outgoing)}
+    arrivals: dict[str, list[Arrival]] = {name: [] for name in routes}
+    last, terms = None, None
+    for item in outgoing:
+        its = item.queue, item.headers
+        if terms is None or last is None or item.control is not last.control or its != (last.queue, last.headers):
+            # To the same queue on the same terms, as most that come together: what was looked up holds.
+            last, terms = item, _terms_asked(known, item, routes[item.queue])
+        arrivals[item.queue].append(Arrival(item.body, item.size, item.pages, terms))
+    return [Enqueue(guard, route, arrivals[name]) for name, route in routes.items()]
 
 
-def _expire(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> None:
-    """Remove what has expired, so that it does not count for a capacity limit."""
-    for each in stores(unit, queue.space_id):
-        while expire(unit, opened, each, queue, now, _EXPIRED_AT_A_TIME) == _EXPIRED_AT_A_TIME:
-            pass
-
-
-def _uncharge(known: Definitions, queue: Queue, store: Store, transaction_id: int) -> Use:
-    """Give back the room that was kept for what a transaction has spilled, and return how much it is."""
-    kept = store.spilled_use(transaction_id, queue.id)
-    store.charge(known.space.id, messages=-kept.messages, pages=-kept.pages, size=-kept.size)
-    return kept
-
-
-def spilled_sequences(store: Store, queue: Queue, transaction_id: int) -> list[int]:
-    """Return the sequence numbers of the identifiers of what a transaction has spilled for a queue."""
-    return [numbers.sequence(spilled.message_id) for spilled in _spilled(store, queue, transaction_id)]
-
-
-def _spilled(store: Store, queue: Queue, transaction_id: int) -> Iterator[Spilled]:
-    step = store.spilled(transaction_id, queue.id, -1, _SPILLED_AT_A_TIME)
-    while step:
-        yield from step
-        step = store.spilled(transaction_id, queue.id, step[-1].message_id, _SPILLED_AT_A_TIME)
-
-
-class _Terms(NamedTuple):
-    """On what terms a message arrives: what its place in the order depends on, and its times."""
-
-    priority: int
-    available_us: int | None
-    expires_us: int | None
-    place: bytes
-
-
-class _Group:
-    """The messages of one arrival that stay together: the first says when they are available and where they stand."""
-
-    def __init__(self) -> None:
-        self.id: int | None = None
-        self._terms: _Terms | None = None
-
-    def terms(self, number: int, own: _Terms) -> _Terms:
-        """Return the terms of a message of the group."""
-        if self._terms is None:
-            self.id, self._terms = number, own
-        return self._terms
-
-
-def _terms(item: Accepted, queue: Queue, now: int) -> _Terms:
-    control = item.outgoing.control
-    expires = control.expires_at(now, queue.definition.expiration)
-    return _Terms(control.priority, control.available_at(now), expires, item.place)
-
-
-def _terms_of_spilled(item: Spilled, queue: Queue, now: int) -> _Terms:
-    available = item.available_us if item.delay is None else now + item.delay
-    return _Terms(item.priority, available, _expiry_of_spilled(item, queue, now), item.place)
-
-
-def _expiry_of_spilled(item: Spilled, queue: Queue, now: int) -> int | None:
-    if item.lifetime == Spilled.DEFAULT:
-        return PLAIN_CONTROL.expires_at(now, queue.definition.expiration)
-    return item.expires_us if item.lifetime is None else now + item.lifetime
-
-
-def _count_in(
-    unit: Unit, known: Definitions, queue: Queue, store: Store, more: Use, *, committed: bool
-) -> Sequence[int]:
-    """Count an arrival, refuse it where there is no room, and return its sequence numbers."""
-    space_id, count = known.space.id, more.messages
-    arrival = store.arrive(space_id, queue.id, count=count, pages=more.pages, size=more.size)
-    if not committed:
-        refuse_overflow(unit, known, store, arrival.space, more)
-    # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
-    return arrival.sequences if store is unit else unit.reserve(space_id, count)
-
-
-def _standing(queue: Queue, terms: _Terms, sequence: int, now: int, group_id: int | None) -> Standing:
-    if terms.place == Spilled.TOP:
-        key = key_on_top(sequence)
-    elif terms.place:
-        key = key_before(terms.place, sequence)
-    else:
-        key = queue.definition.order.key(
-            priority=terms.priority,
-            available_at=now if terms.available_us is None else terms.available_us,
-            expires_at=terms.expires_us,
-            sequence=sequence,
-        )
-    return Standing(key, now, terms.available_us, terms.expires_us, group_id)
-
-
-def _new_message(number: int, queue: Queue, outgoing: Outgoing, standing: Standing) -> NewMessage:
-    _, body, control, headers, size, pages = outgoing
-    return NewMessage(number, queue.id, standing, pages, size, headers, control, body)
-
-
-def _stand(store: Store, place: Place, standing: Standing, now: int) -> None:
-    if standing.available_us is not None and standing.available_us > now:
-        store.make_due(place, standing.available_us)
-    else:
-        store.make_ready(place)
-    if standing.expires_us is not None:
-        store.make_expiring(place.queue_id, place.message_id, standing.expires_us)
-
-
-def _place_asked_for(unit: Unit, known: Definitions, queue: Queue, control: EnqueueControl) -> bytes:
-    """Return the place that the sender asks for, if the queue grants such."""
+def _terms_asked(known: Definitions, item: Outgoing, route: Route) -> Terms:
+    """Return on what terms a message comes, or refuse those that its queue does not grant."""
+    control = item.control
+    queue = known.queues[item.queue]
+    memory = delivery_of(queue, control) is Delivery.NONPERSIST
+    if memory:
+        _refuse_memory(known, queue)
+    before: tuple[int, ...] = ()
     if control.top:
         _refuse_unless_granted(queue, OutOfOrder.TOP, "on top")
-        return Spilled.TOP
-    if control.before is None:
-        return b""
-    _refuse_unless_granted(queue, OutOfOrder.MSGID, "before another message")
-    for number in numbers_of(unit, known.space, queue, control.before):
-        for store in stores(unit, known.space.id):
-            key = store.key_of(queue.id, number)
-            if key is not None:
-                return key
-    raise BadMessageIdError(
-        f"queue {queue.name!r} has no message {control.before!r} to enqueue before",
-        hint="It may have been dequeued meanwhile.",
-        queue=queue.name,
-        msgid=control.before,
+    elif control.before is not None:
+        _refuse_unless_granted(queue, OutOfOrder.MSGID, "before another message")
+        before = tuple(numbers.number(known.space.id, each) for each in known.space.sequences_of(control.before))
+        if not before:
+            raise no_such_message(queue.name, control.before)
+    terms = _terms(queue, route, item, memory, TOP if control.top else b"", before)
+    if control is PLAIN_CONTROL or control is TEXT_CONTROL:
+        known.usual_terms[item.queue, control.type] = terms
+    return terms
+
+
+def _terms(queue: Queue, route: Route, item: Outgoing, memory: bool, place: bytes, before: tuple[int, ...]) -> Terms:
+    control, head, descends = item.control, route.head, route.descends
+    if place:
+        head, descends = head_on_top() if place == TOP else head_before(place)
+    elif head is None and not queue.definition.order.goes_by_times:
+        head = queue.definition.order.head(priority=control.priority, available_at=0, expires_at=None)
+    times = Times(
+        control.delay, control.available_us, lifetime_of(control, queue.definition.expiration), control.expires_us
     )
+    has_times = times != _NO_TIMES
+    options = _options(control, item.headers)
+    return Terms(memory, control.type, control.priority, head, descends, times if has_times else None, before, options)
+
+
+def lifetime_of(control: EnqueueControl, default: int | None) -> int | None:
+    """Return how many microseconds after its arrival a message expires; None where it has a time, or never does.
+
+    `default` is the expiration of its queue in seconds.
+    """
+    if control.lifetime is not None:
+        return control.lifetime
+    if control.expires_us is not None or control.never_expires or default is None:
+        return None
+    return default * MICROS
+
+
+def _options(control: EnqueueControl, headers: str | None) -> tuple[int | str | bytes | None, ...]:
+    usual = control.urcode, control.appkey, control.corrid, control.reply_queue, headers
+    rare = (
+        control.failure_queue,
+        control.error_queue,
+        control.delivery,
+        control.reply_delivery,
+        control.client_id or None,
+        control.subtype or None,
+    )
+    if rare != _NO_RARE:
+        failure, error, delivery, reply, client, subtype = rare
+        return (*usual, failure, error, delivery and delivery.value, reply and reply.value, client, subtype)
+    return () if usual == _NO_USUAL else usual
+
+
+def _levels(known: Definitions, queue: Queue) -> list[Level]:
+    """Return the high limits of a queue that have capacity commands."""
+    definition, limits = queue.definition, known.space.definition
+    levels = []
+    for memory, threshold, capacity in (
+        (False, definition.threshold, limits.capacity),
+        (True, definition.memory_threshold, limits.memory // known.page_size),
+    ):
+        if threshold.command:
+            levels.append(Level(memory, threshold.high.unit.value, threshold.high.value, capacity))
+    return levels
+
+
+def _refuse_memory(known: Definitions, queue: Queue) -> None:
+    """Refuse a non-persistent message that the queue, or the queue space, cannot take."""
+    if not known.space.definition.memory:
+        raise no_memory(known)
+    if queue.definition.grouping:
+        raise InvalidArgumentError(
+            f"queue {queue.name!r} groups messages, and non-persistent messages cannot be grouped",
+            hint="Send it as a persistent message.",
+            queue=queue.name,
+        )
+
+
+def _place_before(unit: Unit | None, known: Definitions, item: Outgoing, terms: Terms) -> bytes:
+    """Return the order key of the message that another is to stand before."""
+    queue = known.queue(item.queue)
+    if unit is not None:
+        for number in terms.before:
+            for store in stores(unit, known.space.id):
+                key = store.key_of(queue.id, number)
+                if key is not None:
+                    return key
+    raise no_such_message(queue.name, item.control.before or "")
 
 
 def _refuse_unless_granted(queue: Queue, wanted: OutOfOrder, what: str) -> None:
@@ -351,19 +319,3 @@ def _refuse_unless_granted(queue: Queue, wanted: OutOfOrder, what: str) -> None:
             hint="Enqueue in order, or allow it with qchange.",
             queue=queue.name,
         )
-
-
-def _parts(items: Sequence[Accepted]) -> dict[tuple[int, Delivery], list[int]]:
-    """Return which of the messages go to the same queue and store, each in their order."""
-    parts: dict[tuple[int, Delivery], list[int]] = {}
-    for at, item in enumerate(items):
-        parts.setdefault((item.queue_id, item.delivery), []).append(at)
-    return parts
-
-
-def _use_of(items: Sequence[Accepted]) -> Use:
-    pages = size = 0
-    for item in items:
-        pages += item.outgoing.pages
-        size += item.outgoing.size
-    return Use(len(items), pages, size)

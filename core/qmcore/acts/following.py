@@ -9,8 +9,8 @@ rolled back. So a record goes only after memory was seen to have followed, in a 
 from __future__ import annotations
 
 from qmcore.acts.consuming import consume
-from qmcore.acts.enqueue import arrive
 from qmcore.acts.returning import Cause, Ending, give_back
+from qmcore.acts.spilling import stand
 from qmcore.definitions import OpenSpace
 from qmcore.port import Unit
 from qmcore.records import Outcome
@@ -72,4 +72,4 @@ def _follow_commit(unit: Unit, opened: OpenSpace, memory: MemoryStore, transacti
     for queue in opened.definitions(unit).queues.values():
         consume(unit, opened, memory, queue, transaction_id, now)
         if memory.spilled_use(transaction_id, queue.id).messages:
-            arrive(unit, opened, queue, memory, [], now, spilled_by=transaction_id, committed=True)
+            stand(unit, opened, queue, transaction_id, now, committed=(memory,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from qmcore.acts.expiry import expire
 from qmcore.acts.retention import forget_outlived
@@ -18,32 +18,32 @@ T = TypeVar("T")
 _STEP = 1000
 
 
-Run: TypeAlias = Callable[[Callable[[Unit], int]], int]
-"""Runs work in a database transaction, or as a part of one."""
-
-
-def with_room(volume: Volume, spaces: Sequence[OpenSpace], now: int, act: Callable[[], T], run: Run | None = None) -> T:
+def with_room(volume: Volume, spaces: Sequence[OpenSpace], now: int, act: Callable[[], T], on: object = None) -> T:
     """Do what needs room; where there is none, remove what has expired and do it again.
 
-    `run` is what the removal runs in: by default a database transaction of its own for each step.
+    It is removed in database transactions of its own, or in the transaction of the application's connection `on`.
     """
     try:
         return act()
     except NoSpaceError:
-        by_itself: Run = lambda step: volume.write(step, durable=False, concurrent=True, repeatable=always)  # noqa: E731 - the default of an argument
-        if sum(_make_room(run or by_itself, opened, now) for opened in spaces) == 0:
+        if sum(make_room(volume, opened, now, on) for opened in spaces) == 0:
             raise
         return act()
 
 
-def _make_room(run: Run, opened: OpenSpace, now: int) -> int:
+def make_room(volume: Volume, opened: OpenSpace, now: int, on: object = None) -> int:
     """Remove all that has expired or outlived its retention, a step at a time; return how many messages it was."""
 
     def step(unit: Unit) -> int:
         return sum(_clean(unit, opened, queue, now) for queue in opened.definitions(unit).queues.values())
 
+    def run() -> int:
+        if on is not None:
+            return volume.write_on(on, step)
+        return volume.write(step, durable=False, concurrent=True, repeatable=always)
+
     total = 0
-    while count := run(step):
+    while count := run():
         total += count
     return total
 

@@ -8,53 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qmcore import numbers
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import thresholds
-from qmcore.acts.enqueue import Accepted, Outgoing
-from qmcore.acts.stores import delivery_of
+from qmcore.acts.enqueue import Accepted, Outgoing, accepted, arrival_of
 from qmcore.acts.transaction_part import NO_USE, RESERVED_AT_A_TIME, Branch, adds, record_of
 from qmcore.definitions import Definitions, OpenSpace
-from qmcore.message import PLAIN_CONTROL, TEXT_CONTROL, EnqueueControl, Message, message_id
+from qmcore.errors import QueueError
+from qmcore.message import Message
 from qmcore.port import Volume
 from qmcore.queue import Delivery, Queue
-from qmcore.records import NewMessage, Nothing, Standing, is_nothing
+from qmcore.records import Nothing, is_nothing
 from qmcore.selection import FIRST, Selection
-from qmcore.shortcut import (
-    PlainArrival,
-    PlainArrivals,
-    PlainDeparture,
-    PlainEnd,
-    PlainHeld,
-    PlainHold,
-    PlainTerms,
-    Shortcut,
-)
-
-
-def enqueue(volume: Volume, opened: OpenSpace, outgoing: Outgoing, now: int) -> str | None:
-    """Put a message on its queue and return its identifier; None: nothing was done, the ordinary way is to be taken.
-
-    So it is where the store has no short way, for what asks for more than that does, and for what is to be refused.
-    """
-    if volume.shortcut is None:
-        return None
-    arrival = _plain_arrival(opened, outgoing, now)
-    sequence = None if arrival is None else volume.shortcut.arrive(arrival)
-    return None if sequence is None else message_id(opened.space.incarnation, sequence)
-
-
-def enqueue_together(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], now: int) -> list[str] | None:
-    """Put messages on one queue and return their identifiers; None: nothing was done, as with `enqueue`."""
-    terms = None if volume.shortcut is None else _terms_for_all(opened, outgoing, now)
-    if volume.shortcut is None or terms is None:
-        return None
-    _, bodies, _, _, sizes, pages = zip(*outgoing, strict=True)
-    sequences = volume.shortcut.arrive_together(
-        PlainArrivals(terms, now, outgoing[0].control.type, bodies, sizes, pages)
-    )
-    incarnation = opened.space.incarnation
-    return None if sequences is None else [message_id(incarnation, sequence) for sequence in sequences]
+from qmcore.shortcut import PlainDeparture, PlainEnd, PlainHeld, PlainHold, Shortcut
+from qmcore.transitions import Enqueue
 
 
 def dequeue(
@@ -83,22 +49,20 @@ def accept(
     known = branch.opened.known
     if volume.shortcut is None or known is None or known.space.definition.memory:
         return []
-    accepted = []
-    for item, sequence in zip(outgoing, reserved, strict=False):
-        queue = known.queues.get(item.queue)
-        if queue is None or not _takes(queue, item.control):
-            return []
-        accepted.append(Accepted(item, queue.id, Delivery.PERSIST, b"", sequence))
+    try:
+        items = accepted(None, known, outgoing, reserved)
+    except QueueError:
+        return []
     more = adds(branch, Delivery.PERSIST)
     for item in outgoing:
         more = more.plus(item.use)
     limits = known.space.definition
     if branch.seen is not None and branch.seen.has_room(more, limits, now):
-        return accepted
+        return items
     generation, level = volume.shortcut.level(known.space.id)
     after = level.plus(more)
     fits = after.messages <= limits.messages and after.pages <= limits.capacity
-    return accepted if fits and generation == known.generation else []
+    return items if fits and generation == known.generation else []
 
 
 def departure_from(opened: OpenSpace, name: str, now: int) -> PlainDeparture | None:
@@ -146,12 +110,13 @@ def end(volume: Volume, branch: Branch, now: int) -> bool:
         return False
     brings = None
     for item in branch.pending:
-        if item.place or item.sequence is None:
+        if item.place or item.outgoing.queue not in known.queues:
             return False
-        number = numbers.number(known.space.id, item.sequence)
-        brings = _plain_arrival(branch.opened, item.outgoing, now, number)
-        if brings is None:
+        route, arrival = arrival_of(known, item)
+        available = item.outgoing.control.available_at(now)
+        if arrival.terms.memory or route.levels or (available is not None and available > now):
             return False
+        brings = Enqueue(branch.opened.guard(known), route, (arrival,))
     return shortcut.end(PlainEnd(known.space, known.generation, branch.id, branch.owner.id, queue_id, holds, brings))
 
 
@@ -165,60 +130,9 @@ def _departed(shortcut: Shortcut, departure: PlainDeparture, limit: int) -> list
     return found if found is None or isinstance(found, Nothing) else [found]
 
 
-def _plain_arrival(opened: OpenSpace, item: Outgoing, now: int, number: int = 0) -> PlainArrival | None:
-    control, known = item.control, opened.known
-    if known is None:
-        return None
-    # The first two have it too; to see that takes longer.
-    is_usual = control is PLAIN_CONTROL or control is TEXT_CONTROL or control.has_usual_place
-    terms = known.plain.get(item.queue) if is_usual else None
-    if terms is not None:
-        return _arrival(terms, item, Standing(b"", now, None, None), number)
-    queue, available = _plain_queue(known, item.queue), control.available_at(now)
-    if queue is None or not _takes(queue, control) or (available is not None and available > now):
-        return None
-    expires = control.expires_at(now, queue.definition.expiration)
-    order, limits = queue.definition.order, known.space.definition
-    head = order.head(
-        priority=control.priority, available_at=now if available is None else available, expires_at=expires
-    )
-    terms = PlainTerms(known.space, known.generation, queue.id, head, order.descends, limits.messages, limits.capacity)
-    if is_usual and expires is None and not order.goes_by_times:
-        known.plain[item.queue] = terms
-    return _arrival(terms, item, Standing(b"", now, available, expires), number)
-
-
-def _terms_for_all(opened: OpenSpace, outgoing: Sequence[Outgoing], now: int) -> PlainTerms | None:
-    """Return the terms on which all the messages come, which have no options; None where they have not the same."""
-    first, known = outgoing[0], opened.known
-    if known is None or not (first.control is PLAIN_CONTROL or first.control is TEXT_CONTROL):
-        return None
-    if any(item.control is not first.control or item.queue != first.queue for item in outgoing):
-        return None
-    terms = known.plain.get(first.queue)
-    if terms is None:
-        # It is noted with the first.
-        _plain_arrival(opened, first, now)
-        terms = known.plain.get(first.queue)
-    # What comes together to such a queue stays together.
-    return None if terms is None or known.queues[first.queue].definition.grouping else terms
-
-
-def _arrival(terms: PlainTerms, item: Outgoing, standing: Standing, number: int) -> PlainArrival:
-    """Return how a message is to come; its key is given by the store, and its number where that is 0."""
-    _, body, control, headers, size, pages = item
-    return PlainArrival(terms, NewMessage(number, terms.queue_id, standing, pages, size, headers, control, body))
-
-
 def _plain_queue(known: Definitions, name: str) -> Queue | None:
     """Return the queue if it is there, has no messages in memory, and no capacity command hangs on its use."""
     queue = known.queues.get(name)
     if queue is None or known.space.definition.memory or thresholds.is_watched(queue):
         return None
     return queue
-
-
-def _takes(queue: Queue, control: EnqueueControl) -> bool:
-    """Tell whether the queue takes messages on these terms, on disk and in its order."""
-    is_in_order = not control.top and control.before is None
-    return queue.enqueue_enabled and is_in_order and delivery_of(queue, control) is Delivery.PERSIST

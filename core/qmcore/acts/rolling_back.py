@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import returning
-from qmcore.acts.enqueue import Outgoing
+from qmcore.acts.enqueue import Outgoing, enqueue_in
 from qmcore.acts.making_room import with_room
 from qmcore.acts.returning import Ending
 from qmcore.acts.stores import stores
@@ -88,6 +87,6 @@ def answer_failure(volume: Volume, branch: Branch, answers: Sequence[Outgoing], 
             raise given_up(branch)
         returning.give_back(unit, branch.opened, branch.id, branch.queue_ids, now, ending)
         if answers:
-            enqueuing.enqueue(unit, branch.opened, answers, now)
+            enqueue_in(unit, branch.opened, answers)
 
     with_room(volume, [branch.opened], now, lambda: volume.write(undone, concurrent=True))

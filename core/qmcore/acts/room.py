@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qmcore.definitions import Definitions
-from qmcore.errors import NoSpaceError, Resource
+from qmcore.errors import InvalidArgumentError, NoSpaceError, QueueError, Resource
 from qmcore.port import Unit
 from qmcore.records import Use
 from qmcore.store import Store
@@ -17,30 +17,31 @@ def refuse_overflow(unit: Unit, known: Definitions, store: Store, after: Use, mo
     limits = known.space.definition
     messages = after.messages + _elsewhere(unit, known, store)
     if messages > limits.messages:
-        raise NoSpaceError(
-            _name_of(known),
-            Resource.MESSAGES,
-            used=messages - more.messages,
-            limit=limits.messages,
-            wanted=more.messages,
-        )
+        raise overflow(known, Resource.MESSAGES, messages - more.messages, limits.messages, more.messages)
     if store is unit:
         if after.pages > limits.capacity:
-            raise NoSpaceError(
-                _name_of(known), Resource.PAGES, used=after.pages - more.pages, limit=limits.capacity, wanted=more.pages
-            )
+            raise overflow(known, Resource.PAGES, after.pages - more.pages, limits.capacity, more.pages)
     elif after.pages * known.page_size > limits.memory:
-        raise NoSpaceError(
-            _name_of(known),
-            Resource.MEMORY,
-            used=(after.pages - more.pages) * known.page_size,
-            limit=limits.memory,
-            wanted=more.pages * known.page_size,
+        raise overflow(known, Resource.MEMORY, after.pages - more.pages, limits.memory, more.pages)
+
+
+def overflow(known: Definitions, resource: Resource, used: int, limit: int, wanted: int) -> NoSpaceError:
+    """Return the diagnostic for a limit of a queue space that is reached; of memory, use and wants are in pages."""
+    if resource is Resource.MEMORY:
+        used, wanted = used * known.page_size, wanted * known.page_size
+    return NoSpaceError(f"queue space {known.space.name!r}", resource, used=used, limit=limit, wanted=wanted)
+
+
+def no_memory(known: Definitions) -> QueueError:
+    """Return the diagnostic for a non-persistent message that has no memory to be kept in."""
+    if known.space.definition.memory:
+        return InvalidArgumentError(
+            f"queue space {known.space.name!r} keeps non-persistent messages in a memory of its own, which cannot"
+            f" take part in a transaction of the application",
+            hint="Send it as a persistent message, or outside of that transaction.",
+            space=known.space.name,
         )
-
-
-def _name_of(known: Definitions) -> str:
-    return f"queue space {known.space.name!r}"
+    return NoSpaceError(f"queue space {known.space.name!r}", Resource.MEMORY, used=0, limit=0, wanted=known.page_size)
 
 
 def _elsewhere(unit: Unit, known: Definitions, store: Store) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from qmcore.acts.room import no_memory
 from qmcore.definitions import Definitions
-from qmcore.errors import InvalidArgumentError, NoSpaceError, Resource
 from qmcore.message import EnqueueControl
 from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue
@@ -32,11 +32,4 @@ def store_for(unit: Unit, known: Definitions, delivery: Delivery) -> Store:
     memory = unit.memory(known.space.id)
     if memory is not None:
         return memory
-    if known.space.definition.memory:
-        raise InvalidArgumentError(
-            f"queue space {known.space.name!r} keeps non-persistent messages in a memory of its own, which cannot"
-            f" take part in a transaction of the application",
-            hint="Send it as a persistent message, or outside of that transaction.",
-            space=known.space.name,
-        )
-    raise NoSpaceError(f"queue space {known.space.name!r}", Resource.MEMORY, used=0, limit=0, wanted=known.page_size)
+    raise no_memory(known)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qmcore.acts import enqueue as enqueuing
 from qmcore.acts.dequeue import dequeuable
 from qmcore.acts.dequeue_in_transaction import Held, hold, note
-from qmcore.acts.enqueue import Accepted, Outgoing
+from qmcore.acts.enqueue import Accepted, Outgoing, accepted
 from qmcore.acts.transaction_part import Branch, leave_numbers, reserve
 from qmcore.acts.transactions import commit_branch
 from qmcore.errors import (
@@ -80,7 +79,7 @@ def _accepted(unit: Unit, branch: Branch, outgoing: Sequence[Outgoing]) -> tuple
     numbers = branch.reserved
     if len(numbers) < len(outgoing):
         numbers = reserve(unit, branch, len(outgoing))
-    items = [enqueuing.accepted(unit, known, item, number) for item, number in zip(outgoing, numbers, strict=False)]
+    items = accepted(unit, known, outgoing, numbers)
     if any(item.delivery is Delivery.NONPERSIST for item in items):
         raise InvalidArgumentError("a message for memory does not arrive in the same step as others")
     return items, numbers[len(items) :]

@@ -116,7 +116,12 @@ def reserve(unit: Unit, branch: Branch, least: int) -> Sequence[int]:
 
 
 def left_numbers(branch: Branch, least: int) -> Sequence[int]:
-    """Return sequence numbers that a transaction has left over, at least so many; else none."""
+    """Return sequence numbers that a transaction has left over, at least so many; else none.
+
+    They may be lower than those that this one has given out, whose messages stand in the order of their numbers.
+    """
+    if branch.pending or branch.may_spill:
+        return ()
     left = branch.opened.take_left_numbers()
     return left if len(left) >= least else ()
 

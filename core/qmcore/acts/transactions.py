@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from qmcore.acts import enqueue as enqueuing
-from qmcore.acts import plain
+from qmcore.acts import plain, thresholds
 from qmcore.acts.consuming import consume
-from qmcore.acts.enqueue import Accepted, Outgoing
+from qmcore.acts.enqueue import Accepted, Outgoing, accepted, arrival_of, check_room
 from qmcore.acts.making_room import with_room
-from qmcore.acts.spilling import spill
+from qmcore.acts.sending import execute
+from qmcore.acts.spilling import spill, stand
 from qmcore.acts.stores import store_for, stores
 from qmcore.acts.transaction_part import (
     NO_USE,
@@ -36,9 +36,10 @@ from qmcore.errors import (
     SystemFailureError,
 )
 from qmcore.port import Unit, Volume
-from qmcore.queue import KEPT, Delivery, Queue
+from qmcore.queue import KEPT, Delivery
 from qmcore.records import Outcome
 from qmcore.store import Store
+from qmcore.transitions import Arrival, Enqueue, Route
 
 logger = logging.getLogger("qmadmin.transacting")
 
@@ -54,12 +55,10 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
         branch.reserved = left_numbers(branch, len(outgoing))
     renumbers = len(branch.reserved) < len(outgoing)
 
-    def accepted(unit: Unit) -> tuple[list[Accepted], Sequence[int]]:
+    def accept(unit: Unit) -> tuple[list[Accepted], Sequence[int]]:
         known = branch.opened.definitions(unit)
         reserved = reserve(unit, branch, len(outgoing)) if renumbers else branch.reserved
-        items = [
-            enqueuing.accepted(unit, known, item, sequence) for item, sequence in zip(outgoing, reserved, strict=False)
-        ]
+        items = accepted(unit, known, outgoing, reserved)
         _check_room(unit, branch, items)
         if spills:
             _spill(unit, branch, [*branch.pending, *items])
@@ -67,7 +66,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
 
     def noted() -> tuple[list[Accepted], Sequence[int]]:
         # Where nothing is spilled and no number is needed, nothing changes.
-        return volume.write(accepted, durable=False, concurrent=True) if spills or renumbers else volume.read(accepted)
+        return volume.write(accept, durable=False, concurrent=True) if spills or renumbers else volume.read(accept)
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is spilled.
     branch.may_hold = branch.may_hold or spills
@@ -85,7 +84,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
         for item in items:
             branch.brings[item.delivery] = branch.brings.get(item.delivery, NO_USE).plus(item.outgoing.use)
     named = branch.opened.space.naming
-    return [named(item.sequence or 0) for item in items]
+    return [named(item.arrival.sequence) for item in items]
 
 
 def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
@@ -114,24 +113,23 @@ def commit_branch(unit: Unit, branch: Branch, brought: Sequence[Accepted], now: 
             raise given_up(branch)
     elif not _end(unit, branch):
         raise given_up(branch)
-    pending: dict[tuple[int, Delivery], list[Accepted]] = {}
-    for item in brought:
-        # By its name: a queue that was destroyed and made anew meanwhile takes it as well.
-        pending.setdefault((known.queue(item.outgoing.queue).id, item.delivery), []).append(item)
-    both = (Delivery.PERSIST, Delivery.NONPERSIST)[: len(stores(unit, known.space.id))]
     if branch.spilled:
         _refuse_what_was_lost(unit, branch)
-    for delivery in both if branch.recorded else ():
+    for delivery in (Delivery.PERSIST, Delivery.NONPERSIST)[: len(stores(unit, known.space.id))]:
+        if not branch.recorded:
+            break
         consumed = sum(
             _consume(unit, branch, queue_id, store_for(unit, known, delivery), now)
             for queue_id in sorted(branch.queue_ids)
         )
         if delivery is Delivery.PERSIST and consumed < branch.holds.get(delivery, NO_USE).messages:
             raise lost_in_part(branch)
-    # In one order everywhere: their capacity limits are rows that others may want, too.
-    for queue_id in sorted(branch.queue_ids | {queue_id for queue_id, _ in pending}):
-        items = {store_for(unit, known, delivery): pending.get((queue_id, delivery), []) for delivery in both}
-        _arrive(unit, branch, queue_id, items, now)
+    if branch.may_spill:
+        # What stands in the store already comes first.
+        brought = _spill_the_rest(unit, branch, brought)
+        for queue_id in sorted(branch.queue_ids & known.by_id.keys()):
+            stand(unit, branch.opened, known.by_id[queue_id], branch.id, now)
+    _enqueue(unit, branch, brought)
 
 
 def _commit(volume: Volume, busy: Sequence[Branch], now: int) -> None:
@@ -154,7 +152,7 @@ def _check_room(unit: Unit, branch: Branch, items: Sequence[Accepted]) -> None:
         more[item.delivery] = more[item.delivery].plus(item.outgoing.use)
         # The number of messages is limited over both stores.
         messages = sum(use.messages for use in more.values())
-        enqueuing.check_room(unit, known, item, more[item.delivery]._replace(messages=messages))
+        check_room(unit, known, item, more[item.delivery]._replace(messages=messages))
 
 
 def _bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
@@ -176,15 +174,35 @@ def _spill(unit: Unit, branch: Branch, items: Sequence[Accepted]) -> None:
     """Leave messages to the store. Where they are looked for is noted here: an interrupt may come before the end."""
     branch.may_spill = True
     record_once(unit, branch)
-    branch.queue_ids.update(item.queue_id for item in items)
+    branch.queue_ids.update(item.route.queue_id for item in items)
     spill(unit, branch.opened, branch.id, items)
+
+
+def _spill_the_rest(unit: Unit, branch: Branch, brought: Sequence[Accepted]) -> list[Accepted]:
+    """Spill what has to stand together with what is spilled already, and return the others.
+
+    So it is in queues that group messages or have a capacity command, which counts all that comes, and where the
+    messages of two stores have one order.
+    """
+    known = branch.opened.definitions(unit)
+    has_both = len(stores(unit, known.space.id)) > 1
+    together: list[Accepted] = []
+    others: list[Accepted] = []
+    for item in brought:
+        queue = known.queue(item.outgoing.queue)
+        stands_together = has_both or queue.definition.grouping or thresholds.is_watched(queue)
+        (together if stands_together else others).append(item)
+    if together:
+        spill(unit, branch.opened, branch.id, together)
+        branch.queue_ids.update(known.queue(item.outgoing.queue).id for item in together)
+    return others
 
 
 def _keep_no_longer(branch: Branch, spilled: Sequence[Accepted]) -> None:
     """Forget messages that stand in the store now."""
-    gone = {item.sequence for item in spilled}
+    gone = {item.arrival.sequence for item in spilled}
     branch.spilled += sum(item.delivery is Delivery.PERSIST for item in spilled)
-    branch.pending = [item for item in branch.pending if item.sequence not in gone]
+    branch.pending = [item for item in branch.pending if item.arrival.sequence not in gone]
     count_pending(branch)
 
 
@@ -214,7 +232,7 @@ def _bring_to_disk(unit: Unit, branches: Sequence[Branch]) -> None:
     """Change something on disk alone, so that what was written before becomes durable; tell those who wait."""
     for branch in branches:
         unit.reserve(branch.opened.space.id, 0)
-        for queue_id in branch.queue_ids | {item.queue_id for item in branch.pending}:
+        for queue_id in branch.queue_ids | {item.route.queue_id for item in branch.pending}:
             unit.notify(queue_id)
 
 
@@ -240,25 +258,16 @@ def _consume(unit: Unit, branch: Branch, queue_id: int, store: Store, now: int) 
     return consume(unit, branch.opened, store, queue, branch.id, now, locks=branch.may_lock)
 
 
-def _arrive(unit: Unit, branch: Branch, queue_id: int, items: dict[Store, list[Accepted]], now: int) -> None:
-    """Let what the transaction brings to a queue arrive in its stores."""
-    queue = branch.opened.definitions(unit).by_id.get(queue_id)
-    if queue is None:
-        return
-    spilled = branch.may_spill and queue_id in branch.queue_ids
-    brings = [
-        store for store, kept in items.items() if kept or (spilled and store.spilled_use(branch.id, queue_id).messages)
-    ]
-    orders = _common_order(unit, branch, queue, items) if len(brings) > 1 else None
-    for store in brings:
-        spiller = branch.id if spilled and store.spilled_use(branch.id, queue_id).messages else None
-        enqueuing.arrive(unit, branch.opened, queue, store, items[store], now, spiller, orders)
-
-
-def _common_order(unit: Unit, branch: Branch, queue: Queue, items: dict[Store, list[Accepted]]) -> dict[int, int]:
-    """Return the order that messages have together which go to several stores: that of their enqueuing."""
-    sequences = [item.sequence or 0 for kept in items.values() for item in kept]
-    for store in items:
-        sequences += enqueuing.spilled_sequences(store, queue, branch.id)
-    orders = unit.reserve(branch.opened.space.id, len(sequences))
-    return dict(zip(sorted(sequences), orders, strict=True))
+def _enqueue(unit: Unit, branch: Branch, brought: Sequence[Accepted]) -> None:
+    """Let what the transaction brings arrive in its queues."""
+    known = branch.opened.definitions(unit)
+    routes: dict[int, Route] = {}
+    arrivals: dict[int, list[Arrival]] = {}
+    for item in brought:
+        route, arrival = arrival_of(known, item)
+        routes[route.queue_id] = route
+        arrivals.setdefault(route.queue_id, []).append(arrival)
+    guard = branch.opened.guard(known)
+    # In one order everywhere: their capacity limits are rows that others may want, too.
+    for queue_id in sorted(routes):
+        execute(unit, branch.opened, Enqueue(guard, routes[queue_id], arrivals[queue_id]))

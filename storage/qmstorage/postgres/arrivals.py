@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import ARRAY, BigInteger, Table, bindparam, delete, func, insert, select
 
+from qmcore import numbers
 from qmcore.damage import NO_RECORD, damaged
-from qmcore.records import NewMessage
+from qmcore.order import ordinary_key
+from qmcore.transitions import Arrival, Guard, Route, Terms
 from qmstorage import bodies, rows
-from qmstorage.arrivals import Arrivals
+from qmstorage.holding import Holdings
+from qmstorage.positions import Position, position_of
 from qmstorage.postgres.copying import can_copy, copy_rows
 from qmstorage.schema import due, expiring, message, ready
 from qmstorage.statements import Row, Statement
+from qmstorage.states import States
 
 _THESE = message.c.id == func.any(bindparam("ids", type_=ARRAY(BigInteger)))
 _REMOVE = delete(message).where(_THESE).returning(*rows.READ)
@@ -45,20 +49,43 @@ _MANY: Final = 16
 """From so many messages on it takes less to copy their rows, table by table, than to insert them one by one."""
 
 
-class SharedArrivals(Arrivals):
+class SharedArrivals(States, Holdings):
     """How messages come to stand in a queue, and are taken out of it."""
 
     schema: str
 
-    def bring(self, arriving: Sequence[NewMessage], now_us: int) -> None:
-        """Store messages and let them stand: ready or, until they are available, kept back."""
+    def stand(
+        self,
+        guard: Guard,
+        route: Route,
+        sequences: Sequence[int],
+        arrivals: Sequence[Arrival],
+        now: int,
+        before: Mapping[Terms, bytes],
+    ) -> None:
+        """Store messages that come, and let them stand in their queue: ready or, until they are available, kept back.
+
+        `before` is the order key of the message that those on such terms stand before.
+        """
         given: dict[tuple[Table, bool], list[dict[str, Any]]] = {}
-        for new in arriving:
-            standing = new.standing
-            is_due = standing.available_us is not None and standing.available_us > now_us
-            which = due if is_due else ready, standing.expires_us is not None
-            given.setdefault(which, []).append(self._row_of(new))
-            self.news.came(new.queue_id)
+        position: Position | None = None
+        last: Terms | None = None
+        group_id: int | None = None
+        for sequence, arrival in zip(sequences, arrivals, strict=True):
+            terms, number = arrival.terms, numbers.number(guard.space_id, arrival.sequence or sequence)
+            if position is None or (terms is not last and group_id is None):
+                # In a queue that groups, the first one says when they are available and where they stand.
+                position, last = position_of(route, terms, now, before.get(terms, b"")), terms
+                group_id = number if route.grouping and len(arrivals) > 1 else None
+            available, expires, head, descends = position
+            is_due = available is not None and available > now
+            key = ordinary_key(head, sequence, descends=descends)
+            row = rows.full_row(number, route.queue_id, key, now, available, expires, group_id, arrival)
+            if arrival.size > bodies.IN_ROW_MAX:
+                self.put_body(number, arrival.body)
+            row["retries"] = 0
+            given.setdefault((due if is_due else ready, expires is not None), []).append(row)
+        self.news.came(route.queue_id)
         for which, several in given.items():
             if len(several) < _MANY or not can_copy(self._cursor):
                 self.many(_BRING[which], several)
@@ -84,14 +111,6 @@ class SharedArrivals(Arrivals):
         if len(found) < len(message_ids):
             raise damaged(_lacking(message_ids, found)[0], NO_RECORD)
         return {row[rows.ID]: row for row in found}
-
-    def _row_of(self, new: NewMessage) -> dict[str, Any]:
-        row = rows.to_row(new)
-        if new.size > bodies.IN_ROW_MAX:
-            self.put_body(new.id, new.body)
-            row["body_id"], row["body"] = new.id, None
-        row["retries"] = 0
-        return row
 
 
 def _lacking(message_ids: Iterable[int], found: Iterable[Row]) -> list[int]:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from qmstorage.postgres import liveness_queries
+from qmstorage.postgres import liveness_queries, translate
 from qmstorage.postgres.tables import quoted
 
 if TYPE_CHECKING:
     from qmstorage.postgres.connection_timeouts import WatchedConnection
     from qmstorage.postgres.sessions import Session
+    from qmstorage.postgres.volume import PostgresVolume
 
 _PATIENCE_SECONDS: Final = 5.0
 """How long a transaction may still be in progress whose session was ended."""
@@ -96,3 +97,23 @@ class Again(Exception):  # noqa: N818 - it is no failure yet
         super().__init__(str(error))
         self.error = error
         self.is_lost = is_lost
+
+
+def commit(
+    volume: PostgresVolume, session: Session, act: Callable[[], object], number: str, *, is_repeatable: bool
+) -> None:
+    """Commit what a session has done, in the transaction of that number, or raise why it is not committed.
+
+    Again where it has to be done again, OutcomeUnknownError where nobody can tell.
+    """
+    try:
+        act()
+    except psycopg.Error as error:
+        if not translate.is_connection_lost(error) and not session.is_lost:
+            raise volume.before_commit(error, session) from error
+        is_undone = is_repeatable or translate.was_idle(error)
+        done = False if is_undone else was_done(volume.connected_hastily, session, number)
+        if done is None:
+            raise translate.outcome_unknown(error, volume.path) from error
+        if not done:
+            raise Again(error, is_lost=True) from error

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Text, bindparam, case, cast, delete, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
-from qmcore.records import Arrival, Use
+from qmcore.records import Counted, Use
 from qmstorage.counters import Counters
 from qmstorage.postgres.tables import quoted
 from qmstorage.schema import counter
@@ -135,16 +135,16 @@ class SharedCounters(Counters):
         last, is_called = self._cursor.fetchone()
         return int(last) if is_called else int(last) - 1
 
-    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Arrival:
+    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Counted:
         """Count messages in and give out as many sequence numbers."""
         values = {"count": count, "by_pages": pages, "by_size": size, "of_queue": queue_id, "slot": self.slot}
         if not self.gives_numbers:
             whole, _ = self.all(_ARRIVE_IN_MEMORY, space_id=space_id, **values)
             self.heard.append(whole[4])
-            return Arrival((), Use(*whole[1:4]))
+            return Counted((), Use(*whole[1:4]))
         whole, _ = self.all(_ARRIVE, space_id=space_id, sequence=self.sequence_name(space_id), **values)
         self.heard.append(whole[5])
-        return Arrival(sorted(whole[4]), Use(*whole[1:4]))
+        return Counted(sorted(whole[4]), Use(*whole[1:4]))
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
@@ -159,7 +159,7 @@ class SharedCounters(Counters):
 
     def level(self, space_id: int) -> Use:
         """Return how much the queue space holds."""
-        return self._use(space_id, 0)
+        return self.use_of(space_id, 0)
 
     def add_counters(self, space_id: int, queue_id: int) -> None:
         """Begin to count a queue, or with 0 the queue space as a whole, if that is not so yet."""
@@ -169,12 +169,13 @@ class SharedCounters(Counters):
 
     def remove_counters(self, space_id: int, queue_id: int) -> None:
         """Count the queue no longer; what it held is counted out of the queue space."""
-        use = self._use(space_id, queue_id)
+        use = self.use_of(space_id, queue_id)
         values = {"count": -use.messages, "by_pages": -use.pages, "by_size": -use.size, "departed": use.messages}
         self.run(_LOWER_SPACE, space_id=space_id, slot=self.slot, **values)
         self.run(_REMOVE, space_id=space_id, of_queue=queue_id)
 
-    def _use(self, space_id: int, queue_id: int) -> Use:
+    def use_of(self, space_id: int, queue_id: int) -> Use:
+        """Return how much a queue holds, or with 0 the queue space; nothing where it is not counted."""
         return Use(*self._flow(space_id, queue_id)[:3])
 
     def _flow(self, space_id: int, queue_id: int) -> Row:

@@ -53,6 +53,14 @@ def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], 
     return result
 
 
+def after_commit(volume: PostgresVolume, on: object, action: Callable[[], None]) -> None:
+    """Have something done once the application has committed the transaction that we work in; at once without one."""
+    if on is None:
+        action()
+    else:
+        volume.followers.of(joined.checked(on), volume).add(action)
+
+
 def is_in_transaction(connection: object) -> bool:
     """Tell whether the driver of a connection has begun a transaction."""
     if not isinstance(connection, Connection) or connection.closed:
@@ -190,6 +198,10 @@ class Follower:
         """Remember what a unit has to have done once it is committed."""
         self._actions += unit.actions
         self._number = unit.transaction_number or self._number
+
+    def add(self, action: Callable[[], None]) -> None:
+        """Remember what else is to be done then."""
+        self._actions.append(action)
 
     def _committing(self, _: Connection) -> None:
         actions, number = self._actions, self._number

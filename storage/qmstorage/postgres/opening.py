@@ -21,6 +21,7 @@ from qmstorage.postgres.volume import PostgresVolume
 from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
+    from qmcore.times import Clock
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.clock import ServerClock
 
@@ -48,14 +49,14 @@ SELECT pg_get_userbyid(nspowner), pg_has_role(nspowner, %s) FROM pg_namespace WH
 _TELLS_WHO_MAY_SET_ROLE: Final = 160000
 
 
-def open_volume(address: Address, clock: ServerClock, probe: Probe) -> PostgresVolume:
+def open_volume(address: Address, server: ServerClock, probe: Probe, clock: Clock | None = None) -> PostgresVolume:
     """Open the device or volume in a schema; for reading only on a standby, or where this user may not write.
 
     The schema for non-persistent messages is made anew where it is missing and this user may act as the owner.
     Raises BadResourceError where there is none, ReleaseError for a newer one or a server that is too old,
     OperatingSystemError where the server cannot be reached or refuses.
     """
-    with connected(address, clock) as connection:
+    with connected(address, server) as connection:
         versions.refuse_other(version_of(connection, address), address.shown)
         _check_encoding(connection, address, new=False)
         durability = _scalar(connection, f"SELECT durability FROM {quoted(address.schema)}.device")  # noqa: S608 - a name of ours
@@ -65,18 +66,27 @@ def open_volume(address: Address, clock: ServerClock, probe: Probe) -> PostgresV
         if not readonly:
             _make_memory_again(connection, address)
         home = "" if readonly else database_identity.settle(connection, address)
-    return PostgresVolume(address, clock, probe, durable=durability != RELAXED, readonly=readonly, home=home)
+    return PostgresVolume(
+        address, server, probe, durable=durability != RELAXED, readonly=readonly, home=home, clock=clock
+    )
 
 
 def create_volume(
-    address: Address, clock: ServerClock, info: DeviceInfo, probe: Probe, *, main: bool, group: str = ""
+    address: Address,
+    server: ServerClock,
+    info: DeviceInfo,
+    probe: Probe,
+    *,
+    main: bool,
+    group: str = "",
+    clock: Clock | None = None,
 ) -> PostgresVolume:
     """Make a schema a volume of the device `info`; `main` if it is the one that QMCONFIG names.
 
     `group` is a role that gets the rights to use it.
     Raises BadResourceError where the schema is there, and holds something.
     """
-    with connected(address, clock) as connection:
+    with connected(address, server) as connection:
         translate.refuse_old_server(connection.info.server_version, address.shown)
         _check_encoding(connection, address, new=True)
         with connection.transaction():
@@ -91,7 +101,7 @@ def create_volume(
             if group:
                 _refuse_unknown_role(connection, group)
                 _grant(connection, _both(address), group)
-    return PostgresVolume(address, clock, probe, durable=info.durability != RELAXED, home=home)
+    return PostgresVolume(address, server, probe, durable=info.durability != RELAXED, home=home, clock=clock)
 
 
 def has_schema(address: Address, clock: ServerClock) -> bool:

@@ -20,9 +20,10 @@ from qmcore.message import Message, State
 from qmcore.probe import Point
 from qmcore.queue import Delivery
 from qmcore.records import Nothing, Use
-from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold, PlainTerms
-from qmcore.space import Space
+from qmcore.shortcut import PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmcore.transitions import Arrival, Enqueue, Enqueued, Guard, Route
 from qmstorage import bodies, rows
+from qmstorage.positions import Position, position_of
 from qmstorage.postgres import committing, keys, plain, plain_transactions, translate
 from qmstorage.postgres.committing import Again
 from qmstorage.postgres.pipeline import BEGIN, COMMIT, ROLLBACK, Pipeline, Prepared, Step
@@ -81,28 +82,56 @@ class PostgresShortcut:
         self._hold = Prepared("qm_hold", plain_transactions.HOLD, texts)
         self._end = Prepared("qm_end", plain_transactions.END, texts)
 
-    def arrive(self, arrival: PlainArrival) -> int | None:
-        """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
-        terms, new = arrival
-        if new.size > bodies.IN_ROW_MAX:
+    def enqueue(self, command: Enqueue) -> Enqueued | None:
+        """Let messages arrive in a queue, durably; None: nothing was done, because it takes more than one statement."""
+        guard, route, arrivals = command
+        terms = arrivals[0].terms
+        if guard.memory_pages or terms.before or route.levels:
             return None
-        is_plain = rows.is_plain(new)
-        statement = self._arrive_plainly if is_plain else self._arrive
-        row = dict(zip(rows.PLAIN, rows.plain_row(new, 0, b""), strict=True)) if is_plain else rows.to_row(new)
-        values = row | self._values_of(terms) | {"of_queue": new.queue_id, "first": numbers.number(terms.space.id, 0)}
-        return self._tried(lambda fresh: self._sent(statement, terms.space, values, new.queue_id, fresh=fresh))
+        now = self._volume.clock.now()
+        values, position = self._arriving(guard, route, arrivals[0], now)
+        has_times = position.available_us is not None or position.expires_us is not None
+        if has_times and position.available_us is not None and position.available_us > now:
+            return None
+        is_plain = not (terms.options or has_times)
+        if len(arrivals) > 1:
+            return self._enqueue_many(command, values) if is_plain and not route.grouping else None
+        if arrivals[0].size > bodies.IN_ROW_MAX:
+            return None
+        statement, its = self._arrive_plainly if is_plain else self._arrive, (guard.space_id, guard.incarnation)
+        given = self._tried(lambda fresh: self._sent(statement, *its, values, route.queue_id, fresh=fresh))
+        return None if given is None else Enqueued([given])
 
-    def arrive_together(self, arrivals: PlainArrivals) -> Sequence[int] | None:
-        """Enqueue messages, durably, and return their sequence numbers, which ascend; None: nothing was done."""
-        terms, _, _, contents, sizes, pages = arrivals
+    def _enqueue_many(self, command: Enqueue, values: dict[str, Any]) -> Enqueued | None:
+        _, route, arrivals = command
+        if any(arrival.terms is not arrivals[0].terms for arrival in arrivals):
+            return None
+        contents, sizes, pages, _, _ = map(list, zip(*arrivals, strict=True))
         size = sum(sizes)
         if max(sizes) > bodies.IN_ROW_MAX or size > _MOST_TOGETHER:
             return None
-        row = dict(zip(rows.PLAIN, next(rows.plain_rows(arrivals, (0,), (b"",))), strict=True))
-        values = row | self._values_of(terms)
         values |= {"each_body": contents, "each_size": sizes, "each_pages": pages, "count": len(contents)}
-        values |= {"all_pages": sum(pages), "all_sizes": size, "first": numbers.number(terms.space.id, 0)}
-        return self._tried(lambda fresh: self._brought(terms, values | {"of_queue": terms.queue_id}, fresh=fresh))
+        values |= {"all_pages": sum(pages), "all_sizes": size}
+        given = self._tried(lambda fresh: self._brought(route.queue_id, values, fresh=fresh))
+        return None if given is None else Enqueued(given)
+
+    def _arriving(self, guard: Guard, route: Route, arrival: Arrival, now: int) -> tuple[dict[str, Any], Position]:
+        """Return the values of statements in which a message arrives, and its position."""
+        position, first = position_of(route, arrival.terms, now), guard.space_id << numbers.SEQUENCE_BITS
+        available, expires, head, descends = position
+        row = rows.full_row(first | arrival.sequence, route.queue_id, b"", now, available, expires, None, arrival)
+        row |= {
+            "space_id": guard.space_id,
+            "known": guard.generation,
+            "most_messages": guard.messages,
+            "most_pages": guard.pages,
+            "sequence": f"{self._sequences}{guard.space_id}",
+            "key_head": head,
+            "inverting": _INVERTED if descends else 0,
+            "of_queue": route.queue_id,
+            "first": first,
+        }
+        return row, position
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
@@ -149,7 +178,7 @@ class PostgresShortcut:
             "trans_id": record.id,
             "started_at": record.started_us,
             "deadline": record.deadline_us,
-            "sequence": self._sequence(record.space_id),
+            "sequence": f"{self._sequences}{record.space_id}",
             "numbers": hold.numbers,
         }
 
@@ -162,36 +191,25 @@ class PostgresShortcut:
 
     def end(self, end: PlainEnd) -> bool:
         """Commit a transaction, durably; False: nothing was done."""
-        if end.brings is not None and end.brings.new.size > bodies.IN_ROW_MAX:
+        brings = end.brings
+        if brings is not None and brings.arrivals[0].size > bodies.IN_ROW_MAX:
             return False
         values = self._values_of_end(end)
-        tells = None if end.brings is None else end.brings.new.queue_id
-        return self._tried(lambda fresh: self._sent(self._end, end.space, values, tells, fresh=fresh)) is not None
+        tells = None if brings is None else brings.route.queue_id
+        its = end.space.id, end.space.incarnation
+        return self._tried(lambda fresh: self._sent(self._end, *its, values, tells, fresh=fresh)) is not None
 
     def _tried(self, attempt: Callable[[bool], T]) -> T:
         self._volume.check_place()
         return self._volume.tried(attempt)
-
-    def _sequence(self, space_id: int) -> str:
-        return f"{self._sequences}{space_id}"
-
-    def _values_of(self, terms: PlainTerms) -> dict[str, Any]:
-        return {
-            "space_id": terms.space.id,
-            "known": terms.generation,
-            "most_messages": terms.most_messages,
-            "most_pages": terms.most_pages,
-            "sequence": self._sequence(terms.space.id),
-            "key_head": terms.key_head,
-            "inverting": _INVERTED if terms.descends else 0,
-        }
 
     # ---- what is sent with its commit --------------------------------------------------------------------------------
 
     def _sent(
         self,
         statement: Prepared,
-        space: Space,
+        space_id: int,
+        incarnation: str,
         values: dict[str, Any],
         tells: int | None,
         *,
@@ -202,7 +220,7 @@ class PostgresShortcut:
         with self._volume.session(fresh=fresh) as session:
             step = statement.step(slot=session.slot, session=session.mark, **values)
             # Not known again before this is done: it may be given up in the middle.
-            before = self._take_last_number(session, space)
+            before = self._take_last_number(session, space_id, incarnation)
             if before is None:
                 return None
             is_told = tells in session.awaited
@@ -223,23 +241,23 @@ class PostgresShortcut:
                             probe.reach(Point.AFTER_WAKE_UP, {tells})
             except psycopg.Error as error:
                 if not pipeline.is_past_first_sync:
-                    return self._number_after(error, session, space.id, before)
+                    return self._number_after(error, session, space_id, before)
             found = pipeline.rows(_SECOND)
             if not found:
-                session.numbers[space.incarnation] = before
+                session.numbers[incarnation] = before
                 return None
             ((number, is_awaited),) = found
-            session.numbers[space.incarnation] = number
+            session.numbers[incarnation] = number
             if tells is not None and is_awaited is not is_told:
                 self._note_awaited(session, tells, is_awaited=is_awaited)
             return int(number)
 
-    def _take_last_number(self, session: Session, space: Space) -> int | None:
+    def _take_last_number(self, session: Session, space_id: int, incarnation: str) -> int | None:
         """Return the last number that the session's own row tells of, and have the row tell whose it is; None: gone."""
-        if space.incarnation in session.numbers:
-            return session.numbers.pop(space.incarnation)
+        if incarnation in session.numbers:
+            return session.numbers.pop(incarnation)
         with self._pipeline(session) as pipeline:
-            claim = self._claim.step(space_id=space.id, slot=session.slot, session=session.mark)
+            claim = self._claim.step(space_id=space_id, slot=session.slot, session=session.mark)
             pipeline.send(self._lock, claim)
             pipeline.sync()
             pipeline.wait()
@@ -280,7 +298,7 @@ class PostgresShortcut:
 
     # ---- several at once ---------------------------------------------------------------------------------------------
 
-    def _brought(self, terms: PlainTerms, values: dict[str, Any], *, fresh: bool) -> Sequence[int] | None:
+    def _brought(self, queue_id: int, values: dict[str, Any], *, fresh: bool) -> Sequence[int] | None:
         """Enqueue messages, and commit that when their numbers are here: one number alone could be told later, too."""
         with self._volume.session(fresh=fresh) as session:
             step = self._arrive_together.step(slot=session.slot, session=session.mark, **values)
@@ -291,10 +309,12 @@ class PostgresShortcut:
                 found = pipeline.rows(_SECOND)
                 pipeline.send(COMMIT)
                 pipeline.sync()
-                self._volume.committed(session, pipeline.wait, found[0][-1] if found else "", is_repeatable=not found)
+                committing.commit(
+                    self._volume, session, pipeline.wait, found[0][-1] if found else "", is_repeatable=not found
+                )
             if not found:
                 return None
-            self._note_awaited(session, terms.queue_id, is_awaited=found[0][1])
+            self._note_awaited(session, queue_id, is_awaited=found[0][1])
             return [number for number, *_ in found]
 
     # ---- departure ---------------------------------------------------------------------------------------------------
@@ -333,7 +353,9 @@ class PostgresShortcut:
                 pipeline.send(*follow(found))
             pipeline.send(COMMIT)
             pipeline.sync()
-            self._volume.committed(session, pipeline.wait, found[0][-1] if found else "", is_repeatable=not found)
+            committing.commit(
+                self._volume, session, pipeline.wait, found[0][-1] if found else "", is_repeatable=not found
+            )
             return taken if found else _nothing(values["of_queue"], pipeline.rows(_THIRD))
 
     def _expire_those(self, gone: list[_Row]) -> Sequence[Step]:
@@ -355,10 +377,11 @@ class PostgresShortcut:
         values: dict[str, Any] = _NO_MESSAGE | {"queue_id": end.queue_id, "most_messages": _MOST, "most_pages": _MOST}
         brought = Use(0, 0, 0)
         if brings is not None:
-            values |= rows.to_row(brings.new) | self._values_of(brings.terms)
-            brought = Use(1, brings.new.pages, brings.new.size)
+            guard, route, (arrival,) = brings
+            values |= self._arriving(guard, route, arrival, self._volume.clock.now())[0]
+            brought = Use(1, arrival.pages, arrival.size)
         gone = Use(-holds.messages, -holds.pages, -holds.size)
-        has_other = brings is not None and brings.new.queue_id != end.queue_id
+        has_other = brings is not None and brings.route.queue_id != end.queue_id
         whole = gone.plus(brought)
         for place, change in (("whole", whole), ("from", gone if has_other else whole), ("to", brought)):
             values.update(zip(plain_transactions.CHANGES[place], change, strict=True))
@@ -368,7 +391,7 @@ class PostgresShortcut:
             "of_queue": end.queue_id,
             "space_id": space_id,
             "known": end.generation,
-            "sequence": self._sequence(space_id),
+            "sequence": f"{self._sequences}{space_id}",
             "held_messages": holds.messages,
             "held_pages": holds.pages,
             "held_size": holds.size,

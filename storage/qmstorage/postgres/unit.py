@@ -20,11 +20,14 @@ from qmstorage.postgres.counters import SharedCounters
 from qmstorage.postgres.highest import SharedHighest
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
 from qmstorage.postgres.tables import memory_schema
+from qmstorage.postgres.transitions import Transitions
 from qmstorage.schema import chunk, counter, due, expiring, held, message, ready
 from qmstorage.statements import Cursor, Row, Texts, given
-from qmstorage.unit import MemoryStore, SqlUnit
+from qmstorage.unit import MemoryStore
 
 if TYPE_CHECKING:
+    from qmcore.port import Unit
+    from qmcore.times import Clock
     from qmstorage.postgres.liveness import Presence
 
 _CONTENT = select(chunk.c.content).where(given(chunk.c.body_id, "of_body"), given(chunk.c.number, "at"))
@@ -77,12 +80,11 @@ class PostgresUnit(
     SharedHighest,
     SharedCounters,
     SharedBodies,
-    SharedArrivals,
     SharedListings,
     SharedHistory,
     SharedCarrying,
     SharedClaims,
-    SqlUnit,
+    Transitions,
 ):
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
 
@@ -97,8 +99,10 @@ class PostgresUnit(
         slot: int,
         memories: Mapping[int, Texts] | None = None,
         presence: Presence | None = None,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__(cursor, texts, memories)
+        self.clock = clock or self.clock
         self.schema = schema
         self.slot = slot
         self.heard: list[str] = []
@@ -159,3 +163,9 @@ class PostgresUnit(
         super().remove_waiter(queue_id, address)
         if self._presence is not None:
             self._presence.unlisten(address, queue_id)
+
+
+def ours(unit: Unit) -> PostgresUnit:
+    """Return a unit that a volume on PostgreSQL has made, as what it is."""
+    assert isinstance(unit, PostgresUnit)  # noqa: S101 - the volume made it
+    return unit

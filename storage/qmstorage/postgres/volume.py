@@ -28,6 +28,7 @@ from qmstorage.postgres import (
     health,
     joining,
     liveness_queries,
+    running,
     tables,
     translate,
     wakeup_notify,
@@ -48,6 +49,8 @@ from qmstorage.statements import Texts
 if TYPE_CHECKING:
     from qmcore.device import DeviceInfo
     from qmcore.findings import Finding
+    from qmcore.times import Clock
+    from qmcore.transitions import Command, Refused, Result
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.clock import ServerClock
     from qmstorage.postgres.connection_timeouts import WatchedConnection
@@ -72,20 +75,25 @@ class PostgresVolume:
     def __init__(
         self,
         address: Address,
-        clock: ServerClock,
+        server: ServerClock,
         probe: Probe,
         *,
         durable: bool,
         readonly: bool = False,
         home: str = "",
+        clock: Clock | None = None,
     ) -> None:
-        """Take also `home`, the database that the volume was found in; a standby may take over while it is open."""
+        """Take also `home`, the database that the volume was found in; a standby may take over while it is open.
+
+        The clock of the server is kept right; another `clock` may be the one to go by.
+        """
         self._home = home
         self.path = address.shown
         self.probe = probe
         self.readonly = readonly
         self.address = address
-        self._clock = clock
+        self._server_clock = server
+        self.clock: Clock = clock or server
         self._schema = address.schema
         self.is_durable = durable
         self._texts = Texts(DIALECT, address.schema)
@@ -93,8 +101,8 @@ class PostgresVolume:
         self.turns = Turns(address)
         self._generations = tables.generations(address.schema)
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
-        own = OwnRecords(address.schema, clock)
-        self._presence = Presence(self._connected, address.schema, own=own, clock=clock)
+        own = OwnRecords(address.schema, server)
+        self._presence = Presence(self._connected, address.schema, own=own, clock=server)
         self._closed = ""
         self._short = PostgresShortcut(self, address.schema, self._texts, self.turns.key)
         self.followers = joining.Followers()
@@ -106,6 +114,14 @@ class PostgresVolume:
     def shortcut(self) -> PostgresShortcut | None:
         """The short way, which spares journeys to the server; None also where libpq is too old for it."""
         return None if self.readonly or not _CAN_SEND_TOGETHER else self._short
+
+    def run(self, commands: Sequence[Command], *, on: object = None) -> Sequence[Result] | Refused:
+        """Execute commands, all or none, and return what came of each; when the call returns, that is on the disk."""
+        return running.run(self, commands, on)
+
+    def after_commit(self, action: Callable[[], None], *, on: object = None) -> None:
+        """Have something done once the application has committed; without a connection at once."""
+        joining.after_commit(self, on, action)
 
     def write(
         self,
@@ -231,7 +247,7 @@ class PostgresVolume:
 
     def compare_clocks(self) -> None:
         """Ask the server for the time."""
-        self._clock.learn(self._asked(liveness_queries.reading))
+        self._server_clock.learn(self._asked(liveness_queries.reading))
 
     def bell(self, *, in_turn: bool = False) -> ServerBell:
         """Return a bell of this process. None rings in turn: the server tells all who listen."""
@@ -337,32 +353,13 @@ class PostgresVolume:
             except psycopg.Error as error:
                 raise self.before_commit(error, session) from error
             is_repeatable = repeatable is not None and repeatable(result)
-            self.committed(session, lambda: session.run("COMMIT"), unit.transaction_number, is_repeatable=is_repeatable)
+            committing.commit(
+                self, session, lambda: session.run("COMMIT"), unit.transaction_number, is_repeatable=is_repeatable
+            )
             wakeup_notify.tell(session, self._schema, unit.news.queues, self.probe)
         for action in unit.actions:
             action()
         return result
-
-    def committed(self, session: Session, commit: Callable[[], object], number: str, *, is_repeatable: bool) -> None:
-        """Commit what a session has done, in the transaction of that number, or raise why it is not committed.
-
-        Again where it has to be done again, OutcomeUnknownError where nobody can tell.
-        """
-        try:
-            if self.probe.actions:
-                self.probe.reach(Point.BEFORE_COMMIT, 1)
-            commit()
-            if self.probe.actions:
-                self.probe.reach(Point.AFTER_COMMIT, 1)
-        except psycopg.Error as error:
-            if not translate.is_connection_lost(error) and not session.is_lost:
-                raise self.before_commit(error, session) from error
-            is_undone = is_repeatable or translate.was_idle(error)
-            done = False if is_undone else committing.was_done(self.connected_hastily, session, number)
-            if done is None:
-                raise translate.outcome_unknown(error, self.path) from error
-            if not done:
-                raise Again(error, is_lost=True) from error
 
     def _read(self, work: Callable[[Unit], T], *, fresh: bool) -> T:
         with self.session(fresh=fresh) as session:
@@ -384,6 +381,7 @@ class PostgresVolume:
             slot=slot,
             memories=self._memories.attached if memories is None else memories,
             presence=self._presence,
+            clock=self.clock,
         )
 
     @contextlib.contextmanager
@@ -420,7 +418,7 @@ class PostgresVolume:
 
     def _connect(self) -> WatchedConnection:
         connection = connection_timeouts.connected(self.address)
-        self._clock.learn(connection.reading)
+        self._server_clock.learn(connection.reading)
         refusal = self._unfit(connection.identity)
         if refusal is not None:
             connection.close()

@@ -10,9 +10,10 @@ from qmcore.errors import OutcomeUnknownError
 from qmcore.probe import Point
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.group_commit import Job, SpoiltError, settle
-from qmstorage.sqlite.unit import SqliteUnit, roll_back
+from qmstorage.sqlite.unit import SqliteUnit
 
 if TYPE_CHECKING:
+    from qmcore.times import Clock
     from qmstorage.sqlite.handoff import Answer, Desk, Served
     from qmstorage.sqlite.memory_files import Residences
     from qmstorage.sqlite.wal import Beside
@@ -31,6 +32,7 @@ class Committer:
         residences: Residences,
         beside: Beside,
         check: Callable[[], None],
+        clock: Clock,
     ) -> None:
         """Commit through the connection; `check` raises NotOpenError where it must not be used any more."""
         self._path = path
@@ -40,14 +42,20 @@ class Committer:
         self._beside = beside
         self._probe = beside.probe
         self._check = check
+        self._clock = clock
+        self._unit: SqliteUnit | None = None
+        """Held from one commit to the next, unless one fails."""
+        self.closed = ""
+        """Why the volume must not be used any more."""
 
     def commit(self, jobs: list[Job[Any]], *, serves: bool) -> None:
         """Commit works in one transaction, or let another process do the only one; `serves`: those of others, too.
 
         Raises SpoiltError, and nothing is done, where each of the works is to have a transaction of its own.
         """
-        self._check()
-        gate, desk = self._beside.gate, self._beside.desk
+        gate, desk, log = self._beside.gate, self._beside.desk, self._beside.log
+        if self.closed or (log is not None and log.lost is not None):
+            self._check()
         if desk is not None and desk.asked:
             # A work that was interrupted, and once more while it was taken back. Its answer is nobody's.
             desk.take_off()
@@ -57,8 +65,17 @@ class Committer:
             elif jobs[0].patient and all(job.patient for job in jobs):
                 with gate.behind_others(bool if desk is None else desk.has_posts):
                     wanted = self._commit_inside(jobs, serves=serves)
+            elif not gate.enters_at_once() and self._is_done_by_others(gate, jobs):
+                wanted = ()
             else:
-                wanted = self._commit_through(gate, jobs, serves=serves)
+                try:
+                    wanted = self._commit_inside(jobs, serves=serves)
+                finally:
+                    gate.leave()
+                    # It may be another by now: a signal handler may have forked.
+                    desk_now = self._beside.desk
+                    if desk_now is not None and desk_now.has_posts():
+                        desk_now.call()
         except BaseException as error:
             # An interrupt may have come at any step; what came of the work is nobody's any more.
             if desk is not None and desk.withdraw() and isinstance(error, Exception):
@@ -83,17 +100,6 @@ class Committer:
         if self._probe.actions:
             self._probe.reach(Point.AFTER_WAKE_UP, wanted)
 
-    def _commit_through(self, gate: Gate, jobs: list[Job[Any]], *, serves: bool) -> Sequence[tuple[list[str], int]]:
-        if not gate.enters_at_once() and self._is_done_by_others(gate, jobs):
-            return ()
-        try:
-            return self._commit_inside(jobs, serves=serves)
-        finally:
-            gate.leave()
-            desk = self._beside.desk
-            if desk is not None and desk.has_posts():
-                desk.call()
-
     def _is_done_by_others(self, gate: Gate, jobs: list[Job[Any]]) -> bool:
         """Wait before the gate, and tell whether another process has done the work meanwhile; if not, we are inside."""
         desk, errand = self._beside.desk, jobs[0].errand
@@ -109,11 +115,14 @@ class Committer:
         """Do the works and commit them; return the bells that are to be rung then."""
         connection = self._connection
         served: list[Served] = []
-        # A signal handler may have forked while the gate was closed.
-        self._check()
-        cursor = connection.cursor()
+        log = self._beside.log
+        if self.closed or (log is not None and log.lost is not None):
+            # A signal handler may have forked while the gate was closed, or the disk have failed.
+            self._check()
+        unit, self._unit = self._unit or self._new_unit(), None
         try:
-            return self._do(jobs, cursor, served if serves else None)
+            wanted = self._do(jobs, unit, served, serves=serves)
+            self._unit = unit
         except (sqlite3.Error, SpoiltError) as error:
             if served:
                 self._leave_to_owners(served)
@@ -123,49 +132,50 @@ class Committer:
             raise translate.from_sqlite(error, self._path, self._residences.full()) from error
         finally:
             if connection.in_transaction:
-                roll_back(connection)
-            # A statement that an interrupt has left in its middle would keep the log from being written anew.
-            cursor.close()
+                unit.roll_back()
+            if self._unit is None:
+                # A statement that an interrupt has left in its middle would keep the log from being written anew.
+                unit.close()
+        return wanted
 
     def _do(
-        self, jobs: list[Job[Any]], cursor: sqlite3.Cursor, served: list[Served] | None
+        self, jobs: list[Job[Any]], unit: SqliteUnit, served: list[Served], *, serves: bool
     ) -> Sequence[tuple[list[str], int]]:
         if self._probe.actions:
             self._probe.reach(Point.BEFORE_WRITE, len(jobs))
-        cursor.execute("BEGIN IMMEDIATE")
-        desk, before, alone = self._beside.desk, self._connection.total_changes, len(jobs) == 1
-        unit = SqliteUnit(cursor, self._texts, self._residences.texts)
+        unit.begin()
+        desk, probe, alone = self._beside.desk, self._probe, len(jobs) == 1
+        before = self._connection.total_changes
         answer = desk.take_back(unit) if desk is not None and desk.asked else None
         if desk is not None and answer is not None:
             self._settle_by(desk, jobs[0], answer)
             return ()
         for job in jobs:
-            job.run(unit, cursor, alone=alone)
+            job.run(unit, alone=alone)
         if jobs[0].error is not None and all(job.error is not None for job in jobs):
             settle(jobs, 0)
             return ()
-        if self._probe.actions:
-            self._probe.reach(Point.AFTER_WRITE, len(jobs))
-        if served is not None and desk is not None and desk.has_posts():
+        if probe.actions:
+            probe.reach(Point.AFTER_WRITE, len(jobs))
+        if serves and desk is not None and desk.has_posts():
             self._serve(desk, unit, served, before)
         wanted = unit.bells_to_ring() if unit.news.turns else ()
-        self._end(jobs, cursor, served, before)
-        if unit.brought_many and self._beside.log is not None:
-            self._beside.log.keep_short(self._connection)
+        self._end(jobs, unit, served, before)
         return wanted
 
-    def _end(self, jobs: list[Job[Any]], cursor: sqlite3.Cursor, served: list[Served] | None, before: int) -> None:
+    def _end(self, jobs: list[Job[Any]], unit: SqliteUnit, served: list[Served], before: int) -> None:
         """Commit, and note what is committed by that."""
-        connection = self._connection
-        # A signal handler may have forked meanwhile. In the child this connection has none of SQLite's locks: what
-        # others have written since would be written over.
-        self._check()
+        connection, probe, log = self._connection, self._probe, self._beside.log
+        if self.closed:
+            # A signal handler may have forked meanwhile. In the child this connection has none of SQLite's locks: what
+            # others have written since would be written over.
+            self._check()
         try:
-            if self._probe.actions:
-                self._probe.reach(Point.BEFORE_COMMIT, len(jobs))
-            cursor.execute("COMMIT")
-            if self._probe.actions:
-                self._probe.reach(Point.AFTER_COMMIT, len(jobs))
+            if probe.actions:
+                probe.reach(Point.BEFORE_COMMIT, len(jobs))
+            unit.commit()
+            if probe.actions:
+                probe.reach(Point.AFTER_COMMIT, len(jobs))
             if served and self._beside.desk is not None:
                 self._beside.desk.note_committed(served)
                 _let_tell(jobs, tuple(served))
@@ -180,6 +190,13 @@ class Committer:
             if not connection.in_transaction:
                 settle(jobs, self.note_commit())
             raise
+        if unit.brought_many and log is not None:
+            log.keep_short(connection)
+
+    def _new_unit(self) -> SqliteUnit:
+        unit = SqliteUnit(self._connection.cursor(), self._texts, self._residences.texts)
+        unit.clock = self._clock
+        return unit
 
     def _serve(self, desk: Desk, unit: SqliteUnit, served: list[Served], before: int) -> None:
         """Do what other processes have posted."""

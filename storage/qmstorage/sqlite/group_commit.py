@@ -38,9 +38,10 @@ class Job(Generic[T]):
     """
 
     __slots__ = (
+        "_act",
         "_actions",
+        "_asked",
         "_result",
-        "_work",
         "bell",
         "commit",
         "errand",
@@ -54,13 +55,15 @@ class Job(Generic[T]):
 
     def __init__(
         self,
-        work: Callable[[SqliteUnit], T],
-        *,
+        act: Callable[..., T],
+        *asked: object,
         patient: bool = False,
         looks_first: bool = False,
         errand: Errand | None = None,
     ) -> None:
-        self._work = work
+        """Take a function, which gets the unit of the commit and what is `asked`."""
+        self._act = act
+        self._asked = asked
         self.patient = patient
         self.looks_first = looks_first
         self.errand = errand
@@ -73,17 +76,17 @@ class Job(Generic[T]):
         self.commit = 0
         self.settled = False
 
-    def run(self, unit: SqliteUnit, cursor: sqlite3.Cursor, *, alone: bool) -> None:
+    def run(self, unit: SqliteUnit, *, alone: bool) -> None:
         """Do the work; a refusal undoes it and nothing else. Errors of the store are raised: they end them all."""
         self.error = None
         undoes = not (alone or self.looks_first)
         if not alone:
-            # What is alone has a unit that is new.
+            # What is alone has a unit that has done nothing before.
             unit.start_work()
         if undoes:
-            cursor.execute("SAVEPOINT job")
+            unit.begin_part()
         try:
-            self._result = self._work(unit)
+            self._result = self._act(unit, *self._asked)
             self._actions = unit.actions
         except sqlite3.Error:
             raise
@@ -93,9 +96,9 @@ class Job(Generic[T]):
             # Whoever asked for the work gets it.
             self.error = error
             if undoes:
-                cursor.execute("ROLLBACK TO job")
+                unit.undo_part()
         if undoes:
-            cursor.execute("RELEASE job")
+            unit.end_part()
 
     def answer(self, result: T) -> None:
         """Note what came of the work, which another process has done."""
@@ -181,34 +184,13 @@ class Line:
         self._asleep.clear()
         self._to_be_woken.clear()
 
-    def commit_all(self, commit: Commit) -> int:
-        """Commit all that stands in line, together where that goes well; return how many jobs that was.
-
-        The caller is the only one who does so. Until it is done it stands in line: an interrupt may come between any
-        two steps. Ctrl-C in the thread that works for all leaves to the others what they have asked for.
-        """
-        jobs = list(self._jobs)
-        if len(jobs) > 1:
-            jobs = [each for each in jobs if not each.settled]
-        try:
-            if not _committed_together(jobs, commit):
-                _commit_each(jobs, commit)
-        finally:
-            for each in list(self._jobs):
-                if each.settled:
-                    _take_out(self._jobs, each)
-        return len(jobs)
-
     def commit_durably(self, job: Job[Any], commit_in_turn: CommitInTurn, log: Log) -> None:
-        """Return when a job of the line is committed and on the disk, together with those that have come meanwhile."""
+        """Return when a job is committed and on the disk, together with those that have come meanwhile."""
         # To lead is taken up in one step, as an interrupt may come between any two.
         while self._leader.setdefault(None, job) is not job:
             self._sleep(job, log)
             if _is_done(job, log):
                 return
-        self._lead(job, commit_in_turn, log)
-
-    def _lead(self, job: Job[Any], commit_in_turn: CommitInTurn, log: Log) -> None:
         try:
             if len(self._jobs) < self._together:
                 self._gather(job)
@@ -220,6 +202,31 @@ class Line:
             self._leader.pop(None, None)
             if self._asleep:
                 self._wake_all()
+
+    def commit_all(self, commit: Commit) -> int:
+        """Commit all that stands in line, together where that goes well, and return how many jobs that was.
+
+        The caller is the only one who does so. Until it is done it stands in line: an interrupt may come between any
+        two steps. Ctrl-C in the thread that works for all leaves to the others what they have asked for.
+        """
+        jobs = list(self._jobs)
+        if len(jobs) > 1:
+            jobs = [each for each in jobs if not each.settled]
+        try:
+            commit(jobs, serves=jobs[0].serves)
+        except SpoiltError:
+            _commit_each(jobs, commit)
+        except QueueError as error:
+            if len(jobs) > 1:
+                # The store failed, and whose work was to blame is not known.
+                _commit_each(jobs, commit)
+            else:
+                _fail(jobs, error)
+        finally:
+            for each in list(self._jobs):
+                if each.settled:
+                    _take_out(self._jobs, each)
+        return len(jobs)
 
     def _sleep(self, job: Job[Any], log: Log) -> None:
         """Sleep as long as another leads; he may have done the work then, or has left it to its own thread."""
@@ -287,20 +294,6 @@ def _take_out(jobs: deque[Job[Any]], job: Job[Any]) -> None:
 
 def _is_done(job: Job[Any], log: Log) -> bool:
     return job.settled and log.has(job.commit)
-
-
-def _committed_together(jobs: list[Job[Any]], commit: Commit) -> bool:
-    """Commit jobs together; tell whether all are settled, or each is to have a transaction of its own."""
-    try:
-        commit(jobs, serves=jobs[0].serves)
-    except SpoiltError:
-        return False
-    except QueueError as error:
-        if len(jobs) > 1:
-            # The store failed, and whose work was to blame is not known.
-            return False
-        _fail(jobs, error)
-    return True
 
 
 def _commit_each(jobs: list[Job[Any]], commit: Commit) -> None:

@@ -6,18 +6,17 @@ does the work need not have opened the queue space.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgpack import Packer, unpackb
 
-from qmcore import numbers
 from qmcore.message import Message, State
-from qmcore.order import ordinary_key
 from qmcore.queue import Delivery
 from qmcore.records import Nothing
-from qmcore.shortcut import PlainArrival, PlainDeparture
+from qmcore.shortcut import PlainDeparture
 from qmcore.space import Space, SpaceDefinition
+from qmcore.transitions import Arrival, Command, Enqueue, Enqueued, Guard, Level, Refused, Result, Route, Terms, Times
 from qmstorage import rows
 from qmstorage.sqlite.handoff_memory import CONTENT_MAX
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 # As large as what it packs; it would be made for each.
 packb: Final = Packer(buf_size=2 * CONTENT_MAX).pack
 
-_ARRIVE, _DEPART = range(2)
+_DEPART, _ENQUEUE = range(1, 3)
 
 _SOME_SPACE: Final = Space(
     id=0,
@@ -39,26 +38,26 @@ _SOME_SPACE: Final = Space(
 """Stands for the queue space of a message, which this process need not have opened."""
 
 
-Errand: TypeAlias = PlainArrival | PlainDeparture
+Errand: TypeAlias = Command | PlainDeparture
 """A work that may be left to another process."""
 
 
 def run(unit: SqliteUnit, request: bytes) -> bytes | None:
     """Do what another process asks, and return the answer; None: nothing was done, and it has to do it itself."""
-    kind, *values = unpackb(request)
+    kind, *values = unpackb(request, use_list=False)
     return _ACTS[kind](unit, *values)
 
 
 def packed(errand: Errand) -> bytes | None:
     """Return what is asked; None where that is nothing for another process."""
-    return _packed_arrival(errand) if isinstance(errand, PlainArrival) else _packed_departure(errand)
+    return _packed_departure(errand) if isinstance(errand, PlainDeparture) else _packed_command(errand)
 
 
-def outcome(errand: Errand, answer: bytes) -> int | Message | Nothing:
-    """Return what came of it: the sequence number of a message that came; the message that went, if there was one."""
-    if isinstance(errand, PlainArrival):
-        sequence: int = unpackb(answer)
-        return sequence
+def outcome(errand: Errand, answer: bytes) -> Sequence[Result] | Refused | Message | Nothing:
+    """Return what came of it: of a command what the store answers; the message that went, if there was one."""
+    if not isinstance(errand, PlainDeparture):
+        is_refused, values = unpackb(answer)
+        return Refused(*values) if is_refused else [Enqueued(*values)]
     retries, row = unpackb(answer)
     if retries is None:
         due, held = row
@@ -67,17 +66,14 @@ def outcome(errand: Errand, answer: bytes) -> int | Message | Nothing:
     return rows.to_message(its, row[rows.BODY], retries, State.HELD)
 
 
-def _packed_arrival(arrival: PlainArrival) -> bytes | None:
-    """Return what is asked; None where the body is large, or the message has options that few have."""
-    (space, generation, _, head, descends, most_messages, most_pages), new = arrival
-    row = rows.row_of(new, 0, b"") if new.size < CONTENT_MAX else None
-    if row is None:
+def _packed_command(command: Command) -> bytes | None:
+    """Return what is asked; None where the bodies are large."""
+    if sum(arrival.size for arrival in command.arrivals) >= CONTENT_MAX:
         return None
-    its = space.id, generation, head, descends, most_messages, most_pages, new.pages, new.size, row
     try:
-        request: bytes = packb((_ARRIVE, *its))
+        request: bytes = packb((_ENQUEUE, *command))
     except (ValueError, OverflowError):
-        # What cannot be stored either, as half of a character: the ordinary way refuses it.
+        # What cannot be stored either, as half of a character.
         return None
     return request if len(request) <= CONTENT_MAX else None
 
@@ -88,26 +84,28 @@ def _packed_departure(departure: PlainDeparture) -> bytes:
     return request
 
 
-def _arrive(
-    unit: SqliteUnit,
-    space_id: int,
-    generation: int,
-    head: bytes,
-    descends: bool,
-    most_messages: int,
-    most_pages: int,
-    pages: int,
-    size: int,
-    row: list[Any],
+def _enqueue(
+    unit: SqliteUnit, guard: tuple[Any, ...], route: tuple[Any, ...], arrivals: Sequence[tuple[Any, ...]]
 ) -> bytes | None:
-    queue_id = row[1]
-    sequence = unit.admit(space_id, generation, queue_id, most_messages, most_pages, pages, size)
-    if sequence is None:
+    its = Guard(*guard)
+    if its.memory_pages and unit.memory(its.space_id) is None:
+        # Only who has attached can see it.
         return None
-    row[0], row[2] = numbers.number(space_id, sequence), ordinary_key(head, sequence, descends=descends)
-    unit.stand(row[0], queue_id, row[2], tuple(row))
-    answer: bytes = packb(sequence)
+    queue_id, head, criteria, descends, groups, levels = route
+    way = Route(queue_id, head, criteria, descends, groups, tuple(Level(*level) for level in levels))
+    made = [Arrival(body, size, pages, _terms(*terms), given) for body, size, pages, terms, given in arrivals]
+    result = unit.enqueue(Enqueue(its, way, made))
+    # There is room for it: each message takes more in the request than its number takes here.
+    answer: bytes
+    if isinstance(result, Refused):
+        answer = packb((True, result))
+    else:
+        answer = packb((False, (tuple(result.sequences), result.reached)))
     return answer
+
+
+def _terms(memory: bool, kind: str, priority: int, head: bytes, descends: bool, times: Any, *others: Any) -> Terms:
+    return Terms(memory, kind, priority, head, descends, None if times is None else Times(*times), *others)
 
 
 def _depart(unit: SqliteUnit, space_id: int, generation: int, queue_id: int, now: int) -> bytes | None:
@@ -127,4 +125,4 @@ def _depart(unit: SqliteUnit, space_id: int, generation: int, queue_id: int, now
     return answer
 
 
-_ACTS: Final[dict[int, Callable[..., bytes | None]]] = {_ARRIVE: _arrive, _DEPART: _depart}
+_ACTS: Final[dict[int, Callable[..., bytes | None]]] = {_DEPART: _depart, _ENQUEUE: _enqueue}

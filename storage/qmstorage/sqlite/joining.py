@@ -53,6 +53,7 @@ def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Calla
     try:
         _begin(connection, driver, cursor, follower)
         unit = SqliteUnit(cursor, texts, elsewhere=volume.memory_levels())
+        unit.clock = volume.clock
         result = _in_savepoint(driver, cursor, lambda: work(unit))
     except sqlite3.Error as error:
         raise _refusal(error, volume.path) from error
@@ -60,6 +61,14 @@ def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Calla
         cursor.close()
     follower.follow(unit)
     return result
+
+
+def after_commit(volume: SqliteVolume, on: object, action: Callable[[], None]) -> None:
+    """Have something done once the application has committed the transaction that we work in; at once without one."""
+    if on is None:
+        action()
+    else:
+        volume.followers[joined.checked(on)].add(action)
 
 
 def _begin(connection: Connection, driver: sqlite3.Connection, cursor: sqlite3.Cursor, follower: Follower) -> None:
@@ -183,6 +192,10 @@ class Follower:
         """Remember what a unit has to have done once it is committed."""
         self._news.add(unit.news)
         self._actions += unit.actions
+
+    def add(self, action: Callable[[], None]) -> None:
+        """Remember what else is to be done then."""
+        self._actions.append(action)
 
     def _committing(self, _: Connection) -> None:
         news, actions = self._news, self._actions

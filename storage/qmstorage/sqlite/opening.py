@@ -22,9 +22,10 @@ from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
     from qmcore.port import Volume
+    from qmcore.times import Clock
 
 
-def open_volume(path: str, probe: Probe, *, readonly: bool = False) -> Volume:
+def open_volume(path: str, probe: Probe, clock: Clock, *, readonly: bool = False) -> Volume:
     """Open the device or volume in an SQLite file; for reading only where this user may not write it, or asks for it.
 
     Raises BadResourceError where there is none, or another name is the device's, InUseError where others have the file
@@ -37,13 +38,15 @@ def open_volume(path: str, probe: Probe, *, readonly: bool = False) -> Volume:
     if not readonly and os.access(path, os.W_OK):
         aliases.refuse_others(path)
         connection = files.open_for_writing(path)
-        return SqliteVolume(path, connection, probe, durable=_is_durable(connection, path))
+        return SqliteVolume(path, connection, probe, clock, durable=_is_durable(connection, path))
     volume = ReadOnlyVolume(path, probe)
     volume.read(lambda unit: unit.device())
     return volume
 
 
-def create_volume(path: str, info: DeviceInfo, probe: Probe, *, main: bool, group_id: int | None) -> Volume:
+def create_volume(
+    path: str, info: DeviceInfo, probe: Probe, clock: Clock, *, main: bool, group_id: int | None
+) -> Volume:
     """Make the SQLite file `path` a volume of the device `info`; `main` if it is the one that QMCONFIG names.
 
     Raises BadResourceError where something else is there, OperatingSystemError where the file cannot be made,
@@ -57,7 +60,7 @@ def create_volume(path: str, info: DeviceInfo, probe: Probe, *, main: bool, grou
     if path == files.MEMORY:
         connection = files.connect(path, "rw")
         _create_tables(connection, info, main=main)
-        return SqliteVolume(path, connection, probe, durable=info.durability != RELAXED)
+        return SqliteVolume(path, connection, probe, clock, durable=info.durability != RELAXED)
     path = os.path.realpath(path)
     aliases.refuse_others(path)
     is_new = files.prepare_file(path, group_id)
@@ -68,7 +71,7 @@ def create_volume(path: str, info: DeviceInfo, probe: Probe, *, main: bool, grou
             connection.execute("PRAGMA journal_mode = WAL")
             _create_tables(connection, info, main=main)
             files.share_beside(path)
-            volume = SqliteVolume(path, connection, probe, durable=info.durability != RELAXED)
+            volume = SqliteVolume(path, connection, probe, clock, durable=info.durability != RELAXED)
             volume.sync_all()
         except BaseException:
             connection.close()

@@ -6,37 +6,26 @@ is looked up: whoever is turned back has done nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import repeat
 from typing import Final
 
 from sqlalchemy import Integer, bindparam, exists, func, insert, literal_column, select, update
 
-from qmcore import numbers
 from qmcore.errors import SystemFailureError
 from qmcore.message import Message
-from qmcore.order import ordinary_key
 from qmcore.records import Nothing, Outcome, Role, Use
-from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold
+from qmcore.shortcut import PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmcore.space import Space
 from qmstorage import rows
 from qmstorage.counters import MOST, OF_SPACE, adding
 from qmstorage.schema import counter, owner, trans
 from qmstorage.sqlite import traffic
-from qmstorage.sqlite.undecoded import Undecoded
+from qmstorage.sqlite.transitions import MAIN, Transitions
 from qmstorage.statements import Row, given
 from qmstorage.transactions import written_state
-from qmstorage.unit import SqlUnit
 
-MAIN: Final = select(
-    counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size
-).where(*OF_SPACE)
 _LEVEL: Final = 2
 """Where its messages, pages and bytes begin in that."""
 
-_COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(
-    given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue")
-)
 _COUNT_OUT: Final = (
     adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(*OF_SPACE).values(MOST)
 )
@@ -65,34 +54,8 @@ _COUNT_ERRANDS: Final = (
 """Where no queue space is: they are numbered from 1. It is a row of a page that most commits write to anyway."""
 
 
-class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
+class PlainTraffic(Transitions):
     """What most calls ask, in one step each. None or False: nothing was done."""
-
-    def arrive_plainly(self, arrival: PlainArrival) -> int | None:
-        """Enqueue a message and return its sequence number."""
-        (space, generation, queue_id, _, _, most_messages, most_pages), new = arrival
-        sequence = self.admit(space.id, generation, queue_id, most_messages, most_pages, new.pages, new.size)
-        if sequence is not None:
-            self._bring(arrival, numbers.number(space.id, sequence), sequence)
-        return sequence
-
-    def arrive_together(self, arrivals: PlainArrivals) -> Sequence[int] | None:
-        """Enqueue messages of one queue and return their sequence numbers."""
-        terms, _, _, bodies, sizes, pages = arrivals
-        space, generation, queue_id, head, descends, most_messages, most_pages = terms
-        count = len(bodies)
-        its = most_messages, most_pages, sum(pages), sum(sizes), count
-        first = self.admit(space.id, generation, queue_id, *its)
-        if first is None:
-            return None
-        sequences = range(first, first + count)
-        ids = range(numbers.number(space.id, first), numbers.number(space.id, first + count))
-        keys = [ordinary_key(head, sequence, descends=descends) for sequence in sequences]
-        self._cursor.executemany(self._texts.in_order[traffic.PUT_PLAIN], rows.plain_rows(arrivals, ids, keys))
-        places = zip(repeat(queue_id), keys, ids, repeat(0), strict=False)
-        self._cursor.executemany(self._texts.in_order[traffic.MAKE_READY], places)
-        self.news.came(queue_id, count)
-        return sequences
 
     def depart_plainly(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Consume the first message of a queue."""
@@ -132,32 +95,11 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
         self._delete_each(its, end.transaction_id, end.queue_id, Role.DEQUEUED)
         self._count_end(end)
         if end.brings is not None:
-            self._bring(end.brings, end.brings.new.id, last + 1)
+            guard, route, arrivals = end.brings
+            self.stand(guard, route, (last + 1,), arrivals, self.clock.now())
         return True
 
     # ---- what these are made of, and what is done for other processes ------------------------------------------------
-
-    def admit(
-        self,
-        space_id: int,
-        generation: int,
-        queue_id: int,
-        most_messages: int,
-        most_pages: int,
-        pages: int,
-        size: int,
-        count: int = 1,
-    ) -> int | None:
-        """Count messages in and return the first sequence number; None: there is no room, and nothing was changed."""
-        main: Row | None = self.run_in_order(MAIN, space_id).fetchone()
-        if main is None or main[0] != generation:
-            return None
-        _, last, messages, pages_before, _ = main
-        if messages + count > most_messages or pages_before + pages > most_pages:
-            return None
-        self._count(space_id, 0, count, pages, size, enqueued=count)
-        self._count(space_id, queue_id, count, pages, size, enqueued=count)
-        return int(last) + 1
 
     def first_of(
         self, space_id: int, generation: int, queue_id: int, now: int
@@ -183,7 +125,7 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
         self._take_out(queue_id, key, row)
         self.run_in_order(traffic.REMOVE, row[0])
         self._count_out(space_id, -1, -row[rows.PAGES], -row[rows.SIZE], dequeued=1)
-        self._count(space_id, queue_id, -1, -row[rows.PAGES], -row[rows.SIZE], dequeued=1)
+        self.count(space_id, queue_id, -1, -row[rows.PAGES], -row[rows.SIZE], dequeued=1)
 
     def is_sound(self, row: Row, space: Space) -> bool:
         """Return whether a message can be made of a row; it is named as one of the queue space."""
@@ -192,12 +134,6 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
         except SystemFailureError:
             return False
         return True
-
-    def stand(self, number: int, queue_id: int, key: bytes, row: Row) -> None:
-        """Store a message, by a row of `rows.usual_row` or `rows.plain_row`, and let it stand in its queue."""
-        self._cursor.execute(self._texts.in_order[traffic.putting(row)], row)
-        self._cursor.execute(self._texts.in_order[traffic.MAKE_READY], (queue_id, key, number, 0))
-        self.news.came(queue_id)
 
     def errands_committed(self, desk: int) -> int:
         """Return the number of the last commit that did works of several processes."""
@@ -226,8 +162,8 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
             return None
         _, last, messages, pages, _ = main
         if brings is not None and (
-            messages - holds.messages >= brings.terms.most_messages
-            or pages - holds.pages + brings.new.pages > brings.terms.most_pages
+            messages - holds.messages >= brings.guard.messages
+            or pages - holds.pages + brings.arrivals[0].pages > brings.guard.pages
         ):
             return None
         its = self.run_in_order(traffic.HELD[Role.DEQUEUED], queue_id, transaction_id).fetchall()
@@ -241,47 +177,22 @@ class PlainTraffic(traffic.Traffic, Undecoded, SqlUnit):
         gone = -holds.messages, -holds.pages, -holds.size
         if end.brings is None:
             self._count_out(space_id, *gone, dequeued=holds.messages)
-            self._count(space_id, queue_id, *gone, dequeued=holds.messages)
+            self.count(space_id, queue_id, *gone, dequeued=holds.messages)
             return
-        new = end.brings.new
+        new, to_queue = end.brings.arrivals[0], end.brings.route.queue_id
         after = 1 - holds.messages, new.pages - holds.pages, new.size - holds.size
         self._count_out(space_id, *after, enqueued=1, dequeued=holds.messages)
-        if new.queue_id == queue_id:
-            self._count(space_id, queue_id, *after, enqueued=1, dequeued=holds.messages)
+        if to_queue == queue_id:
+            self.count(space_id, queue_id, *after, enqueued=1, dequeued=holds.messages)
         else:
-            self._count(space_id, queue_id, *gone, dequeued=holds.messages)
-            self._count(space_id, new.queue_id, 1, new.pages, new.size, enqueued=1)
+            self.count(space_id, queue_id, *gone, dequeued=holds.messages)
+            self.count(space_id, to_queue, 1, new.pages, new.size, enqueued=1)
 
     def _take_out(self, queue_id: int, key: bytes, row: Row) -> None:
         """Take a message out of `ready`, and forget when it expires."""
         self.run_in_order(traffic.TAKE, queue_id, key)
         if row[rows.EXPIRES] is not None:
             self.unmake_expiring(queue_id, row[0], row[rows.EXPIRES])
-
-    def _bring(self, arrival: PlainArrival, number: int, sequence: int) -> None:
-        """Store a message, and let it stand in the order of its queue."""
-        (_, _, queue_id, head, descends, _, _), new = arrival
-        key = ordinary_key(head, sequence, descends=descends)
-        row = rows.row_of(new, number, key)
-        if row is not None:
-            self.stand(number, queue_id, key, row)
-        else:
-            new = new._replace(id=number, standing=new.standing._replace(order_key=key))
-            self.bring([new], new.standing.enqueued_us)
-
-    def _count(
-        self,
-        space_id: int,
-        queue_id: int,
-        messages: int,
-        pages: int,
-        size: int,
-        *,
-        enqueued: int = 0,
-        dequeued: int = 0,
-    ) -> None:
-        its = enqueued, messages, pages, size, enqueued, dequeued, space_id, queue_id
-        self._cursor.execute(self._texts.in_order[_COUNT], its)
 
     def _count_out(
         self, space_id: int, messages: int, pages: int, size: int, *, enqueued: int = 0, dequeued: int = 0

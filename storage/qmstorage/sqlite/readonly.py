@@ -12,6 +12,7 @@ from qmcore.probe import Probe
 from qmcore.queue import Queue
 from qmcore.records import Owner
 from qmcore.space import Space
+from qmcore.times import Clock, SystemClock
 from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.memory_files import memory_files
 from qmstorage.sqlite.owner_files import same_boot
@@ -23,6 +24,7 @@ from qmstorage.statements import Texts
 if TYPE_CHECKING:
     from qmcore.device import DeviceInfo
     from qmcore.findings import Finding
+    from qmcore.transitions import Command, Refused, Result
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ class ReadOnlyVolume:
         self.path = path
         self.probe = probe
         self._texts = Texts(files.DIALECT)
+        self.clock: Clock = SystemClock()
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one database transaction that changes nothing."""
@@ -52,6 +55,16 @@ class ReadOnlyVolume:
     def shortcut(self) -> None:
         """None: no step is a journey."""
         return None
+
+    def run(self, commands: Sequence[Command], *, on: object = None) -> Sequence[Result] | Refused:
+        """Refuse."""
+        del commands, on
+        raise self._refusal()
+
+    def after_commit(self, action: Callable[[], None], *, on: object = None) -> None:
+        """Refuse: nothing is committed."""
+        del action, on
+        raise self._refusal()
 
     def write(
         self,

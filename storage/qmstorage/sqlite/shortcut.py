@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from qmcore.message import Message
 from qmcore.records import Nothing, Use
-from qmcore.shortcut import PlainArrival, PlainArrivals, PlainDeparture, PlainEnd, PlainHeld, PlainHold
-from qmstorage import bodies
+from qmcore.shortcut import PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmstorage.sqlite.group_commit import Job
-from qmstorage.sqlite.plain import MAIN
+from qmstorage.sqlite.transitions import MAIN
 from qmstorage.sqlite.unit import SqliteUnit
 
 if TYPE_CHECKING:
@@ -30,16 +29,6 @@ class SqliteShortcut:
 
     def __init__(self, volume: SqliteVolume) -> None:
         self._volume = volume
-
-    def arrive(self, arrival: PlainArrival) -> int | None:
-        """Enqueue a message, durably, and return its sequence number; None: nothing was done."""
-        return self._volume.done(_job(SqliteUnit.arrive_plainly, arrival, arrival))
-
-    def arrive_together(self, arrivals: PlainArrivals) -> Sequence[int] | None:
-        """Enqueue messages, durably, and return their sequence numbers, which ascend; None: nothing was done."""
-        if max(arrivals.sizes) > bodies.IN_ROW_MAX:
-            return None
-        return self._volume.done(_job(SqliteUnit.arrive_together, arrivals))
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
@@ -66,4 +55,4 @@ class SqliteShortcut:
 
 
 def _job(act: Callable[[SqliteUnit, Asked], T], asked: Asked, errand: Errand | None = None) -> Job[T]:
-    return Job(lambda unit: act(unit, asked), looks_first=True, errand=errand)
+    return Job(act, asked, looks_first=True, errand=errand)

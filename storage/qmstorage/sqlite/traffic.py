@@ -6,27 +6,33 @@ statement more; values that are given by name, and columns that are given nothin
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby, repeat
+from operator import attrgetter
 from typing import Final
 
 from sqlalchemy import bindparam, delete, insert, select
 
+from qmcore import numbers
 from qmcore.damage import NO_RECORD, damaged
-from qmcore.records import Holding, NewMessage, Place, Role, Use
+from qmcore.order import LAST, SEQUENCE_TOP
+from qmcore.records import Holding, Place, Role, Use
 from qmcore.selection import FIRST_CHOICE, Choice
 from qmcore.space import Space
+from qmcore.transitions import Arrival, Guard, Route, Terms
 from qmstorage import bodies, rows
-from qmstorage.arrivals import Arrivals
-from qmstorage.holding import for_each_role
-from qmstorage.rows import ALL, PLAIN, USUAL, is_plain, is_usual, plain_row, usual_row
-from qmstorage.schema import held, message, ready
+from qmstorage.holding import Holdings, for_each_role
+from qmstorage.positions import Position, position_of
+from qmstorage.rows import ALL, PLAIN, USUAL, new_row
+from qmstorage.schema import due, expiring, held, message, ready
 from qmstorage.sqlite.undecoded import Undecoded
 from qmstorage.statements import Row, Statement, given, insert_into
-from qmstorage.states import PENDING_WORK
+from qmstorage.states import PENDING_WORK, States
 from qmstorage.unit import MemoryStore
 
 MAKE_READY: Final = insert_into(ready)
+_MAKE_DUE: Final = insert_into(due)
+_MAKE_EXPIRING: Final = insert_into(expiring)
 _OF_QUEUE = given(ready.c.queue_id, "of_queue")
 # As far as it is fetched: the rows come from the index one by one.
 IN_ORDER: Final = (
@@ -54,36 +60,131 @@ def _putting(columns: tuple[str, ...]) -> Statement:
     return insert(message).values({name: bindparam(name) for name in columns})
 
 
-PUT_PLAIN, PUT_USUAL, _PUT_ALL = _putting(PLAIN), _putting(USUAL), _putting(ALL)
+_PUT: Final = {len(columns): _putting(columns) for columns in (PLAIN, USUAL, ALL)}
+"""What stores a message, by how many columns its row has."""
 
 
-class Traffic(Arrivals):
+_TERMS_OF: Final = attrgetter("terms")
+_IN_ROW: Final = bodies.IN_ROW_MAX
+_NOWHERE: Final[Mapping[Terms, bytes]] = {}
+
+
+class Traffic(States, Holdings):
     """What each message passes."""
 
-    def bring(self, arriving: Sequence[NewMessage], now_us: int) -> None:
-        """Store messages and let them stand: ready or, until they are available, kept back."""
-        if len(arriving) == 1 or not all(map(is_plain, arriving)):
-            super().bring(arriving, now_us)
-            return
-        places = [(new.queue_id, new.standing.order_key, new.id, 0) for new in arriving]
-        rows_of = (plain_row(new, new.id, new.standing.order_key) for new in arriving)
-        self._cursor.executemany(self._texts.in_order[PUT_PLAIN], rows_of)
-        self._cursor.executemany(self._texts.in_order[MAKE_READY], places)
-        for queue_id, messages in Counter(new.queue_id for new in arriving).items():
-            self.news.came(queue_id, messages)
+    def stand(
+        self,
+        guard: Guard,
+        route: Route,
+        sequences: Sequence[int],
+        arrivals: Sequence[Arrival],
+        now: int,
+        before: Mapping[Terms, bytes] = _NOWHERE,
+    ) -> None:
+        """Store messages that come, and let them stand in their queue: ready or, until they are available, kept back.
 
-    def put(self, new: NewMessage) -> None:
-        """Store a message, without a state yet."""
-        if is_plain(new):
-            self.run_in_order(PUT_PLAIN, *plain_row(new, new.id, new.standing.order_key))
-        elif is_usual(new):
-            self.run_in_order(PUT_USUAL, *usual_row(new, new.id, new.standing.order_key))
+        `before` is the order key of the message that those on such terms stand before.
+        """
+        base, done, position, group_id = guard.space_id << numbers.SEQUENCE_BITS, 0, None, None
+        if route.grouping and len(arrivals) > 1:
+            group_id = base | (arrivals[0].sequence or sequences[0])
+        for terms, run in groupby(arrivals, _TERMS_OF):
+            its = list(run)
+            if position is None or group_id is None:
+                # In a queue that groups, the first one says when they are available and where they stand.
+                position = position_of(route, terms, now, before.get(terms, b"") if before else b"")
+            self._stand_alike(route.queue_id, base, sequences[done : done + len(its)], its, position, group_id, now)
+            done += len(its)
+
+    def _stand_alike(
+        self,
+        queue_id: int,
+        base: int,
+        sequences: Sequence[int],
+        arrivals: Sequence[Arrival],
+        position: Position,
+        group_id: int | None,
+        now: int,
+    ) -> None:
+        """Store messages that come on the same terms, and let them stand."""
+        available, expires, head, descends = position
+        terms, count = arrivals[0].terms, len(arrivals)
+        asks = terms.options or available is not None or expires is not None or group_id is not None
+        is_due = available is not None and available > now
+        if count == 1:
+            ((body, size, pages, _, given),) = arrivals
+            (sequence,) = sequences
+            number = base | (given or sequence)
+            key = head + (SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST
+            if asks or size > _IN_ROW:
+                row = self._stored_row(number, queue_id, key, now, available, expires, group_id, arrivals[0])
+            else:
+                row = number, queue_id, key, terms.priority, now, pages, size, 0, 0, terms.type, body
+            execute, texts = self._cursor.execute, self._texts.in_order
+            execute(texts[_PUT[len(row)]], row)
+            if is_due:
+                execute(texts[_MAKE_DUE], (queue_id, available, number, key, 0))
+            else:
+                execute(texts[MAKE_READY], (queue_id, key, number, 0))
+            if expires is not None:
+                execute(texts[_MAKE_EXPIRING], (queue_id, expires, number))
         else:
-            row = rows.to_row(new)
-            if new.size > bodies.IN_ROW_MAX:
-                self.put_body(new.id, new.body)
-                row["body_id"], row["body"] = new.id, None
-            self.run_in_order(_PUT_ALL, *(row[name] for name in ALL))
+            self._stand_many(queue_id, base, sequences, arrivals, position, group_id, now)
+        if is_due:
+            # Each who waits sleeps until the next is due.
+            self.news.changed(queue_id)
+        else:
+            self.news.came(queue_id, count)
+
+    def _stand_many(
+        self,
+        queue_id: int,
+        base: int,
+        sequences: Sequence[int],
+        arrivals: Sequence[Arrival],
+        position: Position,
+        group_id: int | None,
+        now: int,
+    ) -> None:
+        available, expires, head, descends = position
+        contents, sizes, pages, (terms, *_), given = zip(*arrivals, strict=True)
+        ids = [base | number for number in (given if given[0] else sequences)]
+        keys = [head + (SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST for sequence in sequences]
+        asks = terms.options or available is not None or expires is not None or group_id is not None
+        write, texts = self._cursor.executemany, self._texts.in_order
+        if asks or max(sizes) > _IN_ROW:
+            rows_of = [
+                self._stored_row(number, queue_id, key, now, available, expires, group_id, arrival)
+                for number, key, arrival in zip(ids, keys, arrivals, strict=True)
+            ]
+            for width, alike in groupby(sorted(rows_of, key=len), len):
+                write(texts[_PUT[width]], alike)
+        else:
+            same = repeat(terms.priority), repeat(now)
+            others = repeat(0), repeat(0), repeat(terms.type)
+            write(texts[_PUT[len(PLAIN)]], zip(ids, repeat(queue_id), keys, *same, pages, sizes, *others, contents))
+        if available is not None and available > now:
+            write(texts[_MAKE_DUE], zip(repeat(queue_id), repeat(available), ids, keys, repeat(0)))
+        else:
+            write(texts[MAKE_READY], zip(repeat(queue_id), keys, ids, repeat(0)))
+        if expires is not None:
+            write(texts[_MAKE_EXPIRING], zip(repeat(queue_id), repeat(expires), ids))
+
+    def _stored_row(
+        self,
+        number: int,
+        queue_id: int,
+        key: bytes,
+        now: int,
+        available: int | None,
+        expires: int | None,
+        group_id: int | None,
+        arrival: Arrival,
+    ) -> Row:
+        """Return the row of a message that comes; a body that is too large for it is kept apart."""
+        if arrival.size > _IN_ROW:
+            self.put_body(number, arrival.body)
+        return new_row(number, queue_id, key, now, available, expires, group_id, arrival)
 
     def make_ready(self, place: Place) -> None:
         """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
@@ -195,8 +296,3 @@ def use_of(its: Sequence[Row]) -> Use:
 
 class SqliteMemoryStore(Traffic, Undecoded, MemoryStore):
     """The non-persistent messages of a queue space, in its memory."""
-
-
-def putting(row: Row) -> Statement:
-    """Return the statement that stores such a row."""
-    return PUT_PLAIN if len(row) == len(PLAIN) else PUT_USUAL

@@ -14,8 +14,9 @@ from qmcore.port import Unit
 from qmstorage.notifications import ALL
 from qmstorage.schema import counter, space, waiter
 from qmstorage.sqlite import translate
-from qmstorage.sqlite.plain import MAIN, PlainTraffic
+from qmstorage.sqlite.plain import PlainTraffic
 from qmstorage.sqlite.traffic import SqliteMemoryStore
+from qmstorage.sqlite.transitions import MAIN
 from qmstorage.sqlite.wakeups import is_in_turn
 from qmstorage.statements import Row, Texts, given
 
@@ -40,6 +41,38 @@ class SqliteUnit(PlainTraffic):
     _main: tuple[int, int, Row] | None = None
     """The number of a queue space, what was changed when it was read, and the row of all that is counted of it."""
 
+    def begin(self) -> None:
+        """Begin another database transaction: nothing that was read, or is to be told, holds any more."""
+        self._cursor.execute("BEGIN IMMEDIATE")
+        self.actions, self._generations, self._stores = [], {}, {}
+        self._main, self.brought_many = None, False
+        if self.news.turns:
+            self.news.clear()
+
+    def commit(self) -> None:
+        """Commit it."""
+        self._cursor.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """Undo it; what a question was still to give is given up too."""
+        self._cursor.execute("ROLLBACK")
+
+    def begin_part(self) -> None:
+        """Begin a part that may be undone alone."""
+        self._cursor.execute("SAVEPOINT part")
+
+    def undo_part(self) -> None:
+        """Undo what was done since."""
+        self._cursor.execute("ROLLBACK TO part")
+
+    def end_part(self) -> None:
+        """Let what was done since stand or fall with the rest."""
+        self._cursor.execute("RELEASE part")
+
+    def close(self) -> None:
+        """Give the cursor up."""
+        self._cursor.close()
+
     def load(self, space_id: int, queue_id: int, state: State, rows: Sequence[Carried]) -> None:
         """Store messages as they are carried, and let them stand; nobody is told. Nothing is counted."""
         self.brought_many = True
@@ -55,7 +88,7 @@ class SqliteUnit(PlainTraffic):
         """Return bells that are to be rung once the unit is committed, in their order, and how many of them."""
         wanted: list[tuple[list[str], int]] = []
         for queue_id, turns in self.news.turns.items():
-            rows = self.run_in_order(_WAITERS, queue_id).fetchall()
+            rows = self._cursor.execute(self._texts.in_order[_WAITERS], (queue_id,)).fetchall()
             # Mostly nobody waits.
             in_turn = [address for (address,) in rows if is_in_turn(address)] if rows else []
             if in_turn:

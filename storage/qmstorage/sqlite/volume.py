@@ -22,14 +22,14 @@ from qmcore.records import Owner, Use
 from qmcore.space import Space
 from qmstorage.forks import FORKS
 from qmstorage.notifications import ALL
-from qmstorage.sqlite import aliases, files, joining, translate
+from qmstorage.sqlite import aliases, files, joining, running, translate
 from qmstorage.sqlite.committing import Committer
 from qmstorage.sqlite.group_commit import Job, Line
 from qmstorage.sqlite.memory_files import Residences, memory_files
 from qmstorage.sqlite.owner_files import same_boot
 from qmstorage.sqlite.shortcut import SqliteShortcut
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
-from qmstorage.sqlite.unit import ours, read_once, roll_back
+from qmstorage.sqlite.unit import read_once, roll_back
 from qmstorage.sqlite.wakeups import SocketBell
 from qmstorage.sqlite.wal import Beside
 from qmstorage.statements import Row, Statement, Texts
@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 
     from qmcore.device import DeviceInfo
     from qmcore.findings import Finding
+    from qmcore.times import Clock
+    from qmcore.transitions import Command, Refused, Result
 
 T = TypeVar("T")
-
-_ALLOCATION_STEP = 1024
-"""Pages that are written at a time when disk is allocated."""
 
 _LOOK_SECONDS = 1.0
 """How often a process that writes looks whether the files are still those that it opened."""
@@ -61,20 +60,21 @@ class SqliteVolume:
     deaf_seconds = 0.0
     readonly = False
 
-    def __init__(self, path: str, connection: sqlite3.Connection, probe: Probe, *, durable: bool) -> None:
+    def __init__(self, path: str, connection: sqlite3.Connection, probe: Probe, clock: Clock, *, durable: bool) -> None:
         self.path = path
         self.probe = probe
+        self.clock = clock
         self.shortcut = SqliteShortcut(self)
         self._connection = connection
         self._texts = Texts(files.DIALECT)
         self._residences = Residences(path, connection)
         self._snapshots = OpenSnapshots()
-        self._line = Line()
         self._writing = threading.Lock()
+        self._line = Line()
         self._closed = self._advice = ""
         self._levels: dict[int, Use] = {}
+        # What is to be done when applications commit that work with us in transactions of their own.
         self.followers: weakref.WeakKeyDictionary[Connection, joining.Follower] = weakref.WeakKeyDictionary()
-        """What is to be done when applications commit that work with us in transactions of their own."""
         self.was_joined = False  # Whether an application has ever done so.
         try:
             self._beside = Beside(path, probe, durable=durable)
@@ -82,10 +82,19 @@ class SqliteVolume:
             connection.close()
             raise translate.from_os(error, "opening the files beside device", path) from error
         self._gate: contextlib.AbstractContextManager[None] = self._beside.gate or contextlib.nullcontext()
-        self._committer = Committer(path, connection, self._texts, self._residences, self._beside, self._check_usable)
+        its = self._texts, self._residences, self._beside
+        self._committer = Committer(path, connection, *its, self._check_usable, clock)
         self._belongings = aliases.Belongings(path)
         self._next_look = time.monotonic() + _LOOK_SECONDS
         FORKS.add(self)
+
+    def run(self, commands: Sequence[Command], *, on: object = None) -> Sequence[Result] | Refused:
+        """Execute commands, all or none, and return what came of each; when the call returns, that is on the disk."""
+        return running.run(self, commands, on)
+
+    def after_commit(self, action: Callable[[], None], *, on: object = None) -> None:
+        """Have something done once the application has committed; without a connection at once."""
+        joining.after_commit(self, on, action)
 
     def write(
         self,
@@ -207,15 +216,7 @@ class SqliteVolume:
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the file have `pages` free pages, so that a full disk is found now; `progress` gets percent."""
-        wanted = self.read(lambda unit: ours(unit).pages_to_allocate(pages))
-        self.write(lambda unit: ours(unit).start_allocation())
-        try:
-            for done in range(0, wanted, _ALLOCATION_STEP):
-                step = min(_ALLOCATION_STEP, wanted - done)
-                self.write(lambda unit, step=step: ours(unit).allocate(step))  # type: ignore[misc]
-                progress((done + step) * 100 // wanted)
-        finally:
-            self.write(lambda unit: ours(unit).end_allocation())
+        running.allocate_disk(self, pages, progress)
 
     @contextlib.contextmanager
     def still(self, seconds: float) -> Iterator[None]:
@@ -260,10 +261,7 @@ class SqliteVolume:
         return []
 
     def check_place(self) -> None:
-        """Refuse to go on where what belongs to the volume was removed or replaced: nobody would find what is written.
-
-        The volume is closed then, so that others can open what is there.
-        """
+        """Refuse to go on where what belongs to the volume was removed or replaced, and close it for others to open."""
         self._next_look = time.monotonic() + _LOOK_SECONDS
         lost = self._belongings.lost() or self._lost_memory()
         if lost:
@@ -343,7 +341,7 @@ class SqliteVolume:
     def _end(self, reason: str) -> None:
         if self._closed:
             return
-        self._closed = reason
+        self._closed = self._committer.closed = reason
         FORKS.discard(self)
         self._beside.belfry.ring_own()
         with self._writing:
@@ -405,6 +403,7 @@ class SqliteVolume:
         undo the parent's work.
         """
         self._closed = f"device {self.path!r} was opened by the parent process, before a fork"
+        self._committer.closed = self._closed
         if self._beside.desk is not None:
             self._beside.desk.give_to_parent(self._closed)
         if idle:

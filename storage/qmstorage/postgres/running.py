@@ -1,0 +1,28 @@
+"""What a volume does in one commit by what its unit can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from qmstorage.postgres.unit import ours
+from qmstorage.refused import RefusedError
+
+if TYPE_CHECKING:
+    from qmcore.transitions import Command, Refused, Result
+    from qmstorage.postgres.volume import PostgresVolume
+
+
+def run(volume: PostgresVolume, commands: Sequence[Command], on: object) -> Sequence[Result] | Refused:
+    """Execute commands, all or none: in a commit of ours, or in the transaction of the application's connection."""
+    shortcut = volume.shortcut
+    if on is None and shortcut is not None and len(commands) == 1:
+        done = shortcut.enqueue(commands[0])
+        if done is not None:
+            return [done]
+    try:
+        if on is not None:
+            return volume.write_on(on, lambda unit: ours(unit).execute(commands))
+        return volume.write(lambda unit: ours(unit).execute(commands), concurrent=True)
+    except RefusedError as error:
+        return error.refused

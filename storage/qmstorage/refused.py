@@ -1,0 +1,13 @@
+"""How a refused command ends the database transaction in which others were executed before it."""
+
+from __future__ import annotations
+
+from qmcore.transitions import Refused
+
+
+class RefusedError(Exception):
+    """A command was refused after something was changed: all of that is to be undone."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused)
+        self.refused = refused

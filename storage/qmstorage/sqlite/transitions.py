@@ -1,0 +1,171 @@
+"""What a store does to messages, in the statements that take SQLite the least time.
+
+There is one writer at a time, so that what was looked up is still so when it is changed. Nothing is changed before it
+is known that all can be: whoever is refused has done nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import select
+
+from qmcore.transitions import (
+    STALE,
+    Arrival,
+    Command,
+    Enqueue,
+    Enqueued,
+    Reached,
+    Reason,
+    Refused,
+    Result,
+    Route,
+    Terms,
+)
+from qmstorage.counters import OF_SPACE, adding
+from qmstorage.levels import claim_reached
+from qmstorage.refused import RefusedError
+from qmstorage.schema import counter
+from qmstorage.sqlite import traffic
+from qmstorage.sqlite.undecoded import Undecoded
+from qmstorage.statements import Row, given
+from qmstorage.unit import SqlUnit
+
+MAIN: Final = select(
+    counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size
+).where(*OF_SPACE)
+_COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(
+    given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue")
+)
+
+
+class Transitions(traffic.Traffic, Undecoded, SqlUnit):
+    """What a store does to messages: one function for each transition, whoever asks."""
+
+    def execute(self, commands: Sequence[Command]) -> Sequence[Result] | Refused:
+        """Execute commands, and return what came of each; where the first is refused, nothing was done.
+
+        Raises RefusedError where a later one is refused: the caller undoes the others.
+        """
+        results: list[Result] = []
+        for command in commands:
+            result = self.enqueue(command)
+            if isinstance(result, Refused):
+                if results:
+                    raise RefusedError(result)
+                return result
+            results.append(result)
+        return results
+
+    def enqueue(self, command: Enqueue) -> Enqueued | Refused:
+        """Let messages arrive in a queue."""
+        guard, route, arrivals = command
+        space_id, count = guard.space_id, len(arrivals)
+        execute, texts = self._cursor.execute, self._texts.in_order
+        main: Row | None = execute(texts[MAIN], (space_id,)).fetchone()
+        if main is None or main[0] != guard.generation:
+            return STALE
+        _, last, messages, pages_before, _ = main
+        if guard.memory_pages:
+            messages += self.memory_level(space_id).messages
+        if messages + count > guard.messages:
+            return Refused(Reason.MESSAGES, messages, guard.messages, count)
+        before: dict[Terms, bytes] = {}
+        if count == 1:
+            ((_, size, pages, terms, _),) = arrivals
+            its_terms = [terms]
+        else:
+            _, sizes, all_pages, terms_of, _ = zip(*arrivals, strict=True)
+            its_terms, size, pages = list(dict.fromkeys(terms_of)), sum(sizes), sum(all_pages)
+        in_memory = False
+        for terms in its_terms:
+            in_memory = in_memory or terms.memory
+            if terms.before and not self._finds(space_id, route, terms, before):
+                return Refused(Reason.NO_SUCH_MESSAGE, route.queue_id, wanted=terms.before[0])
+        if in_memory:
+            return self._enqueue_in_memory(command, main, before)
+        if pages_before + pages > guard.pages:
+            return Refused(Reason.PAGES, pages_before, guard.pages, pages)
+        sequences = range(last + 1, last + count + 1)
+        execute(texts[_COUNT], (count, count, pages, size, count, 0, space_id, 0))
+        execute(texts[_COUNT], (count, count, pages, size, count, 0, space_id, route.queue_id))
+        now = self.clock.now()
+        self.stand(guard, route, sequences, arrivals, now, before)
+        reached = self._reached(command, now) if route.levels else ()
+        return Enqueued(_given(arrivals, sequences), reached)
+
+    def count(
+        self,
+        space_id: int,
+        queue_id: int,
+        messages: int,
+        pages: int,
+        size: int,
+        *,
+        enqueued: int = 0,
+        dequeued: int = 0,
+    ) -> None:
+        """Count what has come and gone of a queue, or with 0 of the queue space."""
+        its = enqueued, messages, pages, size, enqueued, dequeued, space_id, queue_id
+        self._cursor.execute(self._texts.in_order[_COUNT], its)
+
+    def _enqueue_in_memory(self, command: Enqueue, main: Row, before: dict[Terms, bytes]) -> Enqueued | Refused:
+        """Let messages arrive of which some, or all, are not persistent."""
+        guard, route, arrivals = command
+        space_id = guard.space_id
+        memory = self.memory(space_id)
+        if memory is None:
+            return Refused(Reason.NO_MEMORY)
+        assert isinstance(memory, traffic.SqliteMemoryStore)  # noqa: S101 - `memory_of` made it
+        _, last, _, pages_before, _ = main
+        sequences = range(last + 1, last + len(arrivals) + 1)
+        ours, its = _apart(sequences, arrivals, memory=False), _apart(sequences, arrivals, memory=True)
+        pages, size = (sum(getattr(arrival, what) for arrival in ours.values()) for what in ("pages", "size"))
+        if ours and pages_before + pages > guard.pages:
+            return Refused(Reason.PAGES, pages_before, guard.pages, pages)
+        used, wanted = memory.level(space_id).pages, sum(arrival.pages for arrival in its.values())
+        if used + wanted > guard.memory_pages:
+            return Refused(Reason.MEMORY, used, guard.memory_pages, wanted)
+        now = self.clock.now()
+        # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
+        self.reserve(space_id, len(its))
+        bytes_wanted = sum(arrival.size for arrival in its.values())
+        memory.arrive(space_id, route.queue_id, count=len(its), pages=wanted, size=bytes_wanted)
+        memory.stand(guard, route, list(its), list(its.values()), now, before)
+        if ours:
+            self.count(space_id, 0, len(ours), pages, size, enqueued=len(ours))
+            self.count(space_id, route.queue_id, len(ours), pages, size, enqueued=len(ours))
+            self.stand(guard, route, list(ours), list(ours.values()), now, before)
+        return Enqueued(_given(arrivals, sequences), self._reached(command, now) if route.levels else ())
+
+    def _reached(self, command: Enqueue, now: int) -> Sequence[Reached]:
+        stores = {arrival.terms.memory for arrival in command.arrivals}
+        return claim_reached(self, command.guard, command.route, now, on_disk=False in stores, in_memory=True in stores)
+
+    def _finds(self, space_id: int, route: Route, terms: Terms, before: dict[Terms, bytes]) -> bool:
+        """Look for the message that others are to stand before; note its order key, and return whether it is there."""
+        memory = self.memory(space_id)
+        for number in terms.before:
+            key = self.key_of(route.queue_id, number)
+            if key is None and memory is not None:
+                key = memory.key_of(route.queue_id, number)
+            if key is not None:
+                before[terms] = key
+                return True
+        return False
+
+
+def _given(arrivals: Sequence[Arrival], sequences: Sequence[int]) -> Sequence[int]:
+    """Return the sequence numbers of the identifiers of messages, which may have been given before."""
+    return [each.sequence for each in arrivals] if arrivals[0].sequence else sequences
+
+
+def _apart(sequences: Sequence[int], arrivals: Sequence[Arrival], *, memory: bool) -> dict[int, Arrival]:
+    """Return the messages that go to one of the stores, by their sequence numbers."""
+    return {
+        sequence: arrival
+        for sequence, arrival in zip(sequences, arrivals, strict=True)
+        if arrival.terms.memory is memory
+    }
