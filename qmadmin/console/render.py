@@ -11,6 +11,7 @@ import stat
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
 from qmadmin.console import layout
+from qmadmin.console.disk import fsync
 from qmadmin.console.escapes import printable
 from qmadmin.console.formats import CsvTable, Format
 
@@ -91,7 +92,7 @@ def sync(descriptor: int) -> None:
     """Bring what was written to the disk, where it goes into a file; OutputLostError if that fails."""
     try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.fsync(descriptor)
+            fsync(descriptor)
     except OSError as error:
         raise OutputLostError(error) from error
 

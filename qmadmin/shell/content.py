@@ -6,11 +6,11 @@ import base64
 import contextlib
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qmadmin.console.disk import fsync
 from qmadmin.console.escapes import escaped
 from qmadmin.console.interrupts import let_through
 from qmadmin.console.results import (
@@ -113,7 +113,9 @@ def qget(
     space = session.opened()
     asked: dict[str, Any] = {"msgid": msgid, "corrid": corrid, "condition": condition}
     taken = 0
-    with _sink(output) as sink:
+    with _sink(output, on_disk=True) as sink:
+        # A place that cannot be brought to the disk is refused before anything is taken.
+        _settle(session, sink)
         while taken < count:
             with space.transaction():
                 with let_through():
@@ -122,6 +124,7 @@ def qget(
                     break
                 # That it is locked now is our own doing, and no news.
                 _deliver(session, dataclasses.replace(found, state=State.READY), sink, in_hex=in_hex)
+                _settle(session, sink)
                 # It is removed once the person who asked for it has it; a lock that is only given up is no try.
                 space.remove(queue_name, msgid=found.msgid)
             taken += 1
@@ -162,7 +165,7 @@ def qpeek(
     """
     asked = Criteria(msgid=msgid, corrid=corrid, condition=condition).whole
     shown, left_out = 0, LeftOut(queue_name)
-    with _sink(output) as sink:
+    with _sink(output, on_disk=False) as sink:
         for read in _found(session, queue_name, asked, left_out, retained=retained):
             try:
                 message = read()
@@ -203,19 +206,21 @@ def _what_was(queue: str, count: int, output: str | None) -> list[Shown]:
 
 
 class _Sink:
-    """A file that bodies are written into; `messages` tells how many are in it, and on the disk, as a whole."""
+    """A file that bodies are written into; `messages` tells how many are in it, or `on_disk`, as a whole."""
 
-    def __init__(self, stream: FileIO) -> None:
+    def __init__(self, stream: FileIO, *, on_disk: bool) -> None:
         self._stream = stream
+        self._on_disk = on_disk
         self._end = 0
         self.messages = 0
 
     def write(self, body: bytes) -> None:
-        """Write the body of a message; when this returns it is on the disk."""
+        """Write the body of a message."""
         left = memoryview(body)
         while left:
             left = left[self._stream.write(left) :]
-        os.fsync(self._stream.fileno())
+        if self._on_disk:
+            fsync(self._stream.fileno())
         self._end += len(body)
         self.messages += 1
 
@@ -225,17 +230,21 @@ class _Sink:
 
 
 @contextlib.contextmanager
-def _sink(output: str | None) -> Iterator[_Sink | None]:
-    """Open the file that bodies are written into, which must be new; it is gone afterwards if there were none."""
+def _sink(output: str | None, *, on_disk: bool) -> Iterator[_Sink | None]:
+    """Open the file that bodies are written into, which must be new; it is gone afterwards if there were none.
+
+    With `on_disk` its name is on the disk before anything is written, and each body when it was written.
+    """
     if output is None:
         yield None
         return
     path = Path(output)
     try:
         with open(path, "xb", buffering=0, opener=for_us_only) as stream:
-            sync_directory(path.parent)
-            sink = _Sink(stream)
+            sink = _Sink(stream, on_disk=on_disk)
             try:
+                if on_disk:
+                    sync_directory(path.parent)
                 yield sink
             finally:
                 sink.cut()
@@ -248,12 +257,18 @@ def _sink(output: str | None) -> Iterator[_Sink | None]:
 
 
 def _deliver(session: Session, message: Message, sink: _Sink | None, *, in_hex: bool) -> None:
-    """Bring a message to the person who asked for it; when this returns it has arrived."""
+    """Bring a message to the person who asked for it."""
     if sink is None:
         session.draw(_shown(session, message, in_hex=in_hex))
-        session.output.settle()
+        session.output.flush()
         return
     sink.write(message.body or b"")
+
+
+def _settle(session: Session, sink: _Sink | None) -> None:
+    """Bring to the disk what was delivered; in a file for bodies it is there already."""
+    if sink is None:
+        session.output.settle()
 
 
 def _shown(session: Session, message: Message, *, in_hex: bool) -> list[Record | Verbatim]:

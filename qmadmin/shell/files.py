@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.console.disk import fsync
 from qmadmin.shell.notices import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def sync_directory(directory: Path) -> None:
     """Bring the name of a new file to the disk, lest messages be lost with it that have left their queue."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -86,7 +86,7 @@ class _Target(io.RawIOBase):
 
     @abstractmethod
     def settle(self) -> None:
-        """Bring what was put to the disk, where there is one."""
+        """Bring what was put to the disk, and a new name before anything is put, where there is one."""
 
     @abstractmethod
     def end(self) -> list[Notice]:
@@ -108,7 +108,7 @@ class _File(_Target):
         self._append = append
         self._descriptor = -1
         self._made = False
-        self._settled = False
+        self._is_named = False
 
     def prepare(self) -> None:
         if self._descriptor >= 0:
@@ -137,12 +137,16 @@ class _File(_Target):
         return os.write(self._descriptor, data)
 
     def settle(self) -> None:
-        if self.over or not self.begun:
+        if self.over:
             return
-        if self._made and not self._settled:
-            sync_directory(Path(self._path).parent)
-            self._settled = True
-        sync(self._descriptor)
+        if self._made and not self._is_named:
+            try:
+                sync_directory(Path(self._path).parent)
+            except OSError as error:
+                raise OutputLostError(error) from error
+            self._is_named = True
+        if self.begun:
+            sync(self._descriptor)
 
     def end(self) -> list[Notice]:
         descriptor, self._descriptor = self._descriptor, -1

@@ -229,6 +229,55 @@ def test_a_message_whose_file_cannot_be_brought_to_the_disk_stays_on_its_queue(s
         assert [message.state.value for message in space.messages("STRING")] == ["ready", "ready"]
 
 
+@pytest.mark.parametrize("where", ["-o {}", "> {}"])
+def test_a_file_whose_name_cannot_be_brought_to_the_disk_is_refused_before_a_message_is_taken(shop, monkeypatch, where):
+    sync, file = os.fsync, shop.directory / "out"
+
+    def fail(descriptor):
+        if file.exists() and os.fstat(descriptor).st_ino == shop.directory.stat().st_ino:
+            assert not file.read_bytes()
+            raise OSError(errno.EIO, "Input/output error")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    _, said, status = ran(shop, f"qget STRING {where.format(file)}")
+    assert said == f"ERROR: Failed to write {file}: Input/output error (crque, line 2)\n"
+    assert status == 1
+    assert not file.exists()
+    with open_device(shop.device) as device, device.open_space("QSPACE") as space:
+        assert [message.state.value for message in space.messages("STRING")] == ["ready", "ready"]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP], ids=["EINVAL", "ENOTSUP"])
+@pytest.mark.parametrize("where", ["-o {}", "> {}"])
+def test_a_file_system_that_cannot_be_asked_to_sync_is_written_to_all_the_same(shop, monkeypatch, where, number):
+    sync, file = os.fsync, shop.directory / "out"
+
+    def refuse(descriptor):
+        if file.exists() and os.fstat(descriptor).st_ino in (shop.directory.stat().st_ino, file.stat().st_ino):
+            raise OSError(number, os.strerror(number))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    assert ran(shop, f"qget STRING {where.format(file)}")[1:] == ("", 0)
+    assert file.read_text().split()[-1] == "one"
+
+
+@pytest.mark.parametrize("where", ["-o {}", "> {}"])
+def test_looking_at_messages_waits_for_no_disk(shop, monkeypatch, where):
+    sync, file, seen = os.fsync, shop.directory / "out", []
+
+    def look(descriptor):
+        if file.exists():
+            seen.append(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    assert ran(shop, f"qpeek -k 2 STRING {where.format(file)}")[2] == 0
+    assert "two words" in file.read_text()
+    assert not {shop.directory.stat().st_ino, file.stat().st_ino}.intersection(seen)
+
+
 # ---- shell commands ----
 
 
