@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,13 +70,11 @@ def _change(request: Request) -> QueueSubject:
     with opened(request) as space:
         present = space.queue(request.keys["queue"])
         definition = _defined(present.definition, request.changes)
-        _switch(space, present.name, request.changes)
         try:
+            _switch(space, present.name, request.changes)
             return _look(request.device, space, space.change_queue(definition))
-        except QueueError:
-            _switch(
-                space, present.name, {name: present.attributes[name] for name in _SWITCHES & request.changes.keys()}
-            )
+        except QueueError as error:
+            _switch_back(space, present, _SWITCHES & request.changes.keys(), error)
             raise
 
 
@@ -94,8 +92,17 @@ def _destroy(request: Request) -> None:
 _SWITCHES: Final = {"enqueue_enabled", "dequeue_enabled"}
 
 
+def _switch_back(space: QueueSpace, present: Queue, switches: Set[str], error: QueueError) -> None:
+    """Start and stop a queue as it was; where that fails, too, the error that comes first has this as its cause."""
+    try:
+        _switch(space, present.name, {name: present.attributes[name] for name in switches})
+    except QueueError as left:
+        raise error from left
+
+
 def _switch(space: QueueSpace, name: str, wanted: Mapping[str, Any]) -> None:
-    for switch, change in ((True, space.start_queue), (False, space.stop_queue)):
+    # To stop it may be refused; to start it never is.
+    for switch, change in ((False, space.stop_queue), (True, space.start_queue)):
         sides = {side: wanted.get(f"{side}_enabled") is switch for side in ("enqueue", "dequeue")}
         if any(sides.values()):
             change(name, **sides)

@@ -12,6 +12,7 @@ from qmcore.errors import (
     InUseError,
     InvalidArgumentError,
     NoSpaceError,
+    OperatingSystemError,
 )
 from tests.fix_mib import PAGE, QS, Q, one, refused
 from tests.fix_store import make_queue, space_definition
@@ -307,6 +308,27 @@ class TestQueues:
                 mib.set(device, "T_APPQ", Q | {"TA_DEQUEUING": "STOPPED", "TA_ENQUEUING": "STOPPED", "TA_RETENTION": 5})
             assert one(device, "T_APPQ", TA_APPQNAME="Q") == before
             assert mib.set(device, "T_APPQ", Q | {"TA_ENQUEUING": "STOPPED"})["TA_DEQUEUING"] == "STARTED"
+            before = one(device, "T_APPQ", TA_APPQNAME="Q")
+            with pytest.raises(InUseError, match="holds a message of queue 'Q'"):
+                mib.set(device, "T_APPQ", Q | {"TA_ENQUEUING": "STARTED", "TA_DEQUEUING": "STOPPED"})
+            assert one(device, "T_APPQ", TA_APPQNAME="Q") == before
+
+    def test_the_reason_of_a_refusal_is_told_where_it_cannot_be_started_and_stopped_as_before(
+        self, device, space, monkeypatch
+    ):
+        stop, full = type(space).stop_queue, OperatingSystemError("the disk is full")
+
+        def stop_once(*arguments, **named):
+            stop(*arguments, **named)
+            monkeypatch.setattr(type(space), "start_queue", fail)
+
+        def fail(*_, **__):
+            raise full
+
+        monkeypatch.setattr(type(space), "stop_queue", stop_once)
+        with pytest.raises(InvalidArgumentError) as caught:
+            mib.set(device, "T_APPQ", Q | {"TA_ENQUEUING": "STOPPED", "TA_APPQORDER": "PRIO"})
+        assert caught.value.__cause__ is full
 
     def test_counters_part_the_persistent_from_the_others(self, device, space):
         for persistent in (True, True, False):
