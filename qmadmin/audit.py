@@ -151,7 +151,8 @@ def failure(error: BaseException) -> str:
     """Return the outcome of an act that did not come to its end."""
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return "interrupted"
-    named = "" if isinstance(error, QueueError) else f"{type(error).__name__}: "
+    # What is a sentence for people has a hint for them; of another error its class says most.
+    named = "" if hasattr(error, "hint") else f"{type(error).__name__}: "
     return f"ERROR: {named}{error}"
 
 
@@ -171,13 +172,16 @@ def destructive(
     def marked(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
         @functools.wraps(method)
         def acting(handle: S, /, *positional: P.args, **named: P.kwargs) -> T:
-            given = inspect.signature(method).bind(handle, *positional, **named)
+            call = f"{type(handle).__name__}.{method.__name__}"
+            try:
+                given = inspect.signature(method).bind(handle, *positional, **named)
+            except TypeError as error:
+                raise TypeError(f"{call}(): {error}") from None
             values = dict(list(given.arguments.items())[1:])
             if values.get("dry_run"):
                 return method(handle, *positional, **named)
             # A queue space knows its device, and a device is itself what keeps the record.
             device: Care = vars(handle).get("_device", handle)
-            call = f"{type(handle).__name__}.{method.__name__}"
             with act(device, _target(handle, target, terms, values), call, values) as begun:
                 with _counted(begun, given.arguments, outcome, counts):
                     result = method(*given.args, **given.kwargs)

@@ -96,3 +96,10 @@ def test_the_record_is_there_before_the_request_is_at_work(device, space, monkey
         mib.set(device, "T_APPQ", Q | {"TA_STATE": "INV"})
     assert [entry[2] for entry in at_work] == [None]
     assert [entry[2] for entry in recorded(device)] == ["interrupted"]
+
+
+def test_a_refusal_of_the_request_is_recorded_in_its_own_words(device, space):
+    with pytest.raises(mib.MibError):
+        mib.set(device, "T_APPQTRANS", QS | {"TA_XID": "7", "TA_STATE": "HCO"})
+    ((_, _, outcome),) = recorded(device)
+    assert outcome == "ERROR: queue space 'QS' has no transaction 7; it may have ended"

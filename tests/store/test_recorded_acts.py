@@ -223,6 +223,14 @@ def test_a_program_is_called_by_its_name(store, space, monkeypatch, argument, pr
     assert store.device.audited()[0].command == f"{program}: QueueSpace.purge(queue='Q')"
 
 
+def test_a_call_with_wrong_arguments_is_refused_by_name_and_not_recorded(store, space):
+    with pytest.raises(TypeError, match=r"^QueueSpace\.purge\(\): missing a required argument: '\w+'$"):
+        space.purge()
+    with pytest.raises(TypeError, match=r"^Device\.destroy_space\(\): got an unexpected keyword argument 'forced'$"):
+        store.device.destroy_space("SPACE", forced=True)
+    assert not [*store.device.audited()]
+
+
 def test_the_words_of_a_face_take_the_place_of_the_call(store, space):
     with audit.recorded_as("qdeletemsg -y"):
         space.purge("Q")
