@@ -138,6 +138,7 @@ class Doctor:
         patient = self._patient
         # Where somebody creates or extends a queue space between the two looks that this takes, a second try is right.
         yield from self._extents() and self._extents()
+        yield from self._record()
         if patient.in_memory:
             return
         entries = patient.main.read(lambda unit: unit.entries())
@@ -156,6 +157,19 @@ class Doctor:
             yield from self._leftovers(volume)
         # What is said of the server is said of each volume on it.
         yield from dict.fromkeys(found for volume in volumes.values() for found in volume.health(patient.info))
+
+    def _record(self) -> Iterator[Finding]:
+        try:
+            self._patient.main.read(lambda unit: unit.audited(1))
+        except QueueError as error:
+            yield Finding(
+                severity=Severity.ERROR,
+                check="audit-unreadable",
+                target="record of destructive acts",
+                sentence=error.message,
+                advice="Restore the device from a backup, or move the queues to a new one: nothing that destroys"
+                " messages is done on this one.",
+            )
 
     def _extents(self) -> list[Finding]:
         patient = self._patient

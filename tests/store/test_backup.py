@@ -456,6 +456,21 @@ class TestRestoring:
             restore_device(target, tmp_path / "NEW")
         assert names(tmp_path) == before
 
+    @pytest.mark.parametrize("how", ["DROP TABLE audit", "ALTER TABLE audit RENAME COLUMN target TO aim"])
+    def test_one_that_cannot_keep_the_record_of_it_is_restored_and_the_report_says_so(
+        self, file_store, space, target, reopened, tmp_path, how
+    ):
+        space.enqueue("Q", "x")
+        file_store.device.close()
+        by_hand(file_store.path, how)
+        reopened(file_store.path).backup(target)
+        (fault,) = restore_device(target, tmp_path / "NEW").faults
+        assert fault == "its record of destructive acts is missing or damaged, so that this restore is not recorded"
+        device = reopened(tmp_path / "NEW")
+        assert "audit-unreadable" in [finding.check for finding in device.check()]
+        with device.open_space("SPACE") as again:
+            assert drain(again) == ["x"]
+
     @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', "\udcff", '{"format": "x"}'])
     def test_what_is_no_backup_is_refused(self, target, tmp_path, content):
         target.mkdir()

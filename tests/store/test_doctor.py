@@ -432,6 +432,11 @@ class TestStore:
         found = the_one(device, "store-fault")
         assert found.sentence == "1 message at a position that the order of the queue does not know"
 
+    def test_a_record_of_destructive_acts_that_cannot_be_read(self, shared_store):
+        shared_store.device.close()
+        shared_store.by_hand("DROP TABLE audit")
+        assert ("error", "audit-unreadable", "record of destructive acts") in findings(shared_store.another())
+
     def test_a_number_that_could_be_given_out_once_more(self, broken, shared_store):
         numbers = {"file": "UPDATE counter SET sequence = 2", "postgres": "ALTER SEQUENCE sequence_1 RESTART WITH 2"}
         assert "message number" in the_one(broken(numbers[shared_store.kind]), "store-fault").sentence

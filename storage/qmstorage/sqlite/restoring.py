@@ -36,6 +36,8 @@ _ELSEWHERE = "restored"
 """The start of a machine that attached processes are said to have seen: none of them is alive, and dying so does not
 count as a try of the messages that they held."""
 
+_UNRECORDED = "its record of destructive acts is missing or damaged, so that this restore is not recorded"
+
 
 @dataclasses.dataclass(slots=True)
 class _Copy:
@@ -58,7 +60,7 @@ def restore(
     """Make the device `target` of a backup. One that is there is replaced with `force`, if nobody has it open.
 
     `group_id` finds the group that a device is for, by its name. The device has the `record` of this when it is put in
-    place; it is returned with its number.
+    place; it is returned with its number, which is 0 where the backup has no table for it.
     """
     listed = read_list(source)
     files.refuse_mount(str(target))
@@ -85,7 +87,8 @@ def restore(
         raise translate.from_copying(error, str(target)) from error
     progress(100)
     volumes = tuple(dataclasses.replace(copy.source, path=str(copy.place)) for copy in copies)
-    return dataclasses.replace(listed, path=str(target), volumes=volumes), record
+    faults = listed.faults if record.id else (*listed.faults, _UNRECORDED)
+    return dataclasses.replace(listed, path=str(target), volumes=volumes, faults=faults), record
 
 
 @contextlib.contextmanager
@@ -210,13 +213,19 @@ def _settled(made: Path, place: Callable[[str], str], leap: int, group_id: Calla
 
 
 def _recorded(made: Path, record: AuditEntry) -> AuditEntry:
-    """Have the new device keep a record, and return it with its number."""
+    """Have the new device keep a record, and return it with its number; as it is where the device cannot keep it."""
     columns, places = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
     with contextlib.closing(files.connect(str(made), "rw")) as connection:
-        ((number,),) = connection.execute(
-            f"INSERT INTO audit ({columns}) VALUES ({places}) RETURNING id",  # noqa: S608 - names of ours
-            values_of(record),
-        ).fetchall()
+        try:
+            ((number,),) = connection.execute(
+                f"INSERT INTO audit ({columns}) VALUES ({places}) RETURNING id",  # noqa: S608 - names of ours
+                values_of(record),
+            ).fetchall()
+        except sqlite3.Error as error:
+            # The messages are worth more than the record.
+            if translate.is_of_the_store(error):
+                return record
+            raise
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return dataclasses.replace(record, id=number)
 

@@ -95,6 +95,11 @@ def is_blocked(error: sqlite3.Error) -> bool:
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def is_of_the_store(error: sqlite3.Error) -> bool:
+    """Return whether it is the store that is damaged, or lacks a table or a column."""
+    return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
+
+
 def _code(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & _PRIMARY
 
