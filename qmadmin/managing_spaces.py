@@ -262,9 +262,13 @@ class Administering(ABC):
 
     def _left(self, name: str) -> dict[str, Space]:
         """Return, by path, what is left of a queue space that the device does not list."""
-        missing = self._missing_paths()
-        paths = [entry.path for entry in self._main.read(lambda unit: unit.entries()) if entry.path not in missing]
-        return manage_spaces.left(self._main, {path: self.volume_of(path) for path in paths}, name)
+
+        def volumes() -> dict[str, Volume]:
+            missing = self._missing_paths()
+            paths = [entry.path for entry in self._main.read(lambda unit: unit.entries()) if entry.path not in missing]
+            return {path: self.volume_of(path) for path in paths}
+
+        return manage_spaces.left(self._main, volumes, name)
 
     def _destroy_left(self, path: str, left: Space, *, force: bool, dry_run: bool) -> None:
         volume = self.volume_of(path)

@@ -1,5 +1,7 @@
 """The device list, and queue spaces in several files."""
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -250,6 +252,17 @@ class TestSecondVolume:
         again.rename_entry(1, lost)
         assert [space.name for space in again.spaces()] == ["HERE", "THERE"]
         assert again.missing_volumes() == []
+
+    def test_a_queue_space_is_destroyed_though_another_file_is_damaged(self, file_store, device, tmp_path):
+        device.create_space(space_definition("HERE", pages=40))
+        device.close()
+        with contextlib.closing(sqlite3.connect(tmp_path / "SECOND", isolation_level=None)) as connection:
+            connection.execute("DROP TABLE space")
+        again = file_store.another()
+        assert again.left_messages("HERE") is None
+        again.destroy_space("HERE", dry_run=True)
+        again.destroy_space("HERE")
+        assert again.spaces() == []
 
     def test_what_was_missing_is_missing_in_a_device_that_is_restored(self, file_store, device, tmp_path):
         device.create_space(space_definition("THERE", pages=25_000))

@@ -132,9 +132,14 @@ def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
     volume.write(sweep)
 
 
-def left(main: Volume, volumes: Mapping[str, Volume], name: str) -> dict[str, Space]:
-    """Return what volumes, by their paths, still have of a queue space that the table of contents does not list."""
-    found = {path: volume.read(lambda unit: unit.space(name)) for path, volume in volumes.items()}
+def left(main: Volume, volumes: Callable[[], Mapping[str, Volume]], name: str) -> dict[str, Space]:
+    """Return what volumes, by their paths, still have of a queue space that the table of contents does not list.
+
+    Where it is listed no volume is looked for: another one than its own may be damaged.
+    """
+    if name in main.read(names):
+        return {}
+    found = {path: volume.read(lambda unit: unit.space(name)) for path, volume in volumes().items()}
     # One is listed before it is there.
     listed = name in main.read(names)
     return {} if listed else {path: space for path, space in found.items() if space is not None}
