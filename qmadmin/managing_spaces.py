@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from qmadmin.audit import destructive, tell
+from qmadmin.audit import act, destructive, tell
 from qmadmin.console.plurals import counted
 from qmcore.acts import growing, housekeeping, looking, manage_spaces, redefining
 from qmcore.definitions import OpenSpace
@@ -19,6 +19,7 @@ from qmcore.space import Space, SpaceDefinition, SpaceUsage
 
 if TYPE_CHECKING:
     from qmadmin.device import Attachment
+    from qmadmin.maintenance import Care
     from qmcore.device import DeviceInfo
     from qmcore.times import Clock
 
@@ -165,18 +166,35 @@ class Administering(ABC):
         """
         volume = self.volume_of_space(definition.name)
         present = volume.read(lambda unit: manage_spaces.find(unit, definition.name))
+        if present.definition.memory in (0, definition.memory):
+            changed, _ = self._redefine(volume, present, definition)
+        else:
+            given = {"name": definition.name, "memory": definition.memory}
+            target = f"memory of queue space {definition.name}: {definition.memory} bytes"
+            with act(cast("Care", self), target, "Device.change_space", given) as begun:
+                changed, lost = self._redefine(volume, present, definition)
+                begun.tell(f"removed with {counted(lost, 'non-persistent message')}")
+        if initialize and not changed.initialized:
+            return manage_spaces.initialize(volume, changed, progress or _tell_nobody)
+        return changed
+
+    def _redefine(self, volume: Volume, present: Space, definition: SpaceDefinition) -> tuple[Space, int]:
+        """Change a definition; return it with how many messages were in memory, which are lost with another one."""
         opened = self._looked_at(present)
         with self._lock:
             own = self._attachments.get(definition.name)
             me = own.opened.me if own is not None else None
             with self._memory(volume, present):
                 housekeeping.end_what_was_left(volume, opened, self.clock)
-                changed = volume.write(lambda unit: redefining.redefine(unit, opened, definition, me))
+                stored, changed = volume.write(
+                    lambda unit: (
+                        manage_spaces.in_memory(unit, present),
+                        redefining.redefine(unit, opened, definition, me),
+                    )
+                )
             if changed.definition.memory != present.definition.memory:
                 self._follow_memory(volume, present, changed, attached=me is not None)
-        if initialize and not changed.initialized:
-            return manage_spaces.initialize(volume, changed, progress or _tell_nobody)
-        return changed
+        return changed, stored
 
     def _follow_memory(self, volume: Volume, before: Space, changed: Space, *, attached: bool) -> None:
         """Have the memory that the queue space now says, of which nobody else has anything open."""

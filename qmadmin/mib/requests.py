@@ -193,12 +193,13 @@ def _flags(given: Flags | int) -> Flags:
 
 @contextlib.contextmanager
 def _recorded(of: MibClass[Any], request: Request, state: str, values: Values) -> Iterator[None]:
-    """Record all that a destructive request does as one act."""
-    if state not in of.destructive:
-        yield
-        return
-    with recorded_as(_line(of, request, values)), act(request.device, f"{of.noun} {_address(request)}", "mib.set"):
-        yield
+    """Record all that a destructive request does as one act, and what another one does in acts with its line."""
+    with recorded_as(_line(of, request, values)):
+        if state not in of.destructive:
+            yield
+            return
+        with act(request.device, f"{of.noun} {_address(request)}", "mib.set"):
+            yield
 
 
 def _line(of: MibClass[Any], request: Request, values: Values) -> str:

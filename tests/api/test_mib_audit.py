@@ -66,6 +66,14 @@ def test_the_ends_of_memory_and_of_a_queue_space_are_recorded(device, space):
     ]
 
 
+def test_another_memory_is_recorded_with_the_request(device, space):
+    space.enqueue("Q", "x", persistent=False)
+    mib.set(device, "T_APPQSPACE", QS | {"TA_MEMNONPERSIST": "8192b"})
+    ((command, _, outcome),) = recorded(device)
+    assert command == "--mib T_APPQSPACE set TA_APPQSPACENAME=QS TA_MEMNONPERSIST=8192b"
+    assert outcome == "removed with 1 non-persistent message"
+
+
 def test_what_a_request_refuses_for_another_owner_is_recorded(device, space):
     with pytest.raises(mib.MibError):
         mib.set(device, "T_APPQTRANS", QS | {"TA_XID": "0" * 16, "TA_STATE": "HAB"})

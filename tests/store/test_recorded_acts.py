@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import dataclasses
 import inspect
 import logging
 import os
@@ -104,6 +105,8 @@ REFUSED = {
 UNRECORDED = {
     # The definition is what is changed, and the shell asks nothing.
     "change_queue",
+    # It is an act where it takes the memory.
+    "change_space",
 }
 """What forgets messages and is no destructive act."""
 
@@ -169,6 +172,23 @@ def test_the_end_of_memory_is_recorded_with_what_it_held(shared_store, memory_di
     assert recorded(shared_store.device) == [
         ("memory of queue space SPACE", f"removed with {PAGE} bytes of non-persistent messages")
     ]
+
+
+def test_another_memory_is_recorded_with_what_was_lost_and_any_other_change_is_not(shared_store, memory_dir):
+    space = shared_store.space(memory=100 * PAGE)
+    make_queue(space)
+    space.enqueue("Q", "kept")
+    for body in "ab":
+        space.enqueue("Q", body, persistent=False)
+    device = shared_store.device
+    definition = device.space("SPACE").definition
+    device.change_space(dataclasses.replace(definition, messages=77))
+    assert recorded(device) == []
+    device.change_space(dataclasses.replace(definition, memory=50 * PAGE))
+    target = f"memory of queue space SPACE: {50 * PAGE} bytes"
+    assert recorded(device) == [(target, "removed with 2 non-persistent messages")]
+    (entry,) = device.audited()
+    assert entry.command.endswith(f": Device.change_space(name='SPACE', memory={50 * PAGE})")
 
 
 def test_every_method_that_forgets_or_moves_messages_for_good_is_a_destructive_act():

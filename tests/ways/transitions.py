@@ -51,7 +51,7 @@ DEVICE: Final = {
     "audit_outcome": NONE,
     "audited": NONE,
     "backup": NONE,
-    "change_space": NONE,
+    "change_space": FORGET,
     "check": NONE,
     "clear_memory": SETTLE | FORGET,
     "close": SETTLE,

@@ -222,6 +222,12 @@ def clear_memory(unit: Unit, opened: OpenSpace, *, force: bool) -> None:
         thresholds.note_memory_lost(unit, opened)
 
 
+def in_memory(unit: Unit, of: Space) -> int:
+    """Return how many non-persistent messages a queue space holds, as far as its memory is open."""
+    memory = unit.memory(of.id)
+    return memory.level(of.id).messages if memory is not None else 0
+
+
 def find(unit: Unit, name: str) -> Space:
     """Return the queue space of that name, or refuse."""
     found = unit.space(name)
