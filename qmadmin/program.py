@@ -10,6 +10,7 @@ import io
 import logging
 import os
 import signal
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
@@ -392,8 +393,11 @@ def _source(command_file: str | None, opened: contextlib.ExitStack) -> tuple[Tex
         return _stream(sys.stdin, "r", opened), "stdin"
     try:
         script = opened.enter_context(Path(command_file).open("rb"))  # noqa: SIM115 - it is one
-        # A look ahead reads the first block.
+        # Of a pipe a look ahead reads the first block.
         refuse_what_is_not_text(script.peek().decode("latin-1"), f"File {command_file}")
+        if stat.S_ISREG(os.fstat(script.fileno()).st_mode):
+            refuse_what_is_not_text(script.read().decode("latin-1"), f"File {command_file}")
+            script.seek(0)
     except OSError as error:
         refusal = UsageError(f"Failed to open command file {command_file}")
         raise StartError(refusal.notice, f"{error.strerror}.") from None

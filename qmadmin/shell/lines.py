@@ -23,9 +23,12 @@ PROMPT = "> "
 YES_OR_NO = ("y", "yes", "n", "no")
 
 
-def refuse_what_is_not_text(beginning: str, name: str) -> None:
-    """Refuse a script by its first line: it may be a device, say, whose messages would be obeyed as commands."""
-    if "\0" in beginning.partition("\n")[0]:
+def refuse_what_is_not_text(text: str, name: str) -> None:
+    """Refuse a script by what is known of it before it begins.
+
+    It may be a device, say, whose messages would be obeyed as commands; or half of it was lost in a power failure.
+    """
+    if "\0" in text:
         raise UsageError(
             f"{name} is not a command file: it is not text", hint="Name a file that has a command on each line."
         )
@@ -145,6 +148,7 @@ class Script:
         self._number += 1
         if self._number == 1:
             line = line.removeprefix("\ufeff")
+            # Of a standard input no more is known; what is not text further on is refused line by line.
             try:
                 refuse_what_is_not_text(line, self._name)
             except UsageError as refusal:

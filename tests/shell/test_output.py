@@ -7,18 +7,17 @@ import json
 import os
 import signal
 import stat
-import subprocess
 
 import pytest
 
 from qmadmin import create_device, open_device
+from qmadmin.console.exit_status import Exit
 from qmadmin.console.render import PlainScreen
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.interpreter import Interpreter
 from qmadmin.shell.lines import Script
 from qmadmin.shell.session import Session
 from qmcore.message import State
-from tests.fix_shell import PROGRAM
 
 BODIES = "Message id                        State  Bytes  Body\n"
 
@@ -391,7 +390,11 @@ def test_command_file_whose_output_nobody_reads_is_left_and_the_script_goes_on(s
     assert status == 1
 
 
-@pytest.mark.parametrize("content", [b"\x7fELF\0\0", b"qset STRING\0\n"])
+@pytest.mark.parametrize(
+    "content",
+    [b"\x7fELF\0\0", b"qset STRING\0\n", b"qset STRING\n" * 2000 + bytes(512)],
+    ids=["program", "line", "zero-filled end"],
+)
 def test_file_that_is_not_text_is_not_run(shop, content):
     file = shop.directory / "file"
     file.write_bytes(content)
@@ -401,26 +404,15 @@ def test_file_that_is_not_text_is_not_run(shop, content):
         f"ERROR: File {file} is not a command file: it is not text (crque, line 2)\n",
         1,
     )
+    done = shop.process(None, "-s", "QSPACE", "-f", str(file))
+    assert (done.stdout, done.returncode) == ("", Exit.UNUSABLE)
+    assert done.stderr.startswith(f"ERROR: File {file} is not a command file: it is not text\n")
 
 
-def test_a_line_that_is_not_text_is_refused_alone_wherever_the_commands_come_from(shop):
-    file = shop.directory / "file"
-    file.write_bytes(b"qset STRING\nqset \0\nqset errq\n")
-    told = []
-    with file.open("rb") as stream:
-        for arguments, given in (["-f", file], None), ([], stream), (["-c", f"source {file}"], None):
-            done = subprocess.run(
-                [*PROGRAM, "-s", "QSPACE", *arguments],
-                stdin=given,
-                env=shop.environ,
-                cwd=shop.directory,
-                capture_output=True,
-                check=False,
-                text=True,
-            )
-            told.append((done.stdout.splitlines()[-1], done.returncode, done.stderr.partition(" (")[0]))
-    assert {*told} == {told[0]}
-    assert told[0][:2] == ("Current queue is 'errq'", 1)
+def test_a_line_that_is_not_text_is_refused_alone_where_commands_come_from_the_standard_input(shop):
+    done = shop.process("qset STRING\nqset \0\nqset errq\n", "-s", "QSPACE")
+    assert (done.stdout.splitlines()[-1], done.returncode) == ("Current queue is 'errq'", 1)
+    assert "(stdin, line 2)" in done.stderr
 
 
 # ---- at a terminal ----
