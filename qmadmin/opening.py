@@ -201,7 +201,6 @@ def upgrade_device(
     backup: str | os.PathLike[str] | None,
     *,
     progress: Callable[[int], None] | None = None,
-    clock: Clock | None = None,
 ) -> None:
     """Bring a device to the schema version of this release: all its volumes together, or none.
 
@@ -215,17 +214,17 @@ def upgrade_device(
     plan.refuse_attached()
     told = progress or (lambda _percent: None)
     target = None if backup is None else Path(absolute(backup))
-    address = address_of(path_or_url)
+    address, clock = address_of(path_or_url), maker_of(path_or_url).clock()
     if address is None:
         from qmstorage.sqlite import upgrading as of_files
 
-        of_files.upgrade(plan, target, _record_of_upgrade(plan, target, clock or SystemClock()), told)
+        of_files.upgrade(plan, target, _record_of_upgrade(plan, target, clock), told)
     else:
         from qmstorage.postgres import upgrading as of_schemas
 
         if target is not None:
             of_schemas.dump(address, plan, target)
-        of_schemas.upgrade(address, plan, _record_of_upgrade(plan, target, clock or maker_of(path_or_url).clock()))
+        of_schemas.upgrade(address, plan, _record_of_upgrade(plan, target, clock))
     told(100)
 
 

@@ -4,11 +4,15 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 
 import qmadmin
+from qmadmin.opening import plan_upgrade, upgrade_device
+from qmcore import times
 from qmcore.errors import ReleaseError
+from qmcore.times import SystemClock
 from qmstorage import schema
 from tests.fix_release import CONTENT, contents, dump, environment
 
@@ -100,6 +104,16 @@ def test_an_upgraded_device_has_all_that_it_had_and_the_tables_of_a_fresh_one(po
         with device.open_space("QS") as space:
             space.purge("Q")
             assert device.space_usage("QS").highest.messages == there
+
+
+def test_the_record_of_an_upgrade_has_the_time_of_the_server(postgres_server, place, url, monkeypatch):
+    monkeypatch.setattr(SystemClock, "now", lambda _clock: 0)
+    ((before,),) = postgres_server.sql("SELECT now()", place)
+    upgrade_device(url, plan_upgrade(url), None)
+    ((after,),) = postgres_server.sql("SELECT now()", place)
+    with qmadmin.open_device(url) as device:
+        slack = timedelta(seconds=1)
+        assert before - slack < times.to_datetime(device.audited()[0].at_us) < after + slack
 
 
 def test_the_group_of_a_device_may_use_what_the_upgrade_has_made(postgres_server, place, url):
