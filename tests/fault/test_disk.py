@@ -275,10 +275,10 @@ class TestFailingSync:
         assert len(calls) == 1
 
     def test_who_was_refused_anyway_is_told_why_whoever_committed_for_all(self, space, failing):
-        from tests.store.test_threads import Shared
+        from tests.store.test_threads import Shared, refused_inside
 
         failing()
-        refused = [lambda: space.enqueue("NONE", b"x")] * 3
+        refused = [refused_inside(space)] * 3
         results = Shared(space).run(*refused, *[lambda: space.enqueue("Q", b"x")] * 3)
         assert [type(result) for result in results] == [BadQueueError] * 3 + [OutcomeUnknownError] * 3
 

@@ -256,7 +256,7 @@ def test_device_that_does_not_answer_does_not_keep_anybody_from_typing(laid_out,
         pipe.unlink()
         opened.write("it")
     screen.send("\t")
-    screen.until(lambda: "does not answer" not in screen.bottom, "the device again")
+    screen.until(lambda: screen.bottom and "does not answer" not in screen.bottom, "the device again")
     screen.send("\x15take \t\r")
     screen.see("taken: it")
     screen.send("quit\r")

@@ -230,13 +230,32 @@ class Model:
     def refusal_of_all(self, items: list[Asked], transaction: Transacting | None = None) -> type[QueueError] | None:
         """Return how an enqueue of these is refused, after room was made for it if need be."""
         for attempt in range(2):
-            refusals = (self.refusal(each) for each in items)
-            found = next((refusal for refusal in refusals if refusal is not None), None)
-            if found is None and self.overflows(items, transaction):
-                found = NoSpaceError
+            if transaction is None:
+                found = self._refusal_at_once(items)
+            else:
+                found = next(filter(None, map(self.refusal, items)), None)
+                if found is None and self.overflows(items, transaction):
+                    found = NoSpaceError
             if found is not NoSpaceError or attempt:
                 return found
             self.make_room()
+        return None
+
+    def _refusal_at_once(self, items: list[Asked]) -> type[QueueError] | None:
+        """Return how messages are refused outside of transactions: by what is known of all queues, then by each."""
+        refusals = list(map(self.refusal, items))
+        if BadQueueError in refusals:
+            return BadQueueError
+        known = (refusal for refusal in refusals if refusal not in (None, BadMessageIdError))
+        if (found := next(known, None)) is not None:
+            return found
+        so_far: list[Asked] = []
+        for queue in dict.fromkeys(each.queue for each in items):
+            so_far += [each for each in items if each.queue == queue]
+            if any(refusal for refusal, each in zip(refusals, items, strict=True) if each.queue == queue):
+                return BadMessageIdError
+            if self.overflows(so_far, None):
+                return NoSpaceError
         return None
 
     def overflows(self, items: list[Asked], transaction: Transacting | None) -> bool:

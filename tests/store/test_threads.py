@@ -117,6 +117,12 @@ def half_and_failing(queue_id):
     return work
 
 
+def refused_inside(space):
+    """Return what stands in line, and is refused when its turn comes."""
+    attachment = attachment_of(space)
+    return lambda: attachment.volume.write(lambda unit: attachment.opened.definitions(unit).queue("NONE"))
+
+
 class TestGroupCommit:
     """The way of SQLite, where one writes at a time; sessions of PostgreSQL commit beside each other."""
 
@@ -213,9 +219,7 @@ class TestGroupCommit:
         def good(at):
             return lambda: space.enqueue("Q", str(at))
 
-        results = shared.run(
-            good(0), lambda: space.enqueue("NONE", b""), good(1), lambda: space.dequeue("NONE"), good(2)
-        )
+        results = shared.run(good(0), refused_inside(space), good(1), lambda: space.dequeue("NONE"), good(2))
         assert shared.commits == 1
         assert [type(results[at]) for at in (1, 3)] == [BadQueueError, BadQueueError]
         assert sorted(drain(space)) == ["0", "1", "2"]
@@ -260,7 +264,7 @@ class TestGroupCommit:
             lambda: space.enqueue("Q", "a"),
             lambda: volume.done(group_commit.Job(half_and_fail, looks_first=True)),
             lambda: space.enqueue("Q", "b"),
-            lambda: space.enqueue("NONE", "c"),
+            refused_inside(space),
         )
         assert isinstance(results[1], ZeroDivisionError)
         assert isinstance(results[3], BadQueueError)
@@ -358,7 +362,7 @@ class TestGroupCommit:
 
     def test_errors_of_several_threads_are_each_their_own(self, space):
         shared = Shared(space)
-        results = shared.run(*[lambda: space.enqueue("NONE", b"")] * 4)
+        results = shared.run(*[refused_inside(space)] * 4)
         assert len({id(error) for error in results}) == 4
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])

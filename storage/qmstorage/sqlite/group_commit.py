@@ -212,16 +212,20 @@ class Line:
         jobs = list(self._jobs)
         if len(jobs) > 1:
             jobs = [each for each in jobs if not each.settled]
+        apart = False
         try:
-            commit(jobs, serves=jobs[0].serves)
-        except SpoiltError:
-            _commit_each(jobs, commit)
-        except QueueError as error:
-            if len(jobs) > 1:
-                # The store failed, and whose work was to blame is not known.
+            try:
+                commit(jobs, serves=jobs[0].serves)
+            except SpoiltError:
+                apart = True
+            except QueueError as error:
+                # Where the store failed with several, whose work was to blame is not known.
+                apart = len(jobs) > 1
+                if not apart:
+                    _fail(jobs, error)
+            if apart:
+                # Behind the handlers: what one is refused has nothing to do with what ended them all.
                 _commit_each(jobs, commit)
-            else:
-                _fail(jobs, error)
         finally:
             for each in list(self._jobs):
                 if each.settled:

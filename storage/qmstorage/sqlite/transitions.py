@@ -70,8 +70,6 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         _, last, messages, pages_before, _ = main
         if guard.memory_pages:
             messages += self.memory_level(space_id).messages
-        if messages + count > guard.messages:
-            return Refused(Reason.MESSAGES, messages, guard.messages, count)
         before: dict[Terms, bytes] = {}
         if count == 1:
             ((_, size, pages, terms, _),) = arrivals
@@ -84,6 +82,8 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
             in_memory = in_memory or terms.memory
             if terms.before and not self._finds(space_id, route, terms, before):
                 return Refused(Reason.NO_SUCH_MESSAGE, route.queue_id, wanted=terms.before[0])
+        if messages + count > guard.messages:
+            return Refused(Reason.MESSAGES, messages, guard.messages, count)
         if in_memory:
             return self._enqueue_in_memory(command, main, before)
         if pages_before + pages > guard.pages:
