@@ -93,7 +93,7 @@ _SWITCHES: Final = {"enqueue_enabled", "dequeue_enabled"}
 
 
 def _switch_back(space: QueueSpace, present: Queue, switches: Set[str], error: QueueError) -> None:
-    """Start and stop a queue as it was; where that fails, too, the error that comes first has this as its cause."""
+    """Start and stop a queue as it was; where that fails, too, the first error has this as its cause."""
     try:
         _switch(space, present.name, {name: present.attributes[name] for name in switches})
     except QueueError as left:

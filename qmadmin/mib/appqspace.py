@@ -12,7 +12,7 @@ from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request
 from qmadmin.mib.errors import Code, MibError
 from qmadmin.mib.values import amount, in_bytes, word
 from qmcore.device import IF_MISSING
-from qmcore.errors import BadResourceError, InUseError
+from qmcore.errors import BadResourceError, InUseError, QueueError
 from qmcore.space import ACTIONS_DEFAULT, ATTRIBUTES, HighestUse, Space, SpaceDefinition, SpaceUsage, rounded_pages
 
 if TYPE_CHECKING:
@@ -85,8 +85,20 @@ def _change(request: Request) -> SpaceSubject:
         )
     changed = device.change_space(dataclasses.replace(present, **fields), initialize=initialize)
     if wanted > present.pages:
-        changed = device.extend_space(name, wanted - present.pages)
+        try:
+            changed = device.extend_space(name, wanted - present.pages)
+        except QueueError as error:
+            _change_back(device, present, error)
+            raise
     return _look(device, changed)
+
+
+def _change_back(device: Device, present: SpaceDefinition, error: QueueError) -> None:
+    """Give a queue space back the limits that it had; where that fails, too, the first error has this as its cause."""
+    try:
+        device.change_space(present)
+    except QueueError as left:
+        raise error from left
 
 
 def _open(request: Request) -> SpaceSubject:

@@ -157,8 +157,10 @@ class TestQueueSpaces:
         assert (given["TA_MAXPAGES"], given["TA_CUREXTENT"], given["TA_STATE"]) == (2_008, 2, "ACT")
         assert space.definition.pages == 2_008
         assert mib.set(device, "T_APPQSPACE", QS | {"TA_MAXPAGES": 2_011})["TA_CUREXTENT"] == 2
+        before = space.definition
         with pytest.raises(NoSpaceError):
-            mib.set(device, "T_APPQSPACE", QS | {"TA_MAXPAGES": 2**30})
+            mib.set(device, "T_APPQSPACE", QS | {"TA_MAXPAGES": 2**30, "TA_MAXMSG": 5})
+        assert space.definition == before
 
     def test_less_pages_are_refused(self, device, space):
         refused("TAEINVAL", "TA_MAXPAGES", mib.set, device, "T_APPQSPACE", QS | {"TA_MAXPAGES": 1_996})
