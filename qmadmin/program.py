@@ -10,7 +10,6 @@ import io
 import logging
 import os
 import signal
-import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
@@ -387,17 +386,13 @@ def _close(session: Session) -> None:
 
 def _source(command_file: str | None, opened: contextlib.ExitStack) -> tuple[TextIO, str]:
     """Return where the commands come from, and its name in messages."""
-    from qmadmin.shell.lines import refuse_what_is_not_text
+    from qmadmin.shell.lines import refuse_file_that_is_not_text
 
     if command_file is None:
         return _stream(sys.stdin, "r", opened), "stdin"
     try:
         script = opened.enter_context(Path(command_file).open("rb"))  # noqa: SIM115 - it is one
-        # Of a pipe a look ahead reads the first block.
-        refuse_what_is_not_text(script.peek().decode("latin-1"), f"File {command_file}")
-        if stat.S_ISREG(os.fstat(script.fileno()).st_mode):
-            refuse_what_is_not_text(script.read().decode("latin-1"), f"File {command_file}")
-            script.seek(0)
+        refuse_file_that_is_not_text(script, f"File {command_file}")
     except OSError as error:
         refusal = UsageError(f"Failed to open command file {command_file}")
         raise StartError(refusal.notice, f"{error.strerror}.") from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import stat
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from qmadmin.console.exit_status import Exit
@@ -32,6 +34,14 @@ def refuse_what_is_not_text(text: str, name: str) -> None:
         raise UsageError(
             f"{name} is not a command file: it is not text", hint="Name a file that has a command on each line."
         )
+
+
+def refuse_file_that_is_not_text(script: io.BufferedReader, name: str) -> None:
+    """Refuse a file that is not text, and stay at its beginning; of a pipe the first block is looked at."""
+    refuse_what_is_not_text(script.peek().decode("latin-1"), name)
+    if stat.S_ISREG(os.fstat(script.fileno()).st_mode):
+        refuse_what_is_not_text(script.read().decode("latin-1"), name)
+        script.seek(0)
 
 
 class Dialogue(Asking, Protocol):
