@@ -14,9 +14,10 @@ import pytest
 from psycopg import sql
 
 from qmcore import numbers
-from qmcore.acts import plain, transactions
+from qmcore.acts import enqueue, plain, transactions
 from qmcore.bulk_rows import COLUMNS, Run
 from qmcore.condition_parser import parse
+from qmcore.definitions import OpenSpace
 from qmcore.message import EnqueueControl, State
 from qmcore.queue import Delivery
 from qmcore.records import Place
@@ -354,6 +355,9 @@ def test_the_short_way_touches_few_rows(filled, clock, monkeypatch):
     """Beside the sessions of the volume, as nothing can be asked in the middle of what is sent together."""
     volume = attachment_of(filled.space).volume
     monkeypatch.setattr(plain, "_plain_queue", lambda known, name: known.queues[name])
+    guard, route_to = OpenSpace.guard, enqueue.route_to
+    monkeypatch.setattr(OpenSpace, "guard", lambda its, known: guard(its, known)._replace(memory_pages=0))
+    monkeypatch.setattr(enqueue, "route_to", lambda known, name: route_to(known, name)._replace(levels=()))
     step, seen, used = Prepared.step, set(), set()
 
     with contextlib.closing(connection_timeouts.connected(volume.address)) as beside:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
+from qmcore.probe import Point
 from qmstorage.postgres import liveness_queries, translate
 from qmstorage.postgres.tables import quoted
 
@@ -106,8 +107,13 @@ def commit(
 
     Again where it has to be done again, OutcomeUnknownError where nobody can tell.
     """
+    probe = volume.probe
     try:
+        if probe.actions:
+            probe.reach(Point.BEFORE_COMMIT, 1)
         act()
+        if probe.actions:
+            probe.reach(Point.AFTER_COMMIT, 1)
     except psycopg.Error as error:
         if not translate.is_connection_lost(error) and not session.is_lost:
             raise volume.before_commit(error, session) from error
