@@ -7,9 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qmcore import numbers
+from qmcore.acts.enqueue import commands_for, prepare
+from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import BODY_MAX, EnqueueControl, checked_body, checked_id, message_id, pages_of, parts_of
-from qmcore.queue import Delivery
+from qmcore.order import OutOfOrder, QueueOrder
+from qmcore.queue import Delivery, Queue, QueueDefinition
+from qmcore.space import Space, SpaceDefinition
 
 OURS = "0123456789abcdef"
 sequences = st.integers(0, 2**48 - 1)
@@ -129,23 +133,51 @@ class TestControl:
         assert EnqueueControl(available_us=5).available_at(1_000) == 5
 
 
-PLACE = {
-    "priority", "delay", "available_us", "lifetime", "expires_us", "never_expires", "delivery", "top", "before",
-}  # fmt: skip
-ELSE = {
-    "corrid", "reply_queue", "failure_queue", "error_queue", "urcode", "appkey", "client_id", "reply_delivery",
-    "headers", "type", "subtype",
-}  # fmt: skip
+ASKED = {
+    "priority": 1,
+    "delay": 1,
+    "available_us": 1,
+    "lifetime": 1,
+    "expires_us": 1,
+    "delivery": Delivery.NONPERSIST,
+    "top": True,
+    "before": message_id("0" * 16, 1),
+    "corrid": b"x",
+    "reply_queue": "X",
+    "failure_queue": "X",
+    "error_queue": "X",
+    "urcode": 1,
+    "appkey": 1,
+    "client_id": "X",
+    "reply_delivery": Delivery.PERSIST,
+    "headers": {"a": "b"},
+    "type": "X",
+    "subtype": "X",
+    "never_expires": True,
+}
+"""What a sender may ask for, each as he does not ask for it by saying nothing."""
 
 
-def test_of_all_that_a_sender_may_ask_for_it_is_known_whether_it_moves_the_message():
-    """Whoever adds something has to say it here: what moves a message must not come on the terms of others."""
-    assert {field.name for field in dataclasses.fields(EnqueueControl)} == PLACE | ELSE
-    values = {"never_expires": True, "top": True, "before": "x", "delivery": Delivery.PERSIST}
-    for name in PLACE:
-        assert not EnqueueControl(**{name: values.get(name, 1)}).has_usual_place, name
-    others = dict.fromkeys(ELSE & {"urcode", "appkey"}, 1)
-    others |= {"corrid": b"x", "reply_delivery": Delivery.PERSIST, "headers": {"a": "b"}}
-    others |= dict.fromkeys(("reply_queue", "failure_queue", "error_queue", "client_id", "type", "subtype"), "X")
-    assert others.keys() == ELSE
-    assert EnqueueControl(**others).has_usual_place
+def sent(control):
+    """Return how a message comes on these terms to a queue that grants all of them and lets messages expire."""
+    definition = SpaceDefinition(
+        name="S", ipc_key=1, pages=99, queues=1, transactions=1, processes=1, messages=9, memory=2**20
+    )
+    space = Space(1, "0" * 16, definition, initialized=True, created_at=0)
+    order = QueueOrder.parse("priority,time,expiration")
+    queue = Queue(
+        1, 1, QueueDefinition(name="Q", order=order, out_of_order=OutOfOrder.parse("top,msgid"), expiration=9)
+    )
+    known = Definitions(1, space, {"Q": queue}, {1: queue}, {1: 1}, frozenset(), 4096)
+    opened = OpenSpace(space)
+    ((_, _, arrivals),) = commands_for(opened, known, [prepare("Q", b"body", control, 4096)])
+    return arrivals
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_all_that_a_sender_may_ask_for_reaches_the_store(name):
+    assert sent(EnqueueControl(**{name: ASKED[name]})) != sent(EnqueueControl())
+
+
+def test_nothing_that_a_sender_may_ask_for_is_left_out():
+    assert {field.name for field in dataclasses.fields(EnqueueControl)} == ASKED.keys()

@@ -65,11 +65,11 @@ def enqueue(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], on:
     what has expired makes some. `on` is a connection of the application, in whose transaction it is done.
     """
     try:
-        results = send(volume, opened, _values, outgoing, on)
+        results = send(volume, opened, commands_for, outgoing, on)
     except NoSpaceError:
         if make_room(volume, opened, volume.clock.now(), on) == 0:
             raise
-        results = send(volume, opened, _values, outgoing, on)
+        results = send(volume, opened, commands_for, outgoing, on)
     if len(outgoing) == 1:
         return [message_id(opened.space.incarnation, results[0].sequences[0])]
     return _identifiers(opened, outgoing, results)
@@ -77,8 +77,32 @@ def enqueue(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], on:
 
 def enqueue_in(unit: Unit, opened: OpenSpace, outgoing: Sequence[Outgoing]) -> None:
     """Do the same in a database transaction that is open."""
-    for value in _values(opened, opened.definitions(unit), outgoing):
+    for value in commands_for(opened, opened.definitions(unit), outgoing):
         execute(unit, opened, value)
+
+
+def commands_for(opened: OpenSpace, known: Definitions, outgoing: Sequence[Outgoing]) -> list[Enqueue]:
+    """Return what the store is asked to do: one value for each queue, in the order in which they are named."""
+    guard = opened.guard(known)
+    if len(outgoing) == 1:
+        (item,) = outgoing
+        route = route_to(known, item.queue)
+        control = item.control
+        is_usual = control is PLAIN_CONTROL or control is TEXT_CONTROL
+        terms = known.usual_terms.get((item.queue, control.type)) if is_usual else None
+        if terms is None:
+            terms = _terms_asked(known, item, route)
+        return [Enqueue(guard, route, (Arrival(item.body, item.size, item.pages, terms),))]
+    routes = {name: route_to(known, name) for name in dict.fromkeys(item.queue for item in outgoing)}
+    arrivals: dict[str, list[Arrival]] = {name: [] for name in routes}
+    last, terms = None, None
+    for item in outgoing:
+        its = item.queue, item.headers
+        if terms is None or last is None or item.control is not last.control or its != (last.queue, last.headers):
+            # To the same queue on the same terms, as most that come together: what was looked up holds.
+            last, terms = item, _terms_asked(known, item, routes[item.queue])
+        arrivals[item.queue].append(Arrival(item.body, item.size, item.pages, terms))
+    return [Enqueue(guard, route, arrivals[name]) for name, route in routes.items()]
 
 
 class Accepted(NamedTuple):
@@ -185,30 +209,6 @@ def _identifiers(opened: OpenSpace, outgoing: Sequence[Outgoing], results: Seque
         for queue, result in zip(dict.fromkeys(item.queue for item in outgoing), results, strict=True)
     }
     return [message_id(incarnation, next(given[item.queue])) for item in outgoing]
-
-
-def _values(opened: OpenSpace, known: Definitions, outgoing: Sequence[Outgoing]) -> list[Enqueue]:
-    """Return what the store is asked to do: one value for each queue, in the order in which they are named."""
-    guard = opened.guard(known)
-    if len(outgoing) == 1:
-        (item,) = outgoing
-        route = route_to(known, item.queue)
-        control = item.control
-        is_usual = control is PLAIN_CONTROL or control is TEXT_CONTROL
-        terms = known.usual_terms.get((item.queue, control.type)) if is_usual else None
-        if terms is None:
-            terms = _terms_asked(known, item, route)
-        return [Enqueue(guard, route, (Arrival(item.body, item.size, item.pages, terms),))]
-    routes = {name: route_to(known, name) for name in dict.fromkeys(item.queue for item in outgoing)}
-    arrivals: dict[str, list[Arrival]] = {name: [] for name in routes}
-    last, terms = None, None
-    for item in outgoing:
-        its = item.queue, item.headers
-        if terms is None or last is None or item.control is not last.control or its != (last.queue, last.headers):
-            # To the same queue on the same terms, as most that come together: what was looked up holds.
-            last, terms = item, _terms_asked(known, item, routes[item.queue])
-        arrivals[item.queue].append(Arrival(item.body, item.size, item.pages, terms))
-    return [Enqueue(guard, route, arrivals[name]) for name, route in routes.items()]
 
 
 def _terms_asked(known: Definitions, item: Outgoing, route: Route) -> Terms:
