@@ -10,6 +10,7 @@ from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
 from qmcore.seen import CHANGES
 from qmcore.times import Clock, SystemClock
+from qmcore.transitions import Route, Terms
 from qmstorage.auditing import Audits
 from qmstorage.bulk_load import Loading
 from qmstorage.claims import Claims
@@ -101,6 +102,17 @@ class SqlUnit(Loading, Damages, Imports, Highest, Listings, History, Transaction
     def memory_of(self, texts: Texts) -> MemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
         return MemoryStore(self._cursor, texts, self.news)
+
+    def finds_place(self, space_id: int, route: Route, terms: Terms, before: dict[Terms, bytes]) -> bool:
+        """Look for the message that others are to stand before; note its order key, and return whether it is there."""
+        stores = (self, self.memory(space_id))
+        keys = (
+            store.key_of(route.queue_id, number) for number in terms.before for store in stores if store is not None
+        )
+        found = next((key for key in keys if key is not None), None)
+        if found is not None:
+            before[terms] = found
+        return found is not None
 
     def memory_level(self, space_id: int) -> Use:
         """Return how much the memory of a queue space holds, also where this unit has no part in it."""

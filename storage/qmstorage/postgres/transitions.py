@@ -48,7 +48,7 @@ class Transitions(SharedArrivals, SqlUnit):
             return STALE
         before: dict[Terms, bytes] = {}
         for terms in dict.fromkeys(arrival.terms for arrival in arrivals):
-            if terms.before and not self._finds(guard.space_id, route, terms, before):
+            if terms.before and not self.finds_place(guard.space_id, route, terms, before):
                 return Refused(Reason.NO_SUCH_MESSAGE, route.queue_id, wanted=terms.before[0])
         ours = [arrival for arrival in arrivals if not arrival.terms.memory]
         its = [arrival for arrival in arrivals if arrival.terms.memory] if len(ours) < len(arrivals) else []
@@ -91,15 +91,3 @@ class Transitions(SharedArrivals, SqlUnit):
         if counted.space.pages > most:
             return Refused(reason, counted.space.pages - pages, most, pages)
         return counted.sequences
-
-    def _finds(self, space_id: int, route: Route, terms: Terms, before: dict[Terms, bytes]) -> bool:
-        """Look for the message that others are to stand before; note its order key, and return whether it is there."""
-        memory = self.memory(space_id)
-        for number in terms.before:
-            key = self.key_of(route.queue_id, number)
-            if key is None and memory is not None:
-                key = memory.key_of(route.queue_id, number)
-            if key is not None:
-                before[terms] = key
-                return True
-        return False

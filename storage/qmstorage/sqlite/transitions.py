@@ -21,7 +21,6 @@ from qmcore.transitions import (
     Reason,
     Refused,
     Result,
-    Route,
     Terms,
 )
 from qmstorage.counters import OF_SPACE, adding
@@ -80,7 +79,7 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         in_memory = False
         for terms in its_terms:
             in_memory = in_memory or terms.memory
-            if terms.before and not self._finds(space_id, route, terms, before):
+            if terms.before and not self.finds_place(space_id, route, terms, before):
                 return Refused(Reason.NO_SUCH_MESSAGE, route.queue_id, wanted=terms.before[0])
         if messages + count > guard.messages:
             return Refused(Reason.MESSAGES, messages, guard.messages, count)
@@ -143,18 +142,6 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
     def _reached(self, command: Enqueue, now: int) -> Sequence[Reached]:
         stores = {arrival.terms.memory for arrival in command.arrivals}
         return claim_reached(self, command.guard, command.route, now, on_disk=False in stores, in_memory=True in stores)
-
-    def _finds(self, space_id: int, route: Route, terms: Terms, before: dict[Terms, bytes]) -> bool:
-        """Look for the message that others are to stand before; note its order key, and return whether it is there."""
-        memory = self.memory(space_id)
-        for number in terms.before:
-            key = self.key_of(route.queue_id, number)
-            if key is None and memory is not None:
-                key = memory.key_of(route.queue_id, number)
-            if key is not None:
-                before[terms] = key
-                return True
-        return False
 
 
 def _given(arrivals: Sequence[Arrival], sequences: Sequence[int]) -> Sequence[int]:
